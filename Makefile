@@ -1,0 +1,33 @@
+# Everything runs in .venv, which the first verb makes and a change of pyproject.toml or constraints.txt renews.
+
+PY    := .venv/bin/python
+READY := .venv/.ready
+
+.PHONY: help setup check test demo bench crash
+
+help:  ## List the verbs
+	@awk -F ' *## ' '/^[a-z]+:.*## / { sub(/:.*/, "", $$1); printf "  make %-7s %s\n", $$1, $$2 }' Makefile
+
+setup: $(READY)  ## Make .venv with all that developing needs (PYTHON=… chooses the interpreter)
+
+$(READY): pyproject.toml constraints.txt scripts/make-venv
+	@scripts/make-venv .venv
+	@touch $@
+
+check: $(READY)  ## Lint, format, types, import rules
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy src
+	.venv/bin/lint-imports
+
+test: $(READY)  ## Run the tests (TAILRACE_REQUIRE=java,kafka fails where those are missing instead of skipping)
+	$(PY) -m pytest -n 2
+
+demo: $(READY)  ## Show what tailrace does
+	$(PY) -m demo
+
+bench: $(READY)  ## Measure
+	$(PY) -m bench
+
+crash: $(READY)  ## Long runs with faults injected (ROUNDS=… says how long)
+	$(PY) -m pytest -m crash --timeout 0

@@ -1,0 +1,135 @@
+"""Which bytes of a segment may be served: what was checked, and what was found damaged.
+
+Bytes that this process appended, or that recovery walked through, are trusted. All others are checked when first
+asked for: a MiB at a time against the sums file where there is one, else batch by batch. A MiB whose sum is wrong
+is looked through for the batch to blame, so that one flipped bit costs one batch. Ranges once checked are
+remembered; rot that sets in later is the scrubber's to find.
+
+Safe from any thread: the mutex guards the memory of what was found, and is never held while the disk works.
+"""
+
+import threading
+from bisect import bisect_right
+
+from tailrace.log.damage import DamagedRange
+from tailrace.log.derived import Derived
+from tailrace.log.epochs import LeaderEpochs
+from tailrace.log.files import File, name_of
+from tailrace.log.ranges import Ranges
+from tailrace.log.scan import FoundBatch, header_at, walk
+from tailrace.log.sums import CHUNK_BYTES, Sums
+
+
+class Checks:
+    def __init__(self, file: File, base_offset: int, trusted_from: int, epochs: LeaderEpochs | None) -> None:
+        self._file = file
+        self._base_offset = base_offset
+        self._trusted_from = trusted_from
+        self._epochs = epochs
+        self._mutex = threading.Lock()
+        self._ranges = Ranges()
+        self.damage: tuple[
+            DamagedRange, ...
+        ] = ()  # by position; replaced as a whole, so that it can be read at any time
+
+    def cover(self, start: int, end: int) -> bool:
+        """Whether these bytes have been checked, be it with a good result or a bad one."""
+        if start >= self._trusted_from:
+            return True
+        with self._mutex:
+            return self._ranges.cover(start, min(end, self._trusted_from))
+
+    def trust(self, start: int, end: int) -> None:
+        with self._mutex:
+            self._ranges.add(start, end)
+
+    def report(self, damage: DamagedRange) -> None:
+        with self._mutex:
+            if damage not in self.damage:
+                self.damage = tuple(sorted((*self.damage, damage), key=lambda known: (known.position, known.length)))
+
+    def cut(self, at: int) -> None:
+        """The file was truncated: nothing beyond is known."""
+        with self._mutex:
+            self._ranges.cut(at)
+            self._trusted_from = min(self._trusted_from, at)
+            self.damage = tuple(known for known in self.damage if known.position < at)
+
+    def damage_at(self, position: int) -> DamagedRange | None:
+        """The damage that these bytes belong to, or records that are missing just before them."""
+        for known in self.damage:
+            if known.position <= position < max(known.end, known.position + 1):
+                return known
+        return None
+
+    def next_damage(self, position: int) -> int | None:
+        """Where the first damage at or behind `position` begins."""
+        number = bisect_right(self.damage, position - 1, key=lambda known: known.position)
+        return self.damage[number].position if number < len(self.damage) else None
+
+    def ensure(self, start: int, end: int, size: int, derived: Derived) -> None:
+        """Afterwards everything from `start` to `end` has been checked, and what is bad in it is in `damage`."""
+        if self.cover(start, end):
+            return
+        summed = derived.sums.log_size if derived.sums else 0
+        if derived.sums and start < summed:
+            self._check_chunks(derived.sums, start, min(end, summed), size, derived)
+        if end > summed and not self.cover(max(start, summed), end):
+            self._check_batches(max(start, summed), end, size, derived)
+
+    def _check_chunks(self, sums: Sums, start: int, end: int, size: int, derived: Derived) -> None:
+        for number in range(start // CHUNK_BYTES, (end - 1) // CHUNK_BYTES + 1):
+            low, high = sums.chunk_bounds(number)
+            if self.cover(low, high):
+                continue
+            if sums.chunk_is_intact(number, self._file.read_at(low, high - low)):
+                self.trust(low, high)
+            else:
+                self._blame(low, high, size, derived)
+
+    def _blame(self, low: int, high: int, size: int, derived: Derived) -> None:
+        """These bytes are not those that were sealed. Where no batch can be named, none of them is served."""
+        first, first_offset, last, next_offset = self._check_batches(low, high, size, derived)
+        if not any(known.position < high and known.end >= low for known in self.damage):
+            reason = "its bytes are not those that were sealed"
+            self.report(
+                DamagedRange(name_of(self._file.path), first, last - first, first_offset, next_offset - 1, reason)
+            )
+        self.trust(low, high)
+
+    def _check_batches(self, low: int, high: int, size: int, derived: Derived) -> tuple[int, int, int, int]:
+        """Checks each batch that has bytes between `low` and `high`. Says which stretch that was, in bytes and in
+        offsets.
+        """
+        position, expected = self._anchor(low, derived)
+        start, start_offset = position, expected
+        for item in walk(
+            self._file,
+            position,
+            size,
+            expected,
+            gaps=derived.may_have_gaps,
+            epochs=self._epochs,
+            anchors=derived.index.positions_after(position),
+            end_offset=derived.next_offset,
+        ):
+            if isinstance(item, FoundBatch):
+                position, expected = item.position + item.header.size, item.header.next_offset
+            else:
+                self.report(item)
+                position, expected = item.end, item.last_offset + 1
+            if position <= low:
+                start, start_offset = position, expected
+            if position >= high:
+                break
+        self.trust(start, position)
+        return start, start_offset, position, expected
+
+    def _anchor(self, position: int, derived: Derived) -> tuple[int, int]:
+        """The last place at or before `position` where a batch is known to begin, and its offset."""
+        while (entry := derived.index.at_or_before_position(position)) is not None:
+            header = header_at(self._file, entry.position)
+            if header is not None and header.last_offset == entry.last_offset:
+                return entry.position, header.base_offset
+            position = entry.position - 1
+        return 0, self._base_offset

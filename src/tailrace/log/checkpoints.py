@@ -1,0 +1,54 @@
+"""Kafka's small text files: a version, a count, then a line an entry. And the two that cover a whole data directory.
+
+    recovery-point-offset-checkpoint   topic partition offset: from where a crash makes us scan
+    log-start-offset-checkpoint        topic partition offset: what was deleted below stays deleted
+
+The count makes a cut file show. They are replaced as a whole, so that a crash leaves the old one or the new one.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from tailrace.log.names import TopicPartition
+
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+START_OFFSETS = "log-start-offset-checkpoint"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+
+_VERSION = 0
+
+
+class CorruptCheckpoint(ValueError):
+    """The file is not what its first two lines promise."""
+
+
+def encode_lines(lines: Iterable[str]) -> bytes:
+    entries = list(lines)
+    return "".join(f"{line}\n" for line in [str(_VERSION), str(len(entries)), *entries]).encode()
+
+
+def decode_lines(data: bytes, *, fields: int) -> list[list[str]]:
+    """The entries, split into their fields. Raises CorruptCheckpoint unless all that the file announces is there."""
+    try:
+        version, count, *lines = data.decode().splitlines()
+        if int(version) != _VERSION or int(count) != len(lines) or not data.endswith(b"\n"):
+            raise CorruptCheckpoint(f"version {version}, {count} entries announced, {len(lines)} found")
+    except ValueError as error:
+        raise CorruptCheckpoint(str(error)) from None
+    entries = [line.split(" ") for line in lines]
+    if any(len(entry) != fields for entry in entries):
+        raise CorruptCheckpoint(f"an entry has other than {fields} fields")
+    return entries
+
+
+def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
+    return encode_lines(f"{where.topic} {where.partition} {offset}" for where, offset in sorted(offsets.items()))
+
+
+def decode_offsets(data: bytes) -> dict[TopicPartition, int]:
+    try:
+        return {
+            TopicPartition(topic, int(partition)): int(offset)
+            for topic, partition, offset in decode_lines(data, fields=3)
+        }
+    except ValueError as error:
+        raise CorruptCheckpoint(str(error)) from None

@@ -1,0 +1,39 @@
+"""A damaged range: bytes of a log that cannot be trusted, by name.
+
+Damage is named, never served and never "cleaned up". `position` and `length` say where the bad bytes are in `file`;
+where a whole file is missing, its length is 0. The offsets, both inclusive, are those that cannot be read.
+"""
+
+from dataclasses import asdict, dataclass
+
+from tailrace.log.names import LOG, numbered
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedRange:
+    file: str
+    position: int
+    length: int
+    first_offset: int
+    last_offset: int
+    reason: str
+
+    @property
+    def end(self) -> int:
+        return self.position + self.length
+
+    def __str__(self) -> str:
+        return (
+            f"{self.file} is damaged at byte {self.position} ({self.length} bytes): offsets {self.first_offset} to "
+            f"{self.last_offset} cannot be read ({self.reason})"
+        )
+
+    def as_json(self) -> dict[str, str | int]:
+        return asdict(self)
+
+
+def missing_file(first_offset: int, following: int) -> DamagedRange:
+    """Records from `first_offset` to before `following` should be in a file that is not there, or not long enough."""
+    return DamagedRange(
+        numbered(first_offset, LOG), 0, 0, first_offset, following - 1, "the records that should be here are missing"
+    )

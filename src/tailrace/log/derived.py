@@ -1,0 +1,189 @@
+"""What is derived from a segment's bytes: its indexes, its last offset and its largest timestamp.
+
+The same `add` builds it batch by batch while appending, while recovering and while rebuilding, so the results are
+equal. On disk it is the `.index`, `.timeindex` and `.sums` files. `load` believes them as far as their checksums go
+and rebuilds the rest.
+"""
+
+from dataclasses import dataclass, replace
+
+from tailrace.log.files import File, Files, read_whole, remove_if_there, write_whole
+from tailrace.log.index import OffsetIndex, TimeIndex
+from tailrace.log.names import DERIVED, INDEX, SUMS, TIME_INDEX, TRANSACTION_INDEX
+from tailrace.log.scan import FoundBatch, header_at, walk
+from tailrace.log.sums import Gaps, Prefix, Sums
+from tailrace.log.transaction_index import TransactionIndex
+from tailrace.records.batch import NO_TIMESTAMP, BatchHeader
+
+
+@dataclass(slots=True)
+class Derived:
+    index: OffsetIndex
+    time_index: TimeIndex
+    next_offset: int
+    max_timestamp: int = NO_TIMESTAMP
+    max_timestamp_offset: int = -1
+    gaps: Gaps = Gaps.UNKNOWN
+    sums: Sums | None = None
+    bytes_since_entry: int = 0
+
+    @classmethod
+    def empty(cls, base_offset: int, gaps: Gaps = Gaps.NONE) -> "Derived":
+        return cls(OffsetIndex(base_offset), TimeIndex(base_offset), base_offset, gaps=gaps)
+
+    @property
+    def may_have_gaps(self) -> bool:
+        return self.gaps is not Gaps.NONE
+
+    @property
+    def resident_bytes(self) -> int:
+        chunks = len(self.sums.chunks) if self.sums else 0
+        return len(self.index.data) + len(self.time_index.data) + 36 * chunks
+
+    def add(self, position: int, header: BatchHeader, interval_bytes: int) -> None:
+        """The batch with this header stands at `position`, behind all that were added before."""
+        last_offset = header.base_offset + header.last_offset_delta
+        if header.max_timestamp > self.max_timestamp:
+            self.max_timestamp = header.max_timestamp
+            self.max_timestamp_offset = last_offset
+        if self.bytes_since_entry > interval_bytes:
+            self.index.append(last_offset, position)
+            self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
+            self.bytes_since_entry = 0
+        self.bytes_since_entry += header.size
+        self.next_offset = last_offset + 1
+
+    def seal(self) -> None:
+        """No more batches come: the time index gets its last word, so that it alone tells the largest timestamp."""
+        if self.max_timestamp != NO_TIMESTAMP:
+            self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
+
+    def copy(self) -> "Derived":
+        """A copy that stays as it is while this one goes on."""
+        return replace(self, index=self.index.copy(), time_index=self.time_index.copy())
+
+    def summarise(self, log_size: int, chunks: tuple[int, ...], transactions: TransactionIndex) -> Sums:
+        return Sums(
+            log_size=log_size,
+            next_offset=self.next_offset,
+            max_timestamp=self.max_timestamp,
+            max_timestamp_offset=self.max_timestamp_offset,
+            chunks=chunks,
+            gaps=self.gaps,
+            index=Prefix.of(self.index.data),
+            time_index=Prefix.of(self.time_index.data),
+            transaction_index=Prefix.of(transactions.data),
+        )
+
+
+class DerivedFiles:
+    """The files beside one segment's log that hold what is derived from it. `stem` is their path without a suffix."""
+
+    def __init__(self, files: Files, stem: str, log: File, base_offset: int, interval_bytes: int) -> None:
+        self._files = files
+        self._stem = stem
+        self._log = log
+        self._base_offset = base_offset
+        self._interval_bytes = interval_bytes
+
+    def read_sums(self) -> Sums | None:
+        data = read_whole(self._files, self._stem + SUMS)
+        return Sums.decode(data) if data else None
+
+    def load(self, size: int) -> Derived:
+        """What is derived from the first `size` bytes: from the files as far as they are whole, else from the log
+        itself.
+        """
+        derived, position = self.load_before(size)
+        return self._extend(derived, position, size)
+
+    def rebuild(self, size: int) -> Derived:
+        """The same from the log alone: an index turned out to be wrong."""
+        sums = self.read_sums()
+        derived = Derived.empty(self._base_offset, sums.gaps if sums else Gaps.UNKNOWN)
+        derived.sums = sums if sums and sums.log_size <= size else None
+        return self._extend(derived, 0, size)
+
+    def _extend(self, derived: Derived, position: int, size: int) -> Derived:
+        for item in walk(self._log, position, size, derived.next_offset, gaps=derived.may_have_gaps):
+            # What is bad is passed over here: whoever reads those bytes is told.
+            if isinstance(item, FoundBatch):
+                derived.add(item.position, item.header, self._interval_bytes)
+        return derived
+
+    def load_before(self, size: int, offset: int | None = None) -> tuple[Derived, int]:
+        """What the files know of the log before `offset`, or of all of it, and the position from which on they know
+        nothing.
+        """
+        sums = self.read_sums()
+        index = OffsetIndex(self._base_offset, read_whole(self._files, self._stem + INDEX) or b"")
+        times = TimeIndex(self._base_offset, read_whole(self._files, self._stem + TIME_INDEX) or b"")
+        if sums is not None and sums.log_size <= size:
+            whole = sums.index.matches(index.data) and sums.time_index.matches(times.data)
+            if whole and sums.log_size == size and offset is None:
+                return self._all_of(index, times, sums), size
+        else:
+            sums, whole = None, True
+        if not whole or not index.is_sound(size) or not times.is_sound():
+            index, times = OffsetIndex(self._base_offset), TimeIndex(self._base_offset)
+        return self._part_of(index, times, sums, offset)
+
+    def _all_of(self, index: OffsetIndex, times: TimeIndex, sums: Sums) -> Derived:
+        del index.data[sums.index.size :], times.data[sums.time_index.size :]
+        last = index.entry(len(index) - 1).position if len(index) else 0
+        return Derived(
+            index,
+            times,
+            sums.next_offset,
+            sums.max_timestamp,
+            sums.max_timestamp_offset,
+            gaps=sums.gaps,
+            sums=sums,
+            bytes_since_entry=sums.log_size - last,
+        )
+
+    def _part_of(
+        self, index: OffsetIndex, times: TimeIndex, sums: Sums | None, offset: int | None
+    ) -> tuple[Derived, int]:
+        """Up to the last entry before `offset` that leads to the batch it names."""
+        derived = Derived(index, times, self._base_offset, gaps=sums.gaps if sums else Gaps.UNKNOWN, sums=sums)
+        entry = index.last() if offset is None else index.at_or_before(offset - 1)
+        header = header_at(self._log, entry.position) if entry else None
+        if entry is None or header is None or header.last_offset != entry.last_offset:
+            index.data.clear()
+            times.data.clear()
+            return derived, 0
+        index.keep_before(entry.position)
+        times.keep_before(header.base_offset)
+        derived.next_offset = header.base_offset
+        if (latest := times.last()) is not None:
+            derived.max_timestamp, derived.max_timestamp_offset = latest
+        # The batch there comes next and gets its entry again, just as it did the first time.
+        derived.bytes_since_entry = self._interval_bytes + 1
+        return derived, entry.position
+
+    def save(self, derived: Derived, transactions: TransactionIndex, sums: Sums | None, *, sync: bool) -> None:
+        """Afterwards the files hold this. `sync` where no checkpoint comes back to them: for a sealed segment.
+
+        Aborted transactions are synced at any rate: nothing else tells that some are missing, and readers would get
+        them.
+        """
+        write_whole(self._files, self._stem + INDEX, derived.index.data, sync=sync)
+        write_whole(self._files, self._stem + TIME_INDEX, derived.time_index.data, sync=sync)
+        if transactions.data:
+            write_whole(self._files, self._stem + TRANSACTION_INDEX, transactions.data)
+        if sums is not None:
+            write_whole(self._files, self._stem + SUMS, sums.encode(), sync=sync)
+
+    def load_transactions(self) -> TransactionIndex | None:
+        """The aborted transactions; None where the file is damaged and they must be found anew."""
+        data = read_whole(self._files, self._stem + TRANSACTION_INDEX) or b""
+        index = TransactionIndex(data)
+        sums = self.read_sums()
+        if not index.is_sound() or (sums is not None and not sums.transaction_index.matches(data)):
+            return None
+        return index
+
+    def remove(self) -> None:
+        for suffix in DERIVED:
+            remove_if_there(self._files, self._stem + suffix)

@@ -1,0 +1,193 @@
+"""A data directory: many logs, the small files that cover them all, and the lock that keeps others out.
+
+    <topic>-<partition>/                 a log
+    recovery-point-offset-checkpoint     from where each log is scanned after a crash
+    log-start-offset-checkpoint          where each log begins
+    .kafka_cleanshutdown                 there if, and only if, the last stop was clean
+    .lock                                held by the process that has the directory open
+    tailrace.format                      the version of what we write; a newer one is refused
+
+The marker of a clean stop is taken away, on disk, before anything is opened: a crash at any later point is an
+unclean stop.
+"""
+
+import logging
+from collections.abc import Iterable
+
+from tailrace.log import checkpoints
+from tailrace.log.checkpoints import CLEAN_SHUTDOWN, RECOVERY_POINTS, START_OFFSETS, CorruptCheckpoint
+from tailrace.log.config import LogConfig
+from tailrace.log.errors import DirectoryInUse, OffsetOutOfRange, UnknownFormat
+from tailrace.log.files import Files, join, read_whole, replace_whole
+from tailrace.log.log import Log
+from tailrace.log.names import TopicPartition, parse_partition
+from tailrace.log.recovery import RecoveryReport, open_log
+from tailrace.log.segment import DerivedCache, Segment
+
+FORMAT_FILE = "tailrace.format"
+FORMAT_VERSION = 1
+LOCK_FILE = ".lock"
+_CLEAN_SHUTDOWN_CONTENT = b'{"version":0,"brokerEpoch":-1}'
+
+logger = logging.getLogger(__name__)
+
+
+class DataDirectory:
+    def __init__(self, files: Files, path: str, config: LogConfig | None = None) -> None:
+        """Opens every log in the directory, after recovery where that is needed. Raises DirectoryInUse,
+        UnknownFormat.
+        """
+        self.files = files
+        self.path = path
+        self.config = config or LogConfig()
+        self.logs: dict[TopicPartition, Log] = {}
+        self.reports: dict[TopicPartition, RecoveryReport] = {}
+        self._cache = DerivedCache()
+        files.make_directory(path)
+        lock = files.lock(join(path, LOCK_FILE))
+        if lock is None:
+            raise DirectoryInUse(f"{path} is in use by another process")
+        self._lock = lock
+        try:
+            self._open()
+        except BaseException:
+            lock.release()
+            raise
+
+    def _open(self) -> None:
+        self._check_format()
+        self.was_clean = self._take_clean_marker()
+        recovery_points = self._read_offsets(RECOVERY_POINTS)
+        start_offsets = self._read_offsets(START_OFFSETS) or {}
+        for name in self.files.directories_in(self.path):
+            partition = parse_partition(name)
+            if partition is None:
+                continue
+            # Where the checkpoint is there but does not name a log, that log was made after it: all of it may be
+            # torn.
+            recovery_point = None if recovery_points is None else recovery_points.get(partition, 0)
+            self.logs[partition], self.reports[partition] = open_log(
+                self.files,
+                join(self.path, name),
+                self.config,
+                clean=self.was_clean,
+                recovery_point=recovery_point,
+                start_offset=start_offsets.get(partition, 0),
+                cache=self._cache,
+            )
+
+    def _check_format(self) -> None:
+        path = join(self.path, FORMAT_FILE)
+        found = read_whole(self.files, path)
+        if found is None:
+            replace_whole(self.files, path, f"{FORMAT_VERSION}\n".encode())
+        elif not found.strip().isdigit() or int(found) > FORMAT_VERSION:
+            raise UnknownFormat(
+                f"{self.path} has format {found.decode(errors='replace').strip()!r}, and this release knows "
+                f"{FORMAT_VERSION}: open it with the release that wrote it, or a newer one"
+            )
+
+    def _take_clean_marker(self) -> bool:
+        path = join(self.path, CLEAN_SHUTDOWN)
+        if not self.files.exists(path):
+            return False
+        self.files.remove(path)
+        self.files.sync_directory(self.path)
+        return True
+
+    def _read_offsets(self, name: str) -> dict[TopicPartition, int] | None:
+        data = read_whole(self.files, join(self.path, name))
+        try:
+            return None if data is None else checkpoints.decode_offsets(data)
+        except CorruptCheckpoint as error:
+            logger.warning("%s in %s is damaged (%s): logs are scanned from their beginning", name, self.path, error)
+            return None
+
+    def create(self, partition: TopicPartition, *, leader_epoch: int = 0) -> Log:
+        """A new, empty log. Its directory is on disk with its first flush."""
+        assert partition not in self.logs
+        log, _ = open_log(
+            self.files,
+            join(self.path, str(partition)),
+            self.config,
+            recovery_point=0,
+            leader_epoch=leader_epoch,
+            cache=self._cache,
+        )
+        self.logs[partition] = log
+        return log
+
+    def begin_save_offsets(self) -> "OffsetsJob":
+        """A job that brings recovery points and start offsets to disk, and then removes what was deleted."""
+        return OffsetsJob(self)
+
+    def checkpoint(self, now_ms: int) -> None:
+        """Afterwards every log's recovery point is its end, all start offsets are on disk, and deleted segments are
+        gone.
+        """
+        for log in self.logs.values():
+            if log.offline is None and (log.wants_checkpoint or log.recovery_point < log.end_offset):
+                log.checkpoint(now_ms)
+        self._save_offsets()
+
+    def _save_offsets(self) -> None:
+        job = self.begin_save_offsets()
+        job.run()
+        job.finish()
+
+    def truncate(self, partition: TopicPartition, end: int) -> None:
+        """Afterwards the log ends at `end`, as `Log.truncate` says. The recovery point goes first, so that a
+        crash in between does not take the missing end for a loss."""
+        log = self.logs[partition]
+        if not log.start_offset <= end <= log.end_offset:
+            raise OffsetOutOfRange(end, log.start_offset, log.end_offset)
+        log.recovery_point = min(log.recovery_point, end)
+        self._save_offsets()
+        log.truncate(end)
+
+    def close(self, now_ms: int) -> None:
+        """Afterwards everything is on disk. If all went well the stop counts as clean, and the next start reads no
+        data.
+        """
+        try:
+            for log in self.logs.values():
+                log.close(now_ms)
+            self._save_offsets()
+            if all(log.offline is None for log in self.logs.values()):
+                replace_whole(self.files, join(self.path, CLEAN_SHUTDOWN), _CLEAN_SHUTDOWN_CONTENT)
+        finally:
+            self._lock.release()
+
+
+class OffsetsJob:
+    """See `log/jobs.py` for the three steps. One at a time for a directory."""
+
+    def __init__(self, directory: DataDirectory) -> None:
+        logs = directory.logs.items()
+        self._files = directory.files
+        self._path = directory.path
+        self._recovery_points = checkpoints.encode_offsets({where: log.recovery_point for where, log in logs})
+        self._start_offsets = checkpoints.encode_offsets({where: log.start_offset for where, log in logs})
+        self._condemned: list[tuple[Log, Segment]] = [(log, segment) for _, log in logs for segment in log.condemned]
+        self._error: OSError | None = None
+
+    def run(self) -> None:
+        try:
+            replace_whole(self._files, join(self._path, RECOVERY_POINTS), self._recovery_points)
+            replace_whole(self._files, join(self._path, START_OFFSETS), self._start_offsets)
+            self._remove(segment for _, segment in self._condemned)
+        except OSError as error:
+            self._error = error
+
+    def _remove(self, segments: Iterable[Segment]) -> None:
+        for segment in segments:
+            segment.remove()
+
+    def finish(self) -> None:
+        """Raises the OSError that the disk answered with: the old offsets then stand, and what was deleted is still
+        there.
+        """
+        if self._error is not None:
+            raise self._error
+        for log, segment in self._condemned:
+            log.condemned.remove(segment)

@@ -1,0 +1,65 @@
+"""What a log can answer instead of doing as asked. Disk trouble is a family of its own: it is never the caller's
+fault.
+"""
+
+from tailrace.log.damage import DamagedRange
+
+
+class LogError(Exception):
+    """Base of everything the log raises on purpose."""
+
+
+class OffsetOutOfRange(LogError):
+    def __init__(self, offset: int, start: int, end: int) -> None:
+        super().__init__(f"offset {offset} is outside of the log, which has {start} to {end}")
+        self.offset, self.start, self.end = offset, start, end
+
+
+class Damaged(LogError):
+    """The bytes asked for lie in a damaged range. Everything before and after it can be read."""
+
+    def __init__(self, damage: DamagedRange) -> None:
+        super().__init__(str(damage))
+        self.damage = damage
+
+
+class InvalidAppend(LogError):
+    """The batches cannot be appended as they are; nothing was written."""
+
+
+class OutOfOrderSequence(InvalidAppend):
+    """An idempotent producer skipped a sequence number: something it sent before is missing."""
+
+
+class InvalidProducerEpoch(InvalidAppend):
+    """A newer instance of this producer has written: this one is a zombie."""
+
+
+class StorageError(LogError):
+    """The disk refused. `cause` is what the operating system said."""
+
+    def __init__(self, message: str, cause: OSError) -> None:
+        super().__init__(f"{message}: {cause.strerror or cause}")
+        self.cause = cause
+
+
+class OutOfSpace(StorageError):
+    """The disk is full. Nothing was lost; the same append may be tried again once there is room."""
+
+
+class LogOffline(StorageError):
+    """This log takes no more appends until it is opened anew: a write or fsync failed, so memory and disk may
+    differ.
+    """
+
+
+class LogClosed(LogError):
+    """The log was closed; the caller should have stopped using it."""
+
+
+class DirectoryInUse(LogError):
+    """Another process has this data directory open."""
+
+
+class UnknownFormat(LogError):
+    """The directory was written by a newer release, or by something else."""

@@ -1,0 +1,383 @@
+"""The one seam through which the log touches the disk.
+
+Everything in `log/` reads, writes, syncs, renames and removes through a `Files` and the `File`s it opens; nothing
+else there imports `os`. `OperatingSystemFiles` is the real one. Its twins live in `tailrace.testing`: one records
+the calls and can build every state that a power cut may leave, one fails the calls a test names.
+
+A `File` is a name that can be read and written for as long as it is kept; its descriptor is opened when needed and
+taken back when the process has too many. `pin` holds the descriptor open: whoever reads in another thread, or must
+outlive the file's removal, pins first. Pinning is safe from any thread.
+
+Errors are `OSError`, as the operating system gives them: what they mean is the log's to decide.
+"""
+
+import errno
+import fcntl
+import os
+import resource
+import sys
+import threading
+from collections import deque
+from typing import Protocol
+
+Data = bytes | bytearray | memoryview
+
+
+class File(Protocol):
+    """One file by name, read and written at positions."""
+
+    @property
+    def path(self) -> str: ...
+
+    def write_at(self, position: int, data: Data) -> None:
+        """All of `data` is written, or OSError is raised and any part of it may be."""
+
+    def read_at(self, position: int, size: int) -> bytes:
+        """Up to `size` bytes; fewer only where the file ends."""
+
+    def read_cached_at(self, position: int, size: int) -> Data | None:
+        """The same, but None where that would wait for the disk."""
+
+    def size(self) -> int: ...
+
+    def truncate(self, size: int) -> None: ...
+
+    def sync(self) -> None:
+        """Afterwards all that was written is on disk, with the file's size."""
+
+    def send_to(self, descriptor: int, position: int, size: int) -> int:
+        """Sends up to `size` bytes to a socket without copying them through this process; says how many went."""
+
+    def pin(self) -> None: ...
+
+    def unpin(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Files(Protocol):
+    """The calls that concern names rather than bytes."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """A file that exists, or with `create` one that may be new. Without, a missing file raises on first use."""
+
+    def files_in(self, directory: str) -> dict[str, int]:
+        """The plain files of a directory with their sizes."""
+
+    def directories_in(self, directory: str) -> list[str]: ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def make_directory(self, path: str) -> None:
+        """Afterwards the directory is there; its parent is not synced yet."""
+
+    def rename(self, source: str, target: str) -> None: ...
+
+    def remove(self, path: str) -> None:
+        """Afterwards the name is gone; who has the file pinned can still read it."""
+
+    def sync_directory(self, path: str) -> None:
+        """Afterwards the names in the directory, new and gone, are on disk."""
+
+    def lock(self, path: str) -> "Lock | None":
+        """Holds `path` against every other process, or None where another one does."""
+
+
+class Lock(Protocol):
+    def release(self) -> None: ...
+
+
+def read_whole(files: Files, path: str) -> bytes | None:
+    """The bytes of a small file, or None where there is none."""
+    file = files.open(path)
+    try:
+        return file.read_at(0, file.size())
+    except FileNotFoundError:
+        return None
+    finally:
+        file.close()
+
+
+def write_whole(files: Files, path: str, data: Data, *, sync: bool = True) -> None:
+    """Afterwards `path` holds `data` alone. Not atomic: for derived files that carry their own checksum."""
+    file = files.open(path, create=True)
+    try:
+        file.truncate(0)
+        file.write_at(0, data)
+        if sync:
+            file.sync()
+    finally:
+        file.close()
+
+
+def replace_whole(files: Files, path: str, data: Data) -> None:
+    """Afterwards `path` holds `data`, on disk; a crash at any point leaves either the old bytes or the new."""
+    temporary = path + ".tmp"
+    write_whole(files, temporary, data)
+    files.rename(temporary, path)
+    files.sync_directory(parent(path))
+
+
+def remove_if_there(files: Files, path: str) -> None:
+    if files.exists(path):
+        files.remove(path)
+
+
+def join(directory: str, name: str) -> str:
+    return os.path.join(directory, name)
+
+
+def parent(path: str) -> str:
+    return os.path.dirname(path) or "."
+
+
+def name_of(path: str) -> str:
+    return os.path.basename(path)
+
+
+def default_descriptor_limit() -> int:
+    """Half of what the process may open, 4,000 at most: the other half belongs to connections."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 4000 if soft == resource.RLIM_INFINITY else max(16, min(4000, soft // 2))
+
+
+class OperatingSystemFiles:
+    """The real disk, with a bound on open descriptors over everything opened here."""
+
+    def __init__(self, descriptor_limit: int | None = None) -> None:
+        self._descriptors = DescriptorPool(descriptor_limit or default_descriptor_limit())
+
+    @property
+    def open_descriptors(self) -> int:
+        return len(self._descriptors)
+
+    def open(self, path: str, *, create: bool = False) -> "OperatingSystemFile":
+        file = OperatingSystemFile(path, self._descriptors)
+        if create:
+            file.create()
+        return file
+
+    def files_in(self, directory: str) -> dict[str, int]:
+        with os.scandir(directory) as entries:
+            return {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
+
+    def directories_in(self, directory: str) -> list[str]:
+        with os.scandir(directory) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir())
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def make_directory(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def rename(self, source: str, target: str) -> None:
+        os.rename(source, target)
+
+    def remove(self, path: str) -> None:
+        os.unlink(path)
+
+    def sync_directory(self, path: str) -> None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def lock(self, path: str) -> "DescriptorLock | None":
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        return DescriptorLock(descriptor)
+
+
+class DescriptorLock:
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        os.close(self._descriptor)
+
+
+class DescriptorPool:
+    """Keeps at most `limit` descriptors open. The victim is one that nobody pins and nobody used since it was last
+    looked at.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.mutex = threading.Lock()
+        self._limit = limit
+        self._files: deque[OperatingSystemFile] = deque()
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def opened(self, file: "OperatingSystemFile") -> None:
+        """Called with the mutex held. Where everything is pinned the limit gives way: a reader is never refused."""
+        self._files.append(file)
+        for _ in range(2 * len(self._files)):
+            if len(self._files) <= self._limit:
+                return
+            candidate = self._files.popleft()
+            if not candidate.give_up_descriptor():
+                self._files.append(candidate)
+
+    def forget(self, file: "OperatingSystemFile") -> None:
+        """Called with the mutex held."""
+        self._files.remove(file)
+
+
+_NO_DESCRIPTOR = -1
+
+
+class OperatingSystemFile:
+    __slots__ = ("_closed", "_descriptor", "_path", "_pins", "_pool", "_used")
+
+    def __init__(self, path: str, pool: DescriptorPool) -> None:
+        self._path = path
+        self._pool = pool
+        self._descriptor = _NO_DESCRIPTOR
+        self._pins = 0
+        self._used = True
+        self._closed = False
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    def create(self) -> None:
+        self._pin(os.O_CREAT)
+        self.unpin()
+
+    def pin(self) -> None:
+        self._pin()
+
+    def _pin(self, flags: int = 0) -> int:
+        with self._pool.mutex:
+            if self._descriptor == _NO_DESCRIPTOR:
+                self._descriptor = self._open(flags)
+                self._pool.opened(self)
+            self._pins += 1
+            self._used = True
+            return self._descriptor
+
+    def _open(self, flags: int) -> int:
+        try:
+            return os.open(self._path, os.O_RDWR | os.O_CLOEXEC | flags, 0o644)
+        except (PermissionError, OSError) as error:
+            # Tools look into directories that they may not write, and on file systems mounted read-only.
+            if flags or error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+                raise
+            return os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def unpin(self) -> None:
+        with self._pool.mutex:
+            self._pins -= 1
+            if self._closed and not self._pins and self._descriptor != _NO_DESCRIPTOR:
+                self._pool.forget(self)
+                self._close_descriptor()
+
+    def close(self) -> None:
+        """Afterwards the descriptor is closed, or will be when the last pin goes."""
+        with self._pool.mutex:
+            self._closed = True
+            if not self._pins and self._descriptor != _NO_DESCRIPTOR:
+                self._pool.forget(self)
+                self._close_descriptor()
+
+    def give_up_descriptor(self) -> bool:
+        """Called by the pool, with its mutex held. A file used since the last call gets another round."""
+        if self._pins:
+            return False
+        if self._used:
+            self._used = False
+            return False
+        self._close_descriptor()
+        return True
+
+    def _close_descriptor(self) -> None:
+        os.close(self._descriptor)
+        self._descriptor = _NO_DESCRIPTOR
+
+    def write_at(self, position: int, data: Data) -> None:
+        descriptor = self._pin()
+        try:
+            written = os.pwrite(descriptor, data, position)
+            while written < len(data):
+                written += os.pwrite(descriptor, memoryview(data)[written:], position + written)
+        finally:
+            self.unpin()
+
+    def read_at(self, position: int, size: int) -> bytes:
+        descriptor = self._pin()
+        try:
+            data = os.pread(descriptor, size, position)
+            while 0 < len(data) < size:
+                more = os.pread(descriptor, size - len(data), position + len(data))
+                if not more:
+                    break
+                data += more
+            return data
+        finally:
+            self.unpin()
+
+    def read_cached_at(self, position: int, size: int) -> Data | None:
+        descriptor = self._pin()
+        try:
+            return _read_without_waiting(descriptor, position, size)
+        finally:
+            self.unpin()
+
+    def size(self) -> int:
+        descriptor = self._pin()
+        try:
+            return os.fstat(descriptor).st_size
+        finally:
+            self.unpin()
+
+    def truncate(self, size: int) -> None:
+        descriptor = self._pin()
+        try:
+            os.ftruncate(descriptor, size)
+        finally:
+            self.unpin()
+
+    def sync(self) -> None:
+        descriptor = self._pin()
+        try:
+            _sync_descriptor(descriptor)
+        finally:
+            self.unpin()
+
+    def send_to(self, descriptor: int, position: int, size: int) -> int:
+        own = self._pin()
+        try:
+            return os.sendfile(descriptor, own, position, size)
+        finally:
+            self.unpin()
+
+
+def _read_without_waiting(descriptor: int, position: int, size: int) -> Data | None:
+    if not hasattr(os, "RWF_NOWAIT"):
+        return None
+    data = bytearray(size)
+    try:
+        count = os.preadv(descriptor, [data], position, os.RWF_NOWAIT)
+    except BlockingIOError:
+        return None
+    except OSError as error:
+        if error.errno == errno.EOPNOTSUPP:  # a file system that cannot tell: its caller must go through a thread
+            return None
+        raise
+    return data if count == size else None
+
+
+def _sync_descriptor(descriptor: int) -> None:
+    if sys.platform == "darwin":
+        # macOS: fsync stops at the drive's own cache. Not tested by us on real hardware.
+        fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+    else:
+        os.fdatasync(descriptor)

@@ -1,0 +1,137 @@
+"""The two sparse indexes of a segment, in Kafka's formats. Both are derived data: lost or damaged, they are built
+anew.
+
+    .index      8 bytes an entry: last offset of a batch (relative to the segment's base, uint32), its position (uint32)
+    .timeindex 12 bytes an entry: largest timestamp so far (int64), last offset of the batch that has it (relative,
+    uint32)
+
+An entry is made for the first batch that begins more than `index.interval.bytes` after the last one indexed.
+Entries are kept in memory just as they stand in the file, so that loading and saving copy bytes and a lookup
+unpacks what it compares.
+"""
+
+import struct
+from bisect import bisect_right
+from typing import NamedTuple
+
+_OFFSET_ENTRY = struct.Struct(">II")
+_TIME_ENTRY = struct.Struct(">qI")
+RELATIVE_OFFSET_MAX = 0x7FFFFFFF  # Kafka's entries are signed: a segment rolls before it gets here
+POSITION_MAX = 0x7FFFFFFF
+
+
+class IndexEntry(NamedTuple):
+    last_offset: int
+    position: int
+
+
+class TimeEntry(NamedTuple):
+    timestamp: int
+    last_offset: int
+
+
+class OffsetIndex:
+    """Where to begin looking for an offset."""
+
+    ENTRY_SIZE = _OFFSET_ENTRY.size
+
+    def __init__(self, base_offset: int, data: bytes | bytearray = b"") -> None:
+        self._base_offset = base_offset
+        self.data = bytearray(data)
+
+    def __len__(self) -> int:
+        return len(self.data) // self.ENTRY_SIZE
+
+    def append(self, last_offset: int, position: int) -> None:
+        self.data += _OFFSET_ENTRY.pack(last_offset - self._base_offset, position)
+
+    def entry(self, number: int) -> IndexEntry:
+        relative, position = _OFFSET_ENTRY.unpack_from(self.data, number * self.ENTRY_SIZE)
+        return IndexEntry(self._base_offset + relative, position)
+
+    def last(self) -> IndexEntry | None:
+        return self.entry(len(self) - 1) if self.data else None
+
+    def copy(self) -> "OffsetIndex":
+        return OffsetIndex(self._base_offset, self.data)
+
+    def at_or_before(self, offset: int) -> IndexEntry | None:
+        """The last entry whose batch ends at or before `offset`: the search for it begins there."""
+        if (last := self.last()) is not None and last.last_offset <= offset:
+            return last  # readers at the end of the log, the most there are, need no search
+        number = bisect_right(range(len(self)), offset, key=lambda n: self.entry(n).last_offset)
+        return self.entry(number - 1) if number else None
+
+    def at_or_before_position(self, position: int) -> IndexEntry | None:
+        number = bisect_right(range(len(self)), position, key=lambda n: self.entry(n).position)
+        return self.entry(number - 1) if number else None
+
+    def positions_after(self, position: int) -> list[int]:
+        """Where later batches are said to begin: anchors for whoever lost the thread at `position`."""
+        number = bisect_right(range(len(self)), position, key=lambda n: self.entry(n).position)
+        return [self.entry(later).position for later in range(number, len(self))]
+
+    def keep_before(self, position: int) -> None:
+        """Afterwards no entry points to `position` or beyond."""
+        number = bisect_right(range(len(self)), position - 1, key=lambda n: self.entry(n).position)
+        del self.data[number * self.ENTRY_SIZE :]
+
+    def is_sound(self, log_size: int) -> bool:
+        """Whether these bytes can be an index of a log of that size: whole entries, growing, inside of the file."""
+        if len(self.data) % self.ENTRY_SIZE:
+            return False
+        last_offset, last_position = -1, -1
+        for offset, position in _OFFSET_ENTRY.iter_unpack(self.data):
+            if offset <= last_offset or position <= last_position:
+                return False
+            last_offset, last_position = offset, position
+        return last_position < log_size
+
+
+class TimeIndex:
+    """The largest timestamp up to an offset: everything before an entry is older than, or as old as, its timestamp."""
+
+    ENTRY_SIZE = _TIME_ENTRY.size
+
+    def __init__(self, base_offset: int, data: bytes | bytearray = b"") -> None:
+        self._base_offset = base_offset
+        self.data = bytearray(data)
+
+    def __len__(self) -> int:
+        return len(self.data) // self.ENTRY_SIZE
+
+    def append(self, timestamp: int, last_offset: int) -> None:
+        """An entry that says nothing new is left out: timestamps in the index only grow."""
+        last = self.last()
+        if last is None or timestamp > last.timestamp:
+            self.data += _TIME_ENTRY.pack(timestamp, last_offset - self._base_offset)
+
+    def entry(self, number: int) -> TimeEntry:
+        timestamp, relative = _TIME_ENTRY.unpack_from(self.data, number * self.ENTRY_SIZE)
+        return TimeEntry(timestamp, self._base_offset + relative)
+
+    def last(self) -> TimeEntry | None:
+        return self.entry(len(self) - 1) if self.data else None
+
+    def copy(self) -> "TimeIndex":
+        return TimeIndex(self._base_offset, self.data)
+
+    def before(self, timestamp: int) -> TimeEntry | None:
+        """The last entry older than `timestamp`: no record up to its offset is as new as that."""
+        number = bisect_right(range(len(self)), timestamp - 1, key=lambda n: self.entry(n).timestamp)
+        return self.entry(number - 1) if number else None
+
+    def keep_before(self, offset: int) -> None:
+        """Afterwards no entry names `offset` or a later one."""
+        number = bisect_right(range(len(self)), offset - 1, key=lambda n: self.entry(n).last_offset)
+        del self.data[number * self.ENTRY_SIZE :]
+
+    def is_sound(self) -> bool:
+        if len(self.data) % self.ENTRY_SIZE:
+            return False
+        last: tuple[int, int] | None = None
+        for timestamp, offset in _TIME_ENTRY.iter_unpack(self.data):
+            if last is not None and (timestamp <= last[0] or offset <= last[1]):
+                return False
+            last = timestamp, offset
+        return True

@@ -1,0 +1,113 @@
+"""Jobs: what a log must wait for a disk for, in three steps.
+
+    begin    by the log's owner: notes what is to be done, as it is now
+    run      in any thread: touches descriptors and its own notes, nothing else
+    finish   by the owner again: publishes what was done, or raises what went wrong
+
+A `FlushJob` makes appended records count; a `CheckpointJob` does that too and also saves what is derived from them,
+so that recovery can begin there. `Log.flush` and `Log.checkpoint` are all three steps in one, for those who may
+wait.
+"""
+
+import logging
+from typing import TYPE_CHECKING
+
+from tailrace.log.epochs import FILE_NAME
+from tailrace.log.files import join, replace_whole, write_whole
+from tailrace.log.names import SNAPSHOT, numbered
+from tailrace.log.producer_snapshot import encode_snapshot
+from tailrace.log.replay import snapshot_offsets
+from tailrace.log.segment import SavedParts, Segment
+
+if TYPE_CHECKING:
+    from tailrace.log.log import Log, Position
+
+logger = logging.getLogger(__name__)
+
+
+class FlushJob:
+    """Afterwards everything that was appended before `begin` is on disk, and readers see it."""
+
+    def __init__(self, log: "Log") -> None:
+        self.log = log
+        self.target: int = log.bounds.end
+        self.visible: Position = log.end_position
+        self.bytes = log.dirty_bytes
+        self.segments: tuple[Segment, ...] = tuple(log.unsynced)
+        self.directories: tuple[str, ...] = tuple(log.unsynced_directories)
+        self.epochs = log.epochs.encode() if log.epochs_are_unsaved else None
+        self.error: OSError | None = None
+        for segment in self.segments:
+            segment.log.pin()
+
+    def run(self) -> None:
+        try:
+            self._sync()
+        except OSError as error:
+            # Never tried again: the pages that could not be written are gone from the cache, so a second sync would
+            # succeed.
+            self.error = error
+
+    def _sync(self) -> None:
+        for segment in self.segments:  # in order, so that no segment is on disk before the one it follows
+            segment.log.sync()
+        if self.epochs is not None:
+            replace_whole(self.log.files, join(self.log.directory, FILE_NAME), self.epochs)
+        for directory in self.directories:
+            self.log.files.sync_directory(directory)
+
+    def finish(self) -> None:
+        """Raises LogOffline where the disk refused."""
+        for segment in self.segments:
+            segment.log.unpin()
+        if self.error is not None:
+            raise self.log.take_offline("a flush failed", self.error) from self.error
+        self.log.flushed(self)
+
+
+class CheckpointJob:
+    """Afterwards recovery need not look at what was appended before `begin`: it is on disk, and so is all derived
+    from it.
+    """
+
+    def __init__(self, log: "Log") -> None:
+        self._log = log
+        self._flush = FlushJob(log)
+        self._parts: list[SavedParts] = [
+            segment.begin_save(sealed=segment is not log.active) for segment in log.segments if not segment.is_saved
+        ]
+        self._snapshots = {**log.snapshots_due, self._flush.target: encode_snapshot(log.producers)}
+        self._kept = {segment.base_offset for segment in log.segments} | self._snapshots.keys()
+        self._saved = False
+
+    def run(self) -> None:
+        self._flush.run()
+        if self._flush.error is None:
+            try:
+                self._save()
+                self._saved = True
+            except OSError as error:
+                # Derived data: without it recovery has more to do, and nothing is lost. The next checkpoint tries
+                # again.
+                logger.warning("could not save the indexes of %s: %s", self._log.directory, error)
+
+    def _save(self) -> None:
+        files, directory = self._log.files, self._log.directory
+        for parts in self._parts:
+            parts.run()
+        for offset, snapshot in self._snapshots.items():
+            write_whole(files, join(directory, numbered(offset, SNAPSHOT)), snapshot)
+        files.sync_directory(directory)
+        for offset in snapshot_offsets(files, directory):
+            if offset not in self._kept:
+                files.remove(join(directory, numbered(offset, SNAPSHOT)))
+
+    def finish(self) -> None:
+        self._flush.finish()
+        if self._saved:
+            for parts in self._parts:
+                parts.segment.finish_save(parts)
+            for offset in self._snapshots:
+                self._log.snapshots_due.pop(offset, None)
+            self._log.recovery_point = max(self._log.recovery_point, self._flush.target)
+            self._log.wants_checkpoint = bool(self._log.snapshots_due)

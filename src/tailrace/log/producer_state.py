@@ -1,0 +1,151 @@
+"""What a log remembers of its producers: enough to recognise a duplicate, a gap, a zombie, and an undecided
+transaction.
+
+Of each producer id the last five batches are kept: a client has at most five requests in flight, so a retry is
+always among them. `check` decides before an append, `replay` changes the state after it; recovery calls the same
+`replay` for every batch it scans, which is why a state loaded from a snapshot and one rebuilt from the log are
+equal.
+
+A transaction is undecided from its first record to its marker, and its marker counts once it is flushed.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tailrace.log.errors import InvalidProducerEpoch, OutOfOrderSequence
+from tailrace.log.transaction_index import AbortedTransaction
+from tailrace.records.batch import NO_PRODUCER, NO_SEQUENCE, BatchHeader
+from tailrace.records.control import Marker
+
+BATCHES_KEPT = 5
+NO_OFFSET = -1
+_SEQUENCE_MASK = 0x7FFFFFFF
+
+
+class ProducedBatch(NamedTuple):
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def base_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+    @property
+    def base_sequence(self) -> int:
+        return (self.last_sequence - self.offset_delta) & _SEQUENCE_MASK
+
+
+@dataclass(slots=True)
+class Producer:
+    epoch: int
+    coordinator_epoch: int = -1
+    transaction_start: int = NO_OFFSET
+    last_timestamp: int = -1
+    batches: deque[ProducedBatch] = field(default_factory=lambda: deque(maxlen=BATCHES_KEPT))
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    def find(self, header: BatchHeader) -> ProducedBatch | None:
+        """The batch that `header` is a repetition of."""
+        for batch in self.batches:
+            if batch.last_sequence == header.last_sequence and batch.base_sequence == header.base_sequence:
+                return batch
+        return None
+
+
+class ClosedTransaction(NamedTuple):
+    first_offset: int
+    marker_offset: int
+
+
+class ProducerState:
+    def __init__(self, producers: dict[int, Producer] | None = None) -> None:
+        self.producers = producers or {}
+        starts = sorted(p.transaction_start for p in self.producers.values() if p.transaction_start != NO_OFFSET)
+        # In the order they began, as a dict keeps it: so the oldest is at hand for every fetch, however many are
+        # open.
+        self._open: dict[int, None] = dict.fromkeys(starts)
+        self._closing: list[ClosedTransaction] = []
+
+    def check(self, header: BatchHeader) -> ProducedBatch | None:
+        """None if the batch may be appended; the original if it is a repetition; raises where it is out of turn."""
+        producer = self.producers.get(header.producer_id)
+        if header.producer_id == NO_PRODUCER or producer is None:
+            return None
+        if header.producer_epoch < producer.epoch:
+            raise InvalidProducerEpoch(
+                f"producer {header.producer_id} is at epoch {producer.epoch}, this batch has {header.producer_epoch}"
+            )
+        if header.is_control:
+            return None
+        same_epoch = header.producer_epoch == producer.epoch
+        if same_epoch and (original := producer.find(header)):
+            return original
+        due = (producer.last_sequence + 1) & _SEQUENCE_MASK if same_epoch else 0
+        if header.base_sequence != due:
+            raise OutOfOrderSequence(
+                f"producer {header.producer_id} sent sequence {header.base_sequence} where {due} is due"
+            )
+        return None
+
+    def replay(self, header: BatchHeader, marker: Marker | None, coordinator_epoch: int) -> AbortedTransaction | None:
+        """The batch was appended. Where it aborts a transaction, that is returned for the index."""
+        if header.producer_id == NO_PRODUCER:
+            return None
+        producer = self.producers.get(header.producer_id)
+        if producer is None:
+            producer = self.producers[header.producer_id] = Producer(header.producer_epoch)
+        elif producer.epoch != header.producer_epoch:
+            producer.epoch = header.producer_epoch
+            producer.batches.clear()
+        producer.last_timestamp = header.max_timestamp
+        if header.is_control:
+            return self._close_transaction(producer, header, marker, coordinator_epoch)
+        if header.base_sequence != NO_SEQUENCE:
+            delta = header.last_offset_delta
+            producer.batches.append(
+                ProducedBatch(header.last_sequence, header.last_offset, delta, header.max_timestamp)
+            )
+        if header.is_transactional and producer.transaction_start == NO_OFFSET:
+            producer.transaction_start = header.base_offset
+            self._open[header.base_offset] = None
+        return None
+
+    def _close_transaction(
+        self, producer: Producer, header: BatchHeader, marker: Marker | None, coordinator_epoch: int
+    ) -> AbortedTransaction | None:
+        if marker is None:  # a control record of another kind decides nothing
+            return None
+        producer.coordinator_epoch = coordinator_epoch
+        first_offset, producer.transaction_start = producer.transaction_start, NO_OFFSET
+        if first_offset == NO_OFFSET:
+            return None
+        del self._open[first_offset]
+        self._closing.append(ClosedTransaction(first_offset, header.last_offset))
+        if marker is not Marker.ABORT:
+            return None
+        still_open = next(iter(self._open), header.next_offset)
+        return AbortedTransaction(header.producer_id, first_offset, header.last_offset, still_open)
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """Below it everything is decided, and flushed."""
+        if self._closing:
+            self._closing = [closed for closed in self._closing if closed.marker_offset >= high_watermark]
+        undecided = next(iter(self._open), high_watermark)
+        closing = min((closed.first_offset for closed in self._closing), default=high_watermark)
+        return min(undecided, closing, high_watermark)
+
+    def expire(self, before: int) -> None:
+        """Forgets producers that have written nothing since `before` (ms) and have no transaction open."""
+        idle = [
+            producer_id
+            for producer_id, producer in self.producers.items()
+            if producer.last_timestamp < before and producer.transaction_start == NO_OFFSET
+        ]
+        for producer_id in idle:
+            del self.producers[producer_id]

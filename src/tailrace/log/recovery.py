@@ -1,0 +1,464 @@
+"""Opening a log: what a stop or a crash left behind, made into a log again.
+
+    pass 1  sweep       temporary files go, and derived files whose log is gone
+    pass 2  list        the segments by name; those wholly below the start offset are leftovers of a deletion
+    pass 3  remember    leader epochs and the newest usable snapshot of the producers
+    pass 4  scan        every batch behind the recovery point: indexes, epochs and producers are built from it
+    pass 5  cut         the log ends where a write never reached the disk; the bytes behind are kept aside
+    pass 6  sync        what is kept is on disk before anyone counts on it
+    pass 7  epoch       after an unclean stop it rises, so that clients can tell old records from new
+
+After a clean stop passes 4 to 7 have nothing to do, and no data is read.
+
+**Cut or damage.** Everything before the recovery point was flushed: bad bytes there are damage, and stay. Behind
+it, a power cut may have kept any part of what was not flushed. A hole of zeros, missing bytes, or a bad batch that
+no valid one follows ends the log: no flush can have covered it, since a flush covers all before it. Any other bad
+batch, with valid ones after it, is damage too: named, never served, and everything around it is.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import inf
+
+from tailrace.log.checkpoints import CorruptCheckpoint
+from tailrace.log.config import LogConfig
+from tailrace.log.damage import DamagedRange, missing_file
+from tailrace.log.epochs import FILE_NAME as EPOCHS_FILE
+from tailrace.log.epochs import LeaderEpochs
+from tailrace.log.files import Files, join, read_whole, replace_whole
+from tailrace.log.log import Log
+from tailrace.log.names import CUT, DERIVED, LOG, TEMPORARY, numbered, parse_numbered
+from tailrace.log.offsets import OffsetBounds
+from tailrace.log.producer_state import ProducerState
+from tailrace.log.replay import load_snapshot, replay_batch, replay_segments
+from tailrace.log.scan import FoundBatch, Scan, header_at, walk
+from tailrace.log.segment import DerivedCache, Segment
+from tailrace.log.sums import ChunkSums, Gaps
+from tailrace.log.transaction_index import TransactionIndex
+from tailrace.records.batch import CRC_START, HEADER_SIZE, NO_PRODUCER
+from tailrace.records.checksum import crc32c
+
+PAGE_BYTES = 4096  # what a disk is given at a time: a write that was lost leaves a page of zeros
+_COPY_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Where a log was ended by recovery, and where the bytes that stood behind are kept."""
+
+    file: str
+    position: int
+    length: int
+    first_offset: int
+    reason: str
+    kept_as: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    was_clean: bool
+    scanned_batches: int = 0
+    scanned_bytes: int = 0
+    cut: Cut | None = None
+    damage: list[DamagedRange] = field(default_factory=list)
+    leader_epoch: int = 0
+
+
+def open_log(
+    files: Files,
+    directory: str,
+    config: LogConfig,
+    *,
+    clean: bool = False,
+    recovery_point: int | None = None,
+    start_offset: int = 0,
+    leader_epoch: int = 0,
+    cache: DerivedCache | None = None,
+) -> tuple[Log, RecoveryReport]:
+    """The log in `directory`, which is made where there is none.
+
+    `clean` says that the last stop was clean; `recovery_point` is the last one on disk, None where none is known: a
+    directory of somebody else's. `leader_epoch` is the least that the log may have from now on.
+    """
+    recovery = Recovery(files, directory, config, cache or DerivedCache(), clean, recovery_point, start_offset)
+    return recovery.run(leader_epoch), recovery.report
+
+
+class Recovery:
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        config: LogConfig,
+        cache: DerivedCache,
+        clean: bool,
+        recovery_point: int | None,
+        start_offset: int,
+    ) -> None:
+        self.files = files
+        self.directory = directory
+        self.config = config
+        self.report = RecoveryReport(was_clean=clean)
+        self._cache = cache
+        self._clean = clean
+        self._recovery_point = recovery_point
+        self._start_offset = start_offset
+        self._segments: list[Segment] = []
+        self._epochs = LeaderEpochs()
+        self._epochs_are_known = False
+        self._producers = ProducerState()
+        self._end = start_offset
+        self._is_new = False
+
+    def run(self, leader_epoch: int) -> Log:
+        if not self.files.exists(self.directory):
+            self.files.make_directory(self.directory)
+            self._is_new = True
+        self._pass_1_sweep()
+        self._pass_2_list()
+        producers_from = self._pass_3_remember()
+        if not self._is_known_without_reading(producers_from):
+            self._pass_4_scan(producers_from)
+            self._restore_transactions()
+            self._pass_6_sync()
+        self._pass_7_epoch(leader_epoch)
+        return self._log()
+
+    def _pass_1_sweep(self) -> None:
+        names = self.files.files_in(self.directory)
+        for name in names:
+            parsed = parse_numbered(name)
+            orphan = parsed is not None and parsed[1] in DERIVED and numbered(parsed[0], LOG) not in names
+            if name.endswith(TEMPORARY) or orphan:
+                self.files.remove(join(self.directory, name))
+
+    def _pass_2_list(self) -> None:
+        found = []
+        for name, size in self.files.files_in(self.directory).items():
+            parsed = parse_numbered(name)
+            if parsed is not None and parsed[1] == LOG:
+                found.append((parsed[0], size))
+        segments = [self._segment(base_offset, size) for base_offset, size in sorted(found)]
+        while len(segments) > 1 and segments[1].base_offset <= self._start_offset:
+            segments.pop(0).remove()
+        if not segments:
+            self._is_new = True
+            segments = [self._segment(self._start_offset, 0)]
+            segments[0].create()
+        self._segments = segments
+        self._start_offset = max(self._start_offset, segments[0].base_offset)
+
+    def _segment(self, base_offset: int, size: int) -> Segment:
+        return Segment(
+            self.files,
+            self.directory,
+            base_offset,
+            size,
+            epochs=self._epochs,
+            cache=self._cache,
+            interval_bytes=self.config.index_interval_bytes,
+        )
+
+    def _pass_3_remember(self) -> int:
+        """Afterwards the epochs are known, or will be found by a scan of all; returns the offset the producers are
+        known at.
+        """
+        data = read_whole(self.files, join(self.directory, EPOCHS_FILE))
+        try:
+            if data is not None:
+                self._epochs.replace(LeaderEpochs.decode(data))
+                self._epochs_are_known = True
+        except CorruptCheckpoint:
+            pass
+        first = self._segments[0].base_offset
+        at_most = self._cut_point if self._epochs_are_known else first
+        producers_from, self._producers = load_snapshot(self.files, self.directory, at_most, first)
+        return producers_from
+
+    @property
+    def _scan_point(self) -> int:
+        """From here on a crash may have taken something."""
+        return max(self._recovery_point or 0, self._segments[0].base_offset)
+
+    @property
+    def _cut_point(self) -> float:
+        """From here on, bad bytes may be a write that was lost rather than damage."""
+        return inf if self._clean else self._scan_point
+
+    def _is_known_without_reading(self, producers_from: int) -> bool:
+        """After a clean stop the sums of the active segment say all there is to know."""
+        if self._is_new:
+            self._end = self._segments[0].base_offset
+            return True
+        active = self._segments[-1]
+        sums = active.derived_files.read_sums()
+        if not self._clean or not self._epochs_are_known or sums is None or sums.log_size != active.size:
+            return False
+        self._end = sums.next_offset
+        return producers_from == self._end and active.transactions() is not None
+
+    # Pass 4
+
+    def _pass_4_scan(self, producers_from: int) -> None:
+        self._end = producers_from
+        number = self._number_of_segment_at(producers_from)
+        while number < len(self._segments):
+            segment = self._segments[number]
+            if segment.base_offset != self._end and number and self._ends_before(segment, number):
+                return
+            if not self._scan_segment(segment, number, producers_from):
+                return
+            number += 1
+        if self._end < (self._recovery_point or 0):
+            self._lost_before_recovery_point()
+
+    def _number_of_segment_at(self, offset: int) -> int:
+        bases = [segment.base_offset for segment in self._segments]
+        return max(number for number, base in enumerate(bases) if base <= offset or number == 0)
+
+    def _ends_before(self, segment: Segment, number: int) -> bool:
+        """Between the last segment and this one something is missing. Says whether the log was ended there."""
+        missing_from = self._end
+        if missing_from >= segment.base_offset or self._segments[number - 1].derived().may_have_gaps:
+            return False
+        if missing_from >= self._cut_point:
+            last = self._segments[number - 1]
+            self._pass_5_cut(number - 1, last.size, "bytes are missing between two segments")
+            return True
+        self.report.damage.append(missing_file(missing_from, segment.base_offset))
+        return False
+
+    def _scan_segment(self, segment: Segment, number: int, producers_from: int) -> bool:
+        """Walks one segment from where its files know nothing. False where the log ends in it."""
+        walked = SegmentWalk(self, segment, number, producers_from)
+        for item in walked:
+            if isinstance(item, FoundBatch):
+                walked.found(item)
+            elif self._ends_the_log(item, number):
+                walked.adopt()
+                self._end = item.first_offset
+                self._pass_5_cut(number, item.position, item.reason)
+                return False
+            else:
+                walked.damaged(item)
+                self._damaged(segment, item)
+        walked.adopt()
+        self._end = walked.derived.next_offset
+        return True
+
+    def replay(self, item: FoundBatch, transactions: TransactionIndex | None) -> None:
+        """A batch behind the last snapshot: producers, and epochs where they are not known, are built from it."""
+        self.report.scanned_batches += 1
+        self.report.scanned_bytes += item.header.size
+        if not self._epochs_are_known:
+            self._epochs.assign(item.header.leader_epoch, item.header.base_offset)
+        if item.header.producer_id != NO_PRODUCER:
+            replay_batch(item, self._producers, transactions)
+
+    @property
+    def known_epochs(self) -> LeaderEpochs | None:
+        return self._epochs if self._epochs_are_known else None
+
+    def base_offset_of(self, number: int) -> int | None:
+        return self._segments[number].base_offset if number < len(self._segments) else None
+
+    def was_never_compacted(self, following: int | None) -> bool:
+        """Compaction stays away from what lies behind the recovery point. Of a directory of somebody else's nobody
+        can say.
+        """
+        return self._recovery_point is not None and (following is None or following > self._recovery_point)
+
+    def _damaged(self, segment: Segment, damage: DamagedRange) -> None:
+        segment.checks.report(damage)
+        self.report.damage.append(damage)
+
+    def _ends_the_log(self, damage: DamagedRange, number: int) -> bool:
+        if damage.first_offset < self._cut_point:
+            return False
+        segment = self._segments[number]
+        if damage.length == 0:
+            return False
+        if damage.end < segment.size:
+            return _has_hole(segment, damage)
+        follower = self._segments[number + 1] if number + 1 < len(self._segments) else None
+        if follower is None or not _begins_with_a_batch(follower):
+            return True
+        return _has_hole(segment, damage) or _is_cut_short(segment, damage)
+
+    def _lost_before_recovery_point(self) -> None:
+        """Records that were flushed are gone. Their offsets are not given to others: the log goes on behind them."""
+        assert self._recovery_point is not None
+        lost = missing_file(self._end, self._recovery_point)
+        segment = self._segment(self._recovery_point, 0)
+        segment.create()
+        self._segments.append(segment)
+        self.report.damage.append(lost)
+        self._end = self._recovery_point
+
+    def _restore_transactions(self) -> None:
+        """An index of aborted transactions that was lost is built from the batches before the scan, too."""
+        active = self._segments[-1]
+        if active.transactions() is None:
+            _, index = replay_segments(self.files, self.directory, self._segments, self._end, active)
+            active.adopt_transactions(index)
+
+    # Pass 5
+
+    def _pass_5_cut(self, number: int, position: int, reason: str) -> None:
+        """Afterwards the log ends at `position` of a segment; what stood behind is kept beside it, under names that
+        end in .cut.
+        """
+        segment = self._segments[number]
+        length, kept_as = segment.size - position, []
+        if length:
+            kept_as.append(self._copy_aside(segment, position))
+        for later in reversed(self._segments[number + 1 :]):  # the newest first: a crash here leaves no gap
+            length += later.size
+            kept_as.append(self._move_aside(later))
+        self.files.sync_directory(self.directory)
+        if position < segment.size:
+            segment.cut(position)
+        self._segments = self._segments[: number + 1]
+        self.report.cut = Cut(segment.name, position, length, self._end, reason, tuple(kept_as))
+
+    def _copy_aside(self, segment: Segment, position: int) -> str:
+        name = self._unused(f"{segment.name}.{position}{CUT}")
+        copy = self.files.open(join(self.directory, name), create=True)
+        try:
+            for start in range(position, segment.size, _COPY_BYTES):
+                copy.write_at(start - position, segment.log.read_at(start, min(_COPY_BYTES, segment.size - start)))
+            copy.sync()
+        finally:
+            copy.close()
+        self.files.sync_directory(self.directory)
+        return name
+
+    def _move_aside(self, segment: Segment) -> str:
+        name = self._unused(segment.name + CUT)
+        self.files.rename(segment.log.path, join(self.directory, name))
+        segment.remove()
+        return name
+
+    def _unused(self, name: str) -> str:
+        candidate, number = name, 1
+        while self.files.exists(join(self.directory, candidate)):
+            candidate, number = f"{name}.{number}", number + 1
+        return candidate
+
+    # Passes 6 and 7
+
+    def _pass_6_sync(self) -> None:
+        if not self._clean:
+            for segment in self._segments:
+                if not segment.is_saved:
+                    segment.log.sync()
+        self.files.sync_directory(self.directory)
+
+    def _pass_7_epoch(self, leader_epoch: int) -> None:
+        self._epochs.truncate(self._end + 1)
+        least = self._epochs.latest + (0 if self._clean or self._is_new else 1)
+        changed = self._epochs.assign(max(leader_epoch, least), self._end)
+        if changed and not self._is_new:
+            replace_whole(self.files, join(self.directory, EPOCHS_FILE), self._epochs.encode())
+        self.report.leader_epoch = self._epochs.latest
+
+    def _log(self) -> Log:
+        start = min(self._start_offset, self._end)
+        log = Log(
+            self.files,
+            self.directory,
+            self.config,
+            segments=tuple(self._segments),
+            bounds=OffsetBounds(start, self._end, self._end),
+            epochs=self._epochs,
+            producers=self._producers,
+            cache=self._cache,
+        )
+        if self._is_new:
+            log.note_creation()
+        return log
+
+
+class SegmentWalk:
+    """One segment on its way through pass 4: its items, and what is built from them."""
+
+    def __init__(self, recovery: Recovery, segment: Segment, number: int, producers_from: int) -> None:
+        files = segment.derived_files
+        self._recovery = recovery
+        self._segment = segment
+        self._producers_from = producers_from
+        self._following = recovery.base_offset_of(number + 1)
+        scan_from = max(producers_from, segment.base_offset)
+        self.derived, self._start = files.load_before(segment.size, scan_from)
+        self._position = self._start
+        if self.derived.gaps is Gaps.UNKNOWN and recovery.was_never_compacted(self._following):
+            self.derived.gaps = Gaps.NONE
+        self._chunks = self._resume_chunks()
+        self._transactions = TransactionIndex() if self._start == 0 else files.load_transactions()
+        if self._transactions is not None:
+            self._transactions.keep_before(scan_from)
+
+    def _resume_chunks(self) -> ChunkSums | None:
+        if self.derived.sums is not None:
+            return ChunkSums.resume(self.derived.sums)
+        return ChunkSums() if self._start == 0 else None
+
+    def __iter__(self) -> Iterator[FoundBatch | DamagedRange]:
+        return walk(
+            self._segment.log,
+            self._start,
+            self._segment.size,
+            self.derived.next_offset,
+            gaps=self.derived.may_have_gaps,
+            epochs=self._recovery.known_epochs,
+            end_offset=self._following,
+        )
+
+    def found(self, item: FoundBatch) -> None:
+        header, size = item.header, item.header.size
+        self.derived.add(item.position, header, self._recovery.config.index_interval_bytes)
+        if self._chunks is not None and item.position >= self._chunks.size:
+            self._chunks.update(item.window[item.at : item.at + size])
+        if header.base_offset >= self._producers_from:
+            self._recovery.replay(item, self._transactions)
+        self._position = item.position + size
+
+    def damaged(self, damage: DamagedRange) -> None:
+        self._chunks = None
+        self._position = damage.end
+        self.derived.next_offset = damage.last_offset + 1
+
+    def adopt(self) -> None:
+        """The segment takes over what was built; what was walked through is checked."""
+        if self._following is not None:
+            self.derived.seal()
+        self._segment.adopt(self.derived, self._transactions, self._chunks)
+        self._segment.checks.trust(self._start, self._position)
+
+
+def _has_hole(segment: Segment, damage: DamagedRange) -> bool:
+    """Whether a page among the bad bytes, or the header they begin with, is all zeros: a write that never reached
+    the disk.
+    """
+    head = segment.log.read_at(damage.position, min(HEADER_SIZE, damage.length))
+    if not any(head):
+        return True
+    first_page = -(-damage.position // PAGE_BYTES) * PAGE_BYTES
+    return any(
+        not any(segment.log.read_at(page, PAGE_BYTES)) for page in range(first_page, damage.end, PAGE_BYTES)
+    )
+
+
+def _is_cut_short(segment: Segment, damage: DamagedRange) -> bool:
+    """Whether the bad batch goes on behind the end of the file, rather than having a bad length and all of its
+    bytes.
+    """
+    header = header_at(segment.log, damage.position)
+    if header is None:
+        return True
+    rest = segment.log.read_at(damage.position + CRC_START, damage.length)
+    return header.size > damage.length and crc32c(rest) != header.crc
+
+
+def _begins_with_a_batch(segment: Segment) -> bool:
+    return any(True for _ in Scan(segment.log, 0, segment.size, segment.base_offset))

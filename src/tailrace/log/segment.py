@@ -1,0 +1,345 @@
+"""A segment: one append-only file of batches, with what is derived from it and what is known of its health.
+
+The active segment, the last of its log, is written by one thread, the log's owner. Reading is safe from any thread:
+bytes once written never change, indexes only grow, and what readers find out about a segment's health is kept
+behind a mutex (`Checks`).
+
+With `wait=False` a method answers from memory and the page cache alone and raises `WouldWait` where that is not
+enough: so an event loop can try, and hand the question to a thread when it must.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from errno import EEXIST
+
+from tailrace.log.checking import Checks
+from tailrace.log.damage import DamagedRange
+from tailrace.log.derived import Derived, DerivedFiles
+from tailrace.log.epochs import LeaderEpochs
+from tailrace.log.errors import Damaged
+from tailrace.log.files import Data, Files, join, name_of, parent, remove_if_there
+from tailrace.log.index import IndexEntry
+from tailrace.log.names import LOG, numbered
+from tailrace.log.sums import CHUNK_BYTES, ChunkSums, Sums
+from tailrace.log.transaction_index import AbortedTransaction, TransactionIndex
+from tailrace.records.batch import HEADER, HEADER_SIZE, BatchHeader
+
+_HEADERS_BYTES = 8192  # read at a time when only headers are wanted: two index intervals
+
+
+class WouldWait(Exception):
+    """The answer is not in memory: ask again where waiting for a disk is allowed."""
+
+
+class DerivedCache:
+    """A bound on the indexes of sealed segments held in memory, over all logs that share it. The least used go
+    first.
+    """
+
+    def __init__(self, limit_bytes: int = 64 << 20) -> None:
+        self._limit_bytes = limit_bytes
+        self._bytes = 0
+        self._mutex = threading.Lock()
+        self._segments: OrderedDict[Segment, int] = OrderedDict()
+
+    def used(self, segment: "Segment", size: int) -> None:
+        with self._mutex:
+            self._bytes += size - self._segments.pop(segment, 0)
+            self._segments[segment] = size
+            while self._bytes > self._limit_bytes and len(self._segments) > 1:
+                victim, victim_bytes = self._segments.popitem(last=False)
+                self._bytes -= victim_bytes
+                victim.forget_derived()
+
+    def forget(self, segment: "Segment") -> None:
+        with self._mutex:
+            self._bytes -= self._segments.pop(segment, 0)
+
+
+class Segment:
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        base_offset: int,
+        size: int,
+        *,
+        epochs: LeaderEpochs,
+        cache: DerivedCache,
+        interval_bytes: int,
+    ) -> None:
+        """A segment that is there already. Nothing is read before it is asked for."""
+        self.base_offset = base_offset
+        self.size = size
+        self.first_append_ms: int | None = None
+        self.log = files.open(join(directory, numbered(base_offset, LOG)))
+        self.derived_files = DerivedFiles(
+            files, join(directory, numbered(base_offset, "")), self.log, base_offset, interval_bytes
+        )
+        self.checks = Checks(self.log, base_offset, size, epochs)
+        self._files = files
+        self._cache = cache
+        self._interval_bytes = interval_bytes
+        self._derived: Derived | None = None
+        self._transactions: TransactionIndex | None = None
+        self._chunks: ChunkSums | None = None
+        self._is_saved = True  # what is derived is on disk as it is in memory, so memory may forget it
+
+    def create(self) -> None:
+        """Afterwards the file is there, empty. Its name is on disk once the directory is synced."""
+        file = self._files.open(self.log.path, create=True)
+        size = file.size()
+        file.close()
+        if size:
+            raise FileExistsError(EEXIST, "a new segment would overwrite a file that has bytes in it", self.log.path)
+        self.adopt(Derived.empty(self.base_offset), TransactionIndex(), ChunkSums())
+
+    def adopt(self, derived: Derived, transactions: TransactionIndex | None, chunks: ChunkSums | None) -> None:
+        """Takes what was found by walking the file, or is known because the file is empty."""
+        self._derived = derived
+        self._transactions = transactions
+        self._chunks = chunks
+        self._is_saved = False
+
+    @property
+    def name(self) -> str:
+        return name_of(self.log.path)
+
+    # Appending: by the owner of the log only
+
+    def append(self, data: Data, batches: list[tuple[int, BatchHeader]]) -> None:
+        """Afterwards the batches stand at the end of the file, in one write. On OSError nothing that counts has
+        changed.
+        """
+        derived = self.derived()
+        start = self.size
+        self.log.write_at(start, data)
+        for position, header in batches:
+            derived.add(start + position, header, self._interval_bytes)
+        if self._chunks is not None:
+            self._chunks.update(data)
+        self.size = start + len(data)
+        self._is_saved = False
+
+    def open_for_append(self) -> None:
+        """Afterwards a segment that was closed cleanly can go on where it stopped."""
+        derived = self.derived()
+        self.transactions()
+        if derived.sums is not None and derived.sums.log_size == self.size and self._chunks is None:
+            self._chunks = ChunkSums.resume(derived.sums)
+
+    def undo_append(self) -> None:
+        """After a failed append: cuts off what may have been written of it."""
+        self.log.truncate(self.size)
+
+    def seal(self) -> None:
+        """Afterwards nothing is appended any more."""
+        self.derived().seal()
+        self._is_saved = False
+
+    # What is derived
+
+    def derived(self, *, wait: bool = True) -> Derived:
+        derived = self._derived
+        if derived is None:
+            if not wait:
+                raise WouldWait
+            derived = self._derived = self.derived_files.load(self.size)
+        if self._is_saved:
+            self._cache.used(self, derived.resident_bytes)
+        return derived
+
+    def transactions(self) -> TransactionIndex | None:
+        """The aborted transactions; None where their index is lost and the log must find them anew."""
+        if self._transactions is None:
+            self._transactions = self.derived_files.load_transactions()
+        return self._transactions
+
+    def add_aborted(self, aborted: AbortedTransaction) -> None:
+        transactions = self.transactions()
+        assert transactions is not None, "recovery rebuilds the index of the active segment"
+        transactions.append(aborted)
+        self._is_saved = False
+
+    def adopt_transactions(self, transactions: TransactionIndex) -> None:
+        self._transactions = transactions
+
+    def forget_derived(self) -> None:
+        self._derived = None
+
+    @property
+    def is_saved(self) -> bool:
+        return self._is_saved
+
+    def begin_save(self, *, sealed: bool) -> "SavedParts":
+        """What there is to save, as it is now: a copy if the segment goes on."""
+        derived, transactions = self.derived(), self.transactions() or TransactionIndex()
+        if not sealed:
+            derived, transactions = derived.copy(), TransactionIndex(transactions.data)
+        chunks = self._chunks.sums if self._chunks is not None else None
+        return SavedParts(self, derived, transactions, chunks, self.size, sealed)
+
+    def finish_save(self, parts: "SavedParts") -> None:
+        if parts.sums is not None and self._derived is not None:
+            self._derived.sums = parts.sums
+        self._is_saved = parts.sealed
+
+    # Reading: from any thread
+
+    def batches(
+        self, position: int, limit: int, *, wait: bool = True
+    ) -> Iterator[tuple[int, BatchHeader] | DamagedRange]:
+        """The headers from `position`, where a batch begins, up to `limit`, checked; and damage where there is
+        some.
+        """
+        window, start = memoryview(b""), position
+        while position < limit:
+            self._ensure(position, min(position + HEADER_SIZE, limit), wait)
+            if (damage := self.checks.damage_at(position)) is not None:
+                yield damage
+                if damage.length:
+                    position = damage.end
+                    continue
+            at = position - start
+            if len(window) - at < HEADER_SIZE:
+                start, at = position, 0
+                window = self._read_headers(position, min(_HEADERS_BYTES, limit - position), wait)
+            header = BatchHeader._make(HEADER.unpack_from(window, at))
+            self._ensure(position, position + header.size, wait)
+            if (damage := self.checks.damage_at(position)) is not None and damage.length:
+                continue
+            yield position, header
+            position += header.size
+
+    def _ensure(self, start: int, end: int, wait: bool) -> None:
+        if not self.checks.cover(start, end):
+            if not wait:
+                raise WouldWait
+            self.checks.ensure(start, end, self.size, self.derived())
+
+    def _read_headers(self, position: int, size: int, wait: bool) -> memoryview:
+        data = self.log.read_at(position, size) if wait else self.log.read_cached_at(position, size)
+        if data is None:
+            raise WouldWait
+        return memoryview(data)
+
+    def find(self, offset: int, limit: int, *, wait: bool = True) -> tuple[int, BatchHeader] | None:
+        """The first batch before `limit` that ends at `offset` or later; None if there is none. Raises Damaged."""
+        entry = self._right_entry(self.derived(wait=wait).index.at_or_before(offset), wait)
+        for item in self.batches(entry.position if entry else 0, limit, wait=wait):
+            if isinstance(item, DamagedRange):
+                if offset <= item.last_offset:
+                    raise Damaged(item)
+            elif item[1].last_offset >= offset:
+                return item
+        return None
+
+    def _right_entry(self, entry: IndexEntry | None, wait: bool) -> IndexEntry | None:
+        """The entry, if it leads to the batch it names. If not, the index is wrong: it is built anew, and none is
+        used now.
+        """
+        if entry is None or self.checks.damage_at(entry.position) is not None:
+            return entry
+        window = self._read_headers(entry.position, HEADER_SIZE, wait)
+        if len(window) == HEADER_SIZE and BatchHeader._make(HEADER.unpack(window)).last_offset == entry.last_offset:
+            return entry
+        if not wait:
+            raise WouldWait
+        self._derived = self.derived_files.rebuild(self.size)
+        return None
+
+    def end_of_batches(self, start: int, header: BatchHeader, limit: int, *, wait: bool = True) -> tuple[int, int]:
+        """How far whole batches go from the one at `start` up to `limit`, that one at least: position and next
+        offset.
+        """
+        end, next_offset = start + header.size, header.next_offset
+        if end >= limit:
+            return end, next_offset
+        self._ensure(start, limit, wait)
+        damage = self.checks.next_damage(start)
+        if damage is not None:
+            limit = min(limit, damage)
+        entry = self._right_entry(self.derived(wait=wait).index.at_or_before_position(limit), wait)
+        for item in self.batches(max(end, entry.position if entry else 0), limit, wait=wait):
+            if isinstance(item, DamagedRange) or item[0] + item[1].size > limit:
+                break
+            end, next_offset = item[0] + item[1].size, item[1].next_offset
+        return end, next_offset
+
+    # Going away
+
+    def cut(self, position: int) -> None:
+        """Afterwards the file ends at `position`, on disk. What is derived must not speak of more; sums of more are
+        forgotten.
+        """
+        self.derived_files.remove()  # first: sums of bytes that others take the place of would make those look damaged
+        self._files.sync_directory(parent(self.log.path))
+        self.log.truncate(position)
+        self.log.sync()
+        self.size = position
+        self.checks.cut(position)
+        if self._chunks is not None and self._chunks.size > position:
+            self._chunks = None
+        if self._derived is not None:
+            self._derived.sums = None
+        self._is_saved = False
+
+    def truncate(self, position: int) -> None:
+        """The same for a segment in use: what is derived is cut, too."""
+        transactions = self.transactions()
+        self._derived, self._chunks = None, None
+        self.cut(position)
+        derived = self._derived = self.derived_files.load(position)
+        self._transactions = transactions
+        if transactions is not None:
+            transactions.keep_before(derived.next_offset)
+
+    def remove(self) -> None:
+        """Afterwards the files are gone; a slice that pins this segment can still be read."""
+        remove_if_there(self._files, self.log.path)
+        self.derived_files.remove()
+        self.close()
+
+    def close(self) -> None:
+        self._cache.forget(self)
+        self.log.close()
+
+
+class SavedParts:
+    """What is derived from a segment on its way to disk. `run` may be called in any thread."""
+
+    def __init__(
+        self,
+        segment: Segment,
+        derived: Derived,
+        transactions: TransactionIndex,
+        chunks: tuple[int, ...] | None,
+        size: int,
+        sealed: bool,
+    ) -> None:
+        self.segment = segment
+        self.sealed = sealed
+        self.sums: Sums | None = None
+        self._derived = derived
+        self._transactions = transactions
+        self._chunks = chunks
+        self._size = size
+
+    def run(self) -> None:
+        chunks = self._chunks
+        if chunks is None and self.sealed:
+            chunks = self._sum_anew()
+        if chunks is not None and not self.segment.checks.damage:
+            self.sums = self._derived.summarise(self._size, chunks, self._transactions)
+        self.segment.derived_files.save(self._derived, self._transactions, self.sums, sync=self.sealed)
+
+    def _sum_anew(self) -> tuple[int, ...]:
+        """Sums a segment that was begun by an earlier process; all of it is checked first, so that no rot is sealed
+        as sound.
+        """
+        self.segment.checks.ensure(0, self._size, self._size, self._derived)
+        chunks = ChunkSums()
+        for position in range(0, self._size, CHUNK_BYTES):
+            chunks.update(self.segment.log.read_at(position, min(CHUNK_BYTES, self._size - position)))
+        return chunks.sums

@@ -1,0 +1,186 @@
+"""One record batch, format v2: the unit the broker moves, stores and never opens.
+
+A batch is 61 bytes of header and then its records, perhaps compressed. Everything on the hot path needs the header
+alone:
+
+     0  base offset            int64     where the batch lies in the log; stamped by us
+     8  length                 int32     of all that follows this field
+    12  partition leader epoch int32     stamped by us
+    16  magic                  int8      2
+    17  CRC-32C                uint32    over everything from the attributes to the end of the batch
+    21  attributes             int16     codec (bits 0-2), log-append time (3), transactional (4), control (5), ...
+    23  last offset delta      int32
+    27  base timestamp         int64
+    35  max timestamp          int64
+    43  producer id            int64
+    51  producer epoch         int16
+    53  base sequence          int32
+    57  record count           int32
+
+Offset and epoch lie outside the CRC, which is what lets a broker stamp them without touching the rest. All
+functions work on views and copy nothing; those that stamp need a writable buffer. A position is where a batch
+begins in its buffer.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tailrace.records.checksum import crc32c
+from tailrace.records.errors import CorruptBatch, TruncatedBatch
+
+Buffer = bytes | bytearray | memoryview
+
+MAGIC = 2
+HEADER_SIZE = 61
+LENGTH_END = 12  # base offset and length: what must be read to know how long a batch is
+CRC_START = 21  # the first byte the CRC covers
+LENGTH_MIN = HEADER_SIZE - LENGTH_END
+
+CODEC_MASK = 0x07
+LOG_APPEND_TIME = 0x08
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
+DELETE_HORIZON = 0x40
+
+NO_TIMESTAMP = -1
+NO_PRODUCER = -1
+NO_SEQUENCE = -1
+
+HEADER = struct.Struct(">qiibIhiqqqhii")
+_OFFSET = struct.Struct(">q")
+_EPOCH = struct.Struct(">i")
+_CRC = struct.Struct(">I")
+_ATTRIBUTES = struct.Struct(">h")
+_MAX_TIMESTAMP = struct.Struct(">q")
+
+
+class BatchHeader(NamedTuple):
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size(self) -> int:
+        """The whole batch in bytes, header included."""
+        return LENGTH_END + self.length
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequences wrap after 2^31 - 1, and there is none where the producer is not idempotent."""
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
+
+    @property
+    def codec(self) -> int:
+        return self.attributes & CODEC_MASK
+
+    @property
+    def has_log_append_time(self) -> bool:
+        return bool(self.attributes & LOG_APPEND_TIME)
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL)
+
+    @property
+    def delete_horizon(self) -> int | None:
+        """When tombstones and markers of a compacted batch may go: compaction keeps it in the base timestamp."""
+        return self.base_timestamp if self.attributes & DELETE_HORIZON else None
+
+
+def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """The header at `position`, as it stands: plausible or not. Raises TruncatedBatch where there are not 61 bytes."""
+    try:
+        return BatchHeader._make(HEADER.unpack_from(buffer, position))
+    except struct.error:
+        raise TruncatedBatch(f"{len(buffer) - position} bytes where a header needs {HEADER_SIZE}") from None
+
+
+def check_header(header: BatchHeader) -> None:
+    """Raises CorruptBatch unless every field that has a legal range is in it."""
+    if header.magic != MAGIC:
+        raise CorruptBatch(f"magic {header.magic} where {MAGIC} is expected")
+    if header.length < LENGTH_MIN:
+        raise CorruptBatch(f"length {header.length} is less than a header's rest of {LENGTH_MIN}")
+    if header.base_offset < 0 or header.last_offset_delta < 0:
+        raise CorruptBatch(f"offsets {header.base_offset} + {header.last_offset_delta} are not legal")
+    if not 0 <= header.record_count <= header.last_offset_delta + 1:
+        raise CorruptBatch(f"{header.record_count} records in {header.last_offset_delta + 1} offsets")
+
+
+def check(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """The header of a batch that is whole, legal and intact; CorruptBatch says what is not."""
+    header = read_header(buffer, position)
+    check_header(header)
+    end = position + header.size
+    if end > len(buffer):
+        raise TruncatedBatch(f"{len(buffer) - position} bytes of a batch of {header.size}")
+    computed = crc32c(memoryview(buffer)[position + CRC_START : end])
+    if computed != header.crc:
+        raise CorruptBatch(f"CRC-32C is {computed:#010x} where the header says {header.crc:#010x}")
+    return header
+
+
+def is_dense(header: BatchHeader) -> bool:
+    """Whether the batch holds a record for each of its offsets, as every batch does that compaction has not
+    touched.
+    """
+    return header.record_count == header.last_offset_delta + 1
+
+
+def split(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
+    """Each batch in `buffer` with its position, checked. Raises CorruptBatch at the first that is not whole and
+    intact.
+    """
+    position, end = 0, len(buffer)
+    view = memoryview(buffer)
+    while position < end:
+        header = check(view, position)
+        yield position, header
+        position += header.size
+
+
+def stamp(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
+    """Afterwards the batch at `position` lies at `base_offset` and was written in `leader_epoch`; its CRC is as
+    before.
+    """
+    _OFFSET.pack_into(buffer, position, base_offset)
+    _EPOCH.pack_into(buffer, position + 12, leader_epoch)
+
+
+def set_log_append_time(buffer: bytearray | memoryview, position: int, timestamp: int) -> None:
+    """Afterwards `timestamp` counts for every record of the batch at `position`, and the CRC is right again."""
+    header = read_header(buffer, position)
+    _ATTRIBUTES.pack_into(buffer, position + 21, header.attributes | LOG_APPEND_TIME)
+    _MAX_TIMESTAMP.pack_into(buffer, position + 35, timestamp)
+    seal(buffer, position)
+
+
+def seal(buffer: bytearray | memoryview, position: int = 0) -> None:
+    """Afterwards the CRC of the batch at `position` matches its bytes."""
+    size = read_header(buffer, position).size
+    _CRC.pack_into(buffer, position + 17, crc32c(memoryview(buffer)[position + CRC_START : position + size]))

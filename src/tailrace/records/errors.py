@@ -1,0 +1,17 @@
+"""What can be wrong with bytes that claim to be records: one family, so that callers at the edge catch one name."""
+
+
+class CorruptBatch(ValueError):
+    """These bytes are not a whole, intact record batch of format v2. The message says which check failed."""
+
+
+class TruncatedBatch(CorruptBatch):
+    """The bytes end before the batch does: a torn write, or a read that was cut short."""
+
+
+class CorruptRecords(CorruptBatch):
+    """The batch is intact but the records inside it cannot be decoded."""
+
+
+class TooLarge(CorruptRecords):
+    """The records would take more memory, decompressed, than the caller allows."""

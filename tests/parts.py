@@ -1,0 +1,53 @@
+"""Parts of the world that some tests need and not every machine has.
+
+A test marked `@pytest.mark.needs("kafka")` is skipped, with the reason, where the part is missing. Where the
+environment names the part (`TAILRACE_REQUIRE=java,kafka`), as CI does, its absence is a failure instead.
+"""
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+JAVA_MIN = 17
+KAFKA_VERSION = "4.3.1"
+
+
+def kafka_jars() -> Path:
+    """Where scripts/fetch-kafka puts Kafka's jars; a class path is `f"{kafka_jars()}/*"`."""
+    default = Path.home() / ".cache" / "tailrace" / f"kafka-{KAFKA_VERSION}"
+    return Path(os.environ.get("TAILRACE_KAFKA_JARS") or default)
+
+
+def _java_missing() -> str | None:
+    if not (java := shutil.which("java")):
+        return "no java on the PATH"
+    answer = subprocess.run([java, "-version"], capture_output=True, text=True).stderr
+    version = re.search(r'version "(\d+)', answer)
+    if version and int(version[1]) >= JAVA_MIN:
+        return None
+    return f"java is not version {JAVA_MIN} or later: {answer.partition(chr(10))[0]}"
+
+
+def _kafka_missing() -> str | None:
+    tools = kafka_jars() / f"kafka-tools-{KAFKA_VERSION}.jar"
+    return missing("java") or (None if tools.exists() else f"no {tools}; scripts/fetch-kafka gets it")
+
+
+PROBES: dict[str, Callable[[], str | None]] = {"java": _java_missing, "kafka": _kafka_missing}
+
+
+@functools.cache
+def missing(part: str) -> str | None:
+    """Why the part can't be used here; None where it can."""
+    return PROBES[part]()
+
+
+def required() -> frozenset[str]:
+    names = frozenset(name.strip() for name in os.environ.get("TAILRACE_REQUIRE", "").split(",")) - {""}
+    if unknown := names - PROBES.keys():
+        raise ValueError(f"TAILRACE_REQUIRE names {sorted(unknown)}; known are {sorted(PROBES)}")
+    return names

@@ -1,0 +1,204 @@
+"""The codecs: round trips, other people's framing, damage, and bombs that must not go off."""
+
+import contextlib
+import gzip
+import random
+import struct
+import subprocess
+import sys
+import zlib
+
+import aiokafka.codec
+import cramjam
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailrace.records.compression import DECOMPRESSED_BYTES_MAX, Codec, compress, decompress
+from tailrace.records.errors import CorruptRecords, TooLarge
+
+MIB = 1024 * 1024
+COMPRESSING = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
+
+# Which bytes to replace, by what.
+edits = st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=5)
+
+BOMB_BYTES = 128 * MIB
+BOMB_LIMIT = 4 * MIB
+# Twice the limit: the output, and what a codec needs besides (zstd keeps a window).
+BOMB_MEMORY = 2 * BOMB_LIMIT + 4 * MIB
+# Run in a process of its own, which the kernel refuses any memory beyond what it has and what we grant.
+DETONATE = """
+import resource, sys
+from pathlib import Path
+from tailrace.records.compression import compress, decompress, Codec
+from tailrace.records.errors import TooLarge
+codec, limit, memory = Codec(int(sys.argv[1])), int(sys.argv[2]), int(sys.argv[3])
+bomb = sys.stdin.buffer.read()
+decompress(codec, compress(codec, b"warm up"), limit)
+taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (taken + memory, taken + memory))
+try:
+    decompress(codec, bomb, limit)
+except TooLarge:
+    print("refused")
+"""
+
+
+def raw_snappy(data: bytes) -> bytes:
+    return bytes(cramjam.snappy.compress_raw(data))
+
+
+def xerial(*blocks: bytes) -> bytes:
+    framed = b"".join(struct.pack(">i", len(block)) + block for block in blocks)
+    return b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1) + framed
+
+
+def noise(size: int, seed: int = 1) -> bytes:
+    return random.Random(seed).randbytes(size)
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+@given(data=st.binary(max_size=2000), repeats=st.integers(1, 100))
+def test_what_is_compressed_comes_back(codec: Codec, data: bytes, repeats: int) -> None:
+    original = data * repeats
+    assert decompress(codec, compress(codec, original), len(original)) == original
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_any_buffer_is_taken(codec: Codec, kind: type) -> None:
+    original = b"some records " * 10_000
+    compressed = compress(codec, kind(original))
+    assert decompress(codec, kind(compressed)) == original
+
+
+@pytest.mark.parametrize("codec", COMPRESSING)
+@pytest.mark.parametrize("original", [b"x", b"abc" * 100_000, noise(300_000)], ids=["one", "text", "noise"])
+def test_other_clients_read_what_we_write_and_we_read_what_they_write(codec: Codec, original: bytes) -> None:
+    name = codec.name.lower()
+    assert getattr(aiokafka.codec, f"{name}_decode")(compress(codec, original)) == original
+    assert decompress(codec, getattr(aiokafka.codec, f"{name}_encode")(original)) == original
+
+
+@pytest.mark.parametrize("codec", COMPRESSING)
+def test_output_of_exactly_the_limit_is_allowed_and_one_byte_more_is_not(codec: Codec) -> None:
+    for original in (b"z" * 1_000_000, noise(1_000_000)):
+        compressed = compress(codec, original)
+        assert decompress(codec, compressed, 1_000_000) == original
+        with pytest.raises(TooLarge):
+            decompress(codec, compressed, 999_999)
+
+
+@pytest.mark.parametrize("codec", COMPRESSING)
+def test_output_far_beyond_the_first_guess_is_found_within_the_limit(codec: Codec) -> None:
+    compressed = compress(codec, bytes(20 * MIB))
+    assert decompress(codec, compressed) == bytes(20 * MIB)
+
+
+def bomb(codec: Codec) -> bytes:
+    if codec == Codec.GZIP:
+        return zlib.compress(bytes(BOMB_BYTES), level=9, wbits=31)
+    return compress(codec, bytes(BOMB_BYTES))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc to know what memory the process has")
+@pytest.mark.parametrize("codec", COMPRESSING)
+def test_a_bomb_is_refused_without_taking_its_memory(codec: Codec) -> None:
+    command = [sys.executable, "-c", DETONATE, str(int(codec)), str(BOMB_LIMIT), str(BOMB_MEMORY)]
+    result = subprocess.run(command, input=bomb(codec), capture_output=True)
+    assert (result.stdout, result.stderr) == (b"refused\n", b"")
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD])
+def test_a_bomb_in_many_frames_is_refused_too(codec: Codec) -> None:
+    with pytest.raises(TooLarge):
+        decompress(codec, compress(codec, bytes(MIB)) * 5, 4 * MIB)
+
+
+def test_a_snappy_block_that_declares_more_than_the_limit_is_refused_unread() -> None:
+    four_gigabytes = b"\xff\xff\xff\xff\x0f"
+    for data in (four_gigabytes, xerial(four_gigabytes), xerial(raw_snappy(b"a"), four_gigabytes)):
+        with pytest.raises(TooLarge):
+            decompress(Codec.SNAPPY, data, DECOMPRESSED_BYTES_MAX)
+
+
+def test_snappy_blocks_are_limited_together() -> None:
+    data = xerial(*[raw_snappy(bytes(1000))] * 5)
+    assert decompress(Codec.SNAPPY, data, 5000) == bytes(5000)
+    with pytest.raises(TooLarge):
+        decompress(Codec.SNAPPY, data, 4999)
+
+
+def test_snappy_is_read_raw_as_well_as_framed() -> None:
+    original = noise(1000) + bytes(100_000)
+    assert decompress(Codec.SNAPPY, raw_snappy(original)) == original
+    assert decompress(Codec.SNAPPY, xerial(raw_snappy(original[:7]), raw_snappy(original[7:]))) == original
+
+
+def test_snappy_is_written_framed_in_blocks_as_java_writes_it() -> None:
+    compressed = compress(Codec.SNAPPY, bytes(32 * 1024) + b"tail")
+    assert compressed == xerial(raw_snappy(bytes(32 * 1024)), raw_snappy(b"tail"))
+
+
+def test_lz4_is_written_in_independent_blocks_as_java_demands() -> None:
+    flags = compress(Codec.LZ4, noise(1000))[4]
+    assert flags & 0b1100_0000 == 0b0100_0000, "frame format 1"
+    assert flags & 0b0010_0000, "blocks are independent"
+
+
+def test_several_gzip_members_are_read_as_one() -> None:
+    assert decompress(Codec.GZIP, gzip.compress(b"one, ") + gzip.compress(b"two")) == b"one, two"
+
+
+def test_zstd_is_read_where_the_frame_does_not_say_how_long_it_is() -> None:
+    compressor = cramjam.zstd.Compressor()
+    compressor.compress(b"streamed " * 1000)
+    frame = bytes(compressor.finish())
+    assert not frame[4] & 0b1110_0000, "no content size, not a single segment"
+    assert decompress(Codec.ZSTD, frame) == b"streamed " * 1000
+
+
+@pytest.mark.parametrize("codec", COMPRESSING)
+def test_compressed_bytes_cut_anywhere_are_refused(codec: Codec) -> None:
+    compressed = compress(codec, noise(100) * 3)
+    # Framed snappy knows no end: cut between the header and the block, it is whole and empty.
+    sizes = set(range(len(compressed))) - ({16} if codec == Codec.SNAPPY else set())
+    for size in sizes:
+        with pytest.raises(CorruptRecords):
+            decompress(codec, compressed[:size])
+
+
+@pytest.mark.parametrize("codec", COMPRESSING)
+def test_bytes_after_the_end_are_refused(codec: Codec) -> None:
+    for tail in (b"\x00", b"junk", bytes(100)):
+        with pytest.raises(CorruptRecords):
+            decompress(codec, compress(codec, b"records") + tail)
+
+
+@pytest.mark.parametrize("codec", COMPRESSING)
+@given(data=st.binary(max_size=200), edits=edits)
+def test_damage_raises_only_corrupt_records(codec: Codec, data: bytes, edits: list[tuple[int, int]]) -> None:
+    compressed = bytearray(compress(codec, data))
+    for position, byte in edits:
+        compressed[position % len(compressed)] = byte
+    with contextlib.suppress(CorruptRecords):
+        decompress(codec, compressed, MIB)
+
+
+@pytest.mark.parametrize("codec", COMPRESSING)
+@given(data=st.binary(max_size=100))
+def test_arbitrary_bytes_raise_only_corrupt_records(codec: Codec, data: bytes) -> None:
+    with contextlib.suppress(CorruptRecords):
+        decompress(codec, data, MIB)
+
+
+@pytest.mark.parametrize("codec", [5, 6, 7])
+def test_codecs_that_do_not_exist_are_refused(codec: int) -> None:
+    with pytest.raises(CorruptRecords, match="codec"):
+        decompress(codec, b"data")
+
+
+def test_bytes_without_a_codec_are_not_copied() -> None:
+    data = b"plain" * 10
+    assert decompress(Codec.NONE, data, 1) is data
