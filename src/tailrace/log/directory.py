@@ -18,7 +18,7 @@ from tailrace.log import checkpoints
 from tailrace.log.checkpoints import CLEAN_SHUTDOWN, RECOVERY_POINTS, START_OFFSETS, CorruptCheckpoint
 from tailrace.log.config import LogConfig
 from tailrace.log.errors import DirectoryInUse, OffsetOutOfRange, UnknownFormat
-from tailrace.log.files import Files, join, read_whole, replace_whole
+from tailrace.log.files import Files, join, parent, read_whole, replace_whole
 from tailrace.log.log import Log
 from tailrace.log.names import TopicPartition, parse_partition
 from tailrace.log.recovery import RecoveryReport, open_log
@@ -43,7 +43,9 @@ class DataDirectory:
         self.logs: dict[TopicPartition, Log] = {}
         self.reports: dict[TopicPartition, RecoveryReport] = {}
         self._cache = DerivedCache()
-        files.make_directory(path)
+        if not files.exists(path):
+            files.make_directory(path)
+            files.sync_directory(parent(path))
         lock = files.lock(join(path, LOCK_FILE))
         if lock is None:
             raise DirectoryInUse(f"{path} is in use by another process")
@@ -76,7 +78,7 @@ class DataDirectory:
                 cache=self._cache,
             )
 
-    def _check_format(self) -> None:
+    def _check_format(self) -> bool:
         path = join(self.path, FORMAT_FILE)
         found = read_whole(self.files, path)
         if found is None:
@@ -86,6 +88,7 @@ class DataDirectory:
                 f"{self.path} has format {found.decode(errors='replace').strip()!r}, and this release knows "
                 f"{FORMAT_VERSION}: open it with the release that wrote it, or a newer one"
             )
+        return True
 
     def _take_clean_marker(self) -> bool:
         path = join(self.path, CLEAN_SHUTDOWN)
@@ -111,6 +114,7 @@ class DataDirectory:
             join(self.path, str(partition)),
             self.config,
             recovery_point=0,
+            start_offset=0,
             leader_epoch=leader_epoch,
             cache=self._cache,
         )
@@ -157,6 +161,13 @@ class DataDirectory:
                 replace_whole(self.files, join(self.path, CLEAN_SHUTDOWN), _CLEAN_SHUTDOWN_CONTENT)
         finally:
             self._lock.release()
+
+
+def _offset_of(partition: TopicPartition, offsets: dict[TopicPartition, int] | None, is_ours: bool) -> int | None:
+    """None where nobody knows. A log of ours that the file does not name was made after it: it began at 0 then."""
+    if offsets is None:
+        return None
+    return offsets.get(partition, 0 if is_ours else None)
 
 
 class OffsetsJob:

@@ -20,7 +20,8 @@ from tailrace.log.replay import snapshot_offsets
 from tailrace.log.segment import SavedParts, Segment
 
 if TYPE_CHECKING:
-    from tailrace.log.log import Log, Position
+    from tailrace.log.log import Log
+    from tailrace.log.reading import Position
 
 logger = logging.getLogger(__name__)
 

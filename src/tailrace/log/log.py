@@ -1,28 +1,24 @@
 """One partition's log: segments in order, and the three offsets that bound them.
 
     append   check, stamp, one write; what was written counts for readers once a flush has covered it
-    read     whole batches from an offset on, up to the high watermark, as a slice
-    find     the first record at or after a time, the record with the largest timestamp
     roll     a new segment when the active one is full or old
+    flush    as a job: begun here, run in any thread, finished here (`log/jobs.py`)
     delete   from the front, whole segments; the start offset may lie anywhere
+    read, find      by offset, by time: any thread may, see `log/reading.py`
 
-The log is changed by one thread, its owner. Reading and finding are safe from any thread. Nothing here looks at a
-clock or starts a thread: the time is an argument, and what waits for a disk is a job (`log/jobs.py`) that the owner
-begins, any thread runs, and the owner finishes.
+Everything else in this module is for one thread, the log's owner. Nothing here looks at a clock or starts a thread:
+the time is an argument.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator
 from errno import ENOSPC
 from typing import NamedTuple
 
 from tailrace.log.config import LogConfig
-from tailrace.log.damage import DamagedRange, missing_file
-from tailrace.log.derived import Derived
+from tailrace.log.damage import DamagedRange
 from tailrace.log.epochs import FILE_NAME as EPOCHS_FILE
-from tailrace.log.epochs import EpochEnd, LeaderEpochs
+from tailrace.log.epochs import LeaderEpochs
 from tailrace.log.errors import (
-    Damaged,
     InvalidAppend,
     LogClosed,
     LogOffline,
@@ -33,19 +29,15 @@ from tailrace.log.errors import (
 from tailrace.log.files import Files, join, parent, replace_whole
 from tailrace.log.index import POSITION_MAX, RELATIVE_OFFSET_MAX
 from tailrace.log.jobs import CheckpointJob, FlushJob
-from tailrace.log.offsets import EndOffset, HighWatermark, OffsetBounds, StartOffset
+from tailrace.log.offsets import OffsetBounds
 from tailrace.log.producer_snapshot import encode_snapshot
 from tailrace.log.producer_state import ProducerState
+from tailrace.log.reading import Position, ReadableLog
 from tailrace.log.replay import replay_segments
 from tailrace.log.segment import DerivedCache, Segment
-from tailrace.log.slices import FileSlice
-from tailrace.log.transaction_index import AbortedTransaction
 from tailrace.records import batch
 from tailrace.records.batch import BatchHeader
 from tailrace.records.control import Marker, marker_of
-from tailrace.records.record import Record, decode_records, first_record_at_or_after
-
-_PIECE_BYTES = 1 << 20  # read at a time by whoever looks for a record
 
 
 class Appended(NamedTuple):
@@ -55,19 +47,7 @@ class Appended(NamedTuple):
     is_duplicate: bool = False
 
 
-class Position(NamedTuple):
-    """A place in the log where a batch ends: everything before it is on disk."""
-
-    segment_base: int
-    position: int
-
-
-class FoundTime(NamedTuple):
-    offset: int
-    timestamp: int
-
-
-class Log:
+class Log(ReadableLog):
     def __init__(
         self,
         files: Files,
@@ -81,63 +61,19 @@ class Log:
         cache: DerivedCache,
     ) -> None:
         """A log as recovery left it: everything in it is on disk. See `recovery.open_log`."""
-        self.files = files
-        self.directory = directory
+        super().__init__(files, directory, segments=segments, bounds=bounds, epochs=epochs, producers=producers)
         self.config = config
-        self.epochs = epochs
-        self.producers = producers
-        self.epochs_are_unsaved = False
         self.recovery_point: int = bounds.end
         self.offline: LogOffline | None = None
         self.wants_checkpoint = False
         self.dirty_bytes = 0
-        self.segments = segments
-        self.condemned: list[Segment] = []
-        self.bounds = bounds
         self.unsynced: list[Segment] = []
         self.unsynced_directories: list[str] = []
+        self.epochs_are_unsaved = False
         self.snapshots_due: dict[int, bytes] = {}
+        self.condemned: list[Segment] = []
         self._cache = cache
         self._is_closed = False
-        self.visible = self.end_position
-
-    @property
-    def start_offset(self) -> StartOffset:
-        return self.bounds.start
-
-    @property
-    def high_watermark(self) -> HighWatermark:
-        return self.bounds.high_watermark
-
-    @property
-    def end_offset(self) -> EndOffset:
-        return self.bounds.end
-
-    @property
-    def last_stable_offset(self) -> int:
-        """Below it every transaction is decided: how far a reader of committed records may go."""
-        return self.producers.last_stable_offset(self.bounds.high_watermark)
-
-    @property
-    def leader_epoch(self) -> int:
-        return self.epochs.latest
-
-    @property
-    def active(self) -> Segment:
-        return self.segments[-1]
-
-    @property
-    def end_position(self) -> Position:
-        return Position(self.active.base_offset, self.active.size)
-
-    @property
-    def size(self) -> int:
-        return sum(segment.size for segment in self.segments)
-
-    @property
-    def damage(self) -> list[DamagedRange]:
-        """What is known to be damaged now; a range nobody has read yet may come to it."""
-        return [known for segment in self.segments for known in segment.checks.damage]
 
     def note_creation(self) -> None:
         """The directory and its first file are new: the first flush brings their names to disk, and the epoch."""
@@ -305,148 +241,6 @@ class Log:
             raise LogClosed(self.directory)
         if self.offline is not None:
             raise self.offline
-
-    # Reading: from any thread
-
-    def read(self, offset: int, max_bytes: int, *, up_to: int | None = None, wait: bool = True) -> FileSlice | None:
-        """Whole batches, beginning with the one that holds `offset`: up to `max_bytes`, but one at least. None at
-        the end.
-
-        Nothing at or beyond `up_to` is given, nor beyond the high watermark. Raises OffsetOutOfRange, or Damaged
-        where the bytes are; with `wait=False`, WouldWait where a disk must be asked.
-        """
-        high_watermark, visible = self.bounds.high_watermark, self.visible
-        if not self.bounds.start <= offset <= high_watermark:
-            raise OffsetOutOfRange(offset, self.bounds.start, high_watermark)
-        if offset == high_watermark or (up_to is not None and offset >= up_to):
-            return None
-        for segment, limit in self._segments_from(offset, visible):
-            found = segment.find(offset, limit, wait=wait)
-            if found is None:
-                continue
-            position, header = found
-            if up_to is not None and up_to < high_watermark:
-                if header.base_offset >= up_to:
-                    return None
-                limit = self._limit_before(segment, up_to, limit, wait)
-            end, next_offset = segment.end_of_batches(position, header, min(position + max_bytes, limit), wait=wait)
-            return FileSlice(segment.log, position, end - position, next_offset)
-        return None
-
-    def _segments_from(self, offset: int, visible: Position) -> Iterator[tuple[Segment, int]]:
-        """The segments that can hold `offset` or what follows it, each with the position up to which readers may
-        go.
-        """
-        segments = self.segments
-        first = max(0, bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1)
-        for number in range(first, len(segments)):
-            segment = segments[number]
-            if segment.base_offset > visible.segment_base:
-                return
-            is_last = segment.base_offset == visible.segment_base
-            yield segment, visible.position if is_last else segment.size
-            if not is_last:
-                self._require_no_gap(segment, segments[number + 1], offset)
-
-    def _require_no_gap(self, segment: Segment, following: Segment, offset: int) -> None:
-        """A segment that was never compacted ends where the next begins; if not, a file between them is missing."""
-        derived = segment.derived()
-        if derived.next_offset >= following.base_offset or derived.may_have_gaps:
-            return
-        if offset < following.base_offset:
-            raise Damaged(missing_file(derived.next_offset, following.base_offset))
-
-    def _limit_before(self, segment: Segment, up_to: int, limit: int, wait: bool) -> int:
-        found = segment.find(up_to, limit, wait=wait)
-        return found[0] if found is not None else limit
-
-    def aborted_transactions(self, first: int, end: int) -> list[AbortedTransaction]:
-        """The aborted transactions with records from `first` to before `end`: what a reader of committed records
-        leaves out.
-        """
-        aborted: list[AbortedTransaction] = []
-        for segment, _ in self._segments_from(first, self.visible):
-            index = segment.transactions()
-            if index is None:
-                _, index = replay_segments(self.files, self.directory, self.segments, self.bounds.end, segment)
-                segment.adopt_transactions(index)
-            aborted += index.overlapping(first, end)
-            # A later one cannot reach back before the offset below which everything was decided by then.
-            if any(entry.last_stable_offset >= end for entry in index):
-                break
-        return aborted
-
-    def epoch_end(self, epoch: int) -> EpochEnd:
-        """Where the largest epoch not above `epoch` ends, as far as readers may know."""
-        return self.epochs.end_of(epoch, self.bounds.high_watermark)
-
-    # Finding: from any thread
-
-    def find_time(self, timestamp: int) -> FoundTime | None:
-        """The first record, in order of offsets, with this timestamp or a later one; None if there is none."""
-        for segment, _ in self._segments_from(self.bounds.start, self.visible):
-            derived = segment.derived()
-            if derived.max_timestamp < timestamp:
-                continue
-            entry = derived.time_index.before(timestamp)
-            offset = max(self.bounds.start, entry.last_offset if entry else segment.base_offset)
-            found = self._find_time_from(offset, timestamp, derived.next_offset)
-            if found is not None:
-                return found
-        return None
-
-    def _find_time_from(self, offset: int, timestamp: int, end: int) -> FoundTime | None:
-        for data, position, header in self._batches_from(offset, end):
-            if header.max_timestamp >= timestamp:
-                record = first_record_at_or_after(data, position, timestamp, start_offset=self.bounds.start)
-                if record is not None:
-                    return FoundTime(record.offset, record.timestamp)
-        return None
-
-    def _batches_from(self, offset: int, end: int) -> Iterator[tuple[bytes, int, BatchHeader]]:
-        """Every batch with records from `offset` to before `end` that readers may see, a piece of the log at a
-        time.
-        """
-        while offset < min(end, self.bounds.high_watermark):
-            piece = self.read(offset, _PIECE_BYTES)
-            if piece is None:
-                return
-            with piece:
-                data, offset = piece.read(), piece.next_offset
-            for position, header in batch.split(data):
-                yield data, position, header
-
-    def find_max_timestamp(self) -> FoundTime | None:
-        """The record with the largest timestamp that readers may see, the first of them; None in an empty log."""
-        best: FoundTime | None = None
-        for segment, _ in self._segments_from(self.bounds.start, self.visible):
-            derived = segment.derived()
-            if best is not None and derived.max_timestamp <= best.timestamp:
-                continue
-            found = self._max_timestamp_of(segment, derived)
-            if found is not None and (best is None or found.timestamp > best.timestamp):
-                best = found
-        return best
-
-    def _max_timestamp_of(self, segment: Segment, derived: Derived) -> FoundTime | None:
-        """Its index knows the batch, unless that is not flushed yet or was deleted: then its batches are gone
-        through.
-        """
-        known = derived.max_timestamp_offset
-        start, end = max(self.bounds.start, segment.base_offset), derived.next_offset
-        if start <= known < self.bounds.high_watermark:
-            start, end = known, known + 1
-        best: FoundTime | None = None
-        for data, position, header in self._batches_from(start, end):
-            if best is None or header.max_timestamp > best.timestamp:
-                record = self._newest_record(data, position)
-                if record is not None and (best is None or record.timestamp > best.timestamp):
-                    best = FoundTime(record.offset, record.timestamp)
-        return best
-
-    def _newest_record(self, data: bytes, position: int) -> Record | None:
-        readable = [record for record in decode_records(data, position) if record.offset >= self.bounds.start]
-        return max(readable, key=lambda record: record.timestamp, default=None)
 
     # Flushing
 

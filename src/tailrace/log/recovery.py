@@ -31,14 +31,13 @@ from tailrace.log.names import CUT, DERIVED, LOG, TEMPORARY, numbered, parse_num
 from tailrace.log.offsets import OffsetBounds
 from tailrace.log.producer_state import ProducerState
 from tailrace.log.replay import load_snapshot, replay_batch, replay_segments
-from tailrace.log.scan import FoundBatch, Scan, header_at, walk
+from tailrace.log.scan import FoundBatch, walk
 from tailrace.log.segment import DerivedCache, Segment
 from tailrace.log.sums import ChunkSums, Gaps
+from tailrace.log.tail import ends_the_log
 from tailrace.log.transaction_index import TransactionIndex
-from tailrace.records.batch import CRC_START, HEADER_SIZE, NO_PRODUCER
-from tailrace.records.checksum import crc32c
+from tailrace.records.batch import NO_PRODUCER
 
-PAGE_BYTES = 4096  # what a disk is given at a time: a write that was lost leaves a page of zeros
 _COPY_BYTES = 1 << 20
 
 
@@ -71,14 +70,14 @@ def open_log(
     *,
     clean: bool = False,
     recovery_point: int | None = None,
-    start_offset: int = 0,
+    start_offset: int | None = None,
     leader_epoch: int = 0,
     cache: DerivedCache | None = None,
 ) -> tuple[Log, RecoveryReport]:
     """The log in `directory`, which is made where there is none.
 
-    `clean` says that the last stop was clean; `recovery_point` is the last one on disk, None where none is known: a
-    directory of somebody else's. `leader_epoch` is the least that the log may have from now on.
+    `clean` says that the last stop was clean. `recovery_point` and `start_offset` are the last ones on disk, None where
+    none is known: in a directory of somebody else's. `leader_epoch` is the least that the log may have from now on.
     """
     recovery = Recovery(files, directory, config, cache or DerivedCache(), clean, recovery_point, start_offset)
     return recovery.run(leader_epoch), recovery.report
@@ -93,7 +92,7 @@ class Recovery:
         cache: DerivedCache,
         clean: bool,
         recovery_point: int | None,
-        start_offset: int,
+        start_offset: int | None,
     ) -> None:
         self.files = files
         self.directory = directory
@@ -102,12 +101,13 @@ class Recovery:
         self._cache = cache
         self._clean = clean
         self._recovery_point = recovery_point
-        self._start_offset = start_offset
+        self._start_offset = start_offset or 0
+        self._start_is_known = start_offset is not None
         self._segments: list[Segment] = []
         self._epochs = LeaderEpochs()
         self._epochs_are_known = False
         self._producers = ProducerState()
-        self._end = start_offset
+        self._end = self._start_offset
         self._is_new = False
 
     def run(self, leader_epoch: int) -> Log:
@@ -146,7 +146,8 @@ class Recovery:
             segments = [self._segment(self._start_offset, 0)]
             segments[0].create()
         self._segments = segments
-        self._start_offset = max(self._start_offset, segments[0].base_offset)
+        if not self._start_is_known:
+            self._start_offset = max(self._start_offset, segments[0].base_offset)
 
     def _segment(self, base_offset: int, size: int) -> Segment:
         return Segment(
@@ -178,7 +179,7 @@ class Recovery:
     @property
     def _scan_point(self) -> int:
         """From here on a crash may have taken something."""
-        return max(self._recovery_point or 0, self._segments[0].base_offset)
+        return max(self._recovery_point or 0, self._start_offset)
 
     @property
     def _cut_point(self) -> float:
@@ -200,6 +201,8 @@ class Recovery:
     # Pass 4
 
     def _pass_4_scan(self, producers_from: int) -> None:
+        if self._lacks_its_first_segment():
+            return
         self._end = producers_from
         number = self._number_of_segment_at(producers_from)
         while number < len(self._segments):
@@ -211,6 +214,21 @@ class Recovery:
             number += 1
         if self._end < (self._recovery_point or 0):
             self._lost_before_recovery_point()
+
+    def _lacks_its_first_segment(self) -> bool:
+        """Says whether the log ends at its very start, because its first file never reached the disk."""
+        first = self._segments[0]
+        if first.base_offset <= self._start_offset:
+            return False
+        if self._start_offset < self._cut_point:
+            self.report.damage.append(missing_file(self._start_offset, first.base_offset))
+            return False
+        self._end = self._start_offset
+        self._segments.insert(0, self._segment(self._start_offset, 0))
+        self._segments[0].create()
+        self._producers = ProducerState()
+        self._pass_5_cut(0, 0, "its first segment is missing")
+        return True
 
     def _number_of_segment_at(self, offset: int) -> int:
         bases = [segment.base_offset for segment in self._segments]
@@ -275,15 +293,8 @@ class Recovery:
     def _ends_the_log(self, damage: DamagedRange, number: int) -> bool:
         if damage.first_offset < self._cut_point:
             return False
-        segment = self._segments[number]
-        if damage.length == 0:
-            return False
-        if damage.end < segment.size:
-            return _has_hole(segment, damage)
         follower = self._segments[number + 1] if number + 1 < len(self._segments) else None
-        if follower is None or not _begins_with_a_batch(follower):
-            return True
-        return _has_hole(segment, damage) or _is_cut_short(segment, damage)
+        return ends_the_log(damage, self._segments[number], follower)
 
     def _lost_before_recovery_point(self) -> None:
         """Records that were flushed are gone. Their offsets are not given to others: the log goes on behind them."""
@@ -434,31 +445,3 @@ class SegmentWalk:
             self.derived.seal()
         self._segment.adopt(self.derived, self._transactions, self._chunks)
         self._segment.checks.trust(self._start, self._position)
-
-
-def _has_hole(segment: Segment, damage: DamagedRange) -> bool:
-    """Whether a page among the bad bytes, or the header they begin with, is all zeros: a write that never reached
-    the disk.
-    """
-    head = segment.log.read_at(damage.position, min(HEADER_SIZE, damage.length))
-    if not any(head):
-        return True
-    first_page = -(-damage.position // PAGE_BYTES) * PAGE_BYTES
-    return any(
-        not any(segment.log.read_at(page, PAGE_BYTES)) for page in range(first_page, damage.end, PAGE_BYTES)
-    )
-
-
-def _is_cut_short(segment: Segment, damage: DamagedRange) -> bool:
-    """Whether the bad batch goes on behind the end of the file, rather than having a bad length and all of its
-    bytes.
-    """
-    header = header_at(segment.log, damage.position)
-    if header is None:
-        return True
-    rest = segment.log.read_at(damage.position + CRC_START, damage.length)
-    return header.size > damage.length and crc32c(rest) != header.crc
-
-
-def _begins_with_a_batch(segment: Segment) -> bool:
-    return any(True for _ in Scan(segment.log, 0, segment.size, segment.base_offset))

@@ -1,0 +1,1 @@
+"""Shipped tools for tests: file systems that remember, lose and fail."""

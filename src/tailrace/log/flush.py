@@ -1,0 +1,156 @@
+"""Group commit: who waits for which offset to be on disk, and which log is flushed next.
+
+An fsync costs the same for one record as for ten thousand. So a caller that must know its records safe says so
+(`when_flushed`) and goes on; the log is flushed once for all who asked by then, and while that flush runs the next
+ones gather.
+
+    one flush at a time for a log, a few logs at a time for a disk
+    a log with `dirty_bytes_max` unflushed, or dirty for `dirty_ms_max`, is flushed although nobody asked
+    an error answers everyone who waits, and the log stays offline
+
+No threads and no clock in here: whoever owns the queue takes jobs from it (`next_job`), runs them where it likes,
+and brings them back (`finished`). See `log/jobs.py` for the three steps of a job.
+"""
+
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from heapq import heappop, heappush
+from itertools import count
+
+from tailrace.log.errors import LogError, LogOffline
+from tailrace.log.jobs import FlushJob
+from tailrace.log.log import Log
+
+Notify = Callable[[LogError | None], None]
+
+IN_FLIGHT_MAX = 8
+DIRTY_BYTES_MAX = 32 << 20
+DIRTY_MS_MAX = 1000
+
+
+class Waiters:
+    """Those who wait for one log, the smallest offset first; in the order they came where they wait for the same."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Notify]] = []
+        self._numbers = count()
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def add(self, offset: int, notify: Notify) -> None:
+        heappush(self._heap, (offset, next(self._numbers), notify))
+
+    def take(self, up_to: float) -> list[Notify]:
+        taken = []
+        while self._heap and self._heap[0][0] <= up_to:
+            taken.append(heappop(self._heap)[2])
+        return taken
+
+
+class FlushQueue:
+    def __init__(
+        self,
+        *,
+        in_flight_max: int = IN_FLIGHT_MAX,
+        dirty_bytes_max: int = DIRTY_BYTES_MAX,
+        dirty_ms_max: int = DIRTY_MS_MAX,
+    ) -> None:
+        self._in_flight_max = in_flight_max
+        self._dirty_bytes_max = dirty_bytes_max
+        self._dirty_ms_max = dirty_ms_max
+        self._wanted: deque[Log] = deque()
+        self._is_wanted: set[Log] = set()
+        self._in_flight: set[Log] = set()
+        self._waiters: dict[Log, Waiters] = {}
+        self._dirty_since: OrderedDict[Log, int] = OrderedDict()  # the longest dirty first
+
+    def when_flushed(self, log: Log, offset: int, notify: Notify) -> None:
+        """`notify` is called once everything below `offset` is on disk, with None, or with the error that prevents
+        it.
+
+        At once where that is so already.
+        """
+        if log.high_watermark >= offset:
+            notify(None)
+        elif log.offline is not None:
+            notify(log.offline)
+        else:
+            self._waiters.setdefault(log, Waiters()).add(offset, notify)
+            self.request(log)
+
+    def appended(self, log: Log, now_ms: int) -> None:
+        """To be told after every append: so that nothing stays unflushed for long, and never much of it."""
+        if log not in self._dirty_since:
+            self._dirty_since[log] = now_ms
+        if log.dirty_bytes >= self._dirty_bytes_max:
+            self.request(log)
+
+    def request(self, log: Log) -> None:
+        """Afterwards a flush of the log is due: one that begins after now, so that it covers all that was appended
+        before.
+        """
+        if log not in self._is_wanted:
+            self._is_wanted.add(log)
+            self._wanted.append(log)
+
+    def tick(self, now_ms: int) -> None:
+        """To be told now and then: asks for a flush of what has been dirty for too long."""
+        for log, since in self._dirty_since.items():
+            if now_ms - since < self._dirty_ms_max:
+                break
+            self.request(log)
+
+    def next_job(self) -> FlushJob | None:
+        """The next flush to run, if one is due and may run now."""
+        for _ in range(len(self._wanted)):
+            if len(self._in_flight) >= self._in_flight_max:
+                return None
+            log = self._wanted.popleft()
+            if log in self._in_flight:
+                self._wanted.append(log)  # it must wait for its own flush to come back
+                continue
+            self._is_wanted.discard(log)
+            if (job := self._begin(log)) is not None:
+                return job
+        return None
+
+    def _begin(self, log: Log) -> FlushJob | None:
+        self._dirty_since.pop(log, None)
+        try:
+            job = log.begin_flush()
+        except LogOffline as error:
+            self._answer(log, error)
+            return None
+        if job is None:
+            self._answer(log, None)
+        else:
+            self._in_flight.add(log)
+        return job
+
+    def finished(self, job: FlushJob) -> None:
+        """Takes back a job that was run. Afterwards all whom it served have been told, and the log may be flushed
+        again.
+        """
+        self._in_flight.discard(job.log)
+        try:
+            job.finish()
+        except LogOffline as error:
+            self._answer(job.log, error)
+        else:
+            self._answer(job.log, None)
+
+    def _answer(self, log: Log, error: LogError | None) -> None:
+        waiters = self._waiters.get(log)
+        if waiters is None:
+            return
+        for notify in waiters.take(float("inf") if error else log.high_watermark):
+            notify(error)
+        if not waiters:
+            del self._waiters[log]
+
+    def run_all(self) -> None:
+        """Runs what is due here and now, for those who may wait for a disk."""
+        while (job := self.next_job()) is not None:
+            job.run()
+            self.finished(job)

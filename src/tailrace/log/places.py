@@ -1,0 +1,124 @@
+"""Where logs lie: the partitions that a path leads to, and how their data directory was left.
+
+For tools that look at a directory without opening it: nothing is written, nothing is locked, and a broker may be at
+work in it. What is said of the data directory is read before the logs are, so that it never speaks of more than
+they hold.
+"""
+
+from dataclasses import dataclass, field
+from math import inf
+
+from tailrace.log.checkpoints import (
+    CLEAN_SHUTDOWN,
+    RECOVERY_POINTS,
+    START_OFFSETS,
+    CorruptCheckpoint,
+    decode_offsets,
+)
+from tailrace.log.errors import LogError
+from tailrace.log.files import Files, join, name_of, parent, read_whole
+from tailrace.log.names import LOG, TopicPartition, parse_numbered, parse_partition
+
+
+class NoLogHere(LogError):
+    """The path leads to neither a partition nor a data directory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One partition's directory. `prefix` stands before the names of its files where there are several partitions."""
+
+    directory: str
+    partition: TopicPartition | None = None
+    prefix: str = ""
+    clean: bool = False
+    recovery_point: int | None = None
+    start_offset: int = 0
+
+    @property
+    def name(self) -> str:
+        return name_of(self.directory)
+
+    def cut_point(self, first_offset: int) -> float:
+        """From here on, bad bytes may be a write that was lost rather than damage."""
+        return inf if self.clean else max(self.recovery_point or 0, first_offset)
+
+
+@dataclass(slots=True)
+class DirectoryState:
+    """What the small files of a data directory say."""
+
+    clean: bool
+    recovery_points: dict[TopicPartition, int] | None = None
+    start_offsets: dict[TopicPartition, int] = field(default_factory=dict)
+    damaged: list[str] = field(default_factory=list)  # names of those that cannot be read
+
+    @classmethod
+    def read(cls, files: Files, path: str) -> "DirectoryState":
+        state = cls(files.exists(join(path, CLEAN_SHUTDOWN)))
+        state.recovery_points = state._offsets(files, path, RECOVERY_POINTS)
+        state.start_offsets = state._offsets(files, path, START_OFFSETS) or {}
+        return state
+
+    def _offsets(self, files: Files, path: str, name: str) -> dict[TopicPartition, int] | None:
+        data = read_whole(files, join(path, name))
+        try:
+            return None if data is None else decode_offsets(data)
+        except CorruptCheckpoint:
+            self.damaged.append(name)
+            return None
+
+    def place(self, directory: str, partition: TopicPartition, prefix: str = "") -> Place:
+        # Where the checkpoint is there but does not name a log, that log was made after it.
+        recovery_point = None if self.recovery_points is None else self.recovery_points.get(partition, 0)
+        start_offset = self.start_offsets.get(partition, 0)
+        return Place(directory, partition, prefix, self.clean, recovery_point, start_offset)
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """What a path leads to. `state` is there where it is a data directory."""
+
+    found: tuple[Place, ...]
+    state: DirectoryState | None = None
+
+    @property
+    def without_directory(self) -> list[TopicPartition]:
+        """Partitions that have a recovery point and nothing else."""
+        known = self.state.recovery_points if self.state else None
+        return sorted((known or {}).keys() - {place.partition for place in self.found})
+
+
+def locate(files: Files, path: str) -> Places:
+    """The partition that `path` is, or the partitions of the data directory that it is. Raises NoLogHere.
+
+    `path` is absolute: the name of a partition, and what covers it, stand in the directory above.
+    """
+    if _holds_segments(files, path):
+        return Places((locate_partition(files, path),))
+    state = DirectoryState.read(files, path)
+    found = []
+    for name in files.directories_in(path):
+        partition = parse_partition(name)
+        if partition is None:
+            continue
+        if partition in (state.recovery_points or {}) or _holds_segments(files, join(path, name)):
+            found.append(state.place(join(path, name), partition, f"{name}/"))
+    if not found:
+        raise NoLogHere(
+            f"{path} holds no log: expected is a partition, with files like 00000000000000000000.log, or a data "
+            "directory, with partitions like orders-0"
+        )
+    return Places(tuple(found), state)
+
+
+def locate_partition(files: Files, path: str) -> Place:
+    """One partition's directory, with what the directory above says of it if that is a data directory."""
+    partition = parse_partition(name_of(path))
+    if partition is None:
+        return Place(path)
+    return DirectoryState.read(files, parent(path)).place(path, partition)
+
+
+def _holds_segments(files: Files, directory: str) -> bool:
+    return any(parsed and parsed[1] == LOG for parsed in map(parse_numbered, files.files_in(directory)))

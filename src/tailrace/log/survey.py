@@ -1,0 +1,257 @@
+"""A survey: one partition read from its first byte to its last, without opening the log.
+
+What comes out is every batch that is sound, and in between what is not: damage, or the tail that a crash left. What
+counts as which is decided as recovery decides it, so that a survey says beforehand what a start of the broker will
+find. `log verify` counts what comes out, `log dump` prints it.
+
+Nothing is written and nothing is locked. A broker may append meanwhile: what it adds after the survey has begun is
+not looked at.
+"""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+from tailrace.log.checkpoints import CorruptCheckpoint
+from tailrace.log.config import LogConfig
+from tailrace.log.damage import DamagedRange, missing_file
+from tailrace.log.derived import Derived
+from tailrace.log.epochs import FILE_NAME as EPOCHS_FILE
+from tailrace.log.epochs import LeaderEpochs
+from tailrace.log.files import Files, join, read_whole
+from tailrace.log.names import LOG, parse_numbered
+from tailrace.log.places import Place
+from tailrace.log.scan import FoundBatch, walk
+from tailrace.log.segment import DerivedCache, Segment
+from tailrace.log.sums import CHUNK_BYTES, ChunkSums, Gaps, Sums
+from tailrace.log.tail import ends_the_log
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """Where the next start will end the log: the bytes behind never reached the disk as a whole."""
+
+    file: str
+    position: int
+    length: int
+    first_offset: int
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.file} ends in a torn write at byte {self.position} ({self.length} bytes): the next start ends the "
+            f"log at offset {self.first_offset} and keeps these bytes aside ({self.reason})"
+        )
+
+    def as_json(self) -> dict[str, str | int]:
+        return asdict(self)
+
+
+Finding = FoundBatch | DamagedRange | Tail
+
+
+class SurveyedSegment:
+    """A segment, and what its own files say of it."""
+
+    def __init__(self, segment: Segment, following: int | None, place: Place) -> None:
+        self.segment = segment
+        self.following = following
+        self.derived, _ = segment.derived_files.load_before(segment.size)
+        recovery_point = place.recovery_point
+        if self.derived.gaps is Gaps.UNKNOWN and recovery_point is not None:
+            # Compaction stays away from what lies behind the recovery point.
+            if following is None or following > recovery_point:
+                self.derived.gaps = Gaps.NONE
+        ends = following, self.sums.next_offset if self.sums else None, recovery_point
+        self.known_end = following or max((end for end in ends if end is not None), default=None)
+
+    @property
+    def name(self) -> str:
+        return self.segment.name
+
+    @property
+    def sums(self) -> Sums | None:
+        return self.derived.sums
+
+
+class Survey:
+    """Iterate once. Afterwards `notes` has what was noticed on the way, and `end_offset` is where the log ends.
+
+    `first` and `last` leave out the segments that hold no offset between them, both inclusive.
+    """
+
+    def __init__(self, files: Files, place: Place, *, first: int = 0, last: int | None = None) -> None:
+        self.place = place
+        self.notes: list[str] = []
+        self.current: SurveyedSegment | None = None
+        self._files = files
+        self._last = last
+        self._first = max(first, place.start_offset)
+        self.names = files.files_in(place.directory)
+        self.epochs, self.epochs_are_damaged = _read_epochs(files, place.directory)
+        self.segments = self._list()
+        self.leftovers = 0
+        while len(self.segments) > 1 and self.segments[1].base_offset <= place.start_offset:
+            self.segments.pop(0)
+            self.leftovers += 1
+        self.start_offset = max(place.start_offset, self.segments[0].base_offset if self.segments else 0)
+        self.end_offset = self.segments[0].base_offset if self.segments else place.start_offset
+        self._cut_point = place.cut_point(self.end_offset)
+
+    def _list(self) -> list[Segment]:
+        parsed = [(parse_numbered(name), size) for name, size in self.names.items()]
+        bases = sorted((found[0], size) for found, size in parsed if found and found[1] == LOG)
+        return [
+            Segment(
+                self._files,
+                self.place.directory,
+                base_offset,
+                size,
+                epochs=self.epochs or LeaderEpochs(),
+                cache=DerivedCache(),
+                interval_bytes=LogConfig.index_interval_bytes,
+            )
+            for base_offset, size in bases
+        ]
+
+    @property
+    def wanted(self) -> list[int]:
+        """The numbers of the segments that are looked at."""
+        bases = [segment.base_offset for segment in self.segments]
+        return [
+            number
+            for number, base in enumerate(bases)
+            if (number + 1 == len(bases) or bases[number + 1] > self._first)
+            and (self._last is None or base <= self._last)
+        ]
+
+    def __iter__(self) -> Iterator[Finding]:
+        wanted = self.wanted
+        for number in wanted:
+            if number != wanted[0]:
+                yield from (between := list(self._between(number)))
+                if any(isinstance(finding, Tail) for finding in between):
+                    return
+            for finding in self._segment(number):
+                yield finding
+                if isinstance(finding, Tail):
+                    return
+        recovery_point = self.place.recovery_point or 0
+        if self.end_offset < recovery_point and len(self.segments) - 1 in (*wanted, -1):
+            yield missing_file(self.end_offset, recovery_point)
+            self.end_offset = recovery_point
+
+    # Between two segments
+
+    def _between(self, number: int) -> Iterator[Finding]:
+        """Whether the segment begins where the one before it ended."""
+        segment, end = self.segments[number], self.end_offset
+        if end > segment.base_offset:
+            reason = f"its first offsets are in {self.segments[number - 1].name}, too"
+            yield DamagedRange(segment.name, 0, 0, segment.base_offset, end - 1, reason)
+        elif end < segment.base_offset and not (self.current and self.current.derived.may_have_gaps):
+            if end >= self._cut_point:
+                last = self.segments[number - 1]
+                yield self._tail(number - 1, last.size, "bytes are missing between two segments")
+            else:
+                yield missing_file(end, segment.base_offset)
+
+    def _tail(self, number: int, position: int, reason: str) -> Tail:
+        segment = self.segments[number]
+        behind = sum(later.size for later in self.segments[number + 1 :])
+        return Tail(segment.name, position, segment.size - position + behind, self.end_offset, reason)
+
+    # Inside of one
+
+    def _segment(self, number: int) -> Iterator[Finding]:
+        segment = self.segments[number]
+        following = self.segments[number + 1].base_offset if number + 1 < len(self.segments) else None
+        try:
+            segment.log.pin()
+        except FileNotFoundError:
+            self.notes.append(f"{segment.name} was deleted while the log was read")
+            self.end_offset = following or self.end_offset
+            return
+        try:
+            self.current = SurveyedSegment(segment, following, self.place)
+            self.end_offset = segment.base_offset
+            yield from self._walk(number, self.current)
+        finally:
+            segment.log.unpin()
+            segment.close()
+
+    def _walk(self, number: int, current: SurveyedSegment) -> Iterator[Finding]:
+        segment, derived = current.segment, current.derived
+        checked = SumsCheck(current)
+        for item in walk(
+            segment.log,
+            0,
+            segment.size,
+            segment.base_offset,
+            gaps=derived.may_have_gaps,
+            epochs=self.epochs,
+            anchors=derived.index.positions_after(0),
+            end_offset=current.known_end,
+        ):
+            if isinstance(item, FoundBatch):
+                checked.found(item)
+                self.end_offset = item.header.next_offset
+            elif self._ends_here(item, number):
+                yield from self._end(item, number)
+                return
+            else:
+                checked.damaged(item)
+                self.end_offset = item.last_offset + 1
+            yield item
+        derived.next_offset = self.end_offset
+        yield from checked.damage_beyond()
+
+    def _ends_here(self, damage: DamagedRange, number: int) -> bool:
+        follower = self.segments[number + 1] if number + 1 < len(self.segments) else None
+        return damage.first_offset >= self._cut_point and ends_the_log(damage, self.segments[number], follower)
+
+    def _end(self, damage: DamagedRange, number: int) -> Iterator[Tail]:
+        segment = self.segments[number]
+        if segment is self.segments[-1] and segment.log.size() > segment.size:
+            self.notes.append(f"{segment.name} was being appended to: its last {damage.length} bytes were not read")
+        else:
+            yield self._tail(number, damage.position, damage.reason)
+
+
+class SumsCheck:
+    """The sums file against the bytes, alongside a walk: finds what is wrong although every batch passes."""
+
+    def __init__(self, current: SurveyedSegment) -> None:
+        self._segment = current.segment
+        self._derived: Derived = current.derived
+        self._chunks: ChunkSums | None = ChunkSums()
+        self._known: list[DamagedRange] = []
+
+    def found(self, item: FoundBatch) -> None:
+        sums, chunks = self._derived.sums, self._chunks
+        if sums is not None and chunks is not None and chunks.size < sums.log_size:
+            chunks.update(item.window[item.at : item.at + item.header.size])
+
+    def damaged(self, damage: DamagedRange) -> None:
+        self._chunks = None
+        self._known.append(damage)
+
+    def damage_beyond(self) -> list[DamagedRange]:
+        """Damage that the walk did not meet. Only where something is wrong are the bytes read again."""
+        sums, checks = self._derived.sums, self._segment.checks
+        if sums is None or (self._chunks is not None and self._chunks.sums == sums.chunks):
+            return []
+        for damage in self._known:  # a chunk is wrong because of these: nobody else is to blame
+            checks.report(damage)
+            for number in range(damage.position // CHUNK_BYTES, min(damage.end // CHUNK_BYTES + 1, len(sums.chunks))):
+                checks.trust(*sums.chunk_bounds(number))
+        checks.ensure(0, sums.log_size, self._segment.size, self._derived)
+        return [damage for damage in checks.damage if damage not in self._known]
+
+
+def _read_epochs(files: Files, directory: str) -> tuple[LeaderEpochs | None, bool]:
+    """The leader epochs, if they can be read, and whether there is a file that cannot."""
+    data = read_whole(files, join(directory, EPOCHS_FILE))
+    try:
+        return (None if data is None else LeaderEpochs.decode(data)), False
+    except CorruptCheckpoint:
+        return None, True

@@ -1,0 +1,109 @@
+"""Real files that lose what was not synced when the process is killed.
+
+A kill leaves the page cache alone, so a test that only kills proves nothing about fsync. Here bytes written stay in
+this process until their file is synced, and only then reach the operating system: after a kill, the disk holds what
+a power cut would have left in the worst case. With `honest=False` a sync does nothing at all: a test that still
+passes then is no test.
+"""
+
+from tailrace.log.files import Data, File, OperatingSystemFiles
+
+
+class LosingFiles(OperatingSystemFiles):
+    """Names are the operating system's; bytes are kept back."""
+
+    def __init__(self, *, honest: bool = True) -> None:
+        super().__init__()
+        self.honest = honest
+        self._pending: dict[str, PendingBytes] = {}
+
+    def open(self, path: str, *, create: bool = False) -> "LosingFile":  # type: ignore[override]
+        file = super().open(path, create=create)
+        return LosingFile(self, file, self._pending.setdefault(path, PendingBytes()))
+
+    def rename(self, source: str, target: str) -> None:
+        super().rename(source, target)
+        self._pending[target] = self._pending.pop(source, PendingBytes())
+
+    def remove(self, path: str) -> None:
+        super().remove(path)
+        self._pending.pop(path, None)
+
+    def files_in(self, directory: str) -> dict[str, int]:
+        sizes = super().files_in(directory)
+        return {name: max(size, self._pending_end(directory, name)) for name, size in sizes.items()}
+
+    def _pending_end(self, directory: str, name: str) -> int:
+        pending = self._pending.get(f"{directory}/{name}")
+        return pending.end if pending is not None else 0
+
+
+class PendingBytes:
+    """What was written to a file and not synced, in order."""
+
+    def __init__(self) -> None:
+        self.writes: list[tuple[int, bytes]] = []
+
+    @property
+    def end(self) -> int:
+        return max((position + len(data) for position, data in self.writes), default=0)
+
+
+class LosingFile:
+    """Implements `tailrace.log.files.File`."""
+
+    def __init__(self, files: LosingFiles, file: File, pending: PendingBytes) -> None:
+        self._files = files
+        self._file = file
+        self._pending = pending
+
+    @property
+    def path(self) -> str:
+        return self._file.path
+
+    def write_at(self, position: int, data: Data) -> None:
+        self._pending.writes.append((position, bytes(data)))
+
+    def read_at(self, position: int, size: int) -> bytes:
+        data = bytearray(self._file.read_at(position, size))
+        for start, written in self._pending.writes:
+            self._overlay(data, start - position, written, size)
+        return bytes(data)
+
+    def _overlay(self, data: bytearray, at: int, written: bytes, size: int) -> None:
+        if at < 0:
+            at, written = 0, written[-at:]
+        written = written[: max(0, size - at)]
+        if written:
+            data.extend(bytes(max(0, at - len(data))))
+            data[at : at + len(written)] = written
+
+    def read_cached_at(self, position: int, size: int) -> Data | None:
+        return self.read_at(position, size)
+
+    def size(self) -> int:
+        return max(self._file.size(), self._pending.end)
+
+    def truncate(self, size: int) -> None:
+        self._pending.writes = [(start, data[: size - start]) for start, data in self._pending.writes if start < size]
+        if size < self._file.size():
+            self._file.truncate(size)
+
+    def sync(self) -> None:
+        if self._files.honest:
+            for position, data in self._pending.writes:
+                self._file.write_at(position, data)
+            self._pending.writes.clear()
+            self._file.sync()
+
+    def send_to(self, descriptor: int, position: int, size: int) -> int:
+        raise NotImplementedError("bytes that are kept back cannot be sent from the file")
+
+    def pin(self) -> None:
+        self._file.pin()
+
+    def unpin(self) -> None:
+        self._file.unpin()
+
+    def close(self) -> None:
+        self._file.close()

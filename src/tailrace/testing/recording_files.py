@@ -1,0 +1,252 @@
+"""A file system in memory that records every call that changes something, and can build what a power cut may leave
+of it.
+
+The model is as harsh as POSIX allows. Bytes written, and a file's size, are safe once the file is synced; a name,
+new, moved or gone, is safe once its directory is synced. Whatever is not safe may be kept or lost, each call by
+itself and in any combination; a write may also be torn. So every prefix of the recorded calls stands for many
+states of the disk, and `power_cuts` gives all of them where they are few, and a seeded choice where they are many.
+"""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from errno import ENOENT
+from itertools import product
+from math import prod
+from typing import NamedTuple
+
+from tailrace.log.files import Data, name_of, parent
+
+KEPT, LOST, TORN = "kept", "lost", "torn"
+
+
+class Call(NamedTuple):
+    """One recorded call: `inode` for those on bytes, `path` for those on names."""
+
+    kind: str  # write truncate sync · create rename remove make_directory sync_directory
+    inode: int = -1
+    path: str = ""
+    target: str = ""
+    position: int = 0
+    data: bytes = b""
+
+    @property
+    def fates(self) -> tuple[str, ...]:
+        """What a power cut can make of it while it is not safe."""
+        return (KEPT, LOST, TORN) if self.kind == "write" and len(self.data) > 1 else (KEPT, LOST)
+
+
+@dataclass
+class Disk:
+    """Names and bytes, as they are at some moment."""
+
+    names: dict[str, int] = field(default_factory=dict)
+    directories: set[str] = field(default_factory=set)
+    contents: dict[int, bytearray] = field(default_factory=dict)
+
+    def apply(self, call: Call, fate: str = KEPT) -> None:
+        if fate != LOST:
+            getattr(self, "_" + call.kind, lambda _: None)(
+                call._replace(data=call.data[: len(call.data) // 2]) if fate == TORN else call
+            )
+
+    def _write(self, call: Call) -> None:
+        content = self.contents.setdefault(call.inode, bytearray())
+        if len(content) < call.position:
+            content.extend(bytes(call.position - len(content)))
+        content[call.position : call.position + len(call.data)] = call.data
+
+    def _truncate(self, call: Call) -> None:
+        content = self.contents.setdefault(call.inode, bytearray())
+        del content[call.position :]
+        content.extend(bytes(call.position - len(content)))
+
+    def _create(self, call: Call) -> None:
+        self.names[call.path] = call.inode
+        self.contents.setdefault(call.inode, bytearray())
+
+    def _rename(self, call: Call) -> None:
+        if call.path in self.names:
+            self.names[call.target] = self.names.pop(call.path)
+
+    def _remove(self, call: Call) -> None:
+        self.names.pop(call.path, None)
+
+    def _make_directory(self, call: Call) -> None:
+        self.directories.add(call.path)
+
+    def fingerprint(self) -> int:
+        reachable = sorted((path, bytes(self.contents[inode])) for path, inode in self.names.items())
+        return hash((tuple(reachable), tuple(sorted(self.directories))))
+
+
+class RecordingFiles:
+    """Implements `tailrace.log.files.Files`."""
+
+    def __init__(self, disk: Disk | None = None) -> None:
+        self._disk = disk or Disk()
+        self._began_as = Disk(
+            dict(self._disk.names),
+            set(self._disk.directories),
+            {inode: bytearray(content) for inode, content in self._disk.contents.items()},
+        )
+        self._next_inode = max(self._disk.contents, default=0) + 1
+        self.calls: list[Call] = []
+
+    def record(self, call: Call) -> None:
+        self.calls.append(call)
+        self._disk.apply(call)
+
+    def open(self, path: str, *, create: bool = False) -> "RecordedFile":
+        if create and path not in self._disk.names:
+            self.record(Call("create", self._next_inode, path))
+            self._next_inode += 1
+        return RecordedFile(self, path)
+
+    def inode(self, path: str) -> int:
+        try:
+            return self._disk.names[path]
+        except KeyError:
+            raise FileNotFoundError(ENOENT, "no such file", path) from None
+
+    def content(self, inode: int) -> bytearray:
+        return self._disk.contents[inode]
+
+    def files_in(self, directory: str) -> dict[str, int]:
+        return {
+            name_of(path): len(self._disk.contents[inode])
+            for path, inode in self._disk.names.items()
+            if parent(path) == directory
+        }
+
+    def directories_in(self, directory: str) -> list[str]:
+        return sorted(name_of(path) for path in self._disk.directories if parent(path) == directory)
+
+    def exists(self, path: str) -> bool:
+        return path in self._disk.names or path in self._disk.directories
+
+    def make_directory(self, path: str) -> None:
+        if path not in self._disk.directories:
+            self.record(Call("make_directory", path=path))
+
+    def rename(self, source: str, target: str) -> None:
+        self.record(Call("rename", self.inode(source), source, target))
+
+    def remove(self, path: str) -> None:
+        self.record(Call("remove", self.inode(path), path))
+
+    def sync_directory(self, path: str) -> None:
+        self.record(Call("sync_directory", path=path))
+
+    def lock(self, path: str) -> "NoLock":
+        return NoLock()
+
+    # What a power cut leaves
+
+    def power_cuts(self, after: int, *, limit: int, seed: int = 0) -> Iterator["RecordingFiles"]:
+        """The states the disk may be in if the power fails after that many calls, none twice, at most about
+        `limit`.
+        """
+        calls = self.calls[:after]
+        unsafe = [
+            number for number, call in enumerate(calls) if call.kind[:4] != "sync" and not _is_safe(calls, number)
+        ]
+        seen = set()
+        for fates in _choices([calls[number].fates for number in unsafe], limit, seed):
+            disk = self._rebuild(calls, dict(zip(unsafe, fates, strict=True)))
+            fingerprint = disk.fingerprint()
+            if fingerprint not in seen:
+                seen.add(fingerprint)
+                yield RecordingFiles(disk)
+
+    def _rebuild(self, calls: list[Call], fates: dict[int, str]) -> Disk:
+        began = self._began_as
+        contents = {inode: bytearray(content) for inode, content in began.contents.items()}
+        disk = Disk(dict(began.names), set(began.directories), contents)
+        for number, call in enumerate(calls):
+            disk.apply(call, fates.get(number, KEPT))
+        for path in [path for path in disk.names if parent(path) not in disk.directories]:
+            del disk.names[path]  # its directory was lost, and all in it
+        return disk
+
+
+def _is_safe(calls: list[Call], number: int) -> bool:
+    call = calls[number]
+    later = calls[number + 1 :]
+    if call.kind in ("write", "truncate"):
+        return any(other.kind == "sync" and other.inode == call.inode for other in later)
+    return any(other.kind == "sync_directory" and other.path == parent(call.path) for other in later)
+
+
+def _choices(fates: list[tuple[str, ...]], limit: int, seed: int) -> Iterator[tuple[str, ...]]:
+    """Every combination, or where these are too many: the extremes, each call alone in being lost or kept, and some
+    by lot.
+    """
+    if prod(map(len, fates)) <= limit:
+        yield from product(*fates)
+        return
+    everything = range(len(fates))
+    yield (KEPT,) * len(fates)
+    yield (LOST,) * len(fates)
+    for one in everything:
+        yield tuple(LOST if number == one else KEPT for number in everything)
+        yield tuple(KEPT if number == one else LOST for number in everything)
+        yield tuple(fates[one][-1] if number == one else KEPT if number < one else LOST for number in everything)
+    lot = random.Random(seed)
+    for _ in range(max(0, limit - 3 * len(fates))):
+        yield tuple(lot.choice(options) for options in fates)
+
+
+class RecordedFile:
+    """Implements `tailrace.log.files.File`."""
+
+    def __init__(self, files: RecordingFiles, path: str) -> None:
+        self._files = files
+        self._path = path
+        self._inode: int | None = None
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    @property
+    def _number(self) -> int:
+        if self._inode is None:
+            self._inode = self._files.inode(self._path)
+        return self._inode
+
+    def write_at(self, position: int, data: Data) -> None:
+        self._files.record(Call("write", self._number, position=position, data=bytes(data)))
+
+    def read_at(self, position: int, size: int) -> bytes:
+        return bytes(self._files.content(self._number)[position : position + size])
+
+    def read_cached_at(self, position: int, size: int) -> Data | None:
+        return self.read_at(position, size)
+
+    def size(self) -> int:
+        return len(self._files.content(self._number))
+
+    def truncate(self, size: int) -> None:
+        if size != self.size():
+            self._files.record(Call("truncate", self._number, position=size))
+
+    def sync(self) -> None:
+        self._files.record(Call("sync", self._number))
+
+    def send_to(self, descriptor: int, position: int, size: int) -> int:
+        raise NotImplementedError("there is no descriptor behind a file in memory")
+
+    def pin(self) -> None:
+        assert self._number >= 0  # as with a descriptor: from now on the file can be read although its name goes
+
+    def unpin(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class NoLock:
+    def release(self) -> None:
+        pass
