@@ -1,4 +1,4 @@
-"""Every state that a power cut may leave, in memory: each prefix of the file calls of a script, with each legal loss."""
+"""Every state that a power cut may leave, in memory: each prefix of a script's file calls, with each legal loss."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -57,38 +57,37 @@ class DataDirectory:
             raise
 
     def _open(self) -> None:
-        self._check_format()
+        is_ours = self._check_format()
         self.was_clean = self._take_clean_marker()
         recovery_points = self._read_offsets(RECOVERY_POINTS)
-        start_offsets = self._read_offsets(START_OFFSETS) or {}
+        start_offsets = self._read_offsets(START_OFFSETS)
         for name in self.files.directories_in(self.path):
             partition = parse_partition(name)
             if partition is None:
                 continue
-            # Where the checkpoint is there but does not name a log, that log was made after it: all of it may be
-            # torn.
-            recovery_point = None if recovery_points is None else recovery_points.get(partition, 0)
             self.logs[partition], self.reports[partition] = open_log(
                 self.files,
                 join(self.path, name),
                 self.config,
                 clean=self.was_clean,
-                recovery_point=recovery_point,
-                start_offset=start_offsets.get(partition, 0),
+                recovery_point=_offset_of(partition, recovery_points, is_ours),
+                start_offset=_offset_of(partition, start_offsets, is_ours),
                 cache=self._cache,
             )
+        if not self.was_clean or not is_ours:
+            self._save_offsets()  # what recovery has looked at once it need not look at again
+        if not is_ours:
+            replace_whole(self.files, join(self.path, FORMAT_FILE), f"{FORMAT_VERSION}\n".encode())
 
     def _check_format(self) -> bool:
-        path = join(self.path, FORMAT_FILE)
-        found = read_whole(self.files, path)
-        if found is None:
-            replace_whole(self.files, path, f"{FORMAT_VERSION}\n".encode())
-        elif not found.strip().isdigit() or int(found) > FORMAT_VERSION:
+        """Whether we wrote this directory, rather than Kafka, or nobody yet."""
+        found = read_whole(self.files, join(self.path, FORMAT_FILE))
+        if found is not None and (not found.strip().isdigit() or int(found) > FORMAT_VERSION):
             raise UnknownFormat(
                 f"{self.path} has format {found.decode(errors='replace').strip()!r}, and this release knows "
                 f"{FORMAT_VERSION}: open it with the release that wrote it, or a newer one"
             )
-        return True
+        return found is not None
 
     def _take_clean_marker(self) -> bool:
         path = join(self.path, CLEAN_SHUTDOWN)

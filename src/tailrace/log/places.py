@@ -43,6 +43,12 @@ class Place:
         """From here on, bad bytes may be a write that was lost rather than damage."""
         return inf if self.clean else max(self.recovery_point or 0, first_offset)
 
+    def was_never_compacted(self, following: int | None) -> bool:
+        """Of a segment that ends at `following`, or is the last: compaction stays away from what lies behind the
+        recovery point.
+        """
+        return self.recovery_point is not None and (following is None or following > self.recovery_point)
+
 
 @dataclass(slots=True)
 class DirectoryState:

@@ -116,7 +116,7 @@ class ReadableLog:
                 if header.base_offset >= up_to:
                     return None
                 limit = self._limit_before(segment, up_to, limit, wait)
-            end, next_offset = segment.end_of_batches(position, header, min(position + max_bytes, limit), wait=wait)
+            end, next_offset = segment.end_of_batches(position, header, max_bytes, limit, wait=wait)
             return FileSlice(segment.log, position, end - position, next_offset)
         return None
 

@@ -76,8 +76,9 @@ def open_log(
 ) -> tuple[Log, RecoveryReport]:
     """The log in `directory`, which is made where there is none.
 
-    `clean` says that the last stop was clean. `recovery_point` and `start_offset` are the last ones on disk, None where
-    none is known: in a directory of somebody else's. `leader_epoch` is the least that the log may have from now on.
+    `clean` says that the last stop was clean. `recovery_point` and `start_offset` are the last ones on disk, None
+    where none is known: in a directory of somebody else's. `leader_epoch` is the least that the log may have from
+    now on.
     """
     recovery = Recovery(files, directory, config, cache or DerivedCache(), clean, recovery_point, start_offset)
     return recovery.run(leader_epoch), recovery.report
@@ -212,8 +213,7 @@ class Recovery:
             if not self._scan_segment(segment, number, producers_from):
                 return
             number += 1
-        if self._end < (self._recovery_point or 0):
-            self._lost_before_recovery_point()
+        self._go_on_behind_what_is_lost()
 
     def _lacks_its_first_segment(self) -> bool:
         """Says whether the log ends at its very start, because its first file never reached the disk."""
@@ -280,6 +280,10 @@ class Recovery:
     def base_offset_of(self, number: int) -> int | None:
         return self._segments[number].base_offset if number < len(self._segments) else None
 
+    def end_offset_of(self, following: int | None) -> int | None:
+        """Where a segment ends that is followed by this one, as far as that is known before it is read."""
+        return self._recovery_point if following is None else following
+
     def was_never_compacted(self, following: int | None) -> bool:
         """Compaction stays away from what lies behind the recovery point. Of a directory of somebody else's nobody
         can say.
@@ -296,15 +300,17 @@ class Recovery:
         follower = self._segments[number + 1] if number + 1 < len(self._segments) else None
         return ends_the_log(damage, self._segments[number], follower)
 
-    def _lost_before_recovery_point(self) -> None:
-        """Records that were flushed are gone. Their offsets are not given to others: the log goes on behind them."""
-        assert self._recovery_point is not None
-        lost = missing_file(self._end, self._recovery_point)
-        segment = self._segment(self._recovery_point, 0)
-        segment.create()
-        self._segments.append(segment)
-        self.report.damage.append(lost)
-        self._end = self._recovery_point
+    def _go_on_behind_what_is_lost(self) -> None:
+        """Flushed records that are gone keep their offsets, and bad bytes at the end stay: what comes gets a new
+        segment.
+        """
+        last, end = self._segments[-1], max(self._end, self._recovery_point or 0)
+        if self._end < end:
+            self.report.damage.append(missing_file(self._end, end))
+        if self._end < end or any(known.length and known.end == last.size for known in last.checks.damage):
+            self._segments.append(self._segment(end, 0))
+            self._segments[-1].create()
+            self._end = end
 
     def _restore_transactions(self) -> None:
         """An index of aborted transactions that was lost is built from the batches before the scan, too."""
@@ -422,7 +428,7 @@ class SegmentWalk:
             self.derived.next_offset,
             gaps=self.derived.may_have_gaps,
             epochs=self._recovery.known_epochs,
-            end_offset=self._following,
+            end_offset=self._recovery.end_offset_of(self._following),
         )
 
     def found(self, item: FoundBatch) -> None:

@@ -161,22 +161,37 @@ def find_next(
 
     A record may hold the bytes of a whole batch, so a valid batch alone proves nothing. It is believed if the bad
     batch's own header leads to it, or if the batches from there on lead to a place where one is known to begin
-    (`anchors`) or to `end`; failing that, if at least two follow each other. Two of them, with a later offset, may
-    also stand just here: then no bytes are bad, but records are missing.
+    (`anchors`) or to `end`; failing that, if at least two follow each other. Inside of what the bad batch claims as
+    its own, only if the claim is wrong. Two batches with later offsets may also stand just here: then no bytes are
+    bad, but records are missing.
     """
-    if (follower := _follower(file, position, end, expected, epochs)) is not None:
+    bad = header_at(file, position)
+    if (follower := _follower(file, position, end, expected, epochs, bad)) is not None:
         return follower
     known = {*anchors, end}
     second_best: tuple[int, int] | None = None
     for candidate, offset in _candidates(file, position, end, expected):
         count, reached = _follow(Scan(file, candidate, end, offset, gaps=gaps, epochs=epochs), known)
-        if candidate == position and count >= 2 and offset > expected:
-            return candidate, offset
-        if candidate > position and count and (candidate in known or reached in known):
-            return candidate, offset
-        if count >= 2 and second_best is None:
-            second_best = candidate, offset
+        if candidate == position:
+            if count >= 2 and offset > expected:
+                return candidate, offset
+        elif count and not _is_inside(file, position, bad, candidate):
+            if candidate in known or reached in known:
+                return candidate, offset
+            if count >= 2 and second_best is None:
+                second_best = candidate, offset
     return second_best
+
+
+def _is_inside(file: File, position: int, bad: BatchHeader | None, candidate: int) -> bool:
+    """Whether a candidate is part of the bad batch: it lies before the end that its header claims, and rightly so.
+
+    The claim is wrong if the bytes up to the candidate are all that the batch's CRC covers: then only its length is.
+    """
+    if bad is None or bad.magic != MAGIC or candidate >= position + bad.size:
+        return False
+    start = position + CRC_START
+    return crc32c(file.read_at(start, max(0, candidate - start))) != bad.crc
 
 
 def _follow(scan: Scan, known: set[int]) -> tuple[int, int]:
@@ -190,13 +205,12 @@ def _follow(scan: Scan, known: set[int]) -> tuple[int, int]:
 
 
 def _follower(
-    file: File, position: int, end: int, expected: int, epochs: LeaderEpochs | None
+    file: File, position: int, end: int, expected: int, epochs: LeaderEpochs | None, bad: BatchHeader | None
 ) -> tuple[int, int] | None:
     """The batch that the bad one's header leads to, if its offset is just the one that should follow."""
-    header = header_at(file, position)
-    if header is None or header.length < LENGTH_MIN or header.last_offset_delta < 0:
+    if bad is None or bad.length < LENGTH_MIN or bad.last_offset_delta < 0:
         return None
-    follower, offset = position + header.size, expected + header.last_offset_delta + 1
+    follower, offset = position + bad.size, expected + bad.last_offset_delta + 1
     for _ in Scan(file, follower, end, offset, epochs=epochs):
         return follower, offset
     return None

@@ -249,20 +249,22 @@ class Segment:
         self._derived = self.derived_files.rebuild(self.size)
         return None
 
-    def end_of_batches(self, start: int, header: BatchHeader, limit: int, *, wait: bool = True) -> tuple[int, int]:
-        """How far whole batches go from the one at `start` up to `limit`, that one at least: position and next
-        offset.
+    def end_of_batches(
+        self, start: int, header: BatchHeader, max_bytes: int, limit: int, *, wait: bool = True
+    ) -> tuple[int, int]:
+        """How far whole batches go from the one at `start`: `max_bytes` at most, but that one at least, and never
+        behind `limit`. The position where they end, and the offset that follows.
         """
         end, next_offset = start + header.size, header.next_offset
-        if end >= limit:
+        wanted = min(start + max_bytes, limit)
+        if end >= wanted:
             return end, next_offset
-        self._ensure(start, limit, wait)
-        damage = self.checks.next_damage(start)
-        if damage is not None:
-            limit = min(limit, damage)
-        entry = self._right_entry(self.derived(wait=wait).index.at_or_before_position(limit), wait)
+        self._ensure(start, wanted, wait)
+        if (damage := self.checks.next_damage(start)) is not None:
+            wanted = min(wanted, damage)
+        entry = self._right_entry(self.derived(wait=wait).index.at_or_before_position(wanted), wait)
         for item in self.batches(max(end, entry.position if entry else 0), limit, wait=wait):
-            if isinstance(item, DamagedRange) or item[0] + item[1].size > limit:
+            if isinstance(item, DamagedRange) or item[0] + item[1].size > wanted:
                 break
             end, next_offset = item[0] + item[1].size, item[1].next_offset
         return end, next_offset

@@ -56,13 +56,10 @@ class SurveyedSegment:
         self.segment = segment
         self.following = following
         self.derived, _ = segment.derived_files.load_before(segment.size)
-        recovery_point = place.recovery_point
-        if self.derived.gaps is Gaps.UNKNOWN and recovery_point is not None:
-            # Compaction stays away from what lies behind the recovery point.
-            if following is None or following > recovery_point:
-                self.derived.gaps = Gaps.NONE
-        ends = following, self.sums.next_offset if self.sums else None, recovery_point
-        self.known_end = following or max((end for end in ends if end is not None), default=None)
+        if self.derived.gaps is Gaps.UNKNOWN and place.was_never_compacted(following):
+            self.derived.gaps = Gaps.NONE
+        summed = self.sums.next_offset if self.sums else 0
+        self.known_end = following or max(summed, place.recovery_point or 0)
 
     @property
     def name(self) -> str:
@@ -82,6 +79,8 @@ class Survey:
     def __init__(self, files: Files, place: Place, *, first: int = 0, last: int | None = None) -> None:
         self.place = place
         self.notes: list[str] = []
+        self.gaps = 0
+        self.gap_offsets = 0
         self.current: SurveyedSegment | None = None
         self._files = files
         self._last = last
@@ -99,6 +98,7 @@ class Survey:
 
     def _list(self) -> list[Segment]:
         parsed = [(parse_numbered(name), size) for name, size in self.names.items()]
+        cache = DerivedCache()
         bases = sorted((found[0], size) for found, size in parsed if found and found[1] == LOG)
         return [
             Segment(
@@ -107,8 +107,8 @@ class Survey:
                 base_offset,
                 size,
                 epochs=self.epochs or LeaderEpochs(),
-                cache=DerivedCache(),
-                interval_bytes=LogConfig.index_interval_bytes,
+                cache=cache,
+                interval_bytes=LogConfig().index_interval_bytes,
             )
             for base_offset, size in bases
         ]
@@ -148,12 +148,20 @@ class Survey:
         if end > segment.base_offset:
             reason = f"its first offsets are in {self.segments[number - 1].name}, too"
             yield DamagedRange(segment.name, 0, 0, segment.base_offset, end - 1, reason)
-        elif end < segment.base_offset and not (self.current and self.current.derived.may_have_gaps):
+        elif self.current and self.current.derived.may_have_gaps:
+            self._reach(segment.base_offset)
+        elif end < segment.base_offset:
             if end >= self._cut_point:
                 last = self.segments[number - 1]
                 yield self._tail(number - 1, last.size, "bytes are missing between two segments")
             else:
                 yield missing_file(end, segment.base_offset)
+
+    def _reach(self, offset: int) -> None:
+        """The next batch begins at `offset`, which may leave a gap where gaps are allowed."""
+        if offset > self.end_offset:
+            self.gaps += 1
+            self.gap_offsets += offset - self.end_offset
 
     def _tail(self, number: int, position: int, reason: str) -> Tail:
         segment = self.segments[number]
@@ -194,6 +202,7 @@ class Survey:
         ):
             if isinstance(item, FoundBatch):
                 checked.found(item)
+                self._reach(item.header.base_offset)
                 self.end_offset = item.header.next_offset
             elif self._ends_here(item, number):
                 yield from self._end(item, number)

@@ -44,6 +44,14 @@ class Disk:
     directories: set[str] = field(default_factory=set)
     contents: dict[int, bytearray] = field(default_factory=dict)
 
+    def copy(self) -> "Disk":
+        contents = {inode: bytearray(content) for inode, content in self.contents.items()}
+        return Disk(dict(self.names), set(self.directories), contents)
+
+    def file(self, path: str) -> bytearray:
+        """The bytes of a file, to be looked at or spoilt."""
+        return self.contents[self.names[path]]
+
     def apply(self, call: Call, fate: str = KEPT) -> None:
         if fate != LOST:
             getattr(self, "_" + call.kind, lambda _: None)(
@@ -84,49 +92,45 @@ class RecordingFiles:
     """Implements `tailrace.log.files.Files`."""
 
     def __init__(self, disk: Disk | None = None) -> None:
-        self._disk = disk or Disk()
-        self._began_as = Disk(
-            dict(self._disk.names),
-            set(self._disk.directories),
-            {inode: bytearray(content) for inode, content in self._disk.contents.items()},
-        )
-        self._next_inode = max(self._disk.contents, default=0) + 1
+        self.disk = disk or Disk()
+        self._began_as = self.disk.copy()
+        self._next_inode = max(self.disk.contents, default=0) + 1
         self.calls: list[Call] = []
 
     def record(self, call: Call) -> None:
         self.calls.append(call)
-        self._disk.apply(call)
+        self.disk.apply(call)
 
     def open(self, path: str, *, create: bool = False) -> "RecordedFile":
-        if create and path not in self._disk.names:
+        if create and path not in self.disk.names:
             self.record(Call("create", self._next_inode, path))
             self._next_inode += 1
         return RecordedFile(self, path)
 
     def inode(self, path: str) -> int:
         try:
-            return self._disk.names[path]
+            return self.disk.names[path]
         except KeyError:
             raise FileNotFoundError(ENOENT, "no such file", path) from None
 
     def content(self, inode: int) -> bytearray:
-        return self._disk.contents[inode]
+        return self.disk.contents[inode]
 
     def files_in(self, directory: str) -> dict[str, int]:
         return {
-            name_of(path): len(self._disk.contents[inode])
-            for path, inode in self._disk.names.items()
+            name_of(path): len(self.disk.contents[inode])
+            for path, inode in self.disk.names.items()
             if parent(path) == directory
         }
 
     def directories_in(self, directory: str) -> list[str]:
-        return sorted(name_of(path) for path in self._disk.directories if parent(path) == directory)
+        return sorted(name_of(path) for path in self.disk.directories if parent(path) == directory)
 
     def exists(self, path: str) -> bool:
-        return path in self._disk.names or path in self._disk.directories
+        return path in self.disk.names or path in self.disk.directories
 
     def make_directory(self, path: str) -> None:
-        if path not in self._disk.directories:
+        if path not in self.disk.directories:
             self.record(Call("make_directory", path=path))
 
     def rename(self, source: str, target: str) -> None:
@@ -160,9 +164,7 @@ class RecordingFiles:
                 yield RecordingFiles(disk)
 
     def _rebuild(self, calls: list[Call], fates: dict[int, str]) -> Disk:
-        began = self._began_as
-        contents = {inode: bytearray(content) for inode, content in began.contents.items()}
-        disk = Disk(dict(began.names), set(began.directories), contents)
+        disk = self._began_as.copy()
         for number, call in enumerate(calls):
             disk.apply(call, fates.get(number, KEPT))
         for path in [path for path in disk.names if parent(path) not in disk.directories]:

@@ -1,0 +1,37 @@
+"""The benchmarks: how far tailrace is from the bare operating system, as ratios taken in one run.
+
+    python -m bench                    all measures, in at most five minutes
+    python -m bench --quick            the same with less of everything, in a minute
+    python -m bench --only recovery    one of them; may be given several times
+    python -m bench --json FILE        writes the results, too
+
+Machines are shared and noisy, so no figure stands alone: what is measured and what it is measured against take turns
+in one process (A B, B A, A B ...), each round gives one comparison, and the median of those is what counts. A missed
+figure is shown and does not fail the run; only a measure that crashes does.
+
+The data lies in a temporary directory below `TAILRACE_BENCH_DIR`, or the system's own, and is removed at the end. It
+should be a real disk: the report says which file system it was.
+
+The file that `--json` writes, schema 1:
+
+    schema          1
+    started         when, ISO 8601 with offset
+    seconds         how long the run took
+    quick           whether it was a short run
+    host            python, platform, cpus, tailrace (version)
+    place           path, file_system, device, real_disk (false: syncing proves nothing there)
+    figures         a list, in the order of the table:
+        name        stable, for machines: measure/figure
+        title       for people
+        unit        of `ours` and `against`
+        ours        a sample: median, low, high (the quartiles), count
+        against     a sample, or null where nothing is compared
+        baseline    what `against` is, or null
+        compared    null, or a sample with `kind`: "ratio" (ours / against) or "difference" (ours - against, in `unit`),
+                    of the rounds one by one: not the same as comparing the medians
+        demanded    null for information only, or `of` ("ours", "ratio", "difference"), `bound` ("least", "most") and
+                    `limit`
+        verdict     "ok", "missed" or "information"
+        note        what one should know to read it; may be empty
+    failures        a list of `measure` and `error`: what crashed, and why
+"""

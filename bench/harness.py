@@ -1,0 +1,119 @@
+"""What every measure is made of: rounds that take turns, samples of them, and figures to show.
+
+A *side* is a function that does its work once and returns one number; setting up and cleaning up stay outside of what
+it times. `take_turns` runs several sides in rounds, backwards every other time, so that whatever drifts (a warming
+cache, a neighbour on the machine) meets all of them alike.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median, quantiles
+from typing import Literal
+
+from bench.place import Place
+
+Side = Callable[[], float]
+Kind = Literal["ratio", "difference"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The middle of some values, and the quartiles around it as their spread."""
+
+    median: float
+    low: float
+    high: float
+    count: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Sample":
+        if len(values) == 1:
+            return cls(values[0], values[0], values[0], 1)
+        low, _, high = quantiles(values, n=4, method="inclusive")
+        return cls(median(values), low, high, len(values))
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What issue 3 asks of a figure."""
+
+    of: Literal["ours", "ratio", "difference"]
+    bound: Literal["least", "most"]
+    limit: float
+
+    def is_met_by(self, value: float) -> bool:
+        return value >= self.limit if self.bound == "least" else value <= self.limit
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One line of the report. See `bench/__init__.py` for what the fields mean."""
+
+    name: str
+    title: str
+    unit: str
+    ours: Sample
+    against: Sample | None = None
+    baseline: str | None = None
+    kind: Kind | None = None
+    compared: Sample | None = None
+    demanded: Demand | None = None
+    note: str = ""
+
+    @property
+    def verdict(self) -> str:
+        if self.demanded is None:
+            return "information"
+        counts = self.ours if self.demanded.of == "ours" else self.compared
+        assert counts is not None, f"{self.name} demands a comparison and has none"
+        return "ok" if self.demanded.is_met_by(counts.median) else "missed"
+
+
+def compare(
+    name: str,
+    title: str,
+    unit: str,
+    ours: Sequence[float],
+    against: Sequence[float],
+    baseline: str,
+    *,
+    kind: Kind = "ratio",
+    demanded: Demand | None = None,
+    note: str = "",
+) -> Figure:
+    """A figure of rounds in which both sides ran once each."""
+    pairs = zip(ours, against, strict=True)
+    compared = [a / b if kind == "ratio" else a - b for a, b in pairs]
+    return Figure(
+        name, title, unit, Sample.of(ours), Sample.of(against), baseline, kind, Sample.of(compared), demanded, note
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What a measure is given: where to work, how much to do, and whom to tell."""
+
+    place: Place
+    quick: bool
+    tell: Callable[[str], None]
+
+    def pick(self, full: int, quick: int) -> int:
+        """An amount of work for this run."""
+        return quick if self.quick else full
+
+    def take_turns(self, what: str, rounds: int, *sides: Side) -> list[list[float]]:
+        """The values of each side, round by round. One more round goes first and is not counted."""
+        values: list[list[float]] = [[] for _ in sides]
+        for number in range(-1, rounds):
+            self.tell(f"{what}: round {number + 1} of {rounds}")
+            turn = list(enumerate(sides))
+            for which, side in reversed(turn) if number % 2 else turn:
+                value = side()
+                if number >= 0:
+                    values[which].append(value)
+        return values
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]

@@ -1,0 +1,17 @@
+"""The measures by name, in the order in which they run."""
+
+from collections.abc import Callable
+
+from bench import append, flushing, opening, preallocation, recovery
+from bench.harness import Bench, Figure
+
+MEASURES: dict[str, Callable[[Bench], list[Figure]]] = {
+    "append-bandwidth": append.bandwidth,
+    "append-cost": append.cost,
+    "history": append.history,
+    "recovery": recovery.scan,
+    "opening": opening.clean_open,
+    "group-commit": flushing.group_commit,
+    "fdatasync": flushing.fdatasync,
+    "preallocation": preallocation.ways,
+}

@@ -1,0 +1,185 @@
+"""`tailrace log`: looking into a log on disk, without a broker.
+
+The only verb that opens logs itself. Both of its commands read, and do nothing else: they may look at a directory that
+a broker is at work in, or one they have no right to write.
+"""
+
+import json
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tailrace.cli import output
+from tailrace.cli.output import ExitCode, Failure
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from tailrace.cli.dump import Printer
+    from tailrace.log.files import Files
+    from tailrace.log.places import Place, Places
+    from tailrace.log.survey import Survey
+    from tailrace.log.verify import PartitionSummary, Verification
+
+app = typer.Typer(
+    help="Look into a log on disk, without a broker: check it, print it. Nothing is changed.", no_args_is_help=True
+)
+
+AsJson = Annotated[bool, typer.Option("--json", help="For programs.")]
+
+
+@app.command()
+def verify(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A partition, or a data directory with many.")],
+    as_json: AsJson = False,
+) -> None:
+    """Check every byte of a log, and say what is damaged.
+
+    \b
+    tailrace log verify /var/lib/tailrace              all partitions of a data directory
+    tailrace log verify /var/lib/tailrace/orders-0     one of them
+    tailrace log verify /var/lib/tailrace --json | jq '.damage[]'
+
+    Ends with 0 if all is healthy and with 1 if damage was found. What a crash left of unfinished writes at the end
+    of a log (`tail`), and files that will be rebuilt from it (`derived`), are named and are no damage.
+    """
+    from tailrace.log.files import OperatingSystemFiles
+    from tailrace.log.verify import bytes_to_read
+    from tailrace.log.verify import verify as verify_places
+
+    _end_quietly_with_the_reader()
+    if directory.is_file():
+        raise Failure(
+            f"{directory} is a file: verify takes a directory (tailrace log dump reads one file)", ExitCode.USAGE
+        )
+    files = OperatingSystemFiles()
+    places = _locate(files, directory)
+    with output.progress_bar("Verifying", bytes_to_read(files, places)) as progress:
+        result = verify_places(files, places, progress)
+    if as_json:
+        print(json.dumps(result.as_json(), indent=2))
+    else:
+        _show(result, output.console())
+    raise typer.Exit(ExitCode.DONE if result.healthy else ExitCode.FAILED)
+
+
+@app.command()
+def dump(
+    path: Annotated[Path, typer.Argument(metavar="FILE|DIR", help="A segment, a partition, or a data directory.")],
+    as_json: AsJson = False,
+    batches: Annotated[bool, typer.Option("--batches", help="One line for each batch, not for each record.")] = False,
+    first: Annotated[int, typer.Option("--from", metavar="OFFSET", min=0, help="The first offset to print.")] = 0,
+    last: Annotated[int | None, typer.Option("--to", metavar="OFFSET", min=0, help="The last one.")] = None,
+) -> None:
+    """Print the records of a log.
+
+    \b
+    tailrace log dump /var/lib/tailrace/orders-0                      one line for each record
+    tailrace log dump /var/lib/tailrace/orders-0 --from 100 --to 200
+    tailrace log dump 00000000000000000000.log --batches
+    tailrace log dump /var/lib/tailrace --json | jq .value
+
+    With --json, bytes that are not UTF-8 are in `key_base64` and `value_base64` instead of `key` and `value`; in
+    `headers`, an object {"base64": …} stands in their place. What is damaged is named on stderr and left out, the
+    rest is printed, and the command ends with 1.
+    """
+    from tailrace.cli.dump import printer
+    from tailrace.log.files import OperatingSystemFiles
+
+    _end_quietly_with_the_reader()
+    files = OperatingSystemFiles()
+    surveys = _surveys(files, path, first, last)
+    total = sum(survey.segments[number].size for survey in surveys for number in survey.wanted)
+    show = printer(as_json=as_json, batches=batches, first=first, last=last)
+    complete = True
+    with output.progress_bar("Reading", 0 if sys.stdout.isatty() else total) as progress:
+        for survey in surveys:
+            show.begin(survey.place.partition, survey.place.name, many=len(surveys) > 1)
+            complete &= _dump(survey, show, progress)
+    show.flush()
+    raise typer.Exit(ExitCode.DONE if complete else ExitCode.FAILED)
+
+
+def _locate(files: "Files", path: Path) -> "Places":
+    from tailrace.log.places import NoLogHere, locate
+
+    if not path.exists():
+        raise Failure(f"{path} does not exist", ExitCode.NOT_FOUND)
+    try:
+        return locate(files, str(path.resolve()))
+    except NoLogHere as error:
+        raise Failure(str(error), ExitCode.USAGE) from None
+
+
+def _surveys(files: "Files", path: Path, first: int, last: int | None) -> "list[Survey]":
+    from tailrace.log.places import locate_partition
+    from tailrace.log.survey import Survey
+
+    if path.is_file():
+        base_offset = _base_offset(path)
+        # Who names a file wants all of it, also what lies before the start of the log.
+        place: Place = replace(locate_partition(files, str(path.resolve().parent)), start_offset=0)
+        return [Survey(files, place, first=base_offset, last=base_offset)]
+    return [Survey(files, place, first=first, last=last) for place in _locate(files, path).found]
+
+
+def _base_offset(path: Path) -> int:
+    from tailrace.log.names import LOG, parse_numbered
+
+    parsed = parse_numbered(path.name)
+    if parsed is None or parsed[1] != LOG:
+        raise Failure(
+            f"{path} is not named like a segment: expected is a name like 00000000000000000000.log", ExitCode.USAGE
+        )
+    return parsed[0]
+
+
+def _dump(survey: "Survey", show: "Printer", progress: Callable[[int], None]) -> bool:
+    """Prints one partition. Says whether everything could be printed."""
+    from tailrace.log.scan import FoundBatch
+    from tailrace.log.survey import Tail
+
+    complete = True
+    for finding in survey:
+        file = survey.place.prefix + (survey.current.name if survey.current else "")
+        if isinstance(finding, FoundBatch):
+            if show.is_behind(finding.header):
+                break
+            progress(finding.header.size)
+            trouble = show.batch(finding.position, finding.header, finding.window, finding.at, file)
+        else:
+            trouble = str(replace(finding, file=survey.place.prefix + finding.file))
+            if not isinstance(finding, Tail):
+                show.damage(finding.as_json())
+        if trouble is not None:
+            show.flush()
+            output.warn(trouble)
+            complete &= isinstance(finding, Tail)
+    return complete
+
+
+def _show(result: "Verification", console: "Console") -> None:
+    damaged = {name for name in _partitions_of(result, [damage.file for damage in result.damage])}
+    torn = {name for name in _partitions_of(result, [tail.file for tail in result.tail])}
+    console.print(_table(result.partitions, damaged, torn))
+    sections: list[tuple[str, str, list[str]]] = [
+        ("Damage", "bold red", [str(damage) for damage in result.damage]),
+        ("Tail", "bold yellow", [str(tail) for tail in result.tail]),
+        ("Derived files", "bold", [str(fault) for fault in result.derived]),
+        ("Notes", "bold", result.notes),
+    ]
+    for title, style, lines in sections:
+        if lines:
+            console.print(f"\n{title}", style=style)
+            for line in lines:
+                console.print(f"  {line}", markup=False, soft_wrap=not console.is_terminal)
+    console.print()
+    if result.healthy:
+        console.print("Healthy.", style="bold green")
+    else:
+        console.print(f"{output.plural(len(result.damage), 'damaged range')}.", style="bold red")

@@ -1,0 +1,119 @@
+"""What the verbs share: how a failure ends the process, how values are shown, when there are colours and bars.
+
+Results go to stdout and everything else to stderr. Where stdout is no terminal, or NO_COLOR is set, output is plain.
+`rich` is imported by those who draw, when they do.
+"""
+
+import sys
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_BAR_FROM_BYTES = 64 << 20  # less than that is read before a bar could be looked at
+
+
+class ExitCode(IntEnum):
+    DONE = 0
+    FAILED = 1  # or damage was found
+    USAGE = 2
+    NOT_REACHABLE = 3
+    NOT_FOUND = 4
+    REFUSED = 5
+
+
+class Failure(Exception):
+    """The verb cannot do it: what happened, and what to do next. Ends the process with `code`."""
+
+    def __init__(self, message: str, code: ExitCode = ExitCode.FAILED) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def warn(message: str) -> None:
+    print(f"tailrace: {message}", file=sys.stderr)
+
+
+def console() -> "Console":
+    """Where tables are drawn. Piped into a file or a program, lines are as long as they need to be."""
+    from rich.console import Console
+
+    return Console(highlight=False, width=None if sys.stdout.isatty() else 240)
+
+
+@contextmanager
+def progress_bar(label: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Gives a function that is told how many more bytes are done. The bar is drawn on a terminal, for long work."""
+    if total < _BAR_FROM_BYTES or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(label, total=total)
+        yield lambda done: progress.advance(task, done)
+
+
+def number(value: int) -> str:
+    return f"{value:,}"
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def size(value: int) -> str:
+    """A number of bytes as people say it: 980 B, 1.5 MB."""
+    amount = float(value)
+    for unit in ("B", "KB", "MB", "GB"):
+        if amount < 1000:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} TB"
+
+
+def time(timestamp_ms: int) -> str:
+    """Local time with its offset from UTC; `-` where there is none."""
+    if timestamp_ms == -1:
+        return "-"
+    try:
+        return datetime.fromtimestamp(timestamp_ms / 1000).astimezone().isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):  # a timestamp may be any number of 64 bits
+        return f"{timestamp_ms} ms"
+
+
+def short(data: bytes | None, width: int) -> str:
+    """Bytes on one line, in at most `width` characters: as text where they are text, else in hexadecimal."""
+    if data is None:
+        return "-"
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        text = "0x" + data[:width].hex()
+    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[: width + 1])
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def put_bytes(target: dict[str, object], name: str, data: bytes | None) -> None:
+    """Adds `data` to a JSON object under `name` if it is text or null, else under `<name>_base64`: nothing is lost."""
+    try:
+        target[name] = None if data is None else data.decode()
+    except UnicodeDecodeError:
+        assert data is not None
+        target[f"{name}_base64"] = b64encode(data).decode()
+
+
+def text_or_base64(data: bytes | None) -> object:
+    """The same for a value that has no name: text, null, or an object that has `base64`."""
+    try:
+        return None if data is None else data.decode()
+    except UnicodeDecodeError:
+        assert data is not None
+        return {"base64": b64encode(data).decode()}

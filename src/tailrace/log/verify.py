@@ -1,0 +1,161 @@
+"""Verifying logs: everything that is wrong in a partition, or in a data directory with many, without changing it.
+
+    damage    bytes that cannot be trusted, or are missing: records are lost unless there is another copy
+    tail      what a crash left of writes nobody was promised: the next start cuts it off, and keeps it aside
+    derived   files that will be rebuilt from the log
+    notes     what is worth knowing and no fault
+
+A log is healthy if it has no damage.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, field, replace
+
+from tailrace.log.audit import UNREADABLE, DerivedFault, SegmentAudit, audit_partition
+from tailrace.log.damage import DamagedRange
+from tailrace.log.files import Files
+from tailrace.log.names import CUT
+from tailrace.log.places import Place, Places
+from tailrace.log.scan import FoundBatch
+from tailrace.log.survey import Finding, Survey, Tail
+
+Progress = Callable[[int], None]
+
+_PROGRESS_BYTES = 4 << 20
+
+
+@dataclass(slots=True)
+class PartitionSummary:
+    name: str
+    segments: int = 0
+    batches: int = 0
+    records: int = 0
+    bytes: int = 0
+    start_offset: int = 0
+    end_offset: int = 0
+
+
+@dataclass(slots=True)
+class Verification:
+    partitions: list[PartitionSummary] = field(default_factory=list)
+    damage: list[DamagedRange] = field(default_factory=list)
+    tail: list[Tail] = field(default_factory=list)
+    derived: list[DerivedFault] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def healthy(self) -> bool:
+        return not self.damage
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "partitions": [asdict(partition) for partition in self.partitions],
+            "damage": [damage.as_json() for damage in self.damage],
+            "tail": [tail.as_json() for tail in self.tail],
+            "derived": [fault.as_json() for fault in self.derived],
+            "notes": self.notes,
+            "healthy": self.healthy,
+        }
+
+    def add(self, other: "Verification") -> None:
+        self.partitions += other.partitions
+        self.damage += other.damage
+        self.tail += other.tail
+        self.derived += other.derived
+        self.notes += other.notes
+
+
+def bytes_to_read(files: Files, places: Places) -> int:
+    """What `verify` will report as progress when it is done, as far as that can be known beforehand."""
+    surveys = (Survey(files, place) for place in places.found)
+    return sum(survey.segments[number].size for survey in surveys for number in survey.wanted)
+
+
+def verify(files: Files, places: Places, progress: Progress | None = None) -> Verification:
+    """Reads all there is. `progress` is told, every few MiB, how many bytes were read since it was last told."""
+    result = Verification()
+    for name in places.state.damaged if places.state else ():
+        result.derived.append(DerivedFault(name, f"{UNREADABLE}, so that the next start scans every log"))
+    for partition in places.without_directory:
+        result.notes.append(f"{partition} has a recovery point, and no directory: was it deleted?")
+    for place in places.found:
+        result.add(PartitionVerification(files, place, progress).run())
+    return result
+
+
+class PartitionVerification:
+    def __init__(self, files: Files, place: Place, progress: Progress | None) -> None:
+        self._files = files
+        self._place = place
+        self._progress = progress
+        self._unreported = 0
+        self._survey = Survey(files, place)
+        self._audit: SegmentAudit | None = None
+        self._without_sums = 0
+        segments = self._survey.segments
+        size = sum(segment.size for segment in segments)
+        self._summary = PartitionSummary(place.name, segments=len(segments), bytes=size)
+        self._result = Verification([self._summary])
+
+    def run(self) -> Verification:
+        for finding in self._survey:
+            self._follow()
+            self._take(finding)
+        self._follow(done=True)
+        self._summary.start_offset = min(self._survey.start_offset, self._survey.end_offset)
+        self._summary.end_offset = self._survey.end_offset
+        self._result.damage.sort(key=lambda damage: damage.first_offset)
+        self._add_faults(audit_partition(self._files, self._survey))
+        self._result.notes += [f"{self._place.name}: {note}" for note in self._notes()]
+        self._tell(0, at_least=1)
+        return self._result
+
+    def _follow(self, *, done: bool = False) -> None:
+        """The survey goes from segment to segment; so does the audit of the files beside them."""
+        current = self._survey.current
+        if self._audit is not None and (done or self._audit.current is not current):
+            if not self._result.tail:  # else its files speak of bytes that will be gone, and go with them
+                self._add_faults(self._audit.faults())
+            self._audit = None
+        if current is not None and self._audit is None and not done:
+            self._audit = SegmentAudit(self._files, self._place.directory, current)
+            self._without_sums += current.sums is None
+
+    def _take(self, finding: Finding) -> None:
+        match finding:
+            case FoundBatch(position, header):
+                self._summary.batches += 1
+                self._summary.records += header.record_count
+                self._tell(header.size)
+                if self._audit is not None:
+                    self._audit.found(position, header)
+            case DamagedRange():
+                self._result.damage.append(replace(finding, file=self._place.prefix + finding.file))
+                self._tell(finding.length)
+                if self._audit is not None:
+                    self._audit.skipped(finding.end, finding.last_offset + 1)
+            case Tail():
+                self._result.tail.append(replace(finding, file=self._place.prefix + finding.file))
+                self._tell(finding.length)
+
+    def _tell(self, size: int, *, at_least: int = _PROGRESS_BYTES) -> None:
+        self._unreported += size
+        if self._progress is not None and self._unreported >= at_least:
+            self._progress(self._unreported)
+            self._unreported = 0
+
+    def _add_faults(self, faults: Iterable[DerivedFault]) -> None:
+        self._result.derived += [replace(fault, file=self._place.prefix + fault.file) for fault in faults]
+
+    def _notes(self) -> Iterator[str]:
+        survey = self._survey
+        yield from survey.notes
+        if survey.gaps:
+            yield f"{survey.gap_offsets} offsets are missing in {survey.gaps} gaps, as compaction leaves them"
+        if survey.leftovers:
+            yield f"{survey.leftovers} segments below the start of the log are about to be deleted and were not read"
+        if 0 < self._without_sums < len(survey.segments) - 1:
+            yield f"{self._without_sums} segments have no sums file: their batches were checked by their own CRC"
+        for name, size in survey.names.items():
+            if CUT in name:
+                yield f"{name} keeps {size} bytes that an earlier start cut off"

@@ -1,0 +1,93 @@
+"""Logs for tests: made on a disk in memory, looked at batch by batch, and compared with what was written to them."""
+
+from collections.abc import Iterator
+
+from tailrace.log.config import LogConfig
+from tailrace.log.damage import DamagedRange
+from tailrace.log.directory import DataDirectory
+from tailrace.log.log import Log
+from tailrace.log.names import TopicPartition
+from tailrace.log.recovery import RecoveryReport
+from tailrace.records.batch import split
+from tailrace.records.control import Marker, encode_marker
+from tailrace.records.record import Record, encode_batch
+from tailrace.testing.recording_files import Disk, RecordingFiles
+
+DATA = "disk/data"
+ORDERS = TopicPartition("orders", 0)
+PARTITION = f"{DATA}/{ORDERS}"
+SMALL = LogConfig(segment_bytes=2000, index_interval_bytes=300)
+
+
+def memory_files() -> RecordingFiles:
+    return RecordingFiles(Disk(directories={"disk", DATA}))
+
+
+def batch_of(count: int, *, time: int = 1000, size: int = 50, producer: int = -1, sequence: int = -1) -> bytearray:
+    records = [
+        Record(n, time + n, b"key-%d" % n, bytes([97 + n % 26]) * size, (("n", b"%d" % n),)) for n in range(count)
+    ]
+    epoch = 0 if producer >= 0 else -1
+    return encode_batch(records, producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
+
+
+def write_log(log: Log, batches: int, *, time: int = 1000) -> None:
+    """Batches of several sizes by an idempotent producer and by others, and an aborted transaction now and then."""
+    sequence = 0
+    for number in range(batches):
+        time += 10
+        if number % 5 == 3:
+            data = encode_batch(
+                [Record(0, time, b"open", b"transaction")],
+                producer_id=90 + number,
+                producer_epoch=0,
+                base_sequence=0,
+                transactional=True,
+            )
+            log.append(data, time)
+            log.append(encode_marker(Marker.ABORT, 90 + number, 0, 1, time), time)
+        count = 1 + number % 4
+        log.append(batch_of(count, time=time, producer=7, sequence=sequence), time)
+        sequence += count
+
+
+def stored_batches(log: Log) -> dict[int, bytes]:
+    """Every batch that can be read, by its base offset; damaged ranges are passed over, as a reader would learn of them."""
+    return {offset: data for offset, data in _readable(log)}
+
+
+def _readable(log: Log) -> Iterator[tuple[int, bytes]]:
+    from tailrace.log.errors import Damaged
+
+    offset = int(log.start_offset)
+    while offset < log.high_watermark:
+        try:
+            piece = log.read(offset, 700)
+        except Damaged as error:
+            assert error.damage.first_offset <= offset <= error.damage.last_offset
+            offset = error.damage.last_offset + 1
+            continue
+        assert piece is not None
+        with piece:
+            data, offset = piece.read(), piece.next_offset
+        for position, header in split(data):
+            yield header.base_offset, data[position : position + header.size]
+
+
+def reopen(disk: Disk, config: LogConfig = SMALL) -> tuple[Log, RecoveryReport]:
+    """The log as it comes up on this disk, which is left as it is."""
+    directory = DataDirectory(RecordingFiles(disk.copy()), DATA, config)
+    return directory.logs[ORDERS], directory.reports[ORDERS]
+
+
+def offsets_of(batches: dict[int, bytes]) -> set[int]:
+    return {
+        offset
+        for data in batches.values()
+        for _, header in split(data)
+        for offset in range(header.base_offset, header.next_offset)
+    }
+
+
+def offsets_named(damage: list[DamagedRange]) -> set[int]:
+    return {offset for bad in damage for offset in range(bad.first_offset, bad.last_offset + 1)}
