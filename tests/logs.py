@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from tailrace.log.config import LogConfig
 from tailrace.log.damage import DamagedRange
 from tailrace.log.directory import DataDirectory
+from tailrace.log.errors import Damaged
 from tailrace.log.log import Log
 from tailrace.log.names import TopicPartition
 from tailrace.log.recovery import RecoveryReport
@@ -52,26 +53,29 @@ def write_log(log: Log, batches: int, *, time: int = 1000) -> None:
 
 
 def stored_batches(log: Log) -> dict[int, bytes]:
-    """Every batch that can be read, by its base offset; damaged ranges are passed over, as a reader would learn of them."""
-    return {offset: data for offset, data in _readable(log)}
+    """Every batch that can be read, by its base offset; damaged ranges are passed over."""
+    return dict(_readable(log))
 
 
 def _readable(log: Log) -> Iterator[tuple[int, bytes]]:
-    from tailrace.log.errors import Damaged
-
     offset = int(log.start_offset)
     while offset < log.high_watermark:
         try:
             piece = log.read(offset, 700)
         except Damaged as error:
-            assert error.damage.first_offset <= offset <= error.damage.last_offset
-            offset = error.damage.last_offset + 1
+            offset = passed_over(error, offset)
             continue
         assert piece is not None
         with piece:
             data, offset = piece.read(), piece.next_offset
         for position, header in split(data):
             yield header.base_offset, data[position : position + header.size]
+
+
+def passed_over(error: Damaged, offset: int) -> int:
+    """The offset behind the damage, which must be about the one that was asked for."""
+    assert error.damage.first_offset <= offset <= error.damage.last_offset
+    return error.damage.last_offset + 1
 
 
 def reopen(disk: Disk, config: LogConfig = SMALL) -> tuple[Log, RecoveryReport]:
@@ -91,3 +95,10 @@ def offsets_of(batches: dict[int, bytes]) -> set[int]:
 
 def offsets_named(damage: list[DamagedRange]) -> set[int]:
     return {offset for bad in damage for offset in range(bad.first_offset, bad.last_offset + 1)}
+
+
+def answers(log: Log) -> list[object]:
+    """What is asked of derived data: times, producers, aborted transactions, epochs' ends."""
+    times = [log.find_time(time) for time in range(900, 5100, 97)]
+    aborted = log.aborted_transactions(0, log.end_offset)
+    return [times, log.find_max_timestamp(), dict(log.producers.producers), aborted, log.end_offset]

@@ -1,6 +1,6 @@
 """Every state that a power cut may leave, in memory: each prefix of a script's file calls, with each legal loss."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import pytest
@@ -210,12 +210,16 @@ def check(script: Script, calls: int, disk: RecordingFiles) -> None:
     assert log.high_watermark == log.end_offset
 
 
+def check_all(script: Script, calls: int, disks: Iterator[RecordingFiles]) -> None:
+    for disk in disks:
+        check(script, calls, disk)
+
+
 def check_every_cut(script: Callable[[Script], None], limit: int) -> None:
     recorded = Script()
     script(recorded)
     for calls in range(len(recorded.files.calls) + 1):
-        for disk in recorded.files.power_cuts(calls, limit=limit, seed=calls):
-            check(recorded, calls, disk)
+        check_all(recorded, calls, recorded.files.power_cuts(calls, limit=limit, seed=calls))
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
@@ -244,6 +248,6 @@ def test_the_harness_sees_a_loss_where_a_flush_does_nothing(monkeypatch: pytest.
     recorded = Script()
     monkeypatch.setattr("tailrace.testing.recording_files.RecordedFile.sync", lambda self: None)
     append_and_flush(recorded)
+    calls = len(recorded.files.calls)
     with pytest.raises(AssertionError):
-        for disk in recorded.files.power_cuts(len(recorded.files.calls), limit=60):
-            check(recorded, len(recorded.files.calls), disk)
+        check_all(recorded, calls, recorded.files.power_cuts(calls, limit=60))

@@ -1,6 +1,7 @@
 """What a crash can do to the end of a log: earlier batches stay, the rest is cut off or named."""
 
 import random
+from itertools import pairwise
 
 import pytest
 from logs import (
@@ -8,6 +9,7 @@ from logs import (
     ORDERS,
     PARTITION,
     SMALL,
+    answers,
     batch_of,
     memory_files,
     offsets_named,
@@ -24,10 +26,11 @@ from tailrace.records.batch import split
 from tailrace.testing.recording_files import Disk
 
 NOW = 100_000
+Crashed = tuple[Disk, dict[int, bytes], Log]
 
 
 @pytest.fixture
-def crashed() -> tuple[Disk, dict[int, bytes], Log]:
+def crashed() -> Crashed:
     """Some segments below the recovery point, and some batches, flushed, behind it; then the power fails."""
     files = memory_files()
     directory = DataDirectory(files, DATA, SMALL)
@@ -41,7 +44,7 @@ def crashed() -> tuple[Disk, dict[int, bytes], Log]:
 
 
 @pytest.fixture
-def stopped() -> tuple[Disk, dict[int, bytes], Log]:
+def stopped() -> Crashed:
     """The same, stopped cleanly."""
     files = memory_files()
     directory = DataDirectory(files, DATA, SMALL)
@@ -74,7 +77,7 @@ def last_segment(disk: Disk) -> str:
     return max(path for path in disk.names if path.startswith(PARTITION) and path.endswith(".log"))
 
 
-def test_a_log_cut_at_every_byte_of_its_last_batch_keeps_all_earlier_ones(crashed) -> None:
+def test_a_log_cut_at_every_byte_of_its_last_batch_keeps_all_earlier_ones(crashed: Crashed) -> None:
     disk, batches, _ = crashed
     last = max(batches)
     path = last_segment(disk)
@@ -92,7 +95,7 @@ def test_a_log_cut_at_every_byte_of_its_last_batch_keeps_all_earlier_ones(crashe
             assert bytes(log.files.disk.file(f"{PARTITION}/{report.cut.kept_as[0]}")) == torn
 
 
-def test_the_epoch_rises_with_each_unclean_start_and_stays_with_a_clean_one(crashed) -> None:
+def test_the_epoch_rises_with_each_unclean_start_and_stays_with_a_clean_one(crashed: Crashed) -> None:
     disk, _, log = crashed
     before = log.leader_epoch
     log, report = reopen(disk)
@@ -102,7 +105,7 @@ def test_the_epoch_rises_with_each_unclean_start_and_stays_with_a_clean_one(cras
     assert log.leader_epoch == before + 2
 
 
-def test_a_torn_tail_is_cut_only_once(crashed) -> None:
+def test_a_torn_tail_is_cut_only_once(crashed: Crashed) -> None:
     disk, _, _ = crashed
     del disk.file(last_segment(disk))[-7:]
     log, report = reopen(disk)
@@ -114,8 +117,8 @@ def test_a_torn_tail_is_cut_only_once(crashed) -> None:
 
 
 @pytest.mark.parametrize("sector", [512, 4096])
-def test_zeroed_sectors_behind_the_recovery_point_end_the_log_or_are_named(crashed, sector: int) -> None:
-    disk, batches, log = crashed
+def test_zeroed_sectors_behind_the_recovery_point_end_the_log_or_are_named(crashed: Crashed, sector: int) -> None:
+    disk, batches, _ = crashed
     path = last_segment(disk)
     for start in range(0, len(disk.file(path)), sector):
         spoilt = disk.copy()
@@ -131,7 +134,7 @@ def positions(disk: Disk, path: str, batches: dict[int, bytes]) -> list[tuple[in
 
 
 @pytest.mark.parametrize("length", [1, 11, 12, 60, 61, 62, 500, 5000])
-def test_garbage_behind_the_last_batch_is_cut_off(crashed, length: int) -> None:
+def test_garbage_behind_the_last_batch_is_cut_off(crashed: Crashed, length: int) -> None:
     disk, batches, _ = crashed
     for seed in range(5):
         spoilt = disk.copy()
@@ -142,7 +145,7 @@ def test_garbage_behind_the_last_batch_is_cut_off(crashed, length: int) -> None:
         assert report.cut.length == length
 
 
-def test_a_tail_of_zeros_is_cut_off(crashed) -> None:
+def test_a_tail_of_zeros_is_cut_off(crashed: Crashed) -> None:
     disk, batches, _ = crashed
     disk.file(last_segment(disk)).extend(bytes(10_000))
     log, report = reopen(disk)
@@ -150,7 +153,7 @@ def test_a_tail_of_zeros_is_cut_off(crashed) -> None:
     assert report.cut is not None
 
 
-def test_a_torn_batch_whose_value_holds_a_whole_batch_gives_no_false_record(crashed) -> None:
+def test_a_torn_batch_whose_value_holds_a_whole_batch_gives_no_false_record(crashed: Crashed) -> None:
     from tailrace.records.batch import stamp
     from tailrace.records.record import Record, encode_batch
 
@@ -184,10 +187,10 @@ def test_a_lost_segment_behind_the_recovery_point_ends_the_log_there() -> None:
         assert len(report.cut.kept_as) == len([base for base in bases if base > lost])
 
 
-def test_a_lost_segment_before_the_recovery_point_is_damage_and_the_rest_is_served(crashed) -> None:
+def test_a_lost_segment_before_the_recovery_point_is_damage_and_the_rest_is_served(crashed: Crashed) -> None:
     disk, batches, log = crashed
     bases = [segment.base_offset for segment in log.segments]
-    for lost, following in zip(bases[:-1], bases[1:], strict=True):
+    for lost, following in pairwise(bases):
         spoilt = disk.copy()
         del spoilt.names[f"{PARTITION}/{lost:020d}.log"]
         reopened, _ = reopen(spoilt)
@@ -195,7 +198,7 @@ def test_a_lost_segment_before_the_recovery_point_is_damage_and_the_rest_is_serv
         assert reopened.end_offset == log.end_offset
 
 
-def test_flushed_records_that_are_gone_are_named_and_their_offsets_not_given_again(crashed) -> None:
+def test_flushed_records_that_are_gone_are_named_and_their_offsets_not_given_again(crashed: Crashed) -> None:
     disk, batches, log = crashed
     end = log.end_offset
     directory = DataDirectory(log.files, DATA, SMALL)  # opened again, all is below the recovery point now
@@ -214,7 +217,7 @@ DERIVED = (".index", ".timeindex", ".txnindex", ".sums", ".snapshot", "leader-ep
 def test_derived_files_cut_at_every_byte_are_rebuilt_and_change_nothing(
     suffix: str, stop: str, request: pytest.FixtureRequest
 ) -> None:
-    disk, batches, log = request.getfixturevalue(stop)
+    disk, batches, _ = request.getfixturevalue(stop)
     expected = answers(reopen(disk)[0])
     paths = [path for path in disk.names if path.endswith(suffix)]
     assert paths
@@ -233,14 +236,7 @@ def test_derived_files_cut_at_every_byte_are_rebuilt_and_change_nothing(
             assert answers(reopened) == expected, path
 
 
-def answers(log: Log) -> list[object]:
-    """What is asked of derived data: times, producers, aborted transactions, epochs' ends."""
-    times = [log.find_time(time) for time in range(900, 5100, 97)]
-    aborted = log.aborted_transactions(0, log.end_offset)
-    return [times, log.find_max_timestamp(), dict(log.producers.producers), aborted, log.end_offset]
-
-
-def test_a_clean_start_reads_no_data(stopped) -> None:
+def test_a_clean_start_reads_no_data(stopped: Crashed) -> None:
     disk, _, _ = stopped
     from errno import EIO
 
@@ -254,7 +250,7 @@ def test_a_clean_start_reads_no_data(stopped) -> None:
     assert directory.logs[ORDERS].end_offset > 0
 
 
-def test_the_marker_of_a_clean_stop_is_gone_once_the_directory_is_open(stopped) -> None:
+def test_the_marker_of_a_clean_stop_is_gone_once_the_directory_is_open(stopped: Crashed) -> None:
     disk, _, _ = stopped
     assert f"{DATA}/{CLEAN_SHUTDOWN}" in disk.names
     log, _ = reopen(disk)

@@ -19,6 +19,7 @@ from tailrace.cli.output import ExitCode, Failure
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
     from tailrace.cli.dump import Printer
     from tailrace.log.files import Files
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
     from tailrace.log.verify import PartitionSummary, Verification
 
 app = typer.Typer(
-    help="Look into a log on disk, without a broker: check it, print it. Nothing is changed.", no_args_is_help=True
+    help="Look into a log on disk, without a broker: check it, print it. Nothing is changed.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 AsJson = Annotated[bool, typer.Option("--json", help="For programs.")]
@@ -41,9 +44,9 @@ def verify(
     """Check every byte of a log, and say what is damaged.
 
     \b
-    tailrace log verify /var/lib/tailrace              all partitions of a data directory
-    tailrace log verify /var/lib/tailrace/orders-0     one of them
-    tailrace log verify /var/lib/tailrace --json | jq '.damage[]'
+    tailrace log verify data                            a data directory
+    tailrace log verify data/orders-0                   one partition of it
+    tailrace log verify data --json | jq '.damage[]'    for programs
 
     Ends with 0 if all is healthy and with 1 if damage was found. What a crash left of unfinished writes at the end
     of a log (`tail`), and files that will be rebuilt from it (`derived`), are named and are no damage.
@@ -79,10 +82,10 @@ def dump(
     """Print the records of a log.
 
     \b
-    tailrace log dump /var/lib/tailrace/orders-0                      one line for each record
-    tailrace log dump /var/lib/tailrace/orders-0 --from 100 --to 200
-    tailrace log dump 00000000000000000000.log --batches
-    tailrace log dump /var/lib/tailrace --json | jq .value
+    tailrace log dump data/orders-0                           one partition
+    tailrace log dump data/orders-0 --from 100 --to 200       a part of it
+    tailrace log dump data --json | jq .value                 a data directory
+    tailrace log dump 00000000000000000000.log --batches      one segment
 
     With --json, bytes that are not UTF-8 are in `key_base64` and `value_base64` instead of `key` and `value`; in
     `headers`, an object {"base64": …} stands in their place. What is damaged is named on stderr and left out, the
@@ -99,7 +102,9 @@ def dump(
     complete = True
     with output.progress_bar("Reading", 0 if sys.stdout.isatty() else total) as progress:
         for survey in surveys:
-            show.begin(survey.place.partition, survey.place.name, many=len(surveys) > 1)
+            place = survey.place
+            where: dict[str, object] = place.partition._asdict() if place.partition else {}
+            show.begin(place.name, where, start_offset=place.start_offset, many=len(surveys) > 1)
             complete &= _dump(survey, show, progress)
     show.flush()
     raise typer.Exit(ExitCode.DONE if complete else ExitCode.FAILED)
@@ -164,9 +169,7 @@ def _dump(survey: "Survey", show: "Printer", progress: Callable[[int], None]) ->
 
 
 def _show(result: "Verification", console: "Console") -> None:
-    damaged = {name for name in _partitions_of(result, [damage.file for damage in result.damage])}
-    torn = {name for name in _partitions_of(result, [tail.file for tail in result.tail])}
-    console.print(_table(result.partitions, damaged, torn))
+    console.print(_table(result.partitions))
     sections: list[tuple[str, str, list[str]]] = [
         ("Damage", "bold red", [str(damage) for damage in result.damage]),
         ("Tail", "bold yellow", [str(tail) for tail in result.tail]),
@@ -176,10 +179,39 @@ def _show(result: "Verification", console: "Console") -> None:
     for title, style, lines in sections:
         if lines:
             console.print(f"\n{title}", style=style)
-            for line in lines:
-                console.print(f"  {line}", markup=False, soft_wrap=not console.is_terminal)
+        for line in lines:
+            console.print(f"  {line}", markup=False, soft_wrap=not console.is_terminal)
     console.print()
     if result.healthy:
-        console.print("Healthy.", style="bold green")
+        console.print("Healthy: no damage.", style="bold green")
     else:
-        console.print(f"{output.plural(len(result.damage), 'damaged range')}.", style="bold red")
+        found = output.plural(len(result.damage), "damaged range")
+        console.print(f"{found}. Everything around can be read; nothing was changed.", style="bold red")
+
+
+def _table(partitions: "list[PartitionSummary]") -> "Table":
+    from rich.table import Table
+
+    styles = {"healthy": "green", "torn": "yellow", "damaged": "bold red"}
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("PARTITION", overflow="fold")
+    for heading in ("SEGMENTS", "BATCHES", "RECORDS", "SIZE", "FROM", "TO"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("STATE", no_wrap=True)
+    for partition in partitions:
+        counts = partition.segments, partition.batches, partition.records
+        last = partition.end_offset - 1 if partition.end_offset > partition.start_offset else None
+        table.add_row(
+            partition.name,
+            *map(output.number, counts),
+            output.size(partition.bytes),
+            output.number(partition.start_offset),
+            "-" if last is None else output.number(last),
+            f"[{styles[partition.state]}]{partition.state}",
+        )
+    return table
+
+
+def _end_quietly_with_the_reader() -> None:
+    """Who reads our output may stop, as `head` does: that is no error."""
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)

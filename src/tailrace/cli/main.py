@@ -19,6 +19,7 @@ app = typer.Typer(
     help="A log-based message broker that speaks Kafka's protocol.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(log.app, name="log")
@@ -51,7 +52,7 @@ def main() -> None:
 
 def _end(message: str, code: ExitCode) -> None:
     if _wants_stack_trace():
-        raise  # noqa: PLE0704 - called while the error is handled
+        raise  # called while the error is handled
     output.warn(message)
     sys.exit(code)
 

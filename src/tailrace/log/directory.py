@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from tailrace.log import checkpoints
 from tailrace.log.checkpoints import CLEAN_SHUTDOWN, RECOVERY_POINTS, START_OFFSETS, CorruptCheckpoint
 from tailrace.log.config import LogConfig
-from tailrace.log.errors import DirectoryInUse, OffsetOutOfRange, UnknownFormat
+from tailrace.log.errors import DirectoryInUse, OffsetOutOfRange, StorageError, UnknownFormat
 from tailrace.log.files import Files, join, parent, read_whole, replace_whole
 from tailrace.log.log import Log
 from tailrace.log.names import TopicPartition, parse_partition
@@ -52,6 +52,9 @@ class DataDirectory:
         self._lock = lock
         try:
             self._open()
+        except OSError as error:
+            lock.release()
+            raise StorageError(f"{path} cannot be opened", error) from error
         except BaseException:
             lock.release()
             raise
@@ -156,10 +159,16 @@ class DataDirectory:
             for log in self.logs.values():
                 log.close(now_ms)
             self._save_offsets()
-            if all(log.offline is None for log in self.logs.values()):
-                replace_whole(self.files, join(self.path, CLEAN_SHUTDOWN), _CLEAN_SHUTDOWN_CONTENT)
+            if all(log.is_cleanly_closed for log in self.logs.values()):
+                self._leave_clean_marker()
         finally:
             self._lock.release()
+
+    def _leave_clean_marker(self) -> None:
+        try:
+            replace_whole(self.files, join(self.path, CLEAN_SHUTDOWN), _CLEAN_SHUTDOWN_CONTENT)
+        except OSError as error:
+            raise StorageError(f"the clean stop of {self.path} could not be noted", error) from error
 
 
 def _offset_of(partition: TopicPartition, offsets: dict[TopicPartition, int] | None, is_ours: bool) -> int | None:
@@ -194,10 +203,8 @@ class OffsetsJob:
             segment.remove()
 
     def finish(self) -> None:
-        """Raises the OSError that the disk answered with: the old offsets then stand, and what was deleted is still
-        there.
-        """
+        """Raises StorageError where the disk refused: the old offsets stand, and what was deleted is still there."""
         if self._error is not None:
-            raise self._error
+            raise StorageError(f"the checkpoints of {self._path} could not be saved", self._error) from self._error
         for log, segment in self._condemned:
             log.condemned.remove(segment)

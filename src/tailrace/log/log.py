@@ -10,6 +10,7 @@ Everything else in this module is for one thread, the log's owner. Nothing here 
 the time is an argument.
 """
 
+import logging
 from bisect import bisect_right
 from errno import ENOSPC
 from typing import NamedTuple
@@ -38,6 +39,8 @@ from tailrace.log.segment import DerivedCache, Segment
 from tailrace.records import batch
 from tailrace.records.batch import BatchHeader
 from tailrace.records.control import Marker, marker_of
+
+logger = logging.getLogger(__name__)
 
 
 class Appended(NamedTuple):
@@ -344,13 +347,20 @@ class Log(ReadableLog):
         self.visible = self.end_position
         self.recovery_point = min(self.recovery_point, end)
 
+    @property
+    def is_cleanly_closed(self) -> bool:
+        return self._is_closed and self.offline is None and self.recovery_point == self.bounds.end
+
     def close(self, now_ms: int) -> None:
-        """Afterwards everything is on disk and a clean start needs to read no data. A log that is offline is just
-        let go.
+        """Afterwards everything is on disk and a clean start needs to read no data, if `is_cleanly_closed` says so.
+
+        A log that is offline, or goes offline now, is just let go.
         """
         try:
             if self.offline is None and not self._is_closed:
                 self.checkpoint(now_ms)
+        except LogOffline as error:
+            logger.error("%s", error)
         finally:
             self._is_closed = True
             for segment in (*self.segments, *self.condemned):

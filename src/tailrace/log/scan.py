@@ -175,7 +175,7 @@ def find_next(
         if candidate == position:
             if count >= 2 and offset > expected:
                 return candidate, offset
-        elif count and not _is_inside(file, position, bad, candidate):
+        elif count and not _is_inside(file, position, expected, bad, candidate):
             if candidate in known or reached in known:
                 return candidate, offset
             if count >= 2 and second_best is None:
@@ -183,12 +183,13 @@ def find_next(
     return second_best
 
 
-def _is_inside(file: File, position: int, bad: BatchHeader | None, candidate: int) -> bool:
+def _is_inside(file: File, position: int, expected: int, bad: BatchHeader | None, candidate: int) -> bool:
     """Whether a candidate is part of the bad batch: it lies before the end that its header claims, and rightly so.
 
-    The claim is wrong if the bytes up to the candidate are all that the batch's CRC covers: then only its length is.
+    A header that belongs elsewhere has no claim. And the claim is wrong if the bytes up to the candidate are all that
+    the batch's CRC covers: then only its length is bad.
     """
-    if bad is None or bad.magic != MAGIC or candidate >= position + bad.size:
+    if bad is None or bad.magic != MAGIC or bad.base_offset != expected or candidate >= position + bad.size:
         return False
     start = position + CRC_START
     return crc32c(file.read_at(start, max(0, candidate - start))) != bad.crc

@@ -22,7 +22,7 @@ from tailrace.log.names import LOG, parse_numbered
 from tailrace.log.places import Place
 from tailrace.log.scan import FoundBatch, walk
 from tailrace.log.segment import DerivedCache, Segment
-from tailrace.log.sums import CHUNK_BYTES, ChunkSums, Gaps, Sums
+from tailrace.log.sums import CHUNK_BYTES, ChunkSums, Gaps
 from tailrace.log.tail import ends_the_log
 
 
@@ -56,18 +56,21 @@ class SurveyedSegment:
         self.segment = segment
         self.following = following
         self.derived, _ = segment.derived_files.load_before(segment.size)
+        # Sums of more bytes than there are cannot be compared; that the log was longer, and dense, they still say.
+        sums = segment.derived_files.read_sums()
+        if self.derived.gaps is Gaps.UNKNOWN and sums is not None:
+            self.derived.gaps = sums.gaps
         if self.derived.gaps is Gaps.UNKNOWN and place.was_never_compacted(following):
             self.derived.gaps = Gaps.NONE
-        summed = self.sums.next_offset if self.sums else 0
-        self.known_end = following or max(summed, place.recovery_point or 0)
+        self.known_end = following or max(sums.next_offset if sums else 0, place.recovery_point or 0)
 
     @property
     def name(self) -> str:
         return self.segment.name
 
     @property
-    def sums(self) -> Sums | None:
-        return self.derived.sums
+    def has_sums(self) -> bool:
+        return self.derived.sums is not None
 
 
 class Survey:

@@ -10,6 +10,7 @@ A log is healthy if it has no damage.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
+from typing import Literal
 
 from tailrace.log.audit import UNREADABLE, DerivedFault, SegmentAudit, audit_partition
 from tailrace.log.damage import DamagedRange
@@ -17,7 +18,7 @@ from tailrace.log.files import Files
 from tailrace.log.names import CUT
 from tailrace.log.places import Place, Places
 from tailrace.log.scan import FoundBatch
-from tailrace.log.survey import Finding, Survey, Tail
+from tailrace.log.survey import Finding, Survey, SurveyedSegment, Tail
 
 Progress = Callable[[int], None]
 
@@ -33,6 +34,7 @@ class PartitionSummary:
     bytes: int = 0
     start_offset: int = 0
     end_offset: int = 0
+    state: Literal["healthy", "torn", "damaged"] = "healthy"
 
 
 @dataclass(slots=True)
@@ -91,6 +93,7 @@ class PartitionVerification:
         self._unreported = 0
         self._survey = Survey(files, place)
         self._audit: SegmentAudit | None = None
+        self._with_sums = 0
         self._without_sums = 0
         segments = self._survey.segments
         size = sum(segment.size for segment in segments)
@@ -104,6 +107,10 @@ class PartitionVerification:
         self._follow(done=True)
         self._summary.start_offset = min(self._survey.start_offset, self._survey.end_offset)
         self._summary.end_offset = self._survey.end_offset
+        if self._result.damage:
+            self._summary.state = "damaged"
+        elif self._result.tail:
+            self._summary.state = "torn"
         self._result.damage.sort(key=lambda damage: damage.first_offset)
         self._add_faults(audit_partition(self._files, self._survey))
         self._result.notes += [f"{self._place.name}: {note}" for note in self._notes()]
@@ -119,7 +126,12 @@ class PartitionVerification:
             self._audit = None
         if current is not None and self._audit is None and not done:
             self._audit = SegmentAudit(self._files, self._place.directory, current)
-            self._without_sums += current.sums is None
+            self._with_sums += current.has_sums
+            self._without_sums += not current.has_sums and self._should_have_sums(current)
+
+    def _should_have_sums(self, current: SurveyedSegment) -> bool:
+        """They are written when a segment is sealed, and are there once the recovery point lies behind it."""
+        return current.following is not None and current.following <= (self._place.recovery_point or 0)
 
     def _take(self, finding: Finding) -> None:
         match finding:
@@ -154,8 +166,8 @@ class PartitionVerification:
             yield f"{survey.gap_offsets} offsets are missing in {survey.gaps} gaps, as compaction leaves them"
         if survey.leftovers:
             yield f"{survey.leftovers} segments below the start of the log are about to be deleted and were not read"
-        if 0 < self._without_sums < len(survey.segments) - 1:
-            yield f"{self._without_sums} segments have no sums file: their batches were checked by their own CRC"
+        if self._with_sums and self._without_sums:  # Kafka writes none
+            yield f"{self._without_sums} sealed segments have no sums: their batches were checked by their own CRC"
         for name, size in survey.names.items():
             if CUT in name:
                 yield f"{name} keeps {size} bytes that an earlier start cut off"
