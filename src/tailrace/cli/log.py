@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from tailrace.cli.dump import Printer
+    from tailrace.log.damage import DamagedRange
     from tailrace.log.files import Files
     from tailrace.log.places import Place, Places
-    from tailrace.log.survey import Survey
+    from tailrace.log.survey import Survey, Tail
     from tailrace.log.verify import PartitionSummary, Verification
 
 app = typer.Typer(
@@ -171,8 +172,8 @@ def _dump(survey: "Survey", show: "Printer", progress: Callable[[int], None]) ->
 def _show(result: "Verification", console: "Console") -> None:
     console.print(_table(result.partitions))
     sections: list[tuple[str, str, list[str]]] = [
-        ("Damage", "bold red", [str(damage) for damage in result.damage]),
-        ("Tail", "bold yellow", [str(tail) for tail in result.tail]),
+        ("Damage", "bold red", [line for damage in result.damage for line in _damage(damage)]),
+        ("Tail", "bold yellow", [line for tail in result.tail for line in _tail(tail)]),
         ("Derived files", "bold", [str(fault) for fault in result.derived]),
         ("Notes", "bold", result.notes),
     ]
@@ -180,13 +181,31 @@ def _show(result: "Verification", console: "Console") -> None:
         if lines:
             console.print(f"\n{title}", style=style)
         for line in lines:
-            console.print(f"  {line}", markup=False, soft_wrap=not console.is_terminal)
+            console.print(f"  {line}", markup=False, soft_wrap=True)
     console.print()
     if result.healthy:
         console.print("Healthy: no damage.", style="bold green")
     else:
         found = output.plural(len(result.damage), "damaged range")
-        console.print(f"{found}. Everything around can be read; nothing was changed.", style="bold red")
+        console.print(f"{found}. Everything else can be read. Nothing was changed.", style="bold red")
+
+
+def _damage(damage: "DamagedRange") -> list[str]:
+    """A line that says where, and one that says what."""
+    where = f"{damage.file}, byte {damage.position}" if damage.position or damage.length else damage.file
+    extent = f" ({output.plural(damage.length, 'byte')})" if damage.length else ""
+    offsets = f"offsets {damage.first_offset} to {damage.last_offset}"
+    if damage.first_offset == damage.last_offset:
+        offsets = f"offset {damage.first_offset}"
+    return [f"{where}{extent}", f"    {offsets} cannot be read: {damage.reason}"]
+
+
+def _tail(tail: "Tail") -> list[str]:
+    return [
+        f"{tail.file}, byte {tail.position} ({output.plural(tail.length, 'byte')})",
+        f"    a torn write: {tail.reason}",
+        f"    the next start ends the log at offset {tail.first_offset} and keeps these bytes aside",
+    ]
 
 
 def _table(partitions: "list[PartitionSummary]") -> "Table":

@@ -30,11 +30,12 @@ from tailrace.log.errors import (
 from tailrace.log.files import Files, join, parent, replace_whole
 from tailrace.log.index import POSITION_MAX, RELATIVE_OFFSET_MAX
 from tailrace.log.jobs import CheckpointJob, FlushJob
+from tailrace.log.names import SNAPSHOT, numbered
 from tailrace.log.offsets import OffsetBounds
 from tailrace.log.producer_snapshot import encode_snapshot
 from tailrace.log.producer_state import ProducerState
 from tailrace.log.reading import Position, ReadableLog
-from tailrace.log.replay import replay_segments
+from tailrace.log.replay import replay_segments, snapshot_offsets
 from tailrace.log.segment import DerivedCache, Segment
 from tailrace.records import batch
 from tailrace.records.batch import BatchHeader
@@ -255,9 +256,9 @@ class Log(ReadableLog):
 
     def flushed(self, job: FlushJob) -> None:
         """Called by a job that is done: what it covered counts from now on."""
-        self.bounds.flushed(job.target)
         if job.visible > self.visible:
-            self.visible = job.visible
+            self.visible = job.visible  # before the high watermark: a reader that sees that one finds what is below it
+        self.bounds.flushed(job.target)
         self.dirty_bytes = max(0, self.dirty_bytes - job.bytes)
         self.unsynced = [
             segment
@@ -340,12 +341,20 @@ class Log(ReadableLog):
             last.truncate(found[0])
         self.segments = tuple(kept)
         self.producers, _ = replay_segments(self.files, self.directory, self.segments, end)
+        self._forget_snapshots_after(end)
+        epoch = self.epochs.latest
         self.epochs.truncate(end)
+        self.epochs.assign(epoch, end)  # it never goes back, although nothing is left of what was written in it
         self.epochs_are_unsaved = True
         self.snapshots_due = {offset: data for offset, data in self.snapshots_due.items() if offset <= end}
         self.bounds.truncated(end)
         self.visible = self.end_position
         self.recovery_point = min(self.recovery_point, end)
+
+    def _forget_snapshots_after(self, end: int) -> None:
+        for offset in snapshot_offsets(self.files, self.directory):
+            if offset > end:
+                self.files.remove(join(self.directory, numbered(offset, SNAPSHOT)))
 
     @property
     def is_cleanly_closed(self) -> bool:

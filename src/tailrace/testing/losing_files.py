@@ -2,8 +2,8 @@
 
 A kill leaves the page cache alone, so a test that only kills proves nothing about fsync. Here bytes written stay in
 this process until their file is synced, and only then reach the operating system: after a kill, the disk holds what
-a power cut would have left in the worst case. With `honest=False` a sync does nothing at all: a test that still
-passes then is no test.
+a power cut would have left in the worst case. With `lies_about` the sync of files with such a name does
+nothing at all: a test that still passes then is no test.
 """
 
 from tailrace.log.files import Data, File, OperatingSystemFiles
@@ -12,14 +12,17 @@ from tailrace.log.files import Data, File, OperatingSystemFiles
 class LosingFiles(OperatingSystemFiles):
     """Names are the operating system's; bytes are kept back."""
 
-    def __init__(self, *, honest: bool = True) -> None:
+    def __init__(self, *, lies_about: str | None = None) -> None:
         super().__init__()
-        self.honest = honest
+        self._lies_about = lies_about
         self._pending: dict[str, PendingBytes] = {}
 
     def open(self, path: str, *, create: bool = False) -> "LosingFile":  # type: ignore[override]
         file = super().open(path, create=create)
         return LosingFile(self, file, self._pending.setdefault(path, PendingBytes()))
+
+    def is_honest_about(self, path: str) -> bool:
+        return self._lies_about is None or not path.endswith(self._lies_about)
 
     def rename(self, source: str, target: str) -> None:
         super().rename(source, target)
@@ -90,7 +93,7 @@ class LosingFile:
             self._file.truncate(size)
 
     def sync(self) -> None:
-        if self._files.honest:
+        if self._files.is_honest_about(self.path):
             for position, data in self._pending.writes:
                 self._file.write_at(position, data)
             self._pending.writes.clear()
