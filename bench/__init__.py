@@ -6,8 +6,9 @@
     python -m bench --json FILE        writes the results, too
 
 Machines are shared and noisy, so no figure stands alone: what is measured and what it is measured against take turns
-in one process (A B, B A, A B ...), each round gives one comparison, and the median of those is what counts. A missed
-figure is shown and does not fail the run; only a measure that crashes does.
+in one process (A B, B A, A B ...), each round gives one comparison, and the median of those is what counts. Where the
+demand is absolute (so many a second) its better quartile counts, as noise only ever slows things down. A missed figure
+is shown and does not fail the run; only a measure that crashes does.
 
 The data lies in a temporary directory below `TAILRACE_BENCH_DIR`, or the system's own, and is removed at the end. It
 should be a real disk: the report says which file system it was.
@@ -18,7 +19,7 @@ The file that `--json` writes, schema 1:
     started         when, ISO 8601 with offset
     seconds         how long the run took
     quick           whether it was a short run
-    host            python, platform, cpus, tailrace (version)
+    host            python, platform, cpus, load (of the last minute, at the start), tailrace (version)
     place           path, file_system, device, real_disk (false: syncing proves nothing there)
     figures         a list, in the order of the table:
         name        stable, for machines: measure/figure

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import sys
 import traceback
 from datetime import datetime
@@ -52,7 +53,7 @@ def _run(names: list[str], *, quick: bool) -> Run:
     progress = ProgressLine()
     figures: list[Figure] = []
     failures: dict[str, str] = {}
-    started, start = datetime.now().astimezone(), perf_counter()
+    started, start, load = datetime.now().astimezone(), perf_counter(), os.getloadavg()[0]
     with temporary_place() as place:
         bench = Bench(place, quick, progress.tell)
         for name in names:
@@ -63,7 +64,7 @@ def _run(names: list[str], *, quick: bool) -> Run:
                 progress.tell("")
                 traceback.print_exc()
         progress.tell("")
-        return Run(started, perf_counter() - start, quick, place.path, place.file_system, figures, failures)
+        return Run(started, perf_counter() - start, quick, load, place.path, place.file_system, figures, failures)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ class Run:
     started: datetime
     seconds: float
     quick: bool
+    load: float
     path: str
     file_system: FileSystem
     figures: list[Figure]
@@ -56,7 +57,10 @@ def _caption(run: Run) -> str:
     if not run.file_system.is_real_disk:
         disk += ", which is NO DISK: what is said of syncing means nothing"
     length = "a quick run" if run.quick else "a full run"
-    return f"{length} of {run.seconds:.0f} s in {run.path} ({disk}); ± is half the distance of the quartiles"
+    return (
+        f"{length} of {run.seconds:.0f} s in {run.path} ({disk}), with a load of {run.load:.1f} on {os.cpu_count()} "
+        "CPUs at its start; ± is half the distance of the quartiles"
+    )
 
 
 def _number(value: float) -> str:
@@ -100,6 +104,7 @@ def as_json(run: Run) -> dict[str, Any]:
             "python": platform.python_version(),
             "platform": platform.platform(),
             "cpus": os.cpu_count(),
+            "load": run.load,
             "tailrace": tailrace.__version__,
         },
         "place": {

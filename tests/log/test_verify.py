@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from logs import DATA, ORDERS, PARTITION, SMALL, batch_of, memory_files, write_log
 
-from tailrace.log.checkpoints import CLEAN_SHUTDOWN, RECOVERY_POINTS
+from tailrace.log.checkpoints import CLEAN_SHUTDOWN, RECOVERY_POINTS, START_OFFSETS, encode_offsets
 from tailrace.log.config import LogConfig
 from tailrace.log.directory import DataDirectory
 from tailrace.log.epochs import FILE_NAME as EPOCHS_FILE
@@ -152,8 +152,7 @@ def test_a_segment_that_is_lost_is_what_recovery_makes_of_it() -> None:
     for lost in segments_of(pristine):
         disk = pristine.copy()
         disk.names.pop(lost)
-        if lost != segments_of(pristine)[0]:
-            same_as_recovery(disk)
+        same_as_recovery(disk)
 
 
 def test_a_segment_missing_in_the_middle_is_damage() -> None:
@@ -168,6 +167,16 @@ def test_a_segment_missing_in_the_middle_is_damage() -> None:
         following - 1,
     )
     assert before in disk.names
+
+
+def test_a_first_segment_that_is_missing_is_damage_unless_it_was_deleted() -> None:
+    disk = stopped()
+    disk.names.pop(segments_of(disk)[0])
+    following = int(segments_of(disk)[0].rsplit("/")[-1][:20])
+    (damage,) = look(disk).damage
+    assert (damage.first_offset, damage.last_offset) == (0, following - 1)
+    disk.file(f"{DATA}/{START_OFFSETS}")[:] = encode_offsets({ORDERS: following})
+    assert look(disk).healthy
 
 
 def test_a_log_without_any_of_its_segments_is_damaged() -> None:

@@ -105,7 +105,7 @@ def dump(
         for survey in surveys:
             place = survey.place
             where: dict[str, object] = place.partition._asdict() if place.partition else {}
-            show.begin(place.name, where, start_offset=place.start_offset, many=len(surveys) > 1)
+            show.begin(place.name, where, start_offset=place.start_offset or 0, many=len(surveys) > 1)
             complete &= _dump(survey, show, progress)
     show.flush()
     raise typer.Exit(ExitCode.DONE if complete else ExitCode.FAILED)
@@ -129,7 +129,7 @@ def _surveys(files: "Files", path: Path, first: int, last: int | None) -> "list[
     if path.is_file():
         base_offset = _base_offset(path)
         # Who names a file wants all of it, also what lies before the start of the log.
-        place: Place = replace(locate_partition(files, str(path.resolve().parent)), start_offset=0)
+        place: Place = replace(locate_partition(files, str(path.resolve().parent)), start_offset=None)
         return [Survey(files, place, first=base_offset, last=base_offset)]
     return [Survey(files, place, first=first, last=last) for place in _locate(files, path).found]
 

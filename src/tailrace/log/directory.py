@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from tailrace.log import checkpoints
 from tailrace.log.checkpoints import CLEAN_SHUTDOWN, RECOVERY_POINTS, START_OFFSETS, CorruptCheckpoint
 from tailrace.log.config import LogConfig
-from tailrace.log.errors import DirectoryInUse, OffsetOutOfRange, StorageError, UnknownFormat
+from tailrace.log.errors import DirectoryInUse, StorageError, UnknownFormat
 from tailrace.log.files import Files, join, parent, read_whole, replace_whole
 from tailrace.log.log import Log
 from tailrace.log.names import TopicPartition, parse_partition
@@ -145,9 +145,7 @@ class DataDirectory:
         """Afterwards the log ends at `end`, as `Log.truncate` says. The recovery point goes first, so that a
         crash in between does not take the missing end for a loss."""
         log = self.logs[partition]
-        if not log.start_offset <= end <= log.end_offset:
-            raise OffsetOutOfRange(end, log.start_offset, log.end_offset)
-        log.recovery_point = min(log.recovery_point, end)
+        log.recovery_point = min(log.recovery_point, log.end_after_truncation(end))
         self._save_offsets()
         log.truncate(end)
 

@@ -312,36 +312,33 @@ class Log(ReadableLog):
             self.condemned += self.segments[:kept]
             self.segments = self.segments[kept:]
 
-    def truncate(self, end: int) -> None:
-        """Afterwards the log ends at `end`, or before it if a batch lies across it, and all that is left is on disk.
+    def end_after_truncation(self, offset: int) -> int:
+        """Where the log would end if it were truncated at `offset`: there, or before the batch that lies across it."""
+        if not self.bounds.start <= offset <= self.bounds.end:
+            raise OffsetOutOfRange(offset, self.bounds.start, self.bounds.end)
+        _, header = self._place_of(offset)
+        return min(offset, header.base_offset) if header is not None else offset
 
-        This takes back what readers may have seen: only recovery and a follower of another log have a reason to. No
-        reads may be under way, and the recovery point on disk must not be beyond `end` (see
-        `DataDirectory.truncate`).
+    def _place_of(self, offset: int) -> tuple[Segment, BatchHeader | None]:
+        """The segment that `offset` lies in, and the batch there that ends at it or later."""
+        segment = self.segments[bisect_right(self.segments, offset, key=lambda segment: segment.base_offset) - 1]
+        found = segment.find(offset, segment.size)
+        return segment, found[1] if found is not None else None
+
+    def truncate(self, offset: int) -> None:
+        """Afterwards the log ends where `end_after_truncation` says, and all that is left is on disk.
+
+        This takes back what readers may have seen: only a follower of another log has a reason to. No reads may be
+        under way, and the recovery point on disk must not be beyond the new end (see `DataDirectory.truncate`).
         """
         self._require_writable()
-        if not self.bounds.start <= end <= self.bounds.end:
-            raise OffsetOutOfRange(end, self.bounds.start, self.bounds.end)
+        end = self.end_after_truncation(offset)
         self.flush()
         try:
             self._cut_segments(end)
         except OSError as error:
             raise self.take_offline("a truncation failed", error) from error
-
-    def _cut_segments(self, end: int) -> None:
-        kept = [segment for segment in self.segments if segment.base_offset <= end]
-        for segment in reversed(self.segments[len(kept) :]):  # the newest first: what is left has no gap at any point
-            segment.remove()
-            self.files.sync_directory(self.directory)
-        last = kept[-1]
-        found = last.find(end, last.size) if end > last.base_offset else (0, None)
-        if found is not None:
-            header = found[1]
-            end = header.base_offset if header is not None else last.base_offset
-            last.truncate(found[0])
-        self.segments = tuple(kept)
         self.producers, _ = replay_segments(self.files, self.directory, self.segments, end)
-        self._forget_snapshots_after(end)
         epoch = self.epochs.latest
         self.epochs.truncate(end)
         self.epochs.assign(epoch, end)  # it never goes back, although nothing is left of what was written in it
@@ -350,6 +347,17 @@ class Log(ReadableLog):
         self.bounds.truncated(end)
         self.visible = self.end_position
         self.recovery_point = min(self.recovery_point, end)
+
+    def _cut_segments(self, end: int) -> None:
+        kept = [segment for segment in self.segments if segment.base_offset <= end]
+        for segment in reversed(self.segments[len(kept) :]):  # the newest first: what is left has no gap at any point
+            segment.remove()
+            self.files.sync_directory(self.directory)
+        found = kept[-1].find(end, kept[-1].size)
+        if found is not None:
+            kept[-1].truncate(found[0])
+        self.segments = tuple(kept)
+        self._forget_snapshots_after(end)
 
     def _forget_snapshots_after(self, end: int) -> None:
         for offset in snapshot_offsets(self.files, self.directory):

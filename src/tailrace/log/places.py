@@ -2,10 +2,11 @@
 
 For tools that look at a directory without opening it: nothing is written, nothing is locked, and a broker may be at
 work in it. What is said of the data directory is read before the logs are, so that it never speaks of more than
-they hold.
+they hold. The start of a log is the exception: a broker that deletes moves it first, so it is read again where a
+log seems to lack its beginning.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 
 from tailrace.log.checkpoints import (
@@ -15,6 +16,7 @@ from tailrace.log.checkpoints import (
     CorruptCheckpoint,
     decode_offsets,
 )
+from tailrace.log.directory import FORMAT_FILE
 from tailrace.log.errors import LogError
 from tailrace.log.files import Files, join, name_of, parent, read_whole
 from tailrace.log.names import LOG, TopicPartition, parse_numbered, parse_partition
@@ -26,22 +28,32 @@ class NoLogHere(LogError):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One partition's directory. `prefix` stands before the names of its files where there are several partitions."""
+    """One partition's directory. `prefix` stands before the names of its files where there are several partitions.
+
+    Recovery point and start offset are None where nobody knows them.
+    """
 
     directory: str
     partition: TopicPartition | None = None
     prefix: str = ""
     clean: bool = False
     recovery_point: int | None = None
-    start_offset: int = 0
+    start_offset: int | None = None
 
     @property
     def name(self) -> str:
         return name_of(self.directory)
 
-    def cut_point(self, first_offset: int) -> float:
+    def cut_point(self, start_offset: int) -> float:
         """From here on, bad bytes may be a write that was lost rather than damage."""
-        return inf if self.clean else max(self.recovery_point or 0, first_offset)
+        return inf if self.clean else max(self.recovery_point or 0, start_offset)
+
+    def with_latest_start(self, files: Files) -> "Place":
+        """The same place, with the start offset that is on disk by now."""
+        if self.partition is None or self.start_offset is None:
+            return self
+        state = DirectoryState.read(files, parent(self.directory))
+        return replace(self, start_offset=state.offset_of(self.partition, state.start_offsets))
 
     def was_never_compacted(self, following: int | None) -> bool:
         """Of a segment that ends at `following`, or is the last: compaction stays away from what lies behind the
@@ -55,15 +67,16 @@ class DirectoryState:
     """What the small files of a data directory say."""
 
     clean: bool
+    is_ours: bool
     recovery_points: dict[TopicPartition, int] | None = None
-    start_offsets: dict[TopicPartition, int] = field(default_factory=dict)
+    start_offsets: dict[TopicPartition, int] | None = None
     damaged: list[str] = field(default_factory=list)  # names of those that cannot be read
 
     @classmethod
     def read(cls, files: Files, path: str) -> "DirectoryState":
-        state = cls(files.exists(join(path, CLEAN_SHUTDOWN)))
+        state = cls(files.exists(join(path, CLEAN_SHUTDOWN)), files.exists(join(path, FORMAT_FILE)))
         state.recovery_points = state._offsets(files, path, RECOVERY_POINTS)
-        state.start_offsets = state._offsets(files, path, START_OFFSETS) or {}
+        state.start_offsets = state._offsets(files, path, START_OFFSETS)
         return state
 
     def _offsets(self, files: Files, path: str, name: str) -> dict[TopicPartition, int] | None:
@@ -74,10 +87,13 @@ class DirectoryState:
             self.damaged.append(name)
             return None
 
+    def offset_of(self, partition: TopicPartition, offsets: dict[TopicPartition, int] | None) -> int | None:
+        """None where nobody knows. A log of ours that the file does not name was made after it: it began at 0 then."""
+        return None if offsets is None else offsets.get(partition, 0 if self.is_ours else None)
+
     def place(self, directory: str, partition: TopicPartition, prefix: str = "") -> Place:
-        # Where the checkpoint is there but does not name a log, that log was made after it.
-        recovery_point = None if self.recovery_points is None else self.recovery_points.get(partition, 0)
-        start_offset = self.start_offsets.get(partition, 0)
+        recovery_point = self.offset_of(partition, self.recovery_points)
+        start_offset = self.offset_of(partition, self.start_offsets)
         return Place(directory, partition, prefix, self.clean, recovery_point, start_offset)
 
 

@@ -10,6 +10,7 @@ not looked at.
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from itertools import chain
 
 from tailrace.log.checkpoints import CorruptCheckpoint
 from tailrace.log.config import LogConfig
@@ -18,7 +19,7 @@ from tailrace.log.derived import Derived
 from tailrace.log.epochs import FILE_NAME as EPOCHS_FILE
 from tailrace.log.epochs import LeaderEpochs
 from tailrace.log.files import Files, join, read_whole
-from tailrace.log.names import LOG, parse_numbered
+from tailrace.log.names import LOG, numbered, parse_numbered
 from tailrace.log.places import Place
 from tailrace.log.scan import FoundBatch, walk
 from tailrace.log.segment import DerivedCache, Segment
@@ -85,19 +86,29 @@ class Survey:
         self.gaps = 0
         self.gap_offsets = 0
         self.current: SurveyedSegment | None = None
+        self.leftovers = 0
         self._files = files
-        self._last = last
-        self._first = max(first, place.start_offset)
         self.names = files.files_in(place.directory)
         self.epochs, self.epochs_are_damaged = _read_epochs(files, place.directory)
         self.segments = self._list()
-        self.leftovers = 0
-        while len(self.segments) > 1 and self.segments[1].base_offset <= place.start_offset:
+        self.start_offset = self._begin()
+        self.end_offset = self.start_offset
+        self._cut_point = self.place.cut_point(self.start_offset)
+        self._first = max(first, self.start_offset)
+        self._last = last
+
+    def _begin(self) -> int:
+        """Afterwards the segments are those of the log, without leftovers of a deletion; returns where it starts."""
+        first = self.segments[0].base_offset if self.segments else 0
+        if first > (self.place.start_offset or 0):
+            self.place = self.place.with_latest_start(self._files)
+        start_offset = self.place.start_offset
+        if start_offset is None:
+            return first
+        while len(self.segments) > 1 and self.segments[1].base_offset <= start_offset:
             self.segments.pop(0)
             self.leftovers += 1
-        self.start_offset = max(place.start_offset, self.segments[0].base_offset if self.segments else 0)
-        self.end_offset = self.segments[0].base_offset if self.segments else place.start_offset
-        self._cut_point = place.cut_point(self.end_offset)
+        return start_offset
 
     def _list(self) -> list[Segment]:
         parsed = [(parse_numbered(name), size) for name, size in self.names.items()]
@@ -130,11 +141,8 @@ class Survey:
     def __iter__(self) -> Iterator[Finding]:
         wanted = self.wanted
         for number in wanted:
-            if number != wanted[0]:
-                yield from (between := list(self._between(number)))
-                if any(isinstance(finding, Tail) for finding in between):
-                    return
-            for finding in self._segment(number):
+            before = self._before_the_first() if number == 0 else self._between(number) if number != wanted[0] else ()
+            for finding in chain(before, self._segment(number)):
                 yield finding
                 if isinstance(finding, Tail):
                     return
@@ -143,7 +151,16 @@ class Survey:
             yield missing_file(self.end_offset, recovery_point)
             self.end_offset = recovery_point
 
-    # Between two segments
+    # Before a segment
+
+    def _before_the_first(self) -> Iterator[Finding]:
+        first = self.segments[0].base_offset
+        if first > self.start_offset >= self._cut_point:
+            length = sum(segment.size for segment in self.segments)
+            name = numbered(self.start_offset, LOG)
+            yield Tail(name, 0, length, self.start_offset, "its first segment is missing")
+        elif first > self.start_offset:
+            yield missing_file(self.start_offset, first)
 
     def _between(self, number: int) -> Iterator[Finding]:
         """Whether the segment begins where the one before it ended."""

@@ -148,13 +148,9 @@ class RecordingFiles:
     # What a power cut leaves
 
     def power_cuts(self, after: int, *, limit: int, seed: int = 0) -> Iterator["RecordingFiles"]:
-        """The states the disk may be in if the power fails after that many calls, none twice, at most about
-        `limit`.
-        """
+        """The states the disk may be in if the power fails after that many calls, none twice, at most about `limit`."""
         calls = self.calls[:after]
-        unsafe = [
-            number for number, call in enumerate(calls) if call.kind[:4] != "sync" and not _is_safe(calls, number)
-        ]
+        unsafe = _unsafe(calls)
         seen = set()
         for fates in _choices([calls[number].fates for number in unsafe], limit, seed):
             disk = self._rebuild(calls, dict(zip(unsafe, fates, strict=True)))
@@ -162,6 +158,12 @@ class RecordingFiles:
             if fingerprint not in seen:
                 seen.add(fingerprint)
                 yield RecordingFiles(disk)
+
+    def power_cut(self, seed: int) -> "RecordingFiles":
+        """One of the states the disk may be in if the power fails now, by lot."""
+        unsafe, lot = _unsafe(self.calls), random.Random(seed)
+        fates = {number: lot.choice(self.calls[number].fates) for number in unsafe}
+        return RecordingFiles(self._rebuild(self.calls, fates))
 
     def _rebuild(self, calls: list[Call], fates: dict[int, str]) -> Disk:
         disk = self._began_as.copy()
@@ -172,12 +174,18 @@ class RecordingFiles:
         return disk
 
 
-def _is_safe(calls: list[Call], number: int) -> bool:
-    call = calls[number]
-    later = calls[number + 1 :]
-    if call.kind in ("write", "truncate"):
-        return any(other.kind == "sync" and other.inode == call.inode for other in later)
-    return any(other.kind == "sync_directory" and other.path == parent(call.path) for other in later)
+def _unsafe(calls: list[Call]) -> list[int]:
+    """The calls whose effect no later sync has made safe."""
+    unsafe, synced = [], set()
+    for number in range(len(calls) - 1, -1, -1):
+        call = calls[number]
+        if call.kind == "sync":
+            synced.add(str(call.inode))
+        elif call.kind == "sync_directory":
+            synced.add(call.path)
+        elif (str(call.inode) if call.kind in ("write", "truncate") else parent(call.path)) not in synced:
+            unsafe.append(number)
+    return unsafe[::-1]
 
 
 def _choices(fates: list[tuple[str, ...]], limit: int, seed: int) -> Iterator[tuple[str, ...]]:
