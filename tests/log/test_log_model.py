@@ -79,7 +79,6 @@ class LogMachine(RuleBasedStateMachine):
         end = self.log.end_offset
         assert end <= wanted
         self.forget_from(end)
-        self.start_offset = min(self.start_offset, end)
         self.recorded_start = self.start_offset
         self.flushed = self.next_offset
 

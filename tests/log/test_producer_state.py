@@ -8,12 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.log.errors import InvalidProducerEpoch, OutOfOrderSequence
-from tailrace.log.producer_state import BATCHES_KEPT, ProducerState
+from tailrace.log.producer_state import ProducerState
 from tailrace.log.transaction_index import AbortedTransaction
 from tailrace.records.batch import BatchHeader, read_header
 from tailrace.records.control import Marker, encode_marker
 
 SEQUENCE_MAX = (1 << 31) - 1
+BATCHES_KEPT = 5  # what a client has in flight at most
 
 
 class Partition:

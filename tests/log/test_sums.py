@@ -153,3 +153,7 @@ def test_a_prefix_does_not_match_bytes_that_are_fewer_or_others(data: bytes, dra
     prefix = Prefix.of(data)
     assert not prefix.matches(data[: draw.draw(st.integers(0, len(data) - 1))])
     assert not prefix.matches(flip(data, draw.draw(st.integers(0, 8 * len(data) - 1))))
+
+
+def test_a_prefix_does_not_match_fewer_bytes_that_happen_to_have_its_checksum() -> None:
+    assert not Prefix(1, crc32c(b"")).matches(b"")

@@ -23,6 +23,8 @@ class DamagedRange:
         return self.position + self.length
 
     def __str__(self) -> str:
+        if not self.length:
+            return f"{self.file}: offsets {self.first_offset} to {self.last_offset} are gone ({self.reason})"
         return (
             f"{self.file} is damaged at byte {self.position} ({self.length} bytes): offsets {self.first_offset} to "
             f"{self.last_offset} cannot be read ({self.reason})"

@@ -111,42 +111,38 @@ class DerivedFiles:
                 derived.add(item.position, item.header, self._interval_bytes)
         return derived
 
-    def load_before(self, size: int, offset: int | None = None) -> tuple[Derived, int]:
-        """What the files know of the log before `offset`, or of all of it, and the position from which on they know
-        nothing.
+    def load_before(self, size: int, offset: int | None = None, *, trusts_unsummed: bool = True) -> tuple[Derived, int]:
+        """What the files know of the log before `offset`, or of all of it, and the position behind which they know
+        nothing. Indexes that no sums vouch for are believed only if asked: after a crash one may be older than another.
         """
         sums = self.read_sums()
         index = OffsetIndex(self._base_offset, read_whole(self._files, self._stem + INDEX) or b"")
         times = TimeIndex(self._base_offset, read_whole(self._files, self._stem + TIME_INDEX) or b"")
-        if sums is not None and sums.log_size <= size:
-            whole = sums.index.matches(index.data) and sums.time_index.matches(times.data)
-            if whole and sums.log_size == size and offset is None:
-                return self._all_of(index, times, sums), size
-        else:
-            sums, whole = None, True
-        if not whole or not index.is_sound(size) or not times.is_sound():
-            index, times = OffsetIndex(self._base_offset), TimeIndex(self._base_offset)
-        return self._part_of(index, times, sums, offset)
+        derived = Derived(index, times, self._base_offset, gaps=sums.gaps if sums else Gaps.UNKNOWN)
+        if sums is None:
+            if trusts_unsummed and index.is_sound(size) and times.is_sound():
+                return self._before(derived, offset)
+        elif sums.log_size <= size:
+            derived.sums = sums
+            if sums.index.matches(index.data) and sums.time_index.matches(times.data):
+                del index.data[sums.index.size :], times.data[sums.time_index.size :]
+                if offset is None or offset >= sums.next_offset:
+                    return self._as_summed(derived, sums), sums.log_size
+                return self._before(derived, offset)
+        index.data.clear()
+        times.data.clear()
+        return derived, 0
 
-    def _all_of(self, index: OffsetIndex, times: TimeIndex, sums: Sums) -> Derived:
-        del index.data[sums.index.size :], times.data[sums.time_index.size :]
-        last = index.entry(len(index) - 1).position if len(index) else 0
-        return Derived(
-            index,
-            times,
-            sums.next_offset,
-            sums.max_timestamp,
-            sums.max_timestamp_offset,
-            gaps=sums.gaps,
-            sums=sums,
-            bytes_since_entry=sums.log_size - last,
-        )
+    def _as_summed(self, derived: Derived, sums: Sums) -> Derived:
+        last = derived.index.last()
+        derived.next_offset = sums.next_offset
+        derived.max_timestamp, derived.max_timestamp_offset = sums.max_timestamp, sums.max_timestamp_offset
+        derived.bytes_since_entry = sums.log_size - (last.position if last else 0)
+        return derived
 
-    def _part_of(
-        self, index: OffsetIndex, times: TimeIndex, sums: Sums | None, offset: int | None
-    ) -> tuple[Derived, int]:
-        """Up to the last entry before `offset` that leads to the batch it names."""
-        derived = Derived(index, times, self._base_offset, gaps=sums.gaps if sums else Gaps.UNKNOWN, sums=sums)
+    def _before(self, derived: Derived, offset: int | None) -> tuple[Derived, int]:
+        """Up to the last entry before `offset`, if it leads to the batch it names."""
+        index, times = derived.index, derived.time_index
         entry = index.last() if offset is None else index.at_or_before(offset - 1)
         header = header_at(self._log, entry.position) if entry else None
         if entry is None or header is None or header.last_offset != entry.last_offset:

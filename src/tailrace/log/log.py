@@ -316,14 +316,9 @@ class Log(ReadableLog):
         """Where the log would end if it were truncated at `offset`: there, or before the batch that lies across it."""
         if not self.bounds.start <= offset <= self.bounds.end:
             raise OffsetOutOfRange(offset, self.bounds.start, self.bounds.end)
-        _, header = self._place_of(offset)
-        return min(offset, header.base_offset) if header is not None else offset
-
-    def _place_of(self, offset: int) -> tuple[Segment, BatchHeader | None]:
-        """The segment that `offset` lies in, and the batch there that ends at it or later."""
         segment = self.segments[bisect_right(self.segments, offset, key=lambda segment: segment.base_offset) - 1]
         found = segment.find(offset, segment.size)
-        return segment, found[1] if found is not None else None
+        return offset if found is None else max(self.bounds.start, min(offset, found[1].base_offset))
 
     def truncate(self, offset: int) -> None:
         """Afterwards the log ends where `end_after_truncation` says, and all that is left is on disk.
@@ -350,11 +345,18 @@ class Log(ReadableLog):
 
     def _cut_segments(self, end: int) -> None:
         kept = [segment for segment in self.segments if segment.base_offset <= end]
+        found = kept[-1].find(end, kept[-1].size)
+        lies_across = found is not None and found[1].base_offset < end
+        if lies_across:  # the log begins inside of its last batch: it ends up empty, and goes on at its start
+            kept.clear()
         for segment in reversed(self.segments[len(kept) :]):  # the newest first: what is left has no gap at any point
             segment.remove()
             self.files.sync_directory(self.directory)
-        found = kept[-1].find(end, kept[-1].size)
-        if found is not None:
+        if lies_across:
+            kept.append(self._new_segment(end))
+            kept[-1].create()
+            self.files.sync_directory(self.directory)
+        elif found is not None:
             kept[-1].truncate(found[0])
         self.segments = tuple(kept)
         self._forget_snapshots_after(end)

@@ -53,8 +53,8 @@ class OffsetBounds:
         self._set(max(self._start, below), self._high_watermark, self._end)
 
     def truncated(self, end: int) -> None:
-        """The log ends at `end` again, and what remains is on disk. If that is nothing, it begins there too."""
-        self._set(min(self._start, end), end, end)
+        """The log ends at `end` again, and what remains is on disk."""
+        self._set(self._start, end, end)
 
     def _set(self, start: int, high_watermark: int, end: int) -> None:
         assert 0 <= start <= high_watermark <= end, f"offsets out of order: {start} ≤ {high_watermark} ≤ {end}"

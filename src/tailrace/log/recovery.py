@@ -142,13 +142,19 @@ class Recovery:
         segments = [self._segment(base_offset, size) for base_offset, size in sorted(found)]
         while len(segments) > 1 and segments[1].base_offset <= self._start_offset:
             segments.pop(0).remove()
-        if not segments:
-            self._is_new = True
-            segments = [self._segment(self._start_offset, 0)]
-            segments[0].create()
-        self._segments = segments
+        self._segments = segments or [self._first_segment()]
         if not self._start_is_known:
             self._start_offset = max(self._start_offset, segments[0].base_offset)
+
+    def _first_segment(self) -> Segment:
+        """There is no file: the log is new, or else everything in it is lost, and its offsets are not given again."""
+        self._is_new = True
+        end = max(self._start_offset, self._recovery_point or 0)
+        if end > self._start_offset:
+            self.report.damage.append(missing_file(self._start_offset, end))
+        segment = self._segment(end, 0)
+        segment.create()
+        return segment
 
     def _segment(self, base_offset: int, size: int) -> Segment:
         return Segment(
@@ -406,7 +412,9 @@ class SegmentWalk:
         self._producers_from = producers_from
         self._following = recovery.base_offset_of(number + 1)
         scan_from = max(producers_from, segment.base_offset)
-        self.derived, self._start = files.load_before(segment.size, scan_from)
+        self.derived, self._start = files.load_before(
+            segment.size, scan_from, trusts_unsummed=recovery.report.was_clean
+        )
         self._position = self._start
         if self.derived.gaps is Gaps.UNKNOWN and recovery.was_never_compacted(self._following):
             self.derived.gaps = Gaps.NONE

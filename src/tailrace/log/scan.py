@@ -80,6 +80,9 @@ class Scan:
             if crc32c(window[at + CRC_START : at + size]) != header.crc:
                 self.trouble = "its CRC-32C does not match"
                 return
+            if header.base_offset != self.expected and self._overtakes(header):
+                self.trouble = f"its base offset is {header.base_offset}, beyond that of the batch behind it"
+                return
             self.position += size
             self.expected = header.base_offset + header.last_offset_delta + 1
             yield FoundBatch(self.position - size, header, window, at)
@@ -90,6 +93,15 @@ class Scan:
         if at_least > left:
             return memoryview(self.file.read_at(self.position, min(left, HEADER_SIZE)))
         return memoryview(self.file.read_at(self.position, min(max(WINDOW_BYTES, at_least), left)))
+
+    def _overtakes(self, header: BatchHeader) -> bool:
+        """Whether a batch behind a gap is followed by one that lies before it: then the gap is a bad base offset."""
+        following = header_at(self.file, self.position + header.size)
+        return (
+            following is not None
+            and following.magic == MAGIC
+            and self.expected <= following.base_offset < header.next_offset
+        )
 
     def _fault(self, header: BatchHeader) -> str | None:
         """Why a batch with this header cannot stand here."""

@@ -11,6 +11,7 @@ from tailrace.records.batch import CRC_START, HEADER_SIZE
 from tailrace.records.checksum import crc32c
 
 PAGE_BYTES = 4096  # what a disk is given at a time: a write that was lost leaves a page of zeros
+PIECE_BYTES = 1 << 20
 
 
 def ends_the_log(damage: DamagedRange, segment: Segment, follower: Segment | None) -> bool:
@@ -32,7 +33,8 @@ def _has_hole(segment: Segment, damage: DamagedRange) -> bool:
     if not any(head):
         return True
     first_page = -(-damage.position // PAGE_BYTES) * PAGE_BYTES
-    return any(not any(segment.log.read_at(page, PAGE_BYTES)) for page in range(first_page, damage.end, PAGE_BYTES))
+    pages = (segment.log.read_at(page, PAGE_BYTES) for page in range(first_page, damage.end, PAGE_BYTES))
+    return any(len(page) >= HEADER_SIZE and not any(page) for page in pages)
 
 
 def _is_cut_short(segment: Segment, damage: DamagedRange) -> bool:
@@ -42,8 +44,14 @@ def _is_cut_short(segment: Segment, damage: DamagedRange) -> bool:
     header = header_at(segment.log, damage.position)
     if header is None:
         return True
-    rest = segment.log.read_at(damage.position + CRC_START, damage.length)
-    return header.size > damage.length and crc32c(rest) != header.crc
+    return header.size > damage.length and _crc_of(segment, damage.position + CRC_START, damage.end) != header.crc
+
+
+def _crc_of(segment: Segment, start: int, end: int) -> int:
+    crc = crc32c(b"")
+    for position in range(start, end, PIECE_BYTES):
+        crc = crc32c(segment.log.read_at(position, min(PIECE_BYTES, end - position)), crc)
+    return crc
 
 
 def _begins_with_a_batch(segment: Segment) -> bool:
