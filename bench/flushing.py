@@ -25,7 +25,7 @@ GROUPS = (8, 64, 512)
 
 def group_commit(bench: Bench) -> list[Figure]:
     batch = batch_of(KB)
-    seconds = bench.pick(10, 4) / 10
+    seconds = bench.pick(10, 3) / 10
     sides = [partial(_flush_each, bench, batch, seconds)]
     sides += [partial(_flush_together, bench, batch, seconds, size) for size in GROUPS]
     alone, *together = bench.take_turns("group commit", bench.pick(9, 5), *sides)
@@ -111,7 +111,7 @@ class GroupCommit:
 
 def fdatasync(bench: Bench) -> list[Figure]:
     """This disk: 1 KB written and synced, 500 times in each of a few rounds, by us and without us."""
-    batch, times = batch_of(KB), bench.pick(500, 200)
+    batch, times = batch_of(KB), bench.pick(500, 100)
     ours: list[list[float]] = []
     bare: list[list[float]] = []
     bench.take_turns(

@@ -58,7 +58,7 @@ def ways(bench: Bench) -> list[Figure]:
 
 def _latency(bench: Bench) -> list[Figure]:
     """1 KB writes, each synced, in turns; p50 and p99 of each round."""
-    rounds, times, batch = bench.pick(9, 5), bench.pick(300, 150), bytes(batch_of(KB))
+    rounds, times, batch = bench.pick(9, 5), bench.pick(300, 60), bytes(batch_of(KB))
     p99: dict[str, list[float]] = {way: [] for way in WAYS}
 
     def side(way: str) -> Callable[[], float]:

@@ -29,7 +29,7 @@ def model(change: str, offset: int, start: int, high_watermark: int, end: int) -
         return (start, max(high_watermark, offset), end) if offset <= end else None
     if change == "deleted":
         return (max(start, offset), high_watermark, end) if offset <= high_watermark else None
-    return (min(start, offset), offset, offset) if offset >= 0 else None
+    return (start, offset, offset) if start <= offset <= end else None
 
 
 @given(st.lists(st.tuples(st.sampled_from(sorted(CHANGES)), OFFSETS)))

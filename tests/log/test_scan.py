@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 from tailrace.log.damage import DamagedRange
 from tailrace.log.epochs import EpochStart, LeaderEpochs
-from tailrace.log.scan import FoundBatch, Scan, find_next, header_at, walk
+from tailrace.log.scan import FoundBatch, Scan, header_at
+from tailrace.log.search import find_next
+from tailrace.log.walk import walk
 from tailrace.records.batch import HEADER, HEADER_SIZE, read_header, stamp
 from tailrace.records.record import Record, encode_batch
 
@@ -178,11 +180,11 @@ def test_batches_larger_than_a_window_and_across_its_edge_are_found(
 def test_the_next_batch_is_found_across_the_edge_of_what_is_searched(
     search: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tailrace.log.scan._SEARCH_BYTES", search)
+    monkeypatch.setattr("tailrace.log.search._SEARCH_BYTES", search)
     follower = joined(consecutive(1, 1, base_offset=5))
     for size in range(1, 200):
         data = b"\xff" * size + follower
-        assert find_next(BytesFile(data), 0, len(data), 5) == (size, 5)
+        assert find_next(BytesFile(data), 0, len(data), 4) == (size, 5)
 
 
 def test_the_header_that_stands_somewhere_is_read_as_it_is() -> None:
@@ -224,7 +226,7 @@ def test_bytes_overwritten_cost_the_batches_that_are_not_what_they_were(counts: 
     end = draw.draw(st.integers(start + 1, len(data)))
     data[start:end] = draw.draw(st.sampled_from([b"\0", b"\xff"])) * (end - start)
     left = {edge: bytes(one) for edge, one in zip(edges, batches, strict=False) if data.startswith(one, edge)}
-    assert found_in(walked(data)) == left
+    assert found_in(walked(data, epochs=LeaderEpochs([EpochStart(0, 0)]))) == left
 
 
 def test_damage_that_lasts_to_the_end_is_named_up_to_the_offset_where_the_file_ends() -> None:
@@ -285,9 +287,19 @@ def test_a_single_batch_behind_bad_bytes_is_believed_where_one_is_known_to_begin
 def test_behind_bad_bytes_only_later_offsets_count() -> None:
     later = joined(consecutive(1, 1, base_offset=4))
     data = b"\xff" * 100 + later
-    assert find_next(BytesFile(data), 0, len(data), 4) == (100, 4)
-    assert find_next(BytesFile(data), 0, len(data), 6) is None
+    assert find_next(BytesFile(data), 0, len(data), 3) == (100, 4)
+    assert find_next(BytesFile(data), 0, len(data), 5) is None
     assert find_next(BytesFile(data), 0, len(data), 1, epochs=LeaderEpochs([EpochStart(1, 0)])) is None
+
+
+def test_a_batch_does_not_take_the_offset_of_the_bad_one_before_it() -> None:
+    """Zeros over the end of one batch and the base offset of the next, which is intact for its CRC."""
+    batches = consecutive(3, 2)
+    data, edge = bytearray(joined(batches)), len(batches[0])
+    data[edge - 12 : edge + 8] = bytes(20)
+    items = walked(data)
+    assert found_in(items) == {}
+    assert [item.first_offset for item in items if isinstance(item, DamagedRange)] == [0]
 
 
 # Batches inside of batches: a record holds any bytes, and who writes it can foresee its offset

@@ -16,8 +16,9 @@ from tailrace.log.derived import Derived
 from tailrace.log.epochs import LeaderEpochs
 from tailrace.log.files import File, name_of
 from tailrace.log.ranges import Ranges
-from tailrace.log.scan import FoundBatch, header_at, walk
+from tailrace.log.scan import FoundBatch, header_at
 from tailrace.log.sums import CHUNK_BYTES, Sums
+from tailrace.log.walk import walk
 
 
 class Checks:
@@ -111,6 +112,7 @@ class Checks:
             gaps=derived.may_have_gaps,
             epochs=self._epochs,
             anchors=derived.index.positions_after(position),
+            boundary=derived.boundary,
             end_offset=derived.next_offset,
         ):
             if isinstance(item, FoundBatch):

@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 from tailrace.log.files import File, Files, read_whole, remove_if_there, write_whole
 from tailrace.log.index import OffsetIndex, TimeIndex
 from tailrace.log.names import DERIVED, INDEX, SUMS, TIME_INDEX, TRANSACTION_INDEX
-from tailrace.log.scan import FoundBatch, header_at, walk
+from tailrace.log.scan import FoundBatch, header_at
 from tailrace.log.sums import Gaps, Prefix, Sums
 from tailrace.log.transaction_index import TransactionIndex
+from tailrace.log.walk import Boundary, walk
 from tailrace.records.batch import NO_TIMESTAMP, BatchHeader
 
 
@@ -34,6 +35,11 @@ class Derived:
     @property
     def may_have_gaps(self) -> bool:
         return self.gaps is not Gaps.NONE
+
+    @property
+    def boundary(self) -> Boundary | None:
+        """Where the sums end: a batch begins there, whatever has become of the bytes before."""
+        return Boundary(self.sums.log_size, self.sums.next_offset) if self.sums else None
 
     @property
     def resident_bytes(self) -> int:

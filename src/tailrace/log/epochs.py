@@ -89,6 +89,8 @@ class LeaderEpochs:
             starts = [EpochStart(int(epoch), int(offset)) for epoch, offset in decode_lines(data, fields=2)]
         except ValueError as error:
             raise CorruptCheckpoint(str(error)) from None
+        if any(start.epoch < 0 or start.start_offset < 0 for start in starts):
+            raise CorruptCheckpoint("an epoch or an offset is below 0")
         for earlier, later in pairwise(starts):
             if later.epoch <= earlier.epoch or later.start_offset <= earlier.start_offset:
                 raise CorruptCheckpoint(f"epoch {later.epoch} at {later.start_offset} follows {earlier}")

@@ -257,11 +257,13 @@ class OperatingSystemFile:
 
     def _pin(self, flags: int = 0) -> int:
         with self._pool.mutex:
-            if self._descriptor == _NO_DESCRIPTOR:
+            is_new = self._descriptor == _NO_DESCRIPTOR
+            if is_new:
                 self._descriptor = self._open(flags)
-                self._pool.opened(self)
-            self._pins += 1
+            self._pins += 1  # before the pool looks for a victim: it must not be this one
             self._used = True
+            if is_new:
+                self._pool.opened(self)
             return self._descriptor
 
     def _open(self, flags: int) -> int:

@@ -18,8 +18,8 @@ TEMPORARY = ".tmp"
 
 DERIVED = (INDEX, TIME_INDEX, TRANSACTION_INDEX, SUMS)
 
-_NUMBERED = re.compile(r"(\d{20})(\.[a-z]+)")
-_PARTITION = re.compile(r"(.+)-(\d+)")
+_NUMBERED = re.compile(r"([0-9]{20})(\.[a-z]+)")
+_PARTITION = re.compile(r"(.+)-(0|[1-9][0-9]*)")
 
 
 class TopicPartition(NamedTuple):

@@ -54,6 +54,7 @@ class OffsetBounds:
 
     def truncated(self, end: int) -> None:
         """The log ends at `end` again, and what remains is on disk."""
+        assert end <= self._end, f"a truncation cannot move the end from {self._end} to {end}"
         self._set(self._start, end, end)
 
     def _set(self, start: int, high_watermark: int, end: int) -> None:

@@ -31,11 +31,12 @@ from tailrace.log.names import CUT, DERIVED, LOG, TEMPORARY, numbered, parse_num
 from tailrace.log.offsets import OffsetBounds
 from tailrace.log.producer_state import ProducerState
 from tailrace.log.replay import load_snapshot, replay_batch, replay_segments
-from tailrace.log.scan import FoundBatch, walk
+from tailrace.log.scan import FoundBatch
 from tailrace.log.segment import DerivedCache, Segment
 from tailrace.log.sums import ChunkSums, Gaps
 from tailrace.log.tail import ends_the_log
 from tailrace.log.transaction_index import TransactionIndex
+from tailrace.log.walk import walk
 from tailrace.records.batch import NO_PRODUCER
 
 _COPY_BYTES = 1 << 20
@@ -436,6 +437,7 @@ class SegmentWalk:
             self.derived.next_offset,
             gaps=self.derived.may_have_gaps,
             epochs=self._recovery.known_epochs,
+            boundary=self.derived.boundary,
             end_offset=self._recovery.end_offset_of(self._following),
         )
 

@@ -10,9 +10,10 @@ from tailrace.log.files import Files, join, read_whole
 from tailrace.log.names import SNAPSHOT, numbered, parse_numbered
 from tailrace.log.producer_snapshot import CorruptSnapshot, decode_snapshot
 from tailrace.log.producer_state import ProducerState
-from tailrace.log.scan import FoundBatch, walk
+from tailrace.log.scan import FoundBatch
 from tailrace.log.segment import Segment
 from tailrace.log.transaction_index import TransactionIndex
+from tailrace.log.walk import walk
 from tailrace.records.batch import NO_PRODUCER
 from tailrace.records.control import marker_of
 from tailrace.records.errors import CorruptRecords

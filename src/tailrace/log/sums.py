@@ -73,7 +73,7 @@ class ChunkSums:
 
     def update(self, data: Data) -> None:
         room = -self._size % CHUNK_BYTES
-        if len(data) <= room:  # nearly every append ends inside of the chunk it begins in
+        if 0 < len(data) <= room:  # nearly every append ends inside of the chunk it begins in
             self._sums[-1] = crc32c(data, self._sums[-1])
             self._size += len(data)
             return
@@ -124,7 +124,7 @@ class Sums:
         if len(data) < _HEAD.size + _WORD.size or crc32c(data[:-4]) != _WORD.unpack_from(data, len(data) - 4)[0]:
             return None
         magic, version, gaps, chunk_bytes, *numbers, chunk_count = _HEAD.unpack_from(data)
-        if (magic, version, chunk_bytes) != (_MAGIC, _VERSION, CHUNK_BYTES):
+        if (magic, version, chunk_bytes) != (_MAGIC, _VERSION, CHUNK_BYTES) or gaps not in set(Gaps):
             return None
         if len(data) != _HEAD.size + _WORD.size * (chunk_count + 1):
             return None

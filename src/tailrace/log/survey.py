@@ -21,10 +21,11 @@ from tailrace.log.epochs import LeaderEpochs
 from tailrace.log.files import Files, join, read_whole
 from tailrace.log.names import LOG, numbered, parse_numbered
 from tailrace.log.places import Place
-from tailrace.log.scan import FoundBatch, walk
+from tailrace.log.scan import FoundBatch
 from tailrace.log.segment import DerivedCache, Segment
 from tailrace.log.sums import CHUNK_BYTES, ChunkSums, Gaps
 from tailrace.log.tail import ends_the_log
+from tailrace.log.walk import walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +219,7 @@ class Survey:
             gaps=derived.may_have_gaps,
             epochs=self.epochs,
             anchors=derived.index.positions_after(0),
+            boundary=derived.boundary,
             end_offset=current.known_end,
         ):
             if isinstance(item, FoundBatch):

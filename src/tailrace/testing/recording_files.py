@@ -159,10 +159,10 @@ class RecordingFiles:
                 seen.add(fingerprint)
                 yield RecordingFiles(disk)
 
-    def power_cut(self, seed: int) -> "RecordingFiles":
-        """One of the states the disk may be in if the power fails now, by lot."""
+    def power_cut(self, seed: int, *, tears: bool = True) -> "RecordingFiles":
+        """One of the states the disk may be in if the power fails now, by lot; without torn writes if asked."""
         unsafe, lot = _unsafe(self.calls), random.Random(seed)
-        fates = {number: lot.choice(self.calls[number].fates) for number in unsafe}
+        fates = {number: lot.choice(self.calls[number].fates if tears else (KEPT, LOST)) for number in unsafe}
         return RecordingFiles(self._rebuild(self.calls, fates))
 
     def _rebuild(self, calls: list[Call], fates: dict[int, str]) -> Disk:

@@ -1,0 +1,177 @@
+"""Picking up the thread behind bad bytes: where does the next batch begin that can be believed?
+
+The trouble is that a record may hold the bytes of a whole batch, put there by somebody who means harm or by a tool that
+copies logs. So nothing is believed because it looks like a batch; it must lead somewhere, or be led to.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from tailrace.log.epochs import LeaderEpochs
+from tailrace.log.files import File
+from tailrace.log.scan import Scan, header_at
+from tailrace.records.batch import CRC_START, HEADER, HEADER_SIZE, LENGTH_END, LENGTH_MIN, MAGIC, BatchHeader
+from tailrace.records.checksum import crc32c
+
+PROOF_BYTES = 64 << 20  # how far a bad batch is summed to prove where it ends: more than any broker takes by default
+_SEARCH_BYTES = 1 << 20
+_OFFSETS_AHEAD_MAX = 1 << 32  # no segment spans more offsets than its indexes can count
+
+
+def find_next(
+    file: File,
+    position: int,
+    end: int,
+    expected: int,
+    *,
+    gaps: bool = False,
+    epochs: LeaderEpochs | None = None,
+    anchors: Sequence[int] = (),
+) -> tuple[int, int] | None:
+    """Where the first batch behind the bad one at `position` begins, and its offset; None if no batch follows.
+
+    A record may hold the bytes of a whole batch, so a valid batch alone proves nothing. It is believed if the bad
+    batch's own header leads to it or its CRC proves that it ends there; or if the batches from there on lead to a
+    place where one is known to begin (`anchors`) or to `end`; failing that, if at least two follow each other. Two
+    batches with later offsets may also stand just here: then no bytes are bad, but records are missing.
+    """
+    claim = Claim(file, position, end, expected)
+    if claim.follower is not None and any(
+        True for _ in Scan(file, claim.follower[0], end, claim.follower[1], epochs=epochs)
+    ):
+        return claim.follower
+    if claim.proven_end == end:
+        return None
+    search = Search(file, end, gaps, epochs, {*anchors, end})
+    for candidate, offset in _candidates(file, position, end, expected):
+        if candidate == position:
+            if offset > expected and search.follow(candidate, offset).batches >= 2:
+                return candidate, offset
+        elif offset > expected and candidate >= (claim.proven_end or 0):
+            if search.is_over(candidate):
+                break
+            search.consider(candidate, offset, claim)
+            if search.is_proven:
+                break
+    return search.found
+
+
+class Claim:
+    """What the header of a bad batch can still tell of where the batch ends.
+
+    Its length and offset lie outside of what its CRC covers. So where the CRC matches up to some place, the batch ends
+    there, whatever the header says; and where the header is in its right place, what it claims as its own is believed
+    unless that is disproved.
+    """
+
+    def __init__(self, file: File, position: int, end: int, expected: int) -> None:
+        self._file = file
+        self._position = position
+        self._header = header_at(file, position)
+        self._is_credible = False
+        self._crc, self._summed_to = crc32c(b""), position + CRC_START
+        self.follower: tuple[int, int] | None = None
+        self.claimed_end = position
+        self.proven_end: int | None = None
+        header = self._header
+        if header is not None and header.length >= LENGTH_MIN:
+            self.claimed_end = position + header.size
+            self._is_credible = header.magic == MAGIC and header.base_offset == expected
+            if header.last_offset_delta >= 0 and self.claimed_end < end:
+                self.follower = self.claimed_end, expected + header.last_offset_delta + 1
+        for size in sorted({self.claimed_end - position, end - position}):
+            if HEADER_SIZE <= size <= min(end - position, PROOF_BYTES) and self.ends_at(position + size):
+                self.proven_end = position + size
+                break
+
+    def covers(self, candidate: int) -> bool:
+        return self._is_credible and candidate < self.claimed_end
+
+    def ends_at(self, candidate: int) -> bool:
+        """Whether the CRC proves that the batch ends here."""
+        if self._header is None or candidate - self._position > PROOF_BYTES:
+            return False
+        if candidate < self._summed_to:
+            self._crc, self._summed_to = crc32c(b""), self._position + CRC_START
+        while self._summed_to < candidate:
+            size = min(_SEARCH_BYTES, candidate - self._summed_to)
+            self._crc = crc32c(self._file.read_at(self._summed_to, size), self._crc)
+            self._summed_to += size
+        return self._crc == self._header.crc
+
+
+class Followed(NamedTuple):
+    batches: int
+    reached: int
+
+
+class Search:
+    """The candidates for the batch behind a bad one, and the best of them so far."""
+
+    def __init__(self, file: File, end: int, gaps: bool, epochs: LeaderEpochs | None, known: set[int]) -> None:
+        self._file = file
+        self._end = end
+        self._gaps = gaps
+        self._epochs = epochs
+        self._known = known
+        self._passed: set[int] = set()
+        self._likely: tuple[int, int] | None = None
+        self._second_best: tuple[int, int] | None = None
+        self.is_proven = False
+
+    @property
+    def found(self) -> tuple[int, int] | None:
+        return self._likely or self._second_best
+
+    def is_over(self, candidate: int) -> bool:
+        """Whether a proof of something better than what is likely can no longer come."""
+        return self._likely is not None and candidate - self._likely[0] > PROOF_BYTES
+
+    def consider(self, candidate: int, offset: int, claim: Claim) -> None:
+        is_end = claim.ends_at(candidate)
+        if candidate in self._passed and not is_end:
+            return  # part of a chain that was followed before: it leads nowhere else
+        followed = self.follow(candidate, offset)
+        if not followed.batches:
+            return
+        if is_end or candidate == claim.claimed_end == claim.proven_end:
+            self._likely, self.is_proven = (candidate, offset), True
+        elif not claim.covers(candidate):
+            if self._likely is None and (candidate in self._known or followed.reached in self._known):
+                self._likely = candidate, offset
+                self.is_proven = candidate == claim.claimed_end
+            elif self._second_best is None and followed.batches >= 2:
+                self._second_best = candidate, offset
+
+    def follow(self, position: int, offset: int) -> Followed:
+        """How many batches lead from here to a known place, or to where they break off, and that place."""
+        scan = Scan(self._file, position, self._end, offset, gaps=self._gaps, epochs=self._epochs)
+        count = 0
+        for found in scan:
+            count += 1
+            self._passed.add(found.position)
+            if scan.position in self._known:
+                break
+        return Followed(count, scan.position)
+
+
+def _candidates(file: File, position: int, end: int, expected: int) -> Iterator[tuple[int, int]]:
+    """Places where a batch with a later offset might begin: the upper half of its offset, and the magic byte, are
+    known.
+    """
+    halves = {(expected >> 32).to_bytes(4), ((expected + _OFFSETS_AHEAD_MAX) >> 32).to_bytes(4)}
+    pattern = re.compile(b"(?=(?:" + b"|".join(map(re.escape, halves)) + b").{12}\x02)", re.DOTALL)
+    while position + HEADER_SIZE <= end:
+        window = file.read_at(position, min(_SEARCH_BYTES, end - position))
+        if len(window) < HEADER_SIZE:
+            return
+        for match in pattern.finditer(window, 0, len(window) - HEADER_SIZE + 1 + 16):
+            at = match.start()
+            if at + HEADER_SIZE > len(window):
+                break
+            header = BatchHeader._make(HEADER.unpack_from(window, at))
+            plausible = LENGTH_MIN <= header.length <= end - position - at - LENGTH_END
+            if plausible and expected <= header.base_offset < expected + _OFFSETS_AHEAD_MAX:
+                yield position + at, header.base_offset
+        position += len(window) - HEADER_SIZE + 1
