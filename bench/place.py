@@ -56,7 +56,7 @@ class Place:
     def log(self, config: LogConfig | None = None) -> Iterator[Log]:
         """A new log."""
         with self.directory() as path:
-            log, _ = open_log(self.files, path, config or LogConfig(), recovery_point=0)
+            log, _ = open_log(self.files, path, config or LogConfig(), recovery_point=0, start_offset=0)
             log.flush()
             try:
                 yield log
