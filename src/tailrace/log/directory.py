@@ -27,6 +27,7 @@ from tailrace.log.segment import DerivedCache, Segment
 FORMAT_FILE = "tailrace.format"
 FORMAT_VERSION = 1
 LOCK_FILE = ".lock"
+CHECKPOINT_MS = 60_000
 _CLEAN_SHUTDOWN_CONTENT = b'{"version":0,"brokerEpoch":-1}'
 
 logger = logging.getLogger(__name__)
@@ -43,6 +44,7 @@ class DataDirectory:
         self.logs: dict[TopicPartition, Log] = {}
         self.reports: dict[TopicPartition, RecoveryReport] = {}
         self._cache = DerivedCache()
+        self._last_checkpoint_ms: int | None = None
         if not files.exists(path):
             files.make_directory(path)
             files.sync_directory(parent(path))
@@ -127,6 +129,16 @@ class DataDirectory:
         """A job that brings recovery points and start offsets to disk, and then removes what was deleted."""
         return OffsetsJob(self)
 
+    def is_checkpoint_due(self, now_ms: int) -> bool:
+        """Whether a log has rolled since the last checkpoint, or a minute has passed: so much may a crash cost to
+        scan.
+        """
+        if self._last_checkpoint_ms is None:
+            self._last_checkpoint_ms = now_ms
+        return now_ms - self._last_checkpoint_ms >= CHECKPOINT_MS or any(
+            log.wants_checkpoint for log in self.logs.values()
+        )
+
     def checkpoint(self, now_ms: int) -> None:
         """Afterwards every log's recovery point is its end, all start offsets are on disk, and deleted segments are
         gone.
@@ -135,6 +147,7 @@ class DataDirectory:
             if log.offline is None and (log.wants_checkpoint or log.recovery_point < log.end_offset):
                 log.checkpoint(now_ms)
         self._save_offsets()
+        self._last_checkpoint_ms = now_ms
 
     def _save_offsets(self) -> None:
         job = self.begin_save_offsets()

@@ -22,12 +22,13 @@ from math import inf
 
 from tailrace.log.checkpoints import CorruptCheckpoint
 from tailrace.log.config import LogConfig
+from tailrace.log.cutting import cut_off
 from tailrace.log.damage import DamagedRange, missing_file
 from tailrace.log.epochs import FILE_NAME as EPOCHS_FILE
 from tailrace.log.epochs import LeaderEpochs
 from tailrace.log.files import Files, join, read_whole, replace_whole
 from tailrace.log.log import Log
-from tailrace.log.names import CUT, DERIVED, LOG, TEMPORARY, numbered, parse_numbered
+from tailrace.log.names import DERIVED, LOG, TEMPORARY, numbered, parse_numbered
 from tailrace.log.offsets import OffsetBounds
 from tailrace.log.producer_state import ProducerState
 from tailrace.log.replay import load_snapshot, replay_batch, replay_segments
@@ -38,8 +39,6 @@ from tailrace.log.tail import ends_the_log
 from tailrace.log.transaction_index import TransactionIndex
 from tailrace.log.walk import walk
 from tailrace.records.batch import NO_PRODUCER
-
-_COPY_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +114,6 @@ class Recovery:
     def run(self, leader_epoch: int) -> Log:
         if not self.files.exists(self.directory):
             self.files.make_directory(self.directory)
-            self._is_new = True
         self._pass_1_sweep()
         self._pass_2_list()
         producers_from = self._pass_3_remember()
@@ -149,10 +147,8 @@ class Recovery:
 
     def _first_segment(self) -> Segment:
         """There is no file: the log is new, or else everything in it is lost, and its offsets are not given again."""
-        self._is_new = True
         end = max(self._start_offset, self._recovery_point or 0)
-        if end > self._start_offset:
-            self.report.damage.append(missing_file(self._start_offset, end))
+        self._is_new = end == self._start_offset
         segment = self._segment(end, 0)
         segment.create()
         return segment
@@ -329,45 +325,12 @@ class Recovery:
     # Pass 5
 
     def _pass_5_cut(self, number: int, position: int, reason: str) -> None:
-        """Afterwards the log ends at `position` of a segment; what stood behind is kept beside it, under names that
-        end in .cut.
-        """
-        segment = self._segments[number]
-        length, kept_as = segment.size - position, []
-        if length:
-            kept_as.append(self._copy_aside(segment, position))
-        for later in reversed(self._segments[number + 1 :]):  # the newest first: a crash here leaves no gap
-            length += later.size
-            kept_as.append(self._move_aside(later))
-        self.files.sync_directory(self.directory)
-        if position < segment.size:
-            segment.cut(position)
+        """Afterwards the log ends at `position` of a segment; what stood behind is kept beside it."""
+        segment, later = self._segments[number], self._segments[number + 1 :]
+        length = segment.size - position + sum(other.size for other in later)
+        kept_as = cut_off(self.files, self.directory, segment, position, later)
         self._segments = self._segments[: number + 1]
-        self.report.cut = Cut(segment.name, position, length, self._end, reason, tuple(kept_as))
-
-    def _copy_aside(self, segment: Segment, position: int) -> str:
-        name = self._unused(f"{segment.name}.{position}{CUT}")
-        copy = self.files.open(join(self.directory, name), create=True)
-        try:
-            for start in range(position, segment.size, _COPY_BYTES):
-                copy.write_at(start - position, segment.log.read_at(start, min(_COPY_BYTES, segment.size - start)))
-            copy.sync()
-        finally:
-            copy.close()
-        self.files.sync_directory(self.directory)
-        return name
-
-    def _move_aside(self, segment: Segment) -> str:
-        name = self._unused(segment.name + CUT)
-        self.files.rename(segment.log.path, join(self.directory, name))
-        segment.remove()
-        return name
-
-    def _unused(self, name: str) -> str:
-        candidate, number = name, 1
-        while self.files.exists(join(self.directory, candidate)):
-            candidate, number = f"{name}.{number}", number + 1
-        return candidate
+        self.report.cut = Cut(segment.name, position, length, self._end, reason, kept_as)
 
     # Passes 6 and 7
 
@@ -420,7 +383,9 @@ class SegmentWalk:
         if self.derived.gaps is Gaps.UNKNOWN and recovery.was_never_compacted(self._following):
             self.derived.gaps = Gaps.NONE
         self._chunks = self._resume_chunks()
-        self._transactions = TransactionIndex() if self._start == 0 else files.load_transactions()
+        # What was aborted before the scan only the file tells, or a longer replay.
+        is_whole = scan_from == segment.base_offset
+        self._transactions = TransactionIndex() if is_whole else files.load_transactions()
         if self._transactions is not None:
             self._transactions.keep_before(scan_from)
 
