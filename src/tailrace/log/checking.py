@@ -91,7 +91,7 @@ class Checks:
     def _blame(self, low: int, high: int, size: int, derived: Derived) -> None:
         """These bytes are not those that were sealed. Where no batch can be named, none of them is served."""
         first, first_offset, last, next_offset = self._check_batches(low, high, size, derived)
-        if not any(known.position < high and known.end >= low for known in self.damage):
+        if not any(known.position < high and max(known.end, known.position + 1) > low for known in self.damage):
             reason = "its bytes are not those that were sealed"
             self.report(
                 DamagedRange(name_of(self._file.path), first, last - first, first_offset, next_offset - 1, reason)

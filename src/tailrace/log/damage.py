@@ -34,6 +34,11 @@ class DamagedRange:
         return asdict(self)
 
 
+def overlap(file: str, first_offset: int, end: int) -> DamagedRange:
+    """A segment begins with offsets that the one before it has, too."""
+    return DamagedRange(file, 0, 0, first_offset, end - 1, "the segment before it has these offsets, too")
+
+
 def missing_file(first_offset: int, following: int) -> DamagedRange:
     """Records from `first_offset` to before `following` should be in a file that is not there, or not long enough."""
     return DamagedRange(

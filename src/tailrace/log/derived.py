@@ -7,14 +7,14 @@ and rebuilds the rest.
 
 from dataclasses import dataclass, replace
 
-from tailrace.log.files import File, Files, read_whole, remove_if_there, write_whole
+from tailrace.log.files import File, Files, read_whole, remove_if_there, replace_whole, write_whole
 from tailrace.log.index import OffsetIndex, TimeIndex
 from tailrace.log.names import DERIVED, INDEX, SUMS, TIME_INDEX, TRANSACTION_INDEX
 from tailrace.log.scan import FoundBatch, header_at
 from tailrace.log.sums import Gaps, Prefix, Sums
 from tailrace.log.transaction_index import TransactionIndex
 from tailrace.log.walk import Boundary, walk
-from tailrace.records.batch import NO_TIMESTAMP, BatchHeader
+from tailrace.records.batch import LENGTH_END, NO_TIMESTAMP, BatchHeader
 
 
 @dataclass(slots=True)
@@ -27,6 +27,7 @@ class Derived:
     gaps: Gaps = Gaps.UNKNOWN
     sums: Sums | None = None
     bytes_since_entry: int = 0
+    is_vouched_for: bool = True  # built by us, or summed: an index of Kafka's is believed entry by entry
 
     @classmethod
     def empty(cls, base_offset: int, gaps: Gaps = Gaps.NONE) -> "Derived":
@@ -56,7 +57,7 @@ class Derived:
             self.index.append(last_offset, position)
             self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
             self.bytes_since_entry = 0
-        self.bytes_since_entry += header.size
+        self.bytes_since_entry += LENGTH_END + header.length
         self.next_offset = last_offset + 1
 
     def seal(self) -> None:
@@ -127,6 +128,7 @@ class DerivedFiles:
         derived = Derived(index, times, self._base_offset, gaps=sums.gaps if sums else Gaps.UNKNOWN)
         if sums is None:
             if trusts_unsummed and index.is_sound(size) and times.is_sound():
+                derived.is_vouched_for = not index.data
                 return self._before(derived, offset)
         elif sums.log_size <= size:
             derived.sums = sums
@@ -167,13 +169,13 @@ class DerivedFiles:
     def save(self, derived: Derived, transactions: TransactionIndex, sums: Sums | None, *, sync: bool) -> None:
         """Afterwards the files hold this. `sync` where no checkpoint comes back to them: for a sealed segment.
 
-        Aborted transactions are synced at any rate: nothing else tells that some are missing, and readers would get
-        them.
+        Aborted transactions are replaced as a whole, and synced, at any rate: nothing else tells that some are missing,
+        and readers would get them.
         """
         write_whole(self._files, self._stem + INDEX, derived.index.data, sync=sync)
         write_whole(self._files, self._stem + TIME_INDEX, derived.time_index.data, sync=sync)
         if transactions.data:
-            write_whole(self._files, self._stem + TRANSACTION_INDEX, transactions.data)
+            replace_whole(self._files, self._stem + TRANSACTION_INDEX, transactions.data)
         if sums is not None:
             write_whole(self._files, self._stem + SUMS, sums.encode(), sync=sync)
 

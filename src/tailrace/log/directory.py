@@ -141,10 +141,11 @@ class DataDirectory:
 
     def checkpoint(self, now_ms: int) -> None:
         """Afterwards every log's recovery point is its end, all start offsets are on disk, and deleted segments are
-        gone.
+        gone. Logs that have a job under way or are offline are left alone.
         """
         for log in self.logs.values():
-            if log.offline is None and (log.wants_checkpoint or log.recovery_point < log.end_offset):
+            is_due = log.wants_checkpoint or log.recovery_point < log.end_offset
+            if is_due and log.offline is None and log.job is None:
                 log.checkpoint(now_ms)
         self._save_offsets()
         self._last_checkpoint_ms = now_ms

@@ -49,9 +49,8 @@ class LeaderEpochs:
         """
         if epoch <= self.latest:
             return False
-        while self._starts and self._starts[-1].start_offset >= offset:
-            self._starts.pop()  # an epoch in which nothing was written
-        self._starts.append(EpochStart(epoch, offset))
+        # Without those in which nothing was written; and as a new list, since others may be looking at the old one.
+        self._starts = [*(start for start in self._starts if start.start_offset < offset), EpochStart(epoch, offset)]
         return True
 
     def replace(self, other: "LeaderEpochs") -> None:

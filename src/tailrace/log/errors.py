@@ -53,6 +53,10 @@ class LogOffline(StorageError):
     """
 
 
+class JobUnderWay(LogError):
+    """Another flush or checkpoint of this log has not come back yet."""
+
+
 class LogClosed(LogError):
     """The log was closed; the caller should have stopped using it."""
 

@@ -17,7 +17,7 @@ import os
 import resource
 import sys
 import threading
-from collections import deque
+from collections import OrderedDict
 from typing import Protocol
 
 Data = bytes | bytearray | memoryview
@@ -44,6 +44,9 @@ class File(Protocol):
 
     def sync(self) -> None:
         """Afterwards all that was written is on disk, with the file's size."""
+
+    def forget_cached(self) -> None:
+        """Afterwards what is read comes from the disk, not from what the system remembers having written to it."""
 
     def send_to(self, descriptor: int, position: int, size: int) -> int:
         """Sends up to `size` bytes to a socket without copying them through this process; says how many went."""
@@ -210,24 +213,24 @@ class DescriptorPool:
     def __init__(self, limit: int) -> None:
         self.mutex = threading.Lock()
         self._limit = limit
-        self._files: deque[OperatingSystemFile] = deque()
+        self._files: OrderedDict[OperatingSystemFile, None] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._files)
 
     def opened(self, file: "OperatingSystemFile") -> None:
         """Called with the mutex held. Where everything is pinned the limit gives way: a reader is never refused."""
-        self._files.append(file)
+        self._files[file] = None
         for _ in range(2 * len(self._files)):
             if len(self._files) <= self._limit:
                 return
-            candidate = self._files.popleft()
+            candidate, _ = self._files.popitem(last=False)
             if not candidate.give_up_descriptor():
-                self._files.append(candidate)
+                self._files[candidate] = None
 
     def forget(self, file: "OperatingSystemFile") -> None:
         """Called with the mutex held."""
-        self._files.remove(file)
+        del self._files[file]
 
 
 _NO_DESCRIPTOR = -1
@@ -257,14 +260,22 @@ class OperatingSystemFile:
 
     def _pin(self, flags: int = 0) -> int:
         with self._pool.mutex:
+            if self._descriptor != _NO_DESCRIPTOR:
+                self._pins += 1
+                self._used = True
+                return self._descriptor
+        opened = self._open(flags)  # without the mutex: a slow disk must not hold up everyone else
+        with self._pool.mutex:
             is_new = self._descriptor == _NO_DESCRIPTOR
             if is_new:
-                self._descriptor = self._open(flags)
+                self._descriptor = opened
             self._pins += 1  # before the pool looks for a victim: it must not be this one
             self._used = True
             if is_new:
                 self._pool.opened(self)
-            return self._descriptor
+        if not is_new:
+            os.close(opened)  # another thread was quicker
+        return self._descriptor
 
     def _open(self, flags: int) -> int:
         try:
@@ -351,6 +362,14 @@ class OperatingSystemFile:
         descriptor = self._pin()
         try:
             _sync_descriptor(descriptor)
+        finally:
+            self.unpin()
+
+    def forget_cached(self) -> None:
+        descriptor = self._pin()
+        try:
+            if hasattr(os, "posix_fadvise"):
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:
             self.unpin()
 

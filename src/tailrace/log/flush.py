@@ -4,7 +4,8 @@ An fsync costs the same for one record as for ten thousand. So a caller that mus
 (`when_flushed`) and goes on; the log is flushed once for all who asked by then, and while that flush runs the next
 ones gather.
 
-    one flush at a time for a log, a few logs at a time for a disk
+    one job at a time for a log, a few logs at a time for a disk
+    a log that has rolled is checkpointed at once, which flushes it too
     a log with `dirty_bytes_max` unflushed, or dirty for `dirty_ms_max`, is flushed although nobody asked
     an error answers everyone who waits, and the log stays offline
 
@@ -12,15 +13,19 @@ No threads and no clock in here: whoever owns the queue takes jobs from it (`nex
 and brings them back (`finished`). See `log/jobs.py` for the three steps of a job.
 """
 
+import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
 
 from tailrace.log.errors import LogError, LogOffline
-from tailrace.log.jobs import FlushJob
+from tailrace.log.jobs import CheckpointJob, FlushJob
 from tailrace.log.log import Log
 
+logger = logging.getLogger(__name__)
+
+Job = FlushJob | CheckpointJob
 Notify = Callable[[LogError | None], None]
 
 IN_FLIGHT_MAX = 8
@@ -63,6 +68,8 @@ class FlushQueue:
         self._is_wanted: set[Log] = set()
         self._in_flight: set[Log] = set()
         self._waiters: dict[Log, Waiters] = {}
+        self._checkpoints: set[Log] = set()
+        self._now_ms = 0
         self._dirty_since: OrderedDict[Log, int] = OrderedDict()  # the longest dirty first
 
     def when_flushed(self, log: Log, offset: int, notify: Notify) -> None:
@@ -81,9 +88,10 @@ class FlushQueue:
 
     def appended(self, log: Log, now_ms: int) -> None:
         """To be told after every append: so that nothing stays unflushed for long, and never much of it."""
+        self._now_ms = max(self._now_ms, now_ms)
         if log not in self._dirty_since:
             self._dirty_since[log] = now_ms
-        if log.dirty_bytes >= self._dirty_bytes_max:
+        if log.dirty_bytes >= self._dirty_bytes_max or log.wants_checkpoint:
             self.request(log)
 
     def request(self, log: Log) -> None:
@@ -94,15 +102,21 @@ class FlushQueue:
             self._is_wanted.add(log)
             self._wanted.append(log)
 
+    def request_checkpoint(self, log: Log) -> None:
+        """Afterwards a flush of the log is due that also saves what is derived, so that recovery can begin there."""
+        self._checkpoints.add(log)
+        self.request(log)
+
     def tick(self, now_ms: int) -> None:
         """To be told now and then: asks for a flush of what has been dirty for too long."""
+        self._now_ms = max(self._now_ms, now_ms)
         for log, since in self._dirty_since.items():
             if now_ms - since < self._dirty_ms_max:
                 break
             self.request(log)
 
-    def next_job(self) -> FlushJob | None:
-        """The next flush to run, if one is due and may run now."""
+    def next_job(self) -> Job | None:
+        """The next flush or checkpoint to run, if one is due and may run now."""
         for _ in range(len(self._wanted)):
             if len(self._in_flight) >= self._in_flight_max:
                 return None
@@ -115,10 +129,12 @@ class FlushQueue:
                 return job
         return None
 
-    def _begin(self, log: Log) -> FlushJob | None:
+    def _begin(self, log: Log) -> Job | None:
         self._dirty_since.pop(log, None)
+        wants_checkpoint = log.wants_checkpoint or log in self._checkpoints
+        self._checkpoints.discard(log)
         try:
-            job = log.begin_flush()
+            job = log.begin_checkpoint(self._now_ms) if wants_checkpoint else log.begin_flush()
         except LogOffline as error:
             self._answer(log, error)
             return None
@@ -128,7 +144,7 @@ class FlushQueue:
             self._in_flight.add(log)
         return job
 
-    def finished(self, job: FlushJob) -> None:
+    def finished(self, job: Job) -> None:
         """Takes back a job that was run. Afterwards all whom it served have been told, and the log may be flushed
         again.
         """
@@ -145,9 +161,12 @@ class FlushQueue:
         if waiters is None:
             return
         for notify in waiters.take(float("inf") if error else log.high_watermark):
-            notify(error)
+            try:
+                notify(error)
+            except Exception:
+                logger.exception("a caller that waited for a flush of %s failed", log.directory)
         if not waiters:
-            del self._waiters[log]
+            self._waiters.pop(log, None)
 
     def run_all(self) -> None:
         """Runs what is due here and now, for those who may wait for a disk."""

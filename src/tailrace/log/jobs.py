@@ -1,12 +1,13 @@
 """Jobs: what a log must wait for a disk for, in three steps.
 
     begin    by the log's owner: notes what is to be done, as it is now
-    run      in any thread: touches descriptors and its own notes, nothing else
+    run      in any thread: reads and writes files and its own notes, nothing of the log's
     finish   by the owner again: publishes what was done, or raises what went wrong
 
 A `FlushJob` makes appended records count; a `CheckpointJob` does that too and also saves what is derived from them,
-so that recovery can begin there. `Log.flush` and `Log.checkpoint` are all three steps in one, for those who may
-wait.
+so that recovery can begin there. A log has one job under way at a time: an fsync that fails is told to one caller
+only, so nobody else may ask meanwhile and be told that all is well. `Log.flush` and `Log.checkpoint` are all three
+steps in one, for those who may wait.
 """
 
 import logging
@@ -17,11 +18,10 @@ from tailrace.log.files import join, replace_whole, write_whole
 from tailrace.log.names import SNAPSHOT, numbered
 from tailrace.log.producer_snapshot import encode_snapshot
 from tailrace.log.replay import snapshot_offsets
-from tailrace.log.segment import SavedParts, Segment
+from tailrace.log.segment import SavedParts
 
 if TYPE_CHECKING:
     from tailrace.log.log import Log
-    from tailrace.log.reading import Position
 
 logger = logging.getLogger(__name__)
 
@@ -32,68 +32,65 @@ class FlushJob:
     def __init__(self, log: "Log") -> None:
         self.log = log
         self.target: int = log.bounds.end
-        self.visible: Position = log.end_position
-        self.bytes = log.dirty_bytes
-        self.segments: tuple[Segment, ...] = tuple(log.unsynced)
-        self.directories: tuple[str, ...] = tuple(log.unsynced_directories)
-        self.epochs = log.epochs.encode() if log.epochs_are_unsaved else None
+        self.visible = log.end_position
+        self._work = log.unflushed.take()
+        self._epochs = log.epochs.encode() if self._work.epochs else None
         self.error: OSError | None = None
-        for segment in self.segments:
-            segment.log.pin()
 
     def run(self) -> None:
         try:
             self._sync()
         except OSError as error:
-            # Never tried again: the pages that could not be written are gone from the cache, so a second sync would
+            # Never tried again: the pages that could not be written count as clean now, so a second sync would
             # succeed.
             self.error = error
 
     def _sync(self) -> None:
-        for segment in self.segments:  # in order, so that no segment is on disk before the one it follows
+        for segment in self._work.segments:  # in order, so that no segment is on disk before the one it follows
             segment.log.sync()
-        if self.epochs is not None:
-            replace_whole(self.log.files, join(self.log.directory, FILE_NAME), self.epochs)
-        for directory in self.directories:
+        if self._epochs is not None:
+            replace_whole(self.log.files, join(self.log.directory, FILE_NAME), self._epochs)
+        for directory in self._work.directories:
             self.log.files.sync_directory(directory)
 
     def finish(self) -> None:
         """Raises LogOffline where the disk refused."""
-        for segment in self.segments:
-            segment.log.unpin()
+        self._work.release()
+        self.log.job = None
         if self.error is not None:
             raise self.log.take_offline("a flush failed", self.error) from self.error
-        self.log.flushed(self)
+        self.log.flushed(self.target, self.visible)
 
 
 class CheckpointJob:
-    """Afterwards recovery need not look at what was appended before `begin`: it is on disk, and so is all derived
-    from it.
+    """Afterwards recovery need not look at what was appended before `begin`: it is on disk, with all derived from
+    it.
     """
 
     def __init__(self, log: "Log") -> None:
-        self._log = log
-        self._flush = FlushJob(log)
+        self.log = log
         self._parts: list[SavedParts] = [
             segment.begin_save(sealed=segment is not log.active) for segment in log.segments if not segment.is_saved
         ]
-        self._snapshots = {**log.snapshots_due, self._flush.target: encode_snapshot(log.producers)}
-        self._kept = {segment.base_offset for segment in log.segments} | self._snapshots.keys()
-        self._saved = False
+        self._snapshots = {**log.snapshots_due, log.bounds.end: encode_snapshot(log.producers)}
+        # That of the last checkpoint stays until the new recovery point is on disk, which is after this job.
+        self._kept = {log.recovery_point, *self._snapshots, *(segment.base_offset for segment in log.segments)}
+        self._is_saved = False
+        self._flush = FlushJob(log)
 
     def run(self) -> None:
         self._flush.run()
         if self._flush.error is None:
             try:
                 self._save()
-                self._saved = True
+                self._is_saved = True
             except OSError as error:
                 # Derived data: without it recovery has more to do, and nothing is lost. The next checkpoint tries
                 # again.
-                logger.warning("could not save the indexes of %s: %s", self._log.directory, error)
+                logger.warning("could not save the indexes of %s: %s", self.log.directory, error)
 
     def _save(self) -> None:
-        files, directory = self._log.files, self._log.directory
+        files, directory = self.log.files, self.log.directory
         for parts in self._parts:
             parts.run()
         for offset, snapshot in self._snapshots.items():
@@ -104,11 +101,9 @@ class CheckpointJob:
                 files.remove(join(directory, numbered(offset, SNAPSHOT)))
 
     def finish(self) -> None:
+        """Raises LogOffline where the disk refused to flush."""
         self._flush.finish()
-        if self._saved:
+        if self._is_saved:
             for parts in self._parts:
                 parts.segment.finish_save(parts)
-            for offset in self._snapshots:
-                self._log.snapshots_due.pop(offset, None)
-            self._log.recovery_point = max(self._log.recovery_point, self._flush.target)
-            self._log.wants_checkpoint = bool(self._log.snapshots_due)
+            self.log.saved(self._flush.target, self._snapshots)

@@ -12,15 +12,17 @@ the time is an argument.
 
 import logging
 from bisect import bisect_right
-from errno import ENOSPC
+from collections.abc import Iterable
+from contextlib import suppress
+from errno import EMFILE, ENFILE, ENOSPC
 from typing import NamedTuple
 
 from tailrace.log.config import LogConfig
-from tailrace.log.damage import DamagedRange
 from tailrace.log.epochs import FILE_NAME as EPOCHS_FILE
 from tailrace.log.epochs import LeaderEpochs
 from tailrace.log.errors import (
     InvalidAppend,
+    JobUnderWay,
     LogClosed,
     LogOffline,
     OffsetOutOfRange,
@@ -30,16 +32,20 @@ from tailrace.log.errors import (
 from tailrace.log.files import Files, join, parent, replace_whole
 from tailrace.log.index import POSITION_MAX, RELATIVE_OFFSET_MAX
 from tailrace.log.jobs import CheckpointJob, FlushJob
-from tailrace.log.names import SNAPSHOT, numbered
+from tailrace.log.names import FLUSH_FAILED, SNAPSHOT, numbered
 from tailrace.log.offsets import OffsetBounds
 from tailrace.log.producer_snapshot import encode_snapshot
 from tailrace.log.producer_state import ProducerState
 from tailrace.log.reading import Position, ReadableLog
 from tailrace.log.replay import replay_segments, snapshot_offsets
+from tailrace.log.scan import header_at
 from tailrace.log.segment import DerivedCache, Segment
+from tailrace.log.unflushed import Unflushed
 from tailrace.records import batch
 from tailrace.records.batch import BatchHeader
+from tailrace.records.compression import DECOMPRESSED_BYTES_MAX, Codec
 from tailrace.records.control import Marker, marker_of
+from tailrace.records.record_decoder import RECORD_SIZE_MIN
 
 logger = logging.getLogger(__name__)
 
@@ -69,21 +75,28 @@ class Log(ReadableLog):
         self.config = config
         self.recovery_point: int = bounds.end
         self.offline: LogOffline | None = None
-        self.wants_checkpoint = False
-        self.dirty_bytes = 0
-        self.unsynced: list[Segment] = []
-        self.unsynced_directories: list[str] = []
-        self.epochs_are_unsaved = False
+        self.job: FlushJob | CheckpointJob | None = None
+        self.unflushed = Unflushed()
         self.snapshots_due: dict[int, bytes] = {}
         self.condemned: list[Segment] = []
         self._cache = cache
         self._is_closed = False
 
+    @property
+    def dirty_bytes(self) -> int:
+        """Written since the last flush began."""
+        return self.unflushed.bytes
+
+    @property
+    def wants_checkpoint(self) -> bool:
+        """Whether a segment was sealed since the last one."""
+        return bool(self.snapshots_due)
+
     def note_creation(self) -> None:
         """The directory and its first file are new: the first flush brings their names to disk, and the epoch."""
-        self.unsynced.append(self.active)
-        self.unsynced_directories += [self.directory, parent(self.directory)]
-        self.epochs_are_unsaved = True
+        self.unflushed.will_write(self.active)
+        self.unflushed.named(self.directory, parent(self.directory))
+        self.unflushed.epochs = True
 
     # Appending
 
@@ -102,10 +115,13 @@ class Log(ReadableLog):
         stamped = self._stamp(batches, found, now_ms)
         segment = self._segment_for(len(batches), stamped[-1][1].last_offset, now_ms)
         try:
+            self.unflushed.will_write(segment)
             segment.append(batches, stamped)
         except OSError as error:
             raise self._append_failed(segment, error) from error
-        self._appended(segment, len(batches), stamped, markers)
+        self._replay(segment, stamped, markers, now_ms)
+        self.unflushed.bytes += len(batches)
+        self.bounds.appended(stamped[-1][1].next_offset)
         append_time = now_ms if self.config.log_append_time else batch.NO_TIMESTAMP
         return Appended(stamped[0][1].base_offset, stamped[-1][1].last_offset, append_time)
 
@@ -120,6 +136,9 @@ class Log(ReadableLog):
         for _, header in found:
             if not batch.is_dense(header):
                 raise InvalidAppend(f"{header.record_count} records take {header.last_offset_delta + 1} offsets")
+            room = header.size - batch.HEADER_SIZE if header.codec == Codec.NONE else DECOMPRESSED_BYTES_MAX
+            if header.record_count * RECORD_SIZE_MIN > room:
+                raise InvalidAppend(f"{header.record_count} records do not fit into {room} bytes")
             if header.producer_id == batch.NO_PRODUCER:
                 continue
             if len(found) > 1 and not header.is_control:
@@ -140,9 +159,11 @@ class Log(ReadableLog):
             batch.stamp(batches, position, offset, epoch)
             if self.config.log_append_time:
                 batch.set_log_append_time(batches, position, now_ms)
-            header = batch.read_header(batches, position)
+                header = batch.read_header(batches, position)
+            else:
+                header = BatchHeader._make((offset, header.length, epoch, *header[3:]))
             stamped.append((position, header))
-            offset = header.next_offset
+            offset += header.last_offset_delta + 1
         return stamped
 
     def _segment_for(self, size: int, last_offset: int, now_ms: int) -> Segment:
@@ -162,10 +183,8 @@ class Log(ReadableLog):
 
     def _first_append_of(self, segment: Segment, now_ms: int) -> int:
         """A segment of an earlier process is as old as its first batch says, if that is believable."""
-        for item in segment.batches(0, segment.size):
-            if not isinstance(item, DamagedRange):
-                return min(now_ms, item[1].max_timestamp) if item[1].max_timestamp >= 0 else now_ms
-        return now_ms
+        header = header_at(segment.log, 0)
+        return min(now_ms, header.max_timestamp) if header is not None and header.max_timestamp >= 0 else now_ms
 
     def roll(self) -> None:
         """Afterwards the active segment is a new one, unless it was empty. The old one is flushed with the next
@@ -179,14 +198,13 @@ class Log(ReadableLog):
         new = self._new_segment(self.bounds.end)
         try:
             new.create()
+            self.unflushed.will_write(new)
         except OSError as error:
             raise self._append_failed(None, error) from error
         self.active.seal()
-        self.segments = (*self.segments, new)
-        self.unsynced.append(new)
-        self._note_birth(self.directory)
+        self.unflushed.named(self.directory)
         self.snapshots_due[self.bounds.end] = encode_snapshot(self.producers)
-        self.wants_checkpoint = True
+        self.publish(segments=(*self.segments, new))
         return new
 
     def _new_segment(self, base_offset: int, size: int = 0) -> Segment:
@@ -200,32 +218,26 @@ class Log(ReadableLog):
             interval_bytes=self.config.index_interval_bytes,
         )
 
-    def _note_birth(self, directory: str) -> None:
-        if directory not in self.unsynced_directories:
-            self.unsynced_directories.append(directory)
-
-    def _appended(
+    def _replay(
         self,
         segment: Segment,
-        size: int,
         stamped: list[tuple[int, BatchHeader]],
         markers: dict[int, tuple[Marker | None, int]],
+        now_ms: int,
     ) -> None:
         for position, header in stamped:
             if header.producer_id != batch.NO_PRODUCER:
                 marker, epoch = markers.get(position, (None, -1))
-                aborted = self.producers.replay(header, marker, epoch)
+                aborted = self.producers.replay(header, marker, epoch, now_ms)
                 if aborted is not None:
                     segment.add_aborted(aborted)
-        if not self.unsynced or self.unsynced[-1] is not segment:
-            self.unsynced.append(segment)
-        self.dirty_bytes += size
-        self.bounds.appended(stamped[-1][1].next_offset)
 
     def _append_failed(self, segment: Segment | None, error: OSError) -> StorageError:
-        """A full disk leaves the log as it was. After any other error nobody knows what the file holds: the log
-        goes offline.
+        """Where there is no room, on the disk or for descriptors, the log is as it was. After any other error nobody
+        knows what the file holds: the log goes offline.
         """
+        if error.errno in (EMFILE, ENFILE):
+            return StorageError("too many files are open", error)
         if error.errno == ENOSPC:
             try:
                 if segment is not None:
@@ -236,8 +248,13 @@ class Log(ReadableLog):
         return self.take_offline("a write failed", error)
 
     def take_offline(self, message: str, cause: OSError) -> LogOffline:
-        """Afterwards every append and flush raises; what is on disk can still be read."""
+        """Afterwards every append and flush raises; what is on disk can still be read.
+
+        The next start is told, if the disk takes at least that: the page cache may hold what the disk does not.
+        """
         self.offline = LogOffline(f"{message} in {self.directory}, which now takes no appends", cause)
+        with suppress(OSError):
+            self.files.open(join(self.directory, FLUSH_FAILED), create=True).close()
         return self.offline
 
     def _require_writable(self) -> None:
@@ -249,25 +266,29 @@ class Log(ReadableLog):
     # Flushing
 
     def begin_flush(self) -> FlushJob | None:
-        """None where there is nothing to do."""
+        """None where there is nothing to do. Raises JobUnderWay where one has not come back yet."""
+        self._require_idle()
+        if not self.unflushed:
+            return None
+        self.job = job = FlushJob(self)
+        return job
+
+    def _require_idle(self) -> None:
         if self.offline is not None:
             raise self.offline
-        return FlushJob(self) if self.unsynced or self.unsynced_directories else None
+        if self.job is not None:
+            raise JobUnderWay(f"{self.directory} is being flushed: one job at a time")
 
-    def flushed(self, job: FlushJob) -> None:
+    def flushed(self, up_to: int, visible: Position) -> None:
         """Called by a job that is done: what it covered counts from now on."""
-        if job.visible > self.visible:
-            self.visible = job.visible  # before the high watermark: a reader that sees that one finds what is below it
-        self.bounds.flushed(job.target)
-        self.dirty_bytes = max(0, self.dirty_bytes - job.bytes)
-        self.unsynced = [
-            segment
-            for segment in self.unsynced
-            if segment not in job.segments or Position(segment.base_offset, segment.size) > job.visible
-        ]
-        self.unsynced_directories = [path for path in self.unsynced_directories if path not in job.directories]
-        if job.epochs is not None and job.epochs == self.epochs.encode():
-            self.epochs_are_unsaved = False
+        self.bounds.flushed(up_to)
+        self.publish(visible=visible)
+
+    def saved(self, up_to: int, snapshots: Iterable[int]) -> None:
+        """Called by a job that is done: recovery need not look at what lies below."""
+        for offset in snapshots:
+            self.snapshots_due.pop(offset, None)
+        self.recovery_point = max(self.recovery_point, up_to)
 
     def flush(self) -> None:
         """Afterwards `high_watermark` is `end_offset`: everything is on disk. Raises LogOffline where it cannot be."""
@@ -276,9 +297,12 @@ class Log(ReadableLog):
             job.finish()
 
     def begin_checkpoint(self, now_ms: int) -> CheckpointJob:
+        """Raises JobUnderWay where another job has not come back yet."""
         self._require_writable()
-        self.producers.expire(now_ms - self.config.producer_id_expiration_ms)
-        return CheckpointJob(self)
+        self._require_idle()
+        self.producers.expire(now_ms, self.config.producer_id_expiration_ms)
+        self.job = job = CheckpointJob(self)
+        return job
 
     def checkpoint(self, now_ms: int) -> None:
         """Afterwards `recovery_point` is `end_offset`, if what is derived could be saved; all is flushed in any
@@ -307,10 +331,9 @@ class Log(ReadableLog):
         if not self.bounds.start <= offset <= self.bounds.high_watermark:
             raise OffsetOutOfRange(offset, self.bounds.start, self.bounds.high_watermark)
         self.bounds.deleted(offset)
-        kept = bisect_right(self.segments, offset, key=lambda segment: segment.base_offset) - 1
-        if kept > 0:
-            self.condemned += self.segments[:kept]
-            self.segments = self.segments[kept:]
+        kept = max(0, bisect_right(self.segments, offset, key=lambda segment: segment.base_offset) - 1)
+        self.condemned += self.segments[:kept]
+        self.publish(segments=self.segments[kept:])
 
     def end_after_truncation(self, offset: int) -> int:
         """Where the log would end if it were truncated at `offset`: there, or before the batch that lies across it."""
@@ -323,27 +346,28 @@ class Log(ReadableLog):
     def truncate(self, offset: int) -> None:
         """Afterwards the log ends where `end_after_truncation` says, and all that is left is on disk.
 
-        This takes back what readers may have seen: only a follower of another log has a reason to. No reads may be
-        under way, and the recovery point on disk must not be beyond the new end (see `DataDirectory.truncate`).
+        This takes back what readers may have seen: only a follower of another log has a reason to. No reads and no
+        job may be under way, and the recovery point on disk must not be beyond the new end: see
+        `DataDirectory.truncate`.
         """
         self._require_writable()
         end = self.end_after_truncation(offset)
         self.flush()
         try:
-            self._cut_segments(end)
+            segments = self._cut_segments(end)
         except OSError as error:
             raise self.take_offline("a truncation failed", error) from error
-        self.producers, _ = replay_segments(self.files, self.directory, self.segments, end)
+        self.producers, _ = replay_segments(self.files, self.directory, segments, end)
         epoch = self.epochs.latest
         self.epochs.truncate(end)
         self.epochs.assign(epoch, end)  # it never goes back, although nothing is left of what was written in it
-        self.epochs_are_unsaved = True
+        self.unflushed.epochs = True
         self.snapshots_due = {offset: data for offset, data in self.snapshots_due.items() if offset <= end}
-        self.bounds.truncated(end)
-        self.visible = self.end_position
         self.recovery_point = min(self.recovery_point, end)
+        self.bounds.truncated(end)
+        self.publish(segments=segments, visible=Position(segments[-1].base_offset, segments[-1].size))
 
-    def _cut_segments(self, end: int) -> None:
+    def _cut_segments(self, end: int) -> tuple[Segment, ...]:
         kept = [segment for segment in self.segments if segment.base_offset <= end]
         found = kept[-1].find(end, kept[-1].size)
         lies_across = found is not None and found[1].base_offset < end
@@ -358,8 +382,8 @@ class Log(ReadableLog):
             self.files.sync_directory(self.directory)
         elif found is not None:
             kept[-1].truncate(found[0])
-        self.segments = tuple(kept)
         self._forget_snapshots_after(end)
+        return tuple(kept)
 
     def _forget_snapshots_after(self, end: int) -> None:
         for offset in snapshot_offsets(self.files, self.directory):
@@ -370,13 +394,19 @@ class Log(ReadableLog):
     def is_cleanly_closed(self) -> bool:
         return self._is_closed and self.offline is None and self.recovery_point == self.bounds.end
 
+    @property
+    def _has_news(self) -> bool:
+        """Whether something is not on disk that a clean start wants to know."""
+        is_saved = all(segment.is_saved for segment in self.segments)
+        return bool(self.unflushed) or not is_saved or self.recovery_point != self.bounds.end
+
     def close(self, now_ms: int) -> None:
         """Afterwards everything is on disk and a clean start needs to read no data, if `is_cleanly_closed` says so.
 
         A log that is offline, or goes offline now, is just let go.
         """
         try:
-            if self.offline is None and not self._is_closed:
+            if self.offline is None and not self._is_closed and self._has_news:
                 self.checkpoint(now_ms)
         except LogOffline as error:
             logger.error("%s", error)

@@ -15,11 +15,12 @@ SUMS = ".sums"
 SNAPSHOT = ".snapshot"
 CUT = ".cut"
 TEMPORARY = ".tmp"
+FLUSH_FAILED = "flush-failed"  # left by a log that went offline: the page cache is not to be believed
 
 DERIVED = (INDEX, TIME_INDEX, TRANSACTION_INDEX, SUMS)
 
 _NUMBERED = re.compile(r"([0-9]{20})(\.[a-z]+)")
-_PARTITION = re.compile(r"(.+)-(0|[1-9][0-9]*)")
+_PARTITION = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]*)")  # the names Kafka allows
 
 
 class TopicPartition(NamedTuple):

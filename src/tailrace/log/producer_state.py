@@ -44,6 +44,7 @@ class Producer:
     coordinator_epoch: int = -1
     transaction_start: int = NO_OFFSET
     last_timestamp: int = -1
+    last_seen_ms: int | None = field(default=None, compare=False)  # by our clock; not known after a restart
     batches: deque[ProducedBatch] = field(default_factory=lambda: deque(maxlen=BATCHES_KEPT))
 
     @property
@@ -93,7 +94,9 @@ class ProducerState:
             )
         return None
 
-    def replay(self, header: BatchHeader, marker: Marker | None, coordinator_epoch: int) -> AbortedTransaction | None:
+    def replay(
+        self, header: BatchHeader, marker: Marker | None, coordinator_epoch: int, now_ms: int | None = None
+    ) -> AbortedTransaction | None:
         """The batch was appended. Where it aborts a transaction, that is returned for the index."""
         if header.producer_id == NO_PRODUCER:
             return None
@@ -104,6 +107,7 @@ class ProducerState:
             producer.epoch = header.producer_epoch
             producer.batches.clear()
         producer.last_timestamp = header.max_timestamp
+        producer.last_seen_ms = now_ms
         if header.is_control:
             return self._close_transaction(producer, header, marker, coordinator_epoch)
         if header.base_sequence != NO_SEQUENCE:
@@ -140,12 +144,15 @@ class ProducerState:
         closing = min((closed.first_offset for closed in self._closing), default=high_watermark)
         return min(undecided, closing, high_watermark)
 
-    def expire(self, before: int) -> None:
-        """Forgets producers that have written nothing since `before` (ms) and have no transaction open."""
-        idle = [
-            producer_id
-            for producer_id, producer in self.producers.items()
-            if producer.last_timestamp < before and producer.transaction_start == NO_OFFSET
-        ]
+    def expire(self, now_ms: int, after_ms: int) -> None:
+        """Forgets producers that have appended nothing for so long and have no transaction open. Time counts by our
+        clock, from the restart for those known from before: records may be of any age.
+        """
+        idle = []
+        for producer_id, producer in self.producers.items():
+            if producer.last_seen_ms is None:
+                producer.last_seen_ms = now_ms
+            elif now_ms - producer.last_seen_ms > after_ms and producer.transaction_start == NO_OFFSET:
+                idle.append(producer_id)
         for producer_id in idle:
             del self.producers[producer_id]

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from tailrace.log.damage import DamagedRange, missing_file
 from tailrace.log.derived import Derived
 from tailrace.log.epochs import EpochEnd, LeaderEpochs
-from tailrace.log.errors import Damaged, OffsetOutOfRange
+from tailrace.log.errors import Damaged, OffsetOutOfRange, StorageError
 from tailrace.log.files import Files
 from tailrace.log.offsets import EndOffset, HighWatermark, OffsetBounds, StartOffset
 from tailrace.log.producer_state import ProducerState
@@ -21,7 +21,8 @@ from tailrace.log.slices import FileSlice
 from tailrace.log.transaction_index import AbortedTransaction
 from tailrace.records import batch
 from tailrace.records.batch import BatchHeader
-from tailrace.records.record import Record, decode_records, first_record_at_or_after
+from tailrace.records.errors import CorruptBatch
+from tailrace.records.record import decode_records, first_record_at_or_after
 
 _PIECE_BYTES = 1 << 20  # read at a time by whoever looks for a record
 
@@ -38,6 +39,16 @@ class FoundTime(NamedTuple):
     timestamp: int
 
 
+class View(NamedTuple):
+    """What readers may see of a log, at one moment. The owner replaces it as a whole; a reader takes it once."""
+
+    start: StartOffset
+    high_watermark: HighWatermark
+    last_stable: int
+    segments: tuple[Segment, ...]
+    visible: Position
+
+
 class ReadableLog:
     def __init__(
         self,
@@ -51,28 +62,44 @@ class ReadableLog:
     ) -> None:
         self.files = files
         self.directory = directory
-        self.segments = segments
         self.bounds = bounds
         self.epochs = epochs
         self.producers = producers
-        self.visible = self.end_position
+        end = Position(segments[-1].base_offset, segments[-1].size)
+        self.view = View(bounds.start, bounds.high_watermark, bounds.high_watermark, segments, end)
+        self.publish()
+
+    def publish(self, segments: tuple[Segment, ...] | None = None, visible: Position | None = None) -> None:
+        """By the owner, after every change that readers should know of."""
+        last_stable = self.producers.last_stable_offset(self.bounds.high_watermark)
+        self.view = View(
+            self.bounds.start,
+            self.bounds.high_watermark,
+            last_stable,
+            self.view.segments if segments is None else segments,
+            self.view.visible if visible is None else visible,
+        )
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        return self.view.segments
 
     @property
     def start_offset(self) -> StartOffset:
-        return self.bounds.start
+        return self.view.start
 
     @property
     def high_watermark(self) -> HighWatermark:
-        return self.bounds.high_watermark
-
-    @property
-    def end_offset(self) -> EndOffset:
-        return self.bounds.end
+        return self.view.high_watermark
 
     @property
     def last_stable_offset(self) -> int:
         """Below it every transaction is decided: how far a reader of committed records may go."""
-        return self.producers.last_stable_offset(self.bounds.high_watermark)
+        return self.view.last_stable
+
+    @property
+    def end_offset(self) -> EndOffset:
+        return self.bounds.end
 
     @property
     def leader_epoch(self) -> int:
@@ -99,54 +126,70 @@ class ReadableLog:
         """Whole batches, beginning with the one that holds `offset`: up to `max_bytes`, but one at least. None at
         the end.
 
-        Nothing at or beyond `up_to` is given, nor beyond the high watermark. Raises OffsetOutOfRange, or Damaged
-        where the bytes are; with `wait=False`, WouldWait where a disk must be asked.
+        Nothing at or beyond `up_to`, where a batch begins, is given, nor beyond the high watermark. Raises
+        OffsetOutOfRange, or Damaged where the bytes are; with `wait=False`, WouldWait where a disk must be asked.
         """
-        high_watermark, visible = self.bounds.high_watermark, self.visible
-        if not self.bounds.start <= offset <= high_watermark:
-            raise OffsetOutOfRange(offset, self.bounds.start, high_watermark)
-        if offset == high_watermark or (up_to is not None and offset >= up_to):
+        view = self.view
+        if not view.start <= offset <= view.high_watermark:
+            raise OffsetOutOfRange(offset, view.start, view.high_watermark)
+        end = view.high_watermark if up_to is None else min(up_to, view.high_watermark)
+        if offset >= end:
             return None
-        for segment, limit in self._segments_from(offset, visible):
+        try:
+            return self._read(view, offset, end, max_bytes, wait)
+        except FileNotFoundError as error:
+            start = self.view.start
+            if offset < start:  # deleted since we looked
+                raise OffsetOutOfRange(offset, start, self.view.high_watermark) from None
+            raise StorageError(f"{self.directory} cannot be read", error) from error
+        except OSError as error:
+            raise StorageError(f"{self.directory} cannot be read", error) from error
+
+    def _read(self, view: View, offset: int, end: int, max_bytes: int, wait: bool) -> FileSlice | None:
+        for segment, limit in self._segments_from(view, offset, wait):
             found = segment.find(offset, limit, wait=wait)
             if found is None:
                 continue
             position, header = found
-            if up_to is not None and up_to < high_watermark:
-                if header.base_offset >= up_to:
-                    return None
-                limit = self._limit_before(segment, up_to, limit, wait)
-            end, next_offset = segment.end_of_batches(position, header, max_bytes, limit, wait=wait)
-            return FileSlice(segment.log, position, end - position, next_offset)
+            if header.base_offset >= end:
+                return None
+            if end < view.high_watermark:
+                limit = self._limit_before(segment, end, limit, wait)
+            stop, next_offset = segment.end_of_batches(position, header, max_bytes, limit, wait=wait)
+            return FileSlice(segment.log, position, stop - position, next_offset)
         return None
 
-    def _segments_from(self, offset: int, visible: Position) -> Iterator[tuple[Segment, int]]:
+    def _segments_from(self, view: View, offset: int, wait: bool = True) -> Iterator[tuple[Segment, int]]:
         """The segments that can hold `offset` or what follows it, each with the position up to which readers may
         go.
         """
-        segments = self.segments
+        segments, visible = view.segments, view.visible
         if offset < segments[0].base_offset:
             raise Damaged(missing_file(offset, segments[0].base_offset))
-        first = max(0, bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1)
+        first = bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1
         for number in range(first, len(segments)):
             segment = segments[number]
-            if segment.base_offset > visible.segment_base:
+            if segment.base_offset >= visible.segment_base:
+                if segment.base_offset == visible.segment_base:
+                    yield segment, visible.position
                 return
-            is_last = segment.base_offset == visible.segment_base
-            yield segment, visible.position if is_last else segment.size
-            if not is_last:
-                self._require_no_gap(segment, segments[number + 1], offset)
+            yield segment, segment.size
+            self._require_no_gap(segment, segments[number + 1], offset, wait)
 
-    def _require_no_gap(self, segment: Segment, following: Segment, offset: int) -> None:
+    def _require_no_gap(self, segment: Segment, following: Segment, offset: int, wait: bool) -> None:
         """A segment that was never compacted ends where the next begins; if not, a file between them is missing."""
-        derived = segment.derived()
+        derived = segment.derived(wait=wait)
         if derived.next_offset >= following.base_offset or derived.may_have_gaps:
             return
         if offset < following.base_offset:
             raise Damaged(missing_file(derived.next_offset, following.base_offset))
 
-    def _limit_before(self, segment: Segment, up_to: int, limit: int, wait: bool) -> int:
-        found = segment.find(up_to, limit, wait=wait)
+    def _limit_before(self, segment: Segment, offset: int, limit: int, wait: bool) -> int:
+        """The position of the batch that holds `offset`, or where damage hides it."""
+        try:
+            found = segment.find(offset, limit, wait=wait)
+        except Damaged as error:
+            return error.damage.position
         return found[0] if found is not None else limit
 
     def aborted_transactions(self, first: int, end: int) -> list[AbortedTransaction]:
@@ -154,7 +197,7 @@ class ReadableLog:
         leaves out.
         """
         aborted: list[AbortedTransaction] = []
-        for segment, _ in self._segments_from(first, self.visible):
+        for segment, _ in self._segments_from(self.view, first):
             index = segment.transactions()
             if index is None:
                 _, index = replay_segments(self.files, self.directory, self.segments, self.bounds.end, segment)
@@ -167,16 +210,16 @@ class ReadableLog:
 
     def epoch_end(self, epoch: int) -> EpochEnd:
         """Where the largest epoch not above `epoch` ends, as far as readers may know."""
-        return self.epochs.end_of(epoch, self.bounds.high_watermark)
+        return self.epochs.end_of(epoch, self.view.high_watermark)
 
     def find_time(self, timestamp: int) -> FoundTime | None:
         """The first record, in order of offsets, with this timestamp or a later one; None if there is none."""
-        for segment, _ in self._segments_from(self.bounds.start, self.visible):
+        for segment, _ in self._segments_from(self.view, self.view.start):
             derived = segment.derived()
             if derived.max_timestamp < timestamp:
                 continue
             entry = derived.time_index.before(timestamp)
-            offset = max(self.bounds.start, entry.last_offset if entry else segment.base_offset)
+            offset = max(self.view.start, entry.last_offset if entry else segment.base_offset)
             found = self._find_time_from(offset, timestamp, derived.next_offset)
             if found is not None:
                 return found
@@ -185,16 +228,24 @@ class ReadableLog:
     def _find_time_from(self, offset: int, timestamp: int, end: int) -> FoundTime | None:
         for data, position, header in self._batches_from(offset, end):
             if header.max_timestamp >= timestamp:
-                record = first_record_at_or_after(data, position, timestamp, start_offset=self.bounds.start)
-                if record is not None:
-                    return FoundTime(record.offset, record.timestamp)
+                found = self._first_in_batch(data, position, header, timestamp)
+                if found is not None:
+                    return found
         return None
+
+    def _first_in_batch(self, data: bytes, position: int, header: BatchHeader, timestamp: int) -> FoundTime | None:
+        start = self.view.start
+        try:
+            record = first_record_at_or_after(data, position, timestamp, start_offset=start)
+        except CorruptBatch:  # a producer may send what it likes: who looks for a time begins with this batch, then
+            return FoundTime(max(start, header.base_offset), header.max_timestamp)
+        return FoundTime(record.offset, record.timestamp) if record is not None else None
 
     def _batches_from(self, offset: int, end: int) -> Iterator[tuple[bytes, int, BatchHeader]]:
         """Every batch with records from `offset` to before `end` that readers may see, a piece of the log at a
         time.
         """
-        while offset < min(end, self.bounds.high_watermark):
+        while offset < min(end, self.view.high_watermark):
             piece = self.read(offset, _PIECE_BYTES)
             if piece is None:
                 return
@@ -206,7 +257,7 @@ class ReadableLog:
     def find_max_timestamp(self) -> FoundTime | None:
         """The record with the largest timestamp that readers may see, the first of them; None in an empty log."""
         best: FoundTime | None = None
-        for segment, _ in self._segments_from(self.bounds.start, self.visible):
+        for segment, _ in self._segments_from(self.view, self.view.start):
             derived = segment.derived()
             if best is not None and derived.max_timestamp <= best.timestamp:
                 continue
@@ -220,17 +271,22 @@ class ReadableLog:
         through.
         """
         known = derived.max_timestamp_offset
-        start, end = max(self.bounds.start, segment.base_offset), derived.next_offset
-        if start <= known < self.bounds.high_watermark:
+        start, end = max(self.view.start, segment.base_offset), derived.next_offset
+        if start <= known < self.view.high_watermark:
             start, end = known, known + 1
         best: FoundTime | None = None
         for data, position, header in self._batches_from(start, end):
             if best is None or header.max_timestamp > best.timestamp:
-                record = self._newest_record(data, position)
-                if record is not None and (best is None or record.timestamp > best.timestamp):
-                    best = FoundTime(record.offset, record.timestamp)
+                newest = self._newest_record(data, position, header)
+                if newest is not None and (best is None or newest.timestamp > best.timestamp):
+                    best = newest
         return best
 
-    def _newest_record(self, data: bytes, position: int) -> Record | None:
-        readable = [record for record in decode_records(data, position) if record.offset >= self.bounds.start]
-        return max(readable, key=lambda record: record.timestamp, default=None)
+    def _newest_record(self, data: bytes, position: int, header: BatchHeader) -> FoundTime | None:
+        start = self.view.start
+        try:
+            readable = [record for record in decode_records(data, position) if record.offset >= start]
+        except CorruptBatch:
+            return FoundTime(max(start, header.base_offset), header.max_timestamp)
+        newest = max(readable, key=lambda record: record.timestamp, default=None)
+        return FoundTime(newest.offset, newest.timestamp) if newest is not None else None

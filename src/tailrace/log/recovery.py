@@ -23,12 +23,12 @@ from math import inf
 from tailrace.log.checkpoints import CorruptCheckpoint
 from tailrace.log.config import LogConfig
 from tailrace.log.cutting import cut_off
-from tailrace.log.damage import DamagedRange, missing_file
+from tailrace.log.damage import DamagedRange, missing_file, overlap
 from tailrace.log.epochs import FILE_NAME as EPOCHS_FILE
 from tailrace.log.epochs import LeaderEpochs
-from tailrace.log.files import Files, join, read_whole, replace_whole
+from tailrace.log.files import Files, join, read_whole, remove_if_there, replace_whole
 from tailrace.log.log import Log
-from tailrace.log.names import DERIVED, LOG, TEMPORARY, numbered, parse_numbered
+from tailrace.log.names import DERIVED, FLUSH_FAILED, LOG, TEMPORARY, numbered, parse_numbered
 from tailrace.log.offsets import OffsetBounds
 from tailrace.log.producer_state import ProducerState
 from tailrace.log.replay import load_snapshot, replay_batch, replay_segments
@@ -38,7 +38,7 @@ from tailrace.log.sums import ChunkSums, Gaps
 from tailrace.log.tail import ends_the_log
 from tailrace.log.transaction_index import TransactionIndex
 from tailrace.log.walk import walk
-from tailrace.records.batch import NO_PRODUCER
+from tailrace.records.batch import LENGTH_END, NO_PRODUCER
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ class Recovery:
             segments.pop(0).remove()
         self._segments = segments or [self._first_segment()]
         if not self._start_is_known:
-            self._start_offset = max(self._start_offset, segments[0].base_offset)
+            self._start_offset = max(self._start_offset, self._segments[0].base_offset)
 
     def _first_segment(self) -> Segment:
         """There is no file: the log is new, or else everything in it is lost, and its offsets are not given again."""
@@ -205,18 +205,24 @@ class Recovery:
     # Pass 4
 
     def _pass_4_scan(self, producers_from: int) -> None:
+        self._forget_what_was_not_flushed()
         if self._lacks_its_first_segment():
             return
         self._end = producers_from
-        number = self._number_of_segment_at(producers_from)
-        while number < len(self._segments):
+        first = self._number_of_segment_at(producers_from)
+        for number in range(first, len(self._segments)):
             segment = self._segments[number]
-            if segment.base_offset != self._end and number and self._ends_before(segment, number):
+            if number > first and segment.base_offset != self._end and self._ends_before(segment, number):
                 return
             if not self._scan_segment(segment, number, producers_from):
                 return
-            number += 1
         self._go_on_behind_what_is_lost()
+
+    def _forget_what_was_not_flushed(self) -> None:
+        """After a flush that failed, the system may remember bytes that the disk does not have: they are read anew."""
+        if self.files.exists(join(self.directory, FLUSH_FAILED)):
+            for segment in self._segments:
+                segment.log.forget_cached()
 
     def _lacks_its_first_segment(self) -> bool:
         """Says whether the log ends at its very start, because its first file never reached the disk."""
@@ -240,7 +246,10 @@ class Recovery:
     def _ends_before(self, segment: Segment, number: int) -> bool:
         """Between the last segment and this one something is missing. Says whether the log was ended there."""
         missing_from = self._end
-        if missing_from >= segment.base_offset or self._segments[number - 1].derived().may_have_gaps:
+        if missing_from > segment.base_offset:
+            self._damaged(segment, overlap(segment.name, segment.base_offset, missing_from))
+            return False
+        if self._segments[number - 1].derived().may_have_gaps:
             return False
         if missing_from >= self._cut_point:
             last = self._segments[number - 1]
@@ -269,11 +278,12 @@ class Recovery:
 
     def replay(self, item: FoundBatch, transactions: TransactionIndex | None) -> None:
         """A batch behind the last snapshot: producers, and epochs where they are not known, are built from it."""
-        self.report.scanned_batches += 1
-        self.report.scanned_bytes += item.header.size
+        header, report = item.header, self.report
+        report.scanned_batches += 1
+        report.scanned_bytes += LENGTH_END + header.length
         if not self._epochs_are_known:
-            self._epochs.assign(item.header.leader_epoch, item.header.base_offset)
-        if item.header.producer_id != NO_PRODUCER:
+            self._epochs.assign(header.leader_epoch, header.base_offset)
+        if header.producer_id != NO_PRODUCER:
             replay_batch(item, self._producers, transactions)
 
     @property
@@ -298,16 +308,18 @@ class Recovery:
         self.report.damage.append(damage)
 
     def _ends_the_log(self, damage: DamagedRange, number: int) -> bool:
-        if damage.first_offset < self._cut_point:
-            return False
+        segment = self._segments[number]
+        sums = segment.derived_files.read_sums()
+        if damage.first_offset < max(self._cut_point, sums.next_offset if sums else 0):
+            return False  # sums are written after a flush: what they speak of was safe
         follower = self._segments[number + 1] if number + 1 < len(self._segments) else None
-        return ends_the_log(damage, self._segments[number], follower)
+        return ends_the_log(damage, segment, follower)
 
     def _go_on_behind_what_is_lost(self) -> None:
         """Flushed records that are gone keep their offsets, and bad bytes at the end stay: what comes gets a new
         segment.
         """
-        last, end = self._segments[-1], max(self._end, self._recovery_point or 0)
+        last, end = self._segments[-1], max(self._end, self._recovery_point or 0, self._start_offset)
         if self._end < end:
             self.report.damage.append(missing_file(self._end, end))
         if self._end < end or any(known.length and known.end == last.size for known in last.checks.damage):
@@ -339,24 +351,25 @@ class Recovery:
             for segment in self._segments:
                 if not segment.is_saved:
                     segment.log.sync()
+        remove_if_there(self.files, join(self.directory, FLUSH_FAILED))
         self.files.sync_directory(self.directory)
 
     def _pass_7_epoch(self, leader_epoch: int) -> None:
-        self._epochs.truncate(self._end + 1)
         least = self._epochs.latest + (0 if self._clean or self._is_new else 1)
+        self._epochs.truncate(self._end + 1)
         changed = self._epochs.assign(max(leader_epoch, least), self._end)
         if changed and not self._is_new:
             replace_whole(self.files, join(self.directory, EPOCHS_FILE), self._epochs.encode())
         self.report.leader_epoch = self._epochs.latest
 
     def _log(self) -> Log:
-        start = min(self._start_offset, self._end)
+        self._segments[-1].open_for_append()
         log = Log(
             self.files,
             self.directory,
             self.config,
             segments=tuple(self._segments),
-            bounds=OffsetBounds(start, self._end, self._end),
+            bounds=OffsetBounds(self._start_offset, self._end, self._end),
             epochs=self._epochs,
             producers=self._producers,
             cache=self._cache,
@@ -380,6 +393,7 @@ class SegmentWalk:
             segment.size, scan_from, trusts_unsummed=recovery.report.was_clean
         )
         self._position = self._start
+        self._interval_bytes = recovery.config.index_interval_bytes
         if self.derived.gaps is Gaps.UNKNOWN and recovery.was_never_compacted(self._following):
             self.derived.gaps = Gaps.NONE
         self._chunks = self._resume_chunks()
@@ -407,13 +421,11 @@ class SegmentWalk:
         )
 
     def found(self, item: FoundBatch) -> None:
-        header, size = item.header, item.header.size
-        self.derived.add(item.position, header, self._recovery.config.index_interval_bytes)
-        if self._chunks is not None and item.position >= self._chunks.size:
-            self._chunks.update(item.window[item.at : item.at + size])
+        position, header, _, _ = item
+        self.derived.add(position, header, self._interval_bytes)
         if header.base_offset >= self._producers_from:
             self._recovery.replay(item, self._transactions)
-        self._position = item.position + size
+        self._position = position + LENGTH_END + header.length
 
     def damaged(self, damage: DamagedRange) -> None:
         self._chunks = None
@@ -424,5 +436,7 @@ class SegmentWalk:
         """The segment takes over what was built; what was walked through is checked."""
         if self._following is not None:
             self.derived.seal()
+        if self._chunks is not None:
+            self._chunks.read_up_to(self._segment.log, self._position)
         self._segment.adopt(self.derived, self._transactions, self._chunks)
         self._segment.checks.trust(self._start, self._position)

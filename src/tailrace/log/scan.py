@@ -47,7 +47,7 @@ class Scan:
         self._gaps = gaps
         self._epochs = epochs
         self._epoch: int | None = None
-        self._epoch_end: float = expected  # looked up at the first batch
+        self._epoch_end: float = inf if epochs is None else expected  # looked up at the first batch
 
     def __iter__(self) -> Iterator[FoundBatch]:
         unpack, make = HEADER.unpack_from, BatchHeader._make
@@ -62,22 +62,32 @@ class Scan:
                     self.trouble = f"{self.end - self.position} bytes are left where the batch needs {wanted}"
                     return
             header = make(unpack(window, at))
-            size = LENGTH_END + header.length
-            self.trouble = self._fault(header)
-            if self.trouble is not None:
-                return
+            base_offset, length, epoch, magic, crc, _, delta, _, _, _, _, _, count = header
+            if (  # what `_fault` looks for, in one go: it is asked only where something is new or wrong
+                base_offset != self.expected
+                or base_offset >= self._epoch_end
+                or (epoch != self._epoch and self._epoch is not None)
+                or magic != MAGIC
+                or length < LENGTH_MIN
+                or delta < 0
+                or not 0 <= count <= delta + 1
+            ):
+                self.trouble = self._fault(header)
+                if self.trouble is not None:
+                    return
+            size = LENGTH_END + length
             if len(window) - at < size:
                 wanted = size
                 continue
             wanted = HEADER_SIZE
-            if crc32c(window[at + CRC_START : at + size]) != header.crc:
+            if crc32c(window[at + CRC_START : at + size]) != crc:
                 self.trouble = "its CRC-32C does not match"
                 return
-            if header.base_offset != self.expected and self._overtakes(header):
-                self.trouble = f"its base offset is {header.base_offset}, beyond that of the batch behind it"
+            if base_offset != self.expected and self._overtakes(header):
+                self.trouble = f"its base offset is {base_offset}, beyond that of the batch behind it"
                 return
             self.position += size
-            self.expected = header.base_offset + header.last_offset_delta + 1
+            self.expected = base_offset + delta + 1
             yield FoundBatch(self.position - size, header, window, at)
 
     def _read(self, at_least: int) -> memoryview:

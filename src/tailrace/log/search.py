@@ -1,7 +1,7 @@
 """Picking up the thread behind bad bytes: where does the next batch begin that can be believed?
 
-The trouble is that a record may hold the bytes of a whole batch, put there by somebody who means harm or by a tool that
-copies logs. So nothing is believed because it looks like a batch; it must lead somewhere, or be led to.
+The trouble is that a record may hold the bytes of a whole batch, put there by somebody who means harm or by a tool
+that copies logs. So nothing is believed because it looks like a batch; it must lead somewhere, or be led to.
 """
 
 import re
@@ -43,7 +43,7 @@ def find_next(
         return claim.follower
     if claim.proven_end == end:
         return None
-    search = Search(file, end, gaps, epochs, {*anchors, end})
+    search = Search(file, position, end, gaps, epochs, {*anchors, end})
     for candidate, offset in _candidates(file, position, end, expected):
         if candidate == position:
             if offset > expected and search.follow(candidate, offset).batches >= 2:
@@ -60,9 +60,9 @@ def find_next(
 class Claim:
     """What the header of a bad batch can still tell of where the batch ends.
 
-    Its length and offset lie outside of what its CRC covers. So where the CRC matches up to some place, the batch ends
-    there, whatever the header says; and where the header is in its right place, what it claims as its own is believed
-    unless that is disproved.
+    Its length and offset lie outside of what its CRC covers. So where the CRC matches up to some place, the batch
+    ends there, whatever the header says; and where the header is in its right place, what it claims as its own is
+    believed unless that is disproved.
     """
 
     def __init__(self, file: File, position: int, end: int, expected: int) -> None:
@@ -109,7 +109,9 @@ class Followed(NamedTuple):
 class Search:
     """The candidates for the batch behind a bad one, and the best of them so far."""
 
-    def __init__(self, file: File, end: int, gaps: bool, epochs: LeaderEpochs | None, known: set[int]) -> None:
+    def __init__(
+        self, file: File, position: int, end: int, gaps: bool, epochs: LeaderEpochs | None, known: set[int]
+    ) -> None:
         self._file = file
         self._end = end
         self._gaps = gaps
@@ -119,40 +121,44 @@ class Search:
         self._likely: tuple[int, int] | None = None
         self._second_best: tuple[int, int] | None = None
         self.is_proven = False
+        # Records full of false headers could make us read a file once for each of them.
+        self._budget_bytes = PROOF_BYTES + 2 * (end - position)
 
     @property
     def found(self) -> tuple[int, int] | None:
         return self._likely or self._second_best
 
     def is_over(self, candidate: int) -> bool:
-        """Whether a proof of something better than what is likely can no longer come."""
-        return self._likely is not None and candidate - self._likely[0] > PROOF_BYTES
+        """Whether nothing better can be proved any more, or more was read than any honest file is worth."""
+        is_beyond_proof = self._likely is not None and candidate - self._likely[0] > PROOF_BYTES
+        return is_beyond_proof or self._budget_bytes < 0
 
     def consider(self, candidate: int, offset: int, claim: Claim) -> None:
         is_end = claim.ends_at(candidate)
-        if candidate in self._passed and not is_end:
-            return  # part of a chain that was followed before: it leads nowhere else
+        if not is_end and (claim.covers(candidate) or candidate in self._passed):
+            return  # part of the bad batch, or of a chain that was followed before and leads nowhere else
         followed = self.follow(candidate, offset)
         if not followed.batches:
             return
-        if is_end or candidate == claim.claimed_end == claim.proven_end:
+        if is_end:
             self._likely, self.is_proven = (candidate, offset), True
-        elif not claim.covers(candidate):
-            if self._likely is None and (candidate in self._known or followed.reached in self._known):
-                self._likely = candidate, offset
-                self.is_proven = candidate == claim.claimed_end
-            elif self._second_best is None and followed.batches >= 2:
-                self._second_best = candidate, offset
+        elif self._likely is None and (candidate in self._known or followed.reached in self._known):
+            self._likely = candidate, offset
+            self.is_proven = candidate == claim.claimed_end
+        elif self._second_best is None and followed.batches >= 2:
+            self._second_best = candidate, offset
 
     def follow(self, position: int, offset: int) -> Followed:
         """How many batches lead from here to a known place, or to where they break off, and that place."""
         scan = Scan(self._file, position, self._end, offset, gaps=self._gaps, epochs=self._epochs)
+        claimed = header_at(self._file, position)
         count = 0
         for found in scan:
             count += 1
             self._passed.add(found.position)
             if scan.position in self._known:
                 break
+        self._budget_bytes -= max(scan.position - position, claimed.size if claimed else 0)
         return Followed(count, scan.position)
 
 

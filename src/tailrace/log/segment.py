@@ -21,7 +21,7 @@ from tailrace.log.errors import Damaged
 from tailrace.log.files import Data, Files, join, name_of, parent, remove_if_there
 from tailrace.log.index import IndexEntry
 from tailrace.log.names import LOG, numbered
-from tailrace.log.sums import CHUNK_BYTES, ChunkSums, Sums
+from tailrace.log.sums import ChunkSums, Sums
 from tailrace.log.transaction_index import AbortedTransaction, TransactionIndex
 from tailrace.records.batch import HEADER, HEADER_SIZE, BatchHeader
 
@@ -84,7 +84,10 @@ class Segment:
         self._derived: Derived | None = None
         self._transactions: TransactionIndex | None = None
         self._chunks: ChunkSums | None = None
-        self._is_saved = True  # what is derived is on disk as it is in memory, so memory may forget it
+        self._is_sealed = False
+        self._is_saved = True  # what is derived is on disk as it is in memory
+        self._is_held = False  # by the log's owner, who changes it: if not, the cache may take it from memory
+        self._loading = threading.Lock()
 
     def create(self) -> None:
         """Afterwards the file is there, empty. Its name is on disk once the directory is synced."""
@@ -100,7 +103,7 @@ class Segment:
         self._derived = derived
         self._transactions = transactions
         self._chunks = chunks
-        self._is_saved = False
+        self._is_held, self._is_saved = True, False
 
     @property
     def name(self) -> str:
@@ -123,9 +126,10 @@ class Segment:
         self._is_saved = False
 
     def open_for_append(self) -> None:
-        """Afterwards a segment that was closed cleanly can go on where it stopped."""
+        """Afterwards the segment, closed cleanly by an earlier process, can go on where it stopped."""
         derived = self.derived()
-        self.transactions()
+        self._is_held = True
+        self._cache.forget(self)
         if derived.sums is not None and derived.sums.log_size == self.size and self._chunks is None:
             self._chunks = ChunkSums.resume(derived.sums)
 
@@ -136,7 +140,7 @@ class Segment:
     def seal(self) -> None:
         """Afterwards nothing is appended any more."""
         self.derived().seal()
-        self._is_saved = False
+        self._is_sealed, self._is_saved = True, False
 
     # What is derived
 
@@ -145,8 +149,11 @@ class Segment:
         if derived is None:
             if not wait:
                 raise WouldWait
-            derived = self._derived = self.derived_files.load(self.size)
-        if self._is_saved:
+            with self._loading:  # of the readers that want it, one does the work
+                derived = self._derived
+                if derived is None:
+                    derived = self._derived = self.derived_files.load(self.size)
+        if not self._is_held:
             self._cache.used(self, derived.resident_bytes)
         return derived
 
@@ -166,7 +173,8 @@ class Segment:
         self._transactions = transactions
 
     def forget_derived(self) -> None:
-        self._derived = None
+        if not self._is_held:
+            self._derived = None
 
     @property
     def is_saved(self) -> bool:
@@ -181,9 +189,14 @@ class Segment:
         return SavedParts(self, derived, transactions, chunks, self.size, sealed)
 
     def finish_save(self, parts: "SavedParts") -> None:
-        if parts.sums is not None and self._derived is not None:
-            self._derived.sums = parts.sums
-        self._is_saved = parts.sealed
+        derived = self._derived
+        assert derived is not None, "what is not saved is held"
+        if parts.sums is not None:
+            derived.sums = parts.sums
+        self._is_saved = parts.size == self.size and parts.sealed == self._is_sealed
+        if self._is_saved and self._is_sealed:
+            self._is_held = False
+            self._cache.used(self, derived.resident_bytes)
 
     # Reading: from any thread
 
@@ -239,14 +252,15 @@ class Segment:
         """The entry, if it leads to the batch it names. If not, the index is wrong: it is built anew, and none is
         used now.
         """
-        if entry is None or self.checks.damage_at(entry.position) is not None:
+        if entry is None or self.derived(wait=wait).is_vouched_for or self.checks.damage_at(entry.position) is not None:
             return entry
         window = self._read_headers(entry.position, HEADER_SIZE, wait)
         if len(window) == HEADER_SIZE and BatchHeader._make(HEADER.unpack(window)).last_offset == entry.last_offset:
             return entry
         if not wait:
             raise WouldWait
-        self._derived = self.derived_files.rebuild(self.size)
+        with self._loading:
+            self._derived = self.derived_files.rebuild(self.size)
         return None
 
     def end_of_batches(
@@ -264,9 +278,14 @@ class Segment:
             wanted = min(wanted, damage)
         entry = self._right_entry(self.derived(wait=wait).index.at_or_before_position(wanted), wait)
         for item in self.batches(max(end, entry.position if entry else 0), limit, wait=wait):
-            if isinstance(item, DamagedRange) or item[0] + item[1].size > wanted:
+            if isinstance(item, DamagedRange):
                 break
-            end, next_offset = item[0] + item[1].size, item[1].next_offset
+            position, header = item
+            if position > end:  # reached by the index: what lies before is whole
+                end, next_offset = position, header.base_offset
+            if position + header.size > wanted:
+                break
+            end, next_offset = position + header.size, header.next_offset
         return end, next_offset
 
     # Going away
@@ -285,15 +304,16 @@ class Segment:
             self._chunks = None
         if self._derived is not None:
             self._derived.sums = None
-        self._is_saved = False
+        self._is_held, self._is_sealed, self._is_saved = True, False, False
 
     def truncate(self, position: int) -> None:
         """The same for a segment in use: what is derived is cut, too."""
-        transactions = self.transactions()
+        transactions, gaps = self.transactions(), self.derived().gaps
         self._derived, self._chunks = None, None
         self.cut(position)
-        derived = self._derived = self.derived_files.load(position)
-        self._transactions = transactions
+        derived = self.derived_files.rebuild(position)
+        derived.gaps = gaps
+        self._derived, self._transactions = derived, transactions
         if transactions is not None:
             transactions.keep_before(derived.next_offset)
 
@@ -326,22 +346,21 @@ class SavedParts:
         self._derived = derived
         self._transactions = transactions
         self._chunks = chunks
-        self._size = size
+        self.size = size
 
     def run(self) -> None:
         chunks = self._chunks
         if chunks is None and self.sealed:
             chunks = self._sum_anew()
         if chunks is not None and not self.segment.checks.damage:
-            self.sums = self._derived.summarise(self._size, chunks, self._transactions)
+            self.sums = self._derived.summarise(self.size, chunks, self._transactions)
         self.segment.derived_files.save(self._derived, self._transactions, self.sums, sync=self.sealed)
 
     def _sum_anew(self) -> tuple[int, ...]:
         """Sums a segment that was begun by an earlier process; all of it is checked first, so that no rot is sealed
         as sound.
         """
-        self.segment.checks.ensure(0, self._size, self._size, self._derived)
+        self.segment.checks.ensure(0, self.size, self.size, self._derived)
         chunks = ChunkSums()
-        for position in range(0, self._size, CHUNK_BYTES):
-            chunks.update(self.segment.log.read_at(position, min(CHUNK_BYTES, self._size - position)))
+        chunks.read_up_to(self.segment.log, self.size)
         return chunks.sums

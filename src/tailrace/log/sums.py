@@ -13,7 +13,7 @@ import struct
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from tailrace.log.files import Data
+from tailrace.log.files import Data, File
 from tailrace.records.checksum import crc32c
 
 CHUNK_BYTES = 1 << 20
@@ -70,6 +70,11 @@ class ChunkSums:
     @property
     def sums(self) -> tuple[int, ...]:
         return tuple(self._sums)
+
+    def read_up_to(self, file: File, end: int) -> None:
+        """Afterwards the bytes of `file` up to `end` are summed, too."""
+        while self._size < end:
+            self.update(file.read_at(self._size, min(CHUNK_BYTES, end - self._size)))
 
     def update(self, data: Data) -> None:
         room = -self._size % CHUNK_BYTES

@@ -14,7 +14,7 @@ from itertools import chain
 
 from tailrace.log.checkpoints import CorruptCheckpoint
 from tailrace.log.config import LogConfig
-from tailrace.log.damage import DamagedRange, missing_file
+from tailrace.log.damage import DamagedRange, missing_file, overlap
 from tailrace.log.derived import Derived
 from tailrace.log.epochs import FILE_NAME as EPOCHS_FILE
 from tailrace.log.epochs import LeaderEpochs
@@ -167,8 +167,7 @@ class Survey:
         """Whether the segment begins where the one before it ended."""
         segment, end = self.segments[number], self.end_offset
         if end > segment.base_offset:
-            reason = f"its first offsets are in {self.segments[number - 1].name}, too"
-            yield DamagedRange(segment.name, 0, 0, segment.base_offset, end - 1, reason)
+            yield overlap(segment.name, segment.base_offset, end)
         elif self.current and self.current.derived.may_have_gaps:
             self._reach(segment.base_offset)
         elif end < segment.base_offset:

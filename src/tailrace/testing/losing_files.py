@@ -99,6 +99,9 @@ class LosingFile:
             self._pending.writes.clear()
             self._file.sync()
 
+    def forget_cached(self) -> None:
+        self._file.forget_cached()
+
     def send_to(self, descriptor: int, position: int, size: int) -> int:
         raise NotImplementedError("bytes that are kept back cannot be sent from the file")
 
