@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from tailrace.log.files import File, Files, read_whole, remove_if_there, replace_whole, write_whole
 from tailrace.log.index import OffsetIndex, TimeIndex
-from tailrace.log.names import DERIVED, INDEX, SUMS, TIME_INDEX, TRANSACTION_INDEX
+from tailrace.log.names import INDEX, SUMS, TIME_INDEX, TRANSACTION_INDEX
 from tailrace.log.scan import FoundBatch, header_at
 from tailrace.log.sums import Gaps, Prefix, Sums
 from tailrace.log.transaction_index import TransactionIndex
@@ -27,7 +27,6 @@ class Derived:
     gaps: Gaps = Gaps.UNKNOWN
     sums: Sums | None = None
     bytes_since_entry: int = 0
-    is_vouched_for: bool = True  # built by us, or summed: an index of Kafka's is believed entry by entry
 
     @classmethod
     def empty(cls, base_offset: int, gaps: Gaps = Gaps.NONE) -> "Derived":
@@ -105,32 +104,31 @@ class DerivedFiles:
         return self._extend(derived, position, size)
 
     def rebuild(self, size: int) -> Derived:
-        """The same from the log alone: an index turned out to be wrong."""
+        """The same from the log alone."""
         sums = self.read_sums()
         derived = Derived.empty(self._base_offset, sums.gaps if sums else Gaps.UNKNOWN)
         derived.sums = sums if sums and sums.log_size <= size else None
         return self._extend(derived, 0, size)
 
     def _extend(self, derived: Derived, position: int, size: int) -> Derived:
-        for item in walk(self._log, position, size, derived.next_offset, gaps=derived.may_have_gaps):
+        for item in walk(
+            self._log, position, size, derived.next_offset, gaps=derived.may_have_gaps, boundary=derived.boundary
+        ):
             # What is bad is passed over here: whoever reads those bytes is told.
             if isinstance(item, FoundBatch):
                 derived.add(item.position, item.header, self._interval_bytes)
         return derived
 
-    def load_before(self, size: int, offset: int | None = None, *, trusts_unsummed: bool = True) -> tuple[Derived, int]:
+    def load_before(self, size: int, offset: int | None = None) -> tuple[Derived, int]:
         """What the files know of the log before `offset`, or of all of it, and the position behind which they know
-        nothing. Indexes that no sums vouch for are believed only if asked: after a crash one may be older than another.
+        nothing. Only what sums vouch for is believed: after a crash one index may be older than another, and one of
+        Kafka's may be anything.
         """
         sums = self.read_sums()
         index = OffsetIndex(self._base_offset, read_whole(self._files, self._stem + INDEX) or b"")
         times = TimeIndex(self._base_offset, read_whole(self._files, self._stem + TIME_INDEX) or b"")
         derived = Derived(index, times, self._base_offset, gaps=sums.gaps if sums else Gaps.UNKNOWN)
-        if sums is None:
-            if trusts_unsummed and index.is_sound(size) and times.is_sound():
-                derived.is_vouched_for = not index.data
-                return self._before(derived, offset)
-        elif sums.log_size <= size:
+        if sums is not None and sums.log_size <= size:
             derived.sums = sums
             if sums.index.matches(index.data) and sums.time_index.matches(times.data):
                 del index.data[sums.index.size :], times.data[sums.time_index.size :]
@@ -148,10 +146,10 @@ class DerivedFiles:
         derived.bytes_since_entry = sums.log_size - (last.position if last else 0)
         return derived
 
-    def _before(self, derived: Derived, offset: int | None) -> tuple[Derived, int]:
+    def _before(self, derived: Derived, offset: int) -> tuple[Derived, int]:
         """Up to the last entry before `offset`, if it leads to the batch it names."""
         index, times = derived.index, derived.time_index
-        entry = index.last() if offset is None else index.at_or_before(offset - 1)
+        entry = index.at_or_before(offset - 1)
         header = header_at(self._log, entry.position) if entry else None
         if entry is None or header is None or header.last_offset != entry.last_offset:
             index.data.clear()
@@ -169,15 +167,20 @@ class DerivedFiles:
     def save(self, derived: Derived, transactions: TransactionIndex, sums: Sums | None, *, sync: bool) -> None:
         """Afterwards the files hold this. `sync` where no checkpoint comes back to them: for a sealed segment.
 
-        Aborted transactions are replaced as a whole, and synced, at any rate: nothing else tells that some are missing,
-        and readers would get them.
+        Aborted transactions are replaced as a whole, and synced, at any rate: nothing else tells that some are
+        missing, and readers would get them.
         """
         write_whole(self._files, self._stem + INDEX, derived.index.data, sync=sync)
         write_whole(self._files, self._stem + TIME_INDEX, derived.time_index.data, sync=sync)
-        if transactions.data:
-            replace_whole(self._files, self._stem + TRANSACTION_INDEX, transactions.data)
+        self.save_transactions(transactions)
         if sums is not None:
             write_whole(self._files, self._stem + SUMS, sums.encode(), sync=sync)
+
+    def save_transactions(self, transactions: TransactionIndex) -> None:
+        if transactions.data:
+            replace_whole(self._files, self._stem + TRANSACTION_INDEX, transactions.data)
+        else:
+            remove_if_there(self._files, self._stem + TRANSACTION_INDEX)
 
     def load_transactions(self) -> TransactionIndex | None:
         """The aborted transactions; None where the file is damaged and they must be found anew."""
@@ -189,5 +192,9 @@ class DerivedFiles:
         return index
 
     def remove(self) -> None:
-        for suffix in DERIVED:
+        self.remove_all_but_transactions()
+        remove_if_there(self._files, self._stem + TRANSACTION_INDEX)
+
+    def remove_all_but_transactions(self) -> None:
+        for suffix in (INDEX, TIME_INDEX, SUMS):
             remove_if_there(self._files, self._stem + suffix)

@@ -144,8 +144,7 @@ class DataDirectory:
         gone. Logs that have a job under way or are offline are left alone.
         """
         for log in self.logs.values():
-            is_due = log.wants_checkpoint or log.recovery_point < log.end_offset
-            if is_due and log.offline is None and log.job is None:
+            if not log.is_saved and log.offline is None and log.job is None:
                 log.checkpoint(now_ms)
         self._save_offsets()
         self._last_checkpoint_ms = now_ms

@@ -55,7 +55,6 @@ class FlushJob:
 
     def finish(self) -> None:
         """Raises LogOffline where the disk refused."""
-        self._work.release()
         self.log.job = None
         if self.error is not None:
             raise self.log.take_offline("a flush failed", self.error) from self.error

@@ -395,10 +395,10 @@ class Log(ReadableLog):
         return self._is_closed and self.offline is None and self.recovery_point == self.bounds.end
 
     @property
-    def _has_news(self) -> bool:
-        """Whether something is not on disk that a clean start wants to know."""
-        is_saved = all(segment.is_saved for segment in self.segments)
-        return bool(self.unflushed) or not is_saved or self.recovery_point != self.bounds.end
+    def is_saved(self) -> bool:
+        """Whether all that a start wants to know is on disk: then a checkpoint has nothing to do."""
+        all_saved = all(segment.is_saved for segment in self.segments)
+        return all_saved and not self.unflushed and self.recovery_point == self.bounds.end
 
     def close(self, now_ms: int) -> None:
         """Afterwards everything is on disk and a clean start needs to read no data, if `is_cleanly_closed` says so.
@@ -406,7 +406,7 @@ class Log(ReadableLog):
         A log that is offline, or goes offline now, is just let go.
         """
         try:
-            if self.offline is None and not self._is_closed and self._has_news:
+            if self.offline is None and not self._is_closed and not self.is_saved:
                 self.checkpoint(now_ms)
         except LogOffline as error:
             logger.error("%s", error)

@@ -71,7 +71,7 @@ class ReadableLog:
 
     def publish(self, segments: tuple[Segment, ...] | None = None, visible: Position | None = None) -> None:
         """By the owner, after every change that readers should know of."""
-        last_stable = self.producers.last_stable_offset(self.bounds.high_watermark)
+        last_stable = max(self.bounds.start, self.producers.last_stable_offset(self.bounds.high_watermark))
         self.view = View(
             self.bounds.start,
             self.bounds.high_watermark,
@@ -151,7 +151,7 @@ class ReadableLog:
             if found is None:
                 continue
             position, header = found
-            if header.base_offset >= end:
+            if header.next_offset > end:
                 return None
             if end < view.high_watermark:
                 limit = self._limit_before(segment, end, limit, wait)
@@ -210,7 +210,8 @@ class ReadableLog:
 
     def epoch_end(self, epoch: int) -> EpochEnd:
         """Where the largest epoch not above `epoch` ends, as far as readers may know."""
-        return self.epochs.end_of(epoch, self.view.high_watermark)
+        found, high_watermark = self.epochs.end_of(epoch, self.view.high_watermark), self.view.high_watermark
+        return found._replace(end_offset=min(found.end_offset, high_watermark))
 
     def find_time(self, timestamp: int) -> FoundTime | None:
         """The first record, in order of offsets, with this timestamp or a later one; None if there is none."""

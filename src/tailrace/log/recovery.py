@@ -327,6 +327,13 @@ class Recovery:
             self._segments[-1].create()
             self._end = end
 
+    def _save_transactions(self, segment: Segment) -> None:
+        """What was aborted behind the cut was not; and the file may name it."""
+        transactions = segment.transactions()
+        if transactions is not None:
+            transactions.keep_before(self._end)
+            segment.derived_files.save_transactions(transactions)
+
     def _restore_transactions(self) -> None:
         """An index of aborted transactions that was lost is built from the batches before the scan, too."""
         active = self._segments[-1]
@@ -342,6 +349,7 @@ class Recovery:
         length = segment.size - position + sum(other.size for other in later)
         kept_as = cut_off(self.files, self.directory, segment, position, later)
         self._segments = self._segments[: number + 1]
+        self._save_transactions(segment)
         self.report.cut = Cut(segment.name, position, length, self._end, reason, kept_as)
 
     # Passes 6 and 7
@@ -389,9 +397,7 @@ class SegmentWalk:
         self._producers_from = producers_from
         self._following = recovery.base_offset_of(number + 1)
         scan_from = max(producers_from, segment.base_offset)
-        self.derived, self._start = files.load_before(
-            segment.size, scan_from, trusts_unsummed=recovery.report.was_clean
-        )
+        self.derived, self._start = files.load_before(segment.size, scan_from)
         self._position = self._start
         self._interval_bytes = recovery.config.index_interval_bytes
         if self.derived.gaps is Gaps.UNKNOWN and recovery.was_never_compacted(self._following):

@@ -19,7 +19,6 @@ from tailrace.log.derived import Derived, DerivedFiles
 from tailrace.log.epochs import LeaderEpochs
 from tailrace.log.errors import Damaged
 from tailrace.log.files import Data, Files, join, name_of, parent, remove_if_there
-from tailrace.log.index import IndexEntry
 from tailrace.log.names import LOG, numbered
 from tailrace.log.sums import ChunkSums, Sums
 from tailrace.log.transaction_index import AbortedTransaction, TransactionIndex
@@ -239,28 +238,13 @@ class Segment:
 
     def find(self, offset: int, limit: int, *, wait: bool = True) -> tuple[int, BatchHeader] | None:
         """The first batch before `limit` that ends at `offset` or later; None if there is none. Raises Damaged."""
-        entry = self._right_entry(self.derived(wait=wait).index.at_or_before(offset), wait)
+        entry = self.derived(wait=wait).index.at_or_before(offset)
         for item in self.batches(entry.position if entry else 0, limit, wait=wait):
             if isinstance(item, DamagedRange):
                 if offset <= item.last_offset:
                     raise Damaged(item)
             elif item[1].last_offset >= offset:
                 return item
-        return None
-
-    def _right_entry(self, entry: IndexEntry | None, wait: bool) -> IndexEntry | None:
-        """The entry, if it leads to the batch it names. If not, the index is wrong: it is built anew, and none is
-        used now.
-        """
-        if entry is None or self.derived(wait=wait).is_vouched_for or self.checks.damage_at(entry.position) is not None:
-            return entry
-        window = self._read_headers(entry.position, HEADER_SIZE, wait)
-        if len(window) == HEADER_SIZE and BatchHeader._make(HEADER.unpack(window)).last_offset == entry.last_offset:
-            return entry
-        if not wait:
-            raise WouldWait
-        with self._loading:
-            self._derived = self.derived_files.rebuild(self.size)
         return None
 
     def end_of_batches(
@@ -276,7 +260,7 @@ class Segment:
         self._ensure(start, wanted, wait)
         if (damage := self.checks.next_damage(start)) is not None:
             wanted = min(wanted, damage)
-        entry = self._right_entry(self.derived(wait=wait).index.at_or_before_position(wanted), wait)
+        entry = self.derived(wait=wait).index.at_or_before_position(wanted - 1)
         for item in self.batches(max(end, entry.position if entry else 0), limit, wait=wait):
             if isinstance(item, DamagedRange):
                 break
@@ -294,7 +278,8 @@ class Segment:
         """Afterwards the file ends at `position`, on disk. What is derived must not speak of more; sums of more are
         forgotten.
         """
-        self.derived_files.remove()  # first: sums of bytes that others take the place of would make those look damaged
+        # First: sums of bytes that others take the place of would make those look damaged.
+        self.derived_files.remove_all_but_transactions()
         self._files.sync_directory(parent(self.log.path))
         self.log.truncate(position)
         self.log.sync()
@@ -316,6 +301,7 @@ class Segment:
         self._derived, self._transactions = derived, transactions
         if transactions is not None:
             transactions.keep_before(derived.next_offset)
+            self.derived_files.save_transactions(transactions)
 
     def remove(self) -> None:
         """Afterwards the files are gone; a slice that pins this segment can still be read."""

@@ -1,8 +1,7 @@
 """What a log has written and not yet brought to disk: the work of its next flush.
 
 A job *takes* all of it when it begins. What is written while the job runs gathers anew, so nothing can be taken for
-flushed that came too late: neither bytes nor the name of a file. Files wait here with their descriptors pinned,
-since an error of the disk is told only to whoever had the file open when it was written.
+flushed that came too late: neither bytes nor the name of a file.
 """
 
 from dataclasses import dataclass, field
@@ -23,7 +22,6 @@ class Unflushed:
     def will_write(self, segment: Segment) -> None:
         """To be told before a segment is written to."""
         if not self.segments or self.segments[-1] is not segment:
-            segment.log.pin()
             self.segments.append(segment)
 
     def named(self, *directories: str) -> None:
@@ -31,12 +29,7 @@ class Unflushed:
         self.directories += [path for path in directories if path not in self.directories]
 
     def take(self) -> "Unflushed":
-        """Afterwards this is empty, and all it held is the taker's, who must `release` it."""
+        """Afterwards this is empty, and all it held is the taker's."""
         taken = Unflushed(self.segments, self.directories, self.epochs, self.bytes)
         self.segments, self.directories, self.epochs, self.bytes = [], [], False, 0
         return taken
-
-    def release(self) -> None:
-        for segment in self.segments:
-            segment.log.unpin()
-        self.segments = []
