@@ -311,13 +311,12 @@ def test_fifty_partitions_are_used_with_sixteen_descriptors(tmp_path: Path) -> N
     directory = DataDirectory(files, str(tmp_path), SMALL)
     partitions = [TopicPartition("orders", number) for number in range(50)]
     for partition in partitions:
-        directory.create(partition)
+        directory.create(partition).flush()
     for round_ in range(12):
         for partition in partitions:
             directory.logs[partition].append(batch_of(1 + partition.partition % 3, size=10 + round_), NOW)
+            directory.logs[partition].flush()  # what is not flushed is held open
             assert files.open_descriptors <= 16
-    for partition in partitions:
-        directory.logs[partition].flush()
     directory.checkpoint(NOW)
     expected = {partition: stored_batches(directory.logs[partition]) for partition in partitions}
     assert files.open_descriptors <= 16

@@ -153,6 +153,22 @@ def test_a_log_has_one_flush_in_flight() -> None:
     assert setup.job().log is setup.logs[0]
 
 
+def test_who_waits_for_a_log_with_a_job_of_somebody_else_s_under_way_is_served_after_it() -> None:
+    """As a checkpoint that was begun without the queue."""
+    setup = Setup(2)
+    setup.append()
+    job = setup.logs[0].begin_checkpoint(NOW)
+    setup.wait("one", setup.append())
+    setup.wait("other", setup.append(setup.logs[1]), setup.logs[1])
+    setup.finish(setup.job())
+    assert setup.answered == ["other"]
+    assert setup.queue.next_job() is None
+    job.run()
+    job.finish()
+    setup.queue.run_all()
+    assert setup.answered == ["other", "one"]
+
+
 def test_a_log_in_flight_does_not_hold_up_the_others() -> None:
     setup = Setup(3)
     for log in setup.logs:

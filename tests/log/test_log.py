@@ -14,6 +14,7 @@ from tailrace.log.epochs import EpochEnd
 from tailrace.log.errors import (
     InvalidAppend,
     InvalidProducerEpoch,
+    JobUnderWay,
     LogClosed,
     LogOffline,
     OffsetOutOfRange,
@@ -25,6 +26,7 @@ from tailrace.log.log import Log
 from tailrace.log.transaction_index import AbortedTransaction
 from tailrace.records import batch
 from tailrace.records.batch import CONTROL, read_header, seal, split
+from tailrace.records.compression import Codec
 from tailrace.records.control import Marker, encode_marker
 from tailrace.records.errors import CorruptBatch, CorruptRecords, TruncatedBatch
 from tailrace.records.record import Record, decode_records, encode_batch
@@ -78,9 +80,15 @@ def marker(kind: Marker, producer: int) -> bytearray:
     return encode_marker(kind, producer, 0, 1, 1000)
 
 
-def claiming(count: int, *, size: int = 20) -> bytearray:
-    """A batch whose header claims so many records, one for each of its offsets: nobody on this path decodes them."""
+CLAIM = 9_000_000
+
+
+def claiming(count: int = CLAIM, *, size: int = 20) -> bytearray:
+    """A batch whose header claims so many records, one for each of its offsets, and to be compressed: nobody on this
+    path decodes them, and nobody can say that they are not there.
+    """
     data = batch_of(1, size=size)
+    struct.pack_into(">h", data, 21, Codec.ZSTD)
     struct.pack_into(">i", data, 23, count - 1)
     struct.pack_into(">i", data, 57, count)
     seal(data)
@@ -226,7 +234,6 @@ def state_of(setup: Setup) -> list[object]:
         log.last_stable_offset,
         log.dirty_bytes,
         [segment.size for segment in log.segments],
-        log.begin_flush(),
     ]
 
 
@@ -312,25 +319,33 @@ def test_a_segment_of_an_earlier_process_is_as_old_as_its_first_batch_says(time:
 
 def test_a_segment_rolls_before_an_offset_is_too_far_from_its_base() -> None:
     setup = Setup(LARGE)
-    setup.log.append(claiming(RELATIVE_OFFSET_MAX), NOW)
-    setup.log.append(batch_of(1), NOW)
+    while setup.log.end_offset + CLAIM <= RELATIVE_OFFSET_MAX:
+        setup.log.append(claiming(), NOW)
+    setup.log.append(claiming(RELATIVE_OFFSET_MAX + 1 - setup.log.end_offset), NOW)
     assert setup.log_files() == [0], "the last offset that an index can name"
     setup.log.append(batch_of(1), NOW)
     assert setup.log_files() == [0, RELATIVE_OFFSET_MAX + 1]
     setup.log.flush()
-    assert list(stored_batches(setup.log)) == [0, RELATIVE_OFFSET_MAX, RELATIVE_OFFSET_MAX + 1]
+    last = setup.log.read(RELATIVE_OFFSET_MAX, 1)
+    assert last is not None
+    assert last.next_offset == RELATIVE_OFFSET_MAX + 1
+    assert list(stored_batches(setup.log))[-1] == RELATIVE_OFFSET_MAX + 1
 
 
-def test_batches_that_span_more_offsets_than_a_segment_can_count_are_refused_or_found_again() -> None:
+@pytest.mark.parametrize("batches", [300, 600])
+def test_batches_that_span_more_offsets_than_a_segment_can_count_are_refused_or_found_again(batches: int) -> None:
     setup = Setup(LARGE)
-    data = bytearray(b"".join(claiming(RELATIVE_OFFSET_MAX, size=2000) for _ in range(4)))
+    data = bytearray(b"".join(claiming(size=100) for _ in range(batches)))
     try:
         setup.log.append(data, NOW)
     except InvalidAppend:
         assert (setup.log.end_offset, setup.content()) == (0, b"")
         return
     setup.log.flush()
-    assert list(stored_batches(setup.log)) == [number * RELATIVE_OFFSET_MAX for number in range(4)]
+    assert list(stored_batches(setup.log)) == [number * CLAIM for number in range(batches)]
+    for segment in setup.log.segments:
+        last = segment.derived().index.last()
+        assert last is None or last.last_offset - segment.base_offset <= RELATIVE_OFFSET_MAX, "Kafka cannot read that"
 
 
 def test_a_roll_begins_a_segment_at_the_end_of_the_log(setup: Setup) -> None:
@@ -408,37 +423,39 @@ def test_there_is_nothing_to_flush_twice(setup: Setup) -> None:
     assert setup.log.begin_flush() is None
 
 
-@pytest.mark.parametrize("rolls", [False, True])
-def test_flushes_that_finish_out_of_order_never_move_the_high_watermark_back(setup: Setup, rolls: bool) -> None:
+@pytest.mark.parametrize("first", ["begin_flush", "begin_checkpoint"])
+def test_a_log_has_one_job_at_a_time_and_goes_on_meanwhile(setup: Setup, first: str) -> None:
     setup.log.append(batch_of(2), NOW)
-    first = setup.log.begin_flush()
-    if rolls:
-        setup.log.roll()
+    job = setup.log.begin_flush() if first == "begin_flush" else setup.log.begin_checkpoint(NOW)
+    assert job is not None
     setup.log.append(batch_of(3), NOW)
-    second = setup.log.begin_flush()
-    assert first is not None
-    assert second is not None
-    for job in (second, first):
-        job.run()
-        job.finish()
-        assert setup.log.high_watermark == 5
+    for begin in (setup.log.begin_flush, lambda: setup.log.begin_checkpoint(NOW), setup.log.flush):
+        with pytest.raises(JobUnderWay):
+            begin()
+    job.run()
+    with pytest.raises(JobUnderWay):
+        setup.log.begin_flush()
+    job.finish()
+    assert (setup.log.high_watermark, setup.log.end_offset) == (2, 5)
+    setup.log.flush()
+    assert setup.log.high_watermark == 5
     assert list(stored_batches(setup.log)) == [0, 2]
-    assert setup.log.begin_flush() is None
 
 
-def test_dirty_bytes_are_those_that_no_finished_flush_covers(setup: Setup) -> None:
+def test_dirty_bytes_are_those_that_no_flush_has_taken(setup: Setup) -> None:
     batches = [batch_of(number) for number in (1, 2, 3)]
-    jobs = []
     for data in batches[:2]:
         setup.log.append(data, NOW)
-        jobs.append(setup.log.begin_flush())
+    assert setup.log.dirty_bytes == sizes_of(*batches[:2])
+    job = setup.log.begin_flush()
+    assert job is not None
     setup.log.append(batches[2], NOW)
-    assert setup.log.dirty_bytes == sizes_of(*batches)
-    for job, left in zip(jobs, (batches[1:], batches[2:]), strict=True):
-        assert job is not None
-        job.run()
-        job.finish()
-        assert setup.log.dirty_bytes == sizes_of(*left)
+    assert setup.log.dirty_bytes == len(batches[2])
+    job.run()
+    job.finish()
+    assert setup.log.dirty_bytes == len(batches[2])
+    setup.log.flush()
+    assert setup.log.dirty_bytes == 0
 
 
 def test_a_flush_begun_before_a_roll_covers_nothing_of_the_new_segment(setup: Setup) -> None:

@@ -86,7 +86,7 @@ def test_a_snapshot_of_kafka_s_own_is_read() -> None:
     entries = [kafka_entry(4711, 49, 149, 4, -1), kafka_entry(4712, -1, -1, 0, 77)]
     state = decode_snapshot(sealed(struct.pack(">i", 2) + b"".join(entries)))
     assert state.producers == {
-        4711: Producer(3, 7, -1, 2000, deque([ProducedBatch(49, 149, 4, 2000)])),
+        4711: Producer(3, 7, -1, 2000, batches=deque([ProducedBatch(49, 149, 4, 2000)])),
         4712: Producer(3, 7, 77, 2000),
     }
     assert state.last_stable_offset(1000) == 77

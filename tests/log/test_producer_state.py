@@ -317,7 +317,10 @@ def test_producers_that_were_idle_too_long_are_forgotten_and_may_begin_anew() ->
     partition = Partition()
     partition.send(0, producer=1, timestamp=1000)
     partition.send(0, producer=2, timestamp=2000)
-    partition.state.expire(before=2000)
+    partition.state.expire(5000, after_ms=100)  # the first time their clock begins to count: records may be of any age
+    assert set(partition.state.producers) == {1, 2}
+    partition.state.producers[2].last_seen_ms = 5090
+    partition.state.expire(5101, after_ms=100)
     assert set(partition.state.producers) == {2}
     assert partition.send(55, producer=1) is not None
 
@@ -325,9 +328,11 @@ def test_producers_that_were_idle_too_long_are_forgotten_and_may_begin_anew() ->
 def test_a_producer_with_an_open_transaction_is_not_forgotten() -> None:
     partition = Partition()
     partition.send(0, transactional=True, timestamp=1000)
-    partition.state.expire(before=TIMESTAMP + 1)
+    partition.state.expire(1000, after_ms=1)
+    partition.state.expire(2000, after_ms=1)
     assert partition.stable == 0
     assert partition.mark(Marker.ABORT) == AbortedTransaction(1, 0, 1, 2)
-    partition.state.expire(before=TIMESTAMP + 1)
+    partition.state.expire(3000, after_ms=1)
+    partition.state.expire(4000, after_ms=1)
     assert partition.state.producers == {}
     assert partition.stable == 2

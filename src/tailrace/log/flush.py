@@ -121,8 +121,8 @@ class FlushQueue:
             if len(self._in_flight) >= self._in_flight_max:
                 return None
             log = self._wanted.popleft()
-            if log in self._in_flight:
-                self._wanted.append(log)  # it must wait for its own flush to come back
+            if log.job is not None:
+                self._wanted.append(log)  # it must wait for the job under way, ours or somebody else's, to come back
                 continue
             self._is_wanted.discard(log)
             if (job := self._begin(log)) is not None:

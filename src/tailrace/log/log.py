@@ -133,6 +133,8 @@ class Log(ReadableLog):
             raise InvalidAppend("there is no batch to append")
         if size > self.config.segment_bytes:
             raise InvalidAppend(f"{size} bytes do not fit into a segment of {self.config.segment_bytes}")
+        if sum(header.last_offset_delta + 1 for _, header in found) > RELATIVE_OFFSET_MAX:
+            raise InvalidAppend("the batches span more offsets than a segment can count")
         for _, header in found:
             if not batch.is_dense(header):
                 raise InvalidAppend(f"{header.record_count} records take {header.last_offset_delta + 1} offsets")

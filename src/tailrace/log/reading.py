@@ -5,8 +5,8 @@ bounds are replaced as a whole, bytes once written never change, and a slice pin
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeVar
 
 from tailrace.log.damage import DamagedRange, missing_file
 from tailrace.log.derived import Derived
@@ -23,6 +23,8 @@ from tailrace.records import batch
 from tailrace.records.batch import BatchHeader
 from tailrace.records.errors import CorruptBatch
 from tailrace.records.record import decode_records, first_record_at_or_after
+
+Answer = TypeVar("Answer")
 
 _PIECE_BYTES = 1 << 20  # read at a time by whoever looks for a record
 
@@ -194,19 +196,34 @@ class ReadableLog:
 
     def aborted_transactions(self, first: int, end: int) -> list[AbortedTransaction]:
         """The aborted transactions with records from `first` to before `end`: what a reader of committed records
-        leaves out.
+        leaves out. May wait for a disk.
         """
+        return self._ask(lambda view: self._aborted_transactions(view, first, end))
+
+    def _aborted_transactions(self, view: View, first: int, end: int) -> list[AbortedTransaction]:
         aborted: list[AbortedTransaction] = []
-        for segment, _ in self._segments_from(self.view, first):
+        for segment, _ in self._segments_from(view, max(first, view.start)):
             index = segment.transactions()
             if index is None:
-                _, index = replay_segments(self.files, self.directory, self.segments, self.bounds.end, segment)
+                _, index = replay_segments(self.files, self.directory, view.segments, self.bounds.end, segment)
                 segment.adopt_transactions(index)
             aborted += index.overlapping(first, end)
             # A later one cannot reach back before the offset below which everything was decided by then.
             if any(entry.last_stable_offset >= end for entry in index):
                 break
         return aborted
+
+    def _ask(self, question: Callable[[View], Answer]) -> Answer:
+        """The answer, asked again where a deletion has taken away what was being looked at."""
+        while True:
+            view = self.view
+            try:
+                return question(view)
+            except (OffsetOutOfRange, FileNotFoundError) as error:
+                if self.view.start == view.start:
+                    if isinstance(error, FileNotFoundError):
+                        raise StorageError(f"{self.directory} cannot be read", error) from error
+                    raise
 
     def epoch_end(self, epoch: int) -> EpochEnd:
         """Where the largest epoch not above `epoch` ends, as far as readers may know."""
@@ -215,12 +232,15 @@ class ReadableLog:
 
     def find_time(self, timestamp: int) -> FoundTime | None:
         """The first record, in order of offsets, with this timestamp or a later one; None if there is none."""
-        for segment, _ in self._segments_from(self.view, self.view.start):
+        return self._ask(lambda view: self._find_time(view, timestamp))
+
+    def _find_time(self, view: View, timestamp: int) -> FoundTime | None:
+        for segment, _ in self._segments_from(view, view.start):
             derived = segment.derived()
             if derived.max_timestamp < timestamp:
                 continue
             entry = derived.time_index.before(timestamp)
-            offset = max(self.view.start, entry.last_offset if entry else segment.base_offset)
+            offset = max(view.start, entry.last_offset if entry else segment.base_offset)
             found = self._find_time_from(offset, timestamp, derived.next_offset)
             if found is not None:
                 return found
@@ -257,30 +277,30 @@ class ReadableLog:
 
     def find_max_timestamp(self) -> FoundTime | None:
         """The record with the largest timestamp that readers may see, the first of them; None in an empty log."""
+        return self._ask(self._find_max_timestamp)
+
+    def _find_max_timestamp(self, view: View) -> FoundTime | None:
         best: FoundTime | None = None
-        for segment, _ in self._segments_from(self.view, self.view.start):
+        for segment, _ in self._segments_from(view, view.start):
             derived = segment.derived()
-            if best is not None and derived.max_timestamp <= best.timestamp:
-                continue
-            found = self._max_timestamp_of(segment, derived)
-            if found is not None and (best is None or found.timestamp > best.timestamp):
-                best = found
+            if best is None or derived.max_timestamp > best.timestamp:
+                best = _newer(best, self._max_timestamp_of(view, segment, derived))
         return best
 
-    def _max_timestamp_of(self, segment: Segment, derived: Derived) -> FoundTime | None:
-        """Its index knows the batch, unless that is not flushed yet or was deleted: then its batches are gone
-        through.
-        """
+    def _max_timestamp_of(self, view: View, segment: Segment, derived: Derived) -> FoundTime | None:
+        """Its index knows the batch. If that is not flushed yet, or its record was deleted, all are gone through."""
         known = derived.max_timestamp_offset
-        start, end = max(self.view.start, segment.base_offset), derived.next_offset
-        if start <= known < self.view.high_watermark:
-            start, end = known, known + 1
+        if view.start <= known < view.high_watermark:
+            newest = self._newest_of(known, known + 1)
+            if newest is not None and newest.timestamp == derived.max_timestamp:
+                return newest
+        return self._newest_of(max(view.start, segment.base_offset), derived.next_offset)
+
+    def _newest_of(self, start: int, end: int) -> FoundTime | None:
         best: FoundTime | None = None
         for data, position, header in self._batches_from(start, end):
             if best is None or header.max_timestamp > best.timestamp:
-                newest = self._newest_record(data, position, header)
-                if newest is not None and (best is None or newest.timestamp > best.timestamp):
-                    best = newest
+                best = _newer(best, self._newest_record(data, position, header))
         return best
 
     def _newest_record(self, data: bytes, position: int, header: BatchHeader) -> FoundTime | None:
@@ -291,3 +311,10 @@ class ReadableLog:
             return FoundTime(max(start, header.base_offset), header.max_timestamp)
         newest = max(readable, key=lambda record: record.timestamp, default=None)
         return FoundTime(newest.offset, newest.timestamp) if newest is not None else None
+
+
+def _newer(one: FoundTime | None, other: FoundTime | None) -> FoundTime | None:
+    """The one with the larger timestamp; the first, where they are the same."""
+    if one is None or other is None:
+        return one or other
+    return other if other.timestamp > one.timestamp else one
