@@ -164,8 +164,10 @@ class DataDirectory:
 
     def close(self, now_ms: int) -> None:
         """Afterwards everything is on disk. If all went well the stop counts as clean, and the next start reads no
-        data.
+        data. Raises JobUnderWay, and does nothing, while a log has one.
         """
+        for log in self.logs.values():
+            log.require_idle()
         try:
             for log in self.logs.values():
                 log.close(now_ms)

@@ -202,7 +202,10 @@ class DescriptorLock:
         self._descriptor = descriptor
 
     def release(self) -> None:
-        os.close(self._descriptor)
+        """Once is enough; again does no harm."""
+        if self._descriptor != _NO_DESCRIPTOR:
+            os.close(self._descriptor)
+            self._descriptor = _NO_DESCRIPTOR
 
 
 class DescriptorPool:

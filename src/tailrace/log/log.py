@@ -146,7 +146,8 @@ class Log(ReadableLog):
             if len(found) > 1 and not header.is_control:
                 raise InvalidAppend("an idempotent producer sends one batch at a time")
             if (original := self.producers.check(header)) is not None:
-                return Appended(original.base_offset, original.last_offset, batch.NO_TIMESTAMP, is_duplicate=True)
+                append_time = original.timestamp if self.config.log_append_time else batch.NO_TIMESTAMP
+                return Appended(original.base_offset, original.last_offset, append_time, is_duplicate=True)
         return None
 
     def _stamp(
@@ -269,15 +270,15 @@ class Log(ReadableLog):
 
     def begin_flush(self) -> FlushJob | None:
         """None where there is nothing to do. Raises JobUnderWay where one has not come back yet."""
-        self._require_idle()
+        if self.offline is not None:
+            raise self.offline
+        self.require_idle()
         if not self.unflushed:
             return None
         self.job = job = FlushJob(self)
         return job
 
-    def _require_idle(self) -> None:
-        if self.offline is not None:
-            raise self.offline
+    def require_idle(self) -> None:
         if self.job is not None:
             raise JobUnderWay(f"{self.directory} is being flushed: one job at a time")
 
@@ -301,7 +302,7 @@ class Log(ReadableLog):
     def begin_checkpoint(self, now_ms: int) -> CheckpointJob:
         """Raises JobUnderWay where another job has not come back yet."""
         self._require_writable()
-        self._require_idle()
+        self.require_idle()
         self.producers.expire(now_ms, self.config.producer_id_expiration_ms)
         self.job = job = CheckpointJob(self)
         return job

@@ -3,7 +3,7 @@ matches.
 
     faulty = FaultyFiles(OperatingSystemFiles())
     faulty.fail("sync", EIO, name=".log", after=2)      # the third sync of a .log file fails
-    faulty.fail("write", ENOSPC, forever=True)          # the disk is full until `heal`
+    faulty.fail("write_at", ENOSPC, forever=True)       # the disk is full until `heal`
 
 Kinds are the names of the methods of `File` and `Files`: write_at read_at truncate sync · open rename remove
 sync_directory make_directory. `count` tells how often each was called, so that a test can go through all of them

@@ -94,9 +94,9 @@ class LosingFile:
 
     def sync(self) -> None:
         if self._files.is_honest_about(self.path):
-            for position, data in self._pending.writes:
+            written, self._pending.writes = self._pending.writes, []
+            for position, data in written:
                 self._file.write_at(position, data)
-            self._pending.writes.clear()
             self._file.sync()
 
     def forget_cached(self) -> None:
