@@ -43,7 +43,7 @@ from tailrace.log.segment import DerivedCache, Segment
 from tailrace.log.unflushed import Unflushed
 from tailrace.records import batch
 from tailrace.records.batch import BatchHeader
-from tailrace.records.compression import DECOMPRESSED_BYTES_MAX, Codec
+from tailrace.records.compression import DECOMPRESSED_BYTES_MAX
 from tailrace.records.control import Marker, marker_of
 from tailrace.records.record_decoder import RECORD_SIZE_MIN
 
@@ -111,7 +111,7 @@ class Log(ReadableLog):
         found = list(batch.split(batches))
         if (original := self._check(found, len(batches))) is not None:
             return original
-        markers = {position: marker_of(batches, position) for position, header in found if header.is_control}
+        markers = {at: marker_of(batches, at) for at, header in found if header.attributes & batch.CONTROL}
         stamped = self._stamp(batches, found, now_ms)
         segment = self._segment_for(len(batches), stamped[-1][1].last_offset, now_ms)
         try:
@@ -136,11 +136,7 @@ class Log(ReadableLog):
         if sum(header.last_offset_delta + 1 for _, header in found) > RELATIVE_OFFSET_MAX:
             raise InvalidAppend("the batches span more offsets than a segment can count")
         for _, header in found:
-            if not batch.is_dense(header):
-                raise InvalidAppend(f"{header.record_count} records take {header.last_offset_delta + 1} offsets")
-            room = header.size - batch.HEADER_SIZE if header.codec == Codec.NONE else DECOMPRESSED_BYTES_MAX
-            if header.record_count * RECORD_SIZE_MIN > room:
-                raise InvalidAppend(f"{header.record_count} records do not fit into {room} bytes")
+            _refuse_false_counts(header)
             if header.producer_id == batch.NO_PRODUCER:
                 continue
             if len(found) > 1 and not header.is_control:
@@ -417,3 +413,13 @@ class Log(ReadableLog):
             self._is_closed = True
             for segment in (*self.segments, *self.condemned):
                 segment.close()
+
+
+def _refuse_false_counts(header: BatchHeader) -> None:
+    """Whoever may claim any number of records uses up offsets, or has us decode what is not there."""
+    if not batch.is_dense(header):
+        raise InvalidAppend(f"{header.record_count} records take {header.last_offset_delta + 1} offsets")
+    is_plain = not header.attributes & batch.CODEC_MASK
+    room = header.length - batch.LENGTH_MIN if is_plain else DECOMPRESSED_BYTES_MAX
+    if header.record_count * RECORD_SIZE_MIN > room:
+        raise InvalidAppend(f"{header.record_count} records do not fit into {room} bytes")

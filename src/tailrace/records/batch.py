@@ -135,13 +135,15 @@ def check_header(header: BatchHeader) -> None:
 def check(buffer: Buffer, position: int = 0) -> BatchHeader:
     """The header of a batch that is whole, legal and intact; CorruptBatch says what is not."""
     header = read_header(buffer, position)
-    check_header(header)
-    end = position + header.size
+    base_offset, length, _, magic, crc, _, delta, _, _, _, _, _, count = header
+    if magic != MAGIC or length < LENGTH_MIN or base_offset < 0 or delta < 0 or not 0 <= count <= delta + 1:
+        check_header(header)  # says which of these it is
+    end = position + LENGTH_END + length
     if end > len(buffer):
         raise TruncatedBatch(f"{len(buffer) - position} bytes of a batch of {header.size}")
     computed = crc32c(memoryview(buffer)[position + CRC_START : end])
-    if computed != header.crc:
-        raise CorruptBatch(f"CRC-32C is {computed:#010x} where the header says {header.crc:#010x}")
+    if computed != crc:
+        raise CorruptBatch(f"CRC-32C is {computed:#010x} where the header says {crc:#010x}")
     return header
 
 
@@ -161,7 +163,7 @@ def split(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
     while position < end:
         header = check(view, position)
         yield position, header
-        position += header.size
+        position += LENGTH_END + header.length
 
 
 def stamp(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
