@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from logs import DATA, ORDERS, PARTITION, SMALL, batch_of, memory_files, stored_batches, write_log
 
-from tailrace.log.checkpoints import CLEAN_SHUTDOWN, RECOVERY_POINTS, START_OFFSETS, decode_offsets
-from tailrace.log.directory import CHECKPOINT_MS, FORMAT_FILE, DataDirectory
+from tailrace.log.checkpoints import CLEAN_SHUTDOWN, FORMAT_FILE, RECOVERY_POINTS, START_OFFSETS, decode_offsets
+from tailrace.log.directory import CHECKPOINT_MS, DataDirectory
 from tailrace.log.errors import DirectoryInUse, StorageError, UnknownFormat
 from tailrace.log.files import OperatingSystemFiles
 from tailrace.log.names import TopicPartition

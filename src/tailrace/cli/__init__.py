@@ -1,0 +1,1 @@
+"""The command line: `main` has the verbs, one module each; what they share is in `output`."""

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
     from tailrace.cli.dump import Printer
     from tailrace.log.damage import DamagedRange
+    from tailrace.log.directory_state import Place
     from tailrace.log.files import Files
-    from tailrace.log.places import Place, Places
+    from tailrace.log.places import Places
     from tailrace.log.survey import Survey, Tail
     from tailrace.log.verify import PartitionSummary, Verification
 

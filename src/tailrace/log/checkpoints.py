@@ -13,6 +13,7 @@ from tailrace.log.names import TopicPartition
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 START_OFFSETS = "log-start-offset-checkpoint"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+FORMAT_FILE = "tailrace.format"
 
 _VERSION = 0
 

@@ -15,16 +15,16 @@ import logging
 from collections.abc import Iterable
 
 from tailrace.log import checkpoints
-from tailrace.log.checkpoints import CLEAN_SHUTDOWN, RECOVERY_POINTS, START_OFFSETS, CorruptCheckpoint
+from tailrace.log.checkpoints import CLEAN_SHUTDOWN, FORMAT_FILE, RECOVERY_POINTS, START_OFFSETS
 from tailrace.log.config import LogConfig
+from tailrace.log.directory_state import DirectoryState, Place
 from tailrace.log.errors import DirectoryInUse, StorageError, UnknownFormat
 from tailrace.log.files import Files, join, parent, read_whole, replace_whole
 from tailrace.log.log import Log
 from tailrace.log.names import TopicPartition, parse_partition
-from tailrace.log.recovery import RecoveryReport, open_log
+from tailrace.log.recovery import RecoveryReport, recover
 from tailrace.log.segment import DerivedCache, Segment
 
-FORMAT_FILE = "tailrace.format"
 FORMAT_VERSION = 1
 LOCK_FILE = ".lock"
 CHECKPOINT_MS = 60_000
@@ -62,66 +62,42 @@ class DataDirectory:
             raise
 
     def _open(self) -> None:
-        is_ours = self._check_format()
-        self.was_clean = self._take_clean_marker()
-        recovery_points = self._read_offsets(RECOVERY_POINTS)
-        start_offsets = self._read_offsets(START_OFFSETS)
+        self._check_format()
+        state = DirectoryState.read(self.files, self.path)
+        for name in state.damaged:
+            logger.warning("%s in %s is damaged: what it said is found out by reading the logs", name, self.path)
+        self.was_clean = state.clean
+        self._take_clean_marker()
         for name in self.files.directories_in(self.path):
             partition = parse_partition(name)
-            if partition is None:
-                continue
-            self.logs[partition], self.reports[partition] = open_log(
-                self.files,
-                join(self.path, name),
-                self.config,
-                clean=self.was_clean,
-                recovery_point=_offset_of(partition, recovery_points, is_ours),
-                start_offset=_offset_of(partition, start_offsets, is_ours),
-                cache=self._cache,
-            )
-        if not self.was_clean or not is_ours:
+            if partition is not None:
+                place = state.place(join(self.path, name), partition)
+                self.logs[partition], self.reports[partition] = recover(
+                    self.files, place, self.config, cache=self._cache
+                )
+        if not state.clean or not state.is_ours:
             self._save_offsets()  # what recovery has looked at once it need not look at again
-        if not is_ours:
+        if not state.is_ours:
             replace_whole(self.files, join(self.path, FORMAT_FILE), f"{FORMAT_VERSION}\n".encode())
 
-    def _check_format(self) -> bool:
-        """Whether we wrote this directory, rather than Kafka, or nobody yet."""
+    def _check_format(self) -> None:
         found = read_whole(self.files, join(self.path, FORMAT_FILE))
         if found is not None and (not found.strip().isdigit() or int(found) > FORMAT_VERSION):
             raise UnknownFormat(
                 f"{self.path} has format {found.decode(errors='replace').strip()!r}, and this release knows "
                 f"{FORMAT_VERSION}: open it with the release that wrote it, or a newer one"
             )
-        return found is not None
 
-    def _take_clean_marker(self) -> bool:
-        path = join(self.path, CLEAN_SHUTDOWN)
-        if not self.files.exists(path):
-            return False
-        self.files.remove(path)
-        self.files.sync_directory(self.path)
-        return True
-
-    def _read_offsets(self, name: str) -> dict[TopicPartition, int] | None:
-        data = read_whole(self.files, join(self.path, name))
-        try:
-            return None if data is None else checkpoints.decode_offsets(data)
-        except CorruptCheckpoint as error:
-            logger.warning("%s in %s is damaged (%s): logs are scanned from their beginning", name, self.path, error)
-            return None
+    def _take_clean_marker(self) -> None:
+        if self.was_clean:
+            self.files.remove(join(self.path, CLEAN_SHUTDOWN))
+            self.files.sync_directory(self.path)
 
     def create(self, partition: TopicPartition, *, leader_epoch: int = 0) -> Log:
         """A new, empty log. Its directory is on disk with its first flush."""
         assert partition not in self.logs
-        log, _ = open_log(
-            self.files,
-            join(self.path, str(partition)),
-            self.config,
-            recovery_point=0,
-            start_offset=0,
-            leader_epoch=leader_epoch,
-            cache=self._cache,
-        )
+        place = Place(join(self.path, str(partition)), partition, recovery_point=0, start_offset=0)
+        log, _ = recover(self.files, place, self.config, leader_epoch=leader_epoch, cache=self._cache)
         self.logs[partition] = log
         return log
 
@@ -182,13 +158,6 @@ class DataDirectory:
             replace_whole(self.files, join(self.path, CLEAN_SHUTDOWN), _CLEAN_SHUTDOWN_CONTENT)
         except OSError as error:
             raise StorageError(f"the clean stop of {self.path} could not be noted", error) from error
-
-
-def _offset_of(partition: TopicPartition, offsets: dict[TopicPartition, int] | None, is_ours: bool) -> int | None:
-    """None where nobody knows. A log of ours that the file does not name was made after it: it began at 0 then."""
-    if offsets is None:
-        return None
-    return offsets.get(partition, 0 if is_ours else None)
 
 
 class OffsetsJob:

@@ -16,14 +16,13 @@ no valid one follows ends the log: no flush can have covered it, since a flush c
 batch, with valid ones after it, is damage too: named, never served, and everything around it is.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from math import inf
 
 from tailrace.log.checkpoints import CorruptCheckpoint
 from tailrace.log.config import LogConfig
 from tailrace.log.cutting import cut_off
 from tailrace.log.damage import DamagedRange, missing_file, overlap
+from tailrace.log.directory_state import Place
 from tailrace.log.epochs import FILE_NAME as EPOCHS_FILE
 from tailrace.log.epochs import LeaderEpochs
 from tailrace.log.files import Files, join, read_whole, remove_if_there, replace_whole
@@ -34,10 +33,9 @@ from tailrace.log.producer_state import ProducerState
 from tailrace.log.replay import load_snapshot, replay_batch, replay_segments
 from tailrace.log.scan import FoundBatch
 from tailrace.log.segment import DerivedCache, Segment
-from tailrace.log.sums import ChunkSums, Gaps
+from tailrace.log.segment_walk import SegmentWalk
 from tailrace.log.tail import ends_the_log
 from tailrace.log.transaction_index import TransactionIndex
-from tailrace.log.walk import walk
 from tailrace.records.batch import LENGTH_END, NO_PRODUCER
 
 
@@ -80,30 +78,27 @@ def open_log(
     where none is known: in a directory of somebody else's. `leader_epoch` is the least that the log may have from
     now on.
     """
-    recovery = Recovery(files, directory, config, cache or DerivedCache(), clean, recovery_point, start_offset)
+    place = Place(directory, clean=clean, recovery_point=recovery_point, start_offset=start_offset)
+    return recover(files, place, config, leader_epoch=leader_epoch, cache=cache)
+
+
+def recover(
+    files: Files, place: Place, config: LogConfig, *, leader_epoch: int = 0, cache: DerivedCache | None = None
+) -> tuple[Log, RecoveryReport]:
+    """The same for a log whose data directory says what `place` says."""
+    recovery = Recovery(files, place, config, cache or DerivedCache())
     return recovery.run(leader_epoch), recovery.report
 
 
 class Recovery:
-    def __init__(
-        self,
-        files: Files,
-        directory: str,
-        config: LogConfig,
-        cache: DerivedCache,
-        clean: bool,
-        recovery_point: int | None,
-        start_offset: int | None,
-    ) -> None:
+    def __init__(self, files: Files, place: Place, config: LogConfig, cache: DerivedCache) -> None:
         self.files = files
-        self.directory = directory
+        self.place = place
+        self.directory = place.directory
         self.config = config
-        self.report = RecoveryReport(was_clean=clean)
+        self.report = RecoveryReport(was_clean=place.clean)
         self._cache = cache
-        self._clean = clean
-        self._recovery_point = recovery_point
-        self._start_offset = start_offset or 0
-        self._start_is_known = start_offset is not None
+        self._start_offset = place.start_offset or 0
         self._segments: list[Segment] = []
         self._epochs = LeaderEpochs()
         self._epochs_are_known = False
@@ -142,12 +137,12 @@ class Recovery:
         while len(segments) > 1 and segments[1].base_offset <= self._start_offset:
             segments.pop(0).remove()
         self._segments = segments or [self._first_segment()]
-        if not self._start_is_known:
+        if self.place.start_offset is None:
             self._start_offset = max(self._start_offset, self._segments[0].base_offset)
 
     def _first_segment(self) -> Segment:
         """There is no file: the log is new, or else everything in it is lost, and its offsets are not given again."""
-        end = max(self._start_offset, self._recovery_point or 0)
+        end = max(self._start_offset, self.place.recovery_point or 0)
         self._is_new = end == self._start_offset
         segment = self._segment(end, 0)
         segment.create()
@@ -181,14 +176,8 @@ class Recovery:
         return producers_from
 
     @property
-    def _scan_point(self) -> int:
-        """From here on a crash may have taken something."""
-        return max(self._recovery_point or 0, self._start_offset)
-
-    @property
     def _cut_point(self) -> float:
-        """From here on, bad bytes may be a write that was lost rather than damage."""
-        return inf if self._clean else self._scan_point
+        return self.place.cut_point(self._start_offset)
 
     def _is_known_without_reading(self, producers_from: int) -> bool:
         """After a clean stop the sums of the active segment say all there is to know."""
@@ -197,7 +186,7 @@ class Recovery:
             return True
         active = self._segments[-1]
         sums = active.derived_files.read_sums()
-        if not self._clean or not self._epochs_are_known or sums is None or sums.log_size != active.size:
+        if not self.place.clean or not self._epochs_are_known or sums is None or sums.log_size != active.size:
             return False
         self._end = sums.next_offset
         return producers_from == self._end and active.transactions() is not None
@@ -295,13 +284,7 @@ class Recovery:
 
     def end_offset_of(self, following: int | None) -> int | None:
         """Where a segment ends that is followed by this one, as far as that is known before it is read."""
-        return self._recovery_point if following is None else following
-
-    def was_never_compacted(self, following: int | None) -> bool:
-        """Compaction stays away from what lies behind the recovery point. Of a directory of somebody else's nobody
-        can say.
-        """
-        return self._recovery_point is not None and (following is None or following > self._recovery_point)
+        return self.place.recovery_point if following is None else following
 
     def _damaged(self, segment: Segment, damage: DamagedRange) -> None:
         segment.checks.report(damage)
@@ -319,7 +302,7 @@ class Recovery:
         """Flushed records that are gone keep their offsets, and bad bytes at the end stay: what comes gets a new
         segment.
         """
-        last, end = self._segments[-1], max(self._end, self._recovery_point or 0, self._start_offset)
+        last, end = self._segments[-1], max(self._end, self.place.recovery_point or 0, self._start_offset)
         if self._end < end:
             self.report.damage.append(missing_file(self._end, end))
         if self._end < end or any(known.length and known.end == last.size for known in last.checks.damage):
@@ -355,7 +338,7 @@ class Recovery:
     # Passes 6 and 7
 
     def _pass_6_sync(self) -> None:
-        if not self._clean:
+        if not self.place.clean:
             for segment in self._segments:
                 if not segment.is_saved:
                     segment.log.sync()
@@ -363,7 +346,7 @@ class Recovery:
         self.files.sync_directory(self.directory)
 
     def _pass_7_epoch(self, leader_epoch: int) -> None:
-        least = self._epochs.latest + (0 if self._clean or self._is_new else 1)
+        least = self._epochs.latest + (0 if self.place.clean or self._is_new else 1)
         self._epochs.truncate(self._end + 1)
         changed = self._epochs.assign(max(leader_epoch, least), self._end)
         if changed and not self._is_new:
@@ -385,64 +368,3 @@ class Recovery:
         if self._is_new:
             log.note_creation()
         return log
-
-
-class SegmentWalk:
-    """One segment on its way through pass 4: its items, and what is built from them."""
-
-    def __init__(self, recovery: Recovery, segment: Segment, number: int, producers_from: int) -> None:
-        files = segment.derived_files
-        self._recovery = recovery
-        self._segment = segment
-        self._producers_from = producers_from
-        self._following = recovery.base_offset_of(number + 1)
-        scan_from = max(producers_from, segment.base_offset)
-        self.derived, self._start = files.load_before(segment.size, scan_from)
-        self._position = self._start
-        self._interval_bytes = recovery.config.index_interval_bytes
-        if self.derived.gaps is Gaps.UNKNOWN and recovery.was_never_compacted(self._following):
-            self.derived.gaps = Gaps.NONE
-        self._chunks = self._resume_chunks()
-        # What was aborted before the scan only the file tells, or a longer replay.
-        is_whole = scan_from == segment.base_offset
-        self._transactions = TransactionIndex() if is_whole else files.load_transactions()
-        if self._transactions is not None:
-            self._transactions.keep_before(scan_from)
-
-    def _resume_chunks(self) -> ChunkSums | None:
-        if self.derived.sums is not None:
-            return ChunkSums.resume(self.derived.sums)
-        return ChunkSums() if self._start == 0 else None
-
-    def __iter__(self) -> Iterator[FoundBatch | DamagedRange]:
-        return walk(
-            self._segment.log,
-            self._start,
-            self._segment.size,
-            self.derived.next_offset,
-            gaps=self.derived.may_have_gaps,
-            epochs=self._recovery.known_epochs,
-            boundary=self.derived.boundary,
-            end_offset=self._recovery.end_offset_of(self._following),
-        )
-
-    def found(self, item: FoundBatch) -> None:
-        position, header, _, _ = item
-        self.derived.add(position, header, self._interval_bytes)
-        if header.base_offset >= self._producers_from:
-            self._recovery.replay(item, self._transactions)
-        self._position = position + LENGTH_END + header.length
-
-    def damaged(self, damage: DamagedRange) -> None:
-        self._chunks = None
-        self._position = damage.end
-        self.derived.next_offset = damage.last_offset + 1
-
-    def adopt(self) -> None:
-        """The segment takes over what was built; what was walked through is checked."""
-        if self._following is not None:
-            self.derived.seal()
-        if self._chunks is not None:
-            self._chunks.read_up_to(self._segment.log, self._position)
-        self._segment.adopt(self.derived, self._transactions, self._chunks)
-        self._segment.checks.trust(self._start, self._position)

@@ -7,10 +7,18 @@ store; so nothing here, and nothing above, knows of files, segments or descripto
 from typing import Protocol
 
 from tailrace.log.epochs import EpochEnd
-from tailrace.log.log import Appended
+from tailrace.log.log import Appended, Log
 from tailrace.log.reading import FoundTime
 from tailrace.log.slices import Slice
 from tailrace.log.transaction_index import AbortedTransaction
+
+
+class Job(Protocol):
+    """Something that waits for a disk, or a network: begun by the owner, run anywhere, finished by the owner."""
+
+    def run(self) -> None: ...
+
+    def finish(self) -> None: ...
 
 
 class PartitionStore(Protocol):
@@ -46,3 +54,11 @@ class PartitionStore(Protocol):
     def epoch_end(self, epoch: int) -> EpochEnd: ...
 
     def delete_before(self, offset: int) -> None: ...
+
+    def begin_flush(self) -> Job | None:
+        """The next flush, to be run in a thread; None where there is nothing to do. See `log/flush.py`."""
+
+
+def as_store(log: Log) -> PartitionStore:
+    """A log is a partition store: the type checker says so here."""
+    return log

@@ -16,11 +16,11 @@ from tailrace.log.checkpoints import CorruptCheckpoint
 from tailrace.log.config import LogConfig
 from tailrace.log.damage import DamagedRange, missing_file, overlap
 from tailrace.log.derived import Derived
+from tailrace.log.directory_state import Place
 from tailrace.log.epochs import FILE_NAME as EPOCHS_FILE
 from tailrace.log.epochs import LeaderEpochs
 from tailrace.log.files import Files, join, read_whole
 from tailrace.log.names import LOG, numbered, parse_numbered
-from tailrace.log.places import Place
 from tailrace.log.scan import FoundBatch
 from tailrace.log.segment import DerivedCache, Segment
 from tailrace.log.sums import CHUNK_BYTES, ChunkSums, Gaps

@@ -14,9 +14,10 @@ from typing import Literal
 
 from tailrace.log.audit import UNREADABLE, DerivedFault, SegmentAudit, audit_partition
 from tailrace.log.damage import DamagedRange
+from tailrace.log.directory_state import Place
 from tailrace.log.files import Files
 from tailrace.log.names import CUT
-from tailrace.log.places import Place, Places
+from tailrace.log.places import Places
 from tailrace.log.scan import FoundBatch
 from tailrace.log.survey import Finding, Survey, SurveyedSegment, Tail
 

@@ -1,0 +1,89 @@
+"""How a data directory was left: what its small files say of each log in it.
+
+Recovery and `log verify` begin here, so that both know the same of a log before they read it.
+"""
+
+from dataclasses import dataclass, field, replace
+from math import inf
+
+from tailrace.log.checkpoints import (
+    CLEAN_SHUTDOWN,
+    FORMAT_FILE,
+    RECOVERY_POINTS,
+    START_OFFSETS,
+    CorruptCheckpoint,
+    decode_offsets,
+)
+from tailrace.log.files import Files, join, name_of, parent, read_whole
+from tailrace.log.names import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One partition's directory. `prefix` stands before the names of its files where there are several partitions.
+
+    Recovery point and start offset are None where nobody knows them.
+    """
+
+    directory: str
+    partition: TopicPartition | None = None
+    prefix: str = ""
+    clean: bool = False
+    recovery_point: int | None = None
+    start_offset: int | None = None
+
+    @property
+    def name(self) -> str:
+        return name_of(self.directory)
+
+    def cut_point(self, start_offset: int) -> float:
+        """From here on, bad bytes may be a write that was lost rather than damage."""
+        return inf if self.clean else max(self.recovery_point or 0, start_offset)
+
+    def with_latest_start(self, files: Files) -> "Place":
+        """The same place, with the start offset that is on disk by now."""
+        if self.partition is None or self.start_offset is None:
+            return self
+        state = DirectoryState.read(files, parent(self.directory))
+        return replace(self, start_offset=state.offset_of(self.partition, state.start_offsets))
+
+    def was_never_compacted(self, following: int | None) -> bool:
+        """Of a segment that ends at `following`, or is the last: compaction stays away from what lies behind the
+        recovery point.
+        """
+        return self.recovery_point is not None and (following is None or following > self.recovery_point)
+
+
+@dataclass(slots=True)
+class DirectoryState:
+    """What the small files of a data directory say."""
+
+    clean: bool
+    is_ours: bool
+    recovery_points: dict[TopicPartition, int] | None = None
+    start_offsets: dict[TopicPartition, int] | None = None
+    damaged: list[str] = field(default_factory=list)  # names of those that cannot be read
+
+    @classmethod
+    def read(cls, files: Files, path: str) -> "DirectoryState":
+        state = cls(files.exists(join(path, CLEAN_SHUTDOWN)), files.exists(join(path, FORMAT_FILE)))
+        state.recovery_points = state._offsets(files, path, RECOVERY_POINTS)
+        state.start_offsets = state._offsets(files, path, START_OFFSETS)
+        return state
+
+    def _offsets(self, files: Files, path: str, name: str) -> dict[TopicPartition, int] | None:
+        data = read_whole(files, join(path, name))
+        try:
+            return None if data is None else decode_offsets(data)
+        except CorruptCheckpoint:
+            self.damaged.append(name)
+            return None
+
+    def offset_of(self, partition: TopicPartition, offsets: dict[TopicPartition, int] | None) -> int | None:
+        """None where nobody knows. A log of ours that the file does not name was made after it: it began at 0 then."""
+        return None if offsets is None else offsets.get(partition, 0 if self.is_ours else None)
+
+    def place(self, directory: str, partition: TopicPartition, prefix: str = "") -> Place:
+        recovery_point = self.offset_of(partition, self.recovery_points)
+        start_offset = self.offset_of(partition, self.start_offsets)
+        return Place(directory, partition, prefix, self.clean, recovery_point, start_offset)
