@@ -12,10 +12,10 @@ from logs import DATA, batch_of, memory_files, stored_batches
 
 from tailrace.log.config import LogConfig
 from tailrace.log.directory import DataDirectory
-from tailrace.log.errors import LogError, LogOffline
+from tailrace.log.errors import JobUnderWay, LogError, LogOffline
 from tailrace.log.files import OperatingSystemFiles
 from tailrace.log.flush import FlushQueue
-from tailrace.log.jobs import FlushJob
+from tailrace.log.jobs import FlushJob, SaveJob
 from tailrace.log.log import Log
 from tailrace.log.names import TopicPartition
 from tailrace.testing.faulty_files import FaultyFiles
@@ -50,12 +50,12 @@ class Setup:
         assert all(error is None for _, error in self.answers)
         return [name for name, _ in self.answers]
 
-    def job(self) -> FlushJob:
+    def job(self) -> FlushJob | SaveJob:
         job = self.queue.next_job()
         assert job is not None
         return job
 
-    def finish(self, job: FlushJob) -> None:
+    def finish(self, job: FlushJob | SaveJob) -> None:
         job.run()
         self.queue.finished(job)
 
@@ -366,3 +366,52 @@ def test_flushes_in_threads_serve_many_appends_and_all_that_was_acknowledged_is_
         assert {o: data for o, data in found.items() if o < end} == expected
     copy.close(NOW)
     directory.close(NOW)
+
+
+def test_a_log_that_has_rolled_is_flushed_first_and_saved_after_that() -> None:
+    setup = Setup()
+    log = setup.logs[0]
+    end = setup.append()
+    log.roll()
+    setup.wait("one", setup.append())
+    flush = setup.job()
+    assert isinstance(flush, FlushJob)
+    setup.finish(flush)
+    assert setup.answered == ["one"]
+    assert log.recovery_point < end, "what is derived is not saved yet"
+    save = setup.queue.next_job()
+    assert isinstance(save, SaveJob)
+    setup.finish(save)
+    assert log.recovery_point == log.high_watermark == end + 2
+    assert setup.queue.next_job() is None
+
+
+def test_nobody_who_waits_for_a_flush_waits_for_an_index_to_be_saved() -> None:
+    setup = Setup()
+    log = setup.logs[0]
+    setup.append()
+    setup.queue.request_checkpoint(log)
+    setup.finish(setup.job())
+    save = setup.queue.next_job()
+    assert isinstance(save, SaveJob)
+    setup.wait("meanwhile", setup.append())
+    setup.finish(setup.job())
+    assert setup.answered == ["meanwhile"]
+    for refused in (lambda: log.begin_checkpoint(NOW), lambda: log.truncate(0)):
+        with pytest.raises(JobUnderWay):
+            refused()
+    setup.finish(save)
+    assert (log.recovery_point, log.high_watermark) == (2, 4)
+
+
+def test_a_caller_that_fails_keeps_nobody_else_waiting() -> None:
+    setup = Setup()
+    end = setup.append()
+
+    def fail(error: LogError | None) -> None:
+        raise ValueError("a mistake of the caller's")
+
+    setup.queue.when_flushed(setup.logs[0], end, fail)
+    setup.wait("other", end)
+    setup.queue.run_all()
+    assert setup.answered == ["other"]

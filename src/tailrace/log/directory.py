@@ -120,7 +120,7 @@ class DataDirectory:
         gone. Logs that have a job under way or are offline are left alone.
         """
         for log in self.logs.values():
-            if not log.is_saved and log.offline is None and log.job is None:
+            if not log.is_saved and log.offline is None and log.is_idle:
                 log.checkpoint(now_ms)
         self._save_offsets()
         self._last_checkpoint_ms = now_ms
@@ -169,7 +169,10 @@ class OffsetsJob:
         self._path = directory.path
         self._recovery_points = checkpoints.encode_offsets({where: log.recovery_point for where, log in logs})
         self._start_offsets = checkpoints.encode_offsets({where: log.start_offset for where, log in logs})
-        self._condemned: list[tuple[Log, Segment]] = [(log, segment) for _, log in logs for segment in log.condemned]
+        # A save under way would bring the files of a segment back: its log's turn comes with the next job.
+        self._condemned: list[tuple[Log, Segment]] = [
+            (log, segment) for _, log in logs if log.saving is None for segment in log.condemned
+        ]
         self._error: OSError | None = None
 
     def run(self) -> None:

@@ -4,8 +4,8 @@ An fsync costs the same for one record as for ten thousand. So a caller that mus
 (`when_flushed`) and goes on; the log is flushed once for all who asked by then, and while that flush runs the next
 ones gather.
 
-    one job at a time for a log, a few logs at a time for a disk
-    a log that has rolled is checkpointed at once, which flushes it too
+    one flush at a time for a log, a few jobs at a time for a disk
+    a log that has rolled is checkpointed: that flush is followed by a save, which nobody waits for
     a log with `dirty_bytes_max` unflushed, or dirty for `dirty_ms_max`, is flushed although nobody asked
     an error answers everyone who waits, and the log stays offline
 
@@ -20,12 +20,12 @@ from heapq import heappop, heappush
 from itertools import count
 
 from tailrace.log.errors import LogError, LogOffline
-from tailrace.log.jobs import CheckpointJob, FlushJob
+from tailrace.log.jobs import FlushJob, SaveJob
 from tailrace.log.log import Log
 
 logger = logging.getLogger(__name__)
 
-Job = FlushJob | CheckpointJob
+Job = FlushJob | SaveJob
 Notify = Callable[[LogError | None], None]
 
 IN_FLIGHT_MAX = 8
@@ -66,7 +66,8 @@ class FlushQueue:
         self._dirty_ms_max = dirty_ms_max
         self._wanted: deque[Log] = deque()
         self._is_wanted: set[Log] = set()
-        self._in_flight: set[Log] = set()
+        self._in_flight = 0
+        self._saves: deque[SaveJob] = deque()
         self._waiters: dict[Log, Waiters] = {}
         self._checkpoints: set[Log] = set()
         self._now_ms = 0
@@ -116,45 +117,54 @@ class FlushQueue:
             self.request(log)
 
     def next_job(self) -> Job | None:
-        """The next flush or checkpoint to run, if one is due and may run now."""
+        """The next job to run, if one is due and may run now: flushes before what only saves work for a later start."""
+        if self._in_flight >= self._in_flight_max:
+            return None
+        job = self._next_flush() or (self._saves.popleft() if self._saves else None)
+        self._in_flight += job is not None
+        return job
+
+    def _next_flush(self) -> FlushJob | None:
         for _ in range(len(self._wanted)):
-            if len(self._in_flight) >= self._in_flight_max:
-                return None
             log = self._wanted.popleft()
-            if log.job is not None:
-                self._wanted.append(log)  # it must wait for the job under way, ours or somebody else's, to come back
+            if log.flushing is not None:
+                self._wanted.append(log)  # it must wait for the flush under way, ours or somebody else's, to come back
                 continue
             self._is_wanted.discard(log)
             if (job := self._begin(log)) is not None:
                 return job
         return None
 
-    def _begin(self, log: Log) -> Job | None:
+    def _begin(self, log: Log) -> FlushJob | None:
         self._dirty_since.pop(log, None)
-        wants_checkpoint = log.wants_checkpoint or log in self._checkpoints
-        self._checkpoints.discard(log)
         try:
-            job = log.begin_checkpoint(self._now_ms) if wants_checkpoint else log.begin_flush()
+            if (log.wants_checkpoint or log in self._checkpoints) and log.is_idle:
+                self._checkpoints.discard(log)
+                return log.begin_checkpoint(self._now_ms)
+            job = log.begin_flush()
         except LogOffline as error:
             self._answer(log, error)
             return None
         if job is None:
             self._answer(log, None)
-        else:
-            self._in_flight.add(log)
         return job
 
     def finished(self, job: Job) -> None:
         """Takes back a job that was run. Afterwards all whom it served have been told, and the log may be flushed
         again.
         """
-        self._in_flight.discard(job.log)
-        try:
+        self._in_flight -= 1
+        if isinstance(job, SaveJob):
             job.finish()
+            return
+        try:
+            save = job.finish()
         except LogOffline as error:
             self._answer(job.log, error)
         else:
             self._answer(job.log, None)
+            if save is not None:
+                self._saves.append(save)
 
     def _answer(self, log: Log, error: LogError | None) -> None:
         waiters = self._waiters.get(log)

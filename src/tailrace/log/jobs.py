@@ -4,9 +4,10 @@
     run      in any thread: reads and writes files and its own notes, nothing of the log's
     finish   by the owner again: publishes what was done, or raises what went wrong
 
-A `FlushJob` makes appended records count; a `CheckpointJob` does that too and also saves what is derived from them,
-so that recovery can begin there. A log has one job under way at a time: an fsync that fails is told to one caller
-only, so nobody else may ask meanwhile and be told that all is well. `Log.flush` and `Log.checkpoint` are all three
+A `FlushJob` makes appended records count. A checkpoint is a flush that hands over a `SaveJob` when it is finished,
+which saves what is derived, so that recovery can begin there; meanwhile the log may be flushed again, so that
+nobody waits for an index. A log has one flush and one save under way at most: an fsync that fails is told to one
+caller only, so nobody else may ask meanwhile and be told that all is well. `Log.flush` and `Log.checkpoint` are all
 steps in one, for those who may wait.
 """
 
@@ -29,13 +30,14 @@ logger = logging.getLogger(__name__)
 class FlushJob:
     """Afterwards everything that was appended before `begin` is on disk, and readers see it."""
 
-    def __init__(self, log: "Log") -> None:
+    def __init__(self, log: "Log", save: "SaveJob | None" = None) -> None:
         self.log = log
         self.target: int = log.bounds.end
-        self.visible = log.end_position
+        self._save = save
+        self._visible = log.end_position
         self._work = log.unflushed.take()
         self._epochs = log.epochs.encode() if self._work.epochs else None
-        self.error: OSError | None = None
+        self._error: OSError | None = None
 
     def run(self) -> None:
         try:
@@ -43,7 +45,7 @@ class FlushJob:
         except OSError as error:
             # Never tried again: the pages that could not be written count as clean now, so a second sync would
             # succeed.
-            self.error = error
+            self._error = error
 
     def _sync(self) -> None:
         for segment in self._work.segments:  # in order, so that no segment is on disk before the one it follows
@@ -53,40 +55,40 @@ class FlushJob:
         for directory in self._work.directories:
             self.log.files.sync_directory(directory)
 
-    def finish(self) -> None:
-        """Raises LogOffline where the disk refused."""
-        self.log.job = None
-        if self.error is not None:
-            raise self.log.take_offline("a flush failed", self.error) from self.error
-        self.log.flushed(self.target, self.visible)
+    def finish(self) -> "SaveJob | None":
+        """What is to be saved now, where this is a checkpoint. Raises LogOffline where the disk refused."""
+        self.log.flushing = None
+        if self._error is not None:
+            self.log.saving = None
+            raise self.log.take_offline("a flush failed", self._error) from self._error
+        self.log.flushed(self.target, self._visible)
+        return self._save
 
 
-class CheckpointJob:
-    """Afterwards recovery need not look at what was appended before `begin`: it is on disk, with all derived from
-    it.
+class SaveJob:
+    """Afterwards recovery need not look at what was appended before `begin`: all that is derived from it is saved.
+
+    It is begun together with a flush, and run after it: what it saves speaks only of what is on disk.
     """
 
     def __init__(self, log: "Log") -> None:
         self.log = log
+        self.target: int = log.bounds.end
         self._parts: list[SavedParts] = [
             segment.begin_save(sealed=segment is not log.active) for segment in log.segments if not segment.is_saved
         ]
-        self._snapshots = {**log.snapshots_due, log.bounds.end: encode_snapshot(log.producers)}
+        self._snapshots = {**log.snapshots_due, self.target: encode_snapshot(log.producers)}
         # That of the last checkpoint stays until the new recovery point is on disk, which is after this job.
         self._kept = {log.recovery_point, *self._snapshots, *(segment.base_offset for segment in log.segments)}
         self._is_saved = False
-        self._flush = FlushJob(log)
 
     def run(self) -> None:
-        self._flush.run()
-        if self._flush.error is None:
-            try:
-                self._save()
-                self._is_saved = True
-            except OSError as error:
-                # Derived data: without it recovery has more to do, and nothing is lost. The next checkpoint tries
-                # again.
-                logger.warning("could not save the indexes of %s: %s", self.log.directory, error)
+        try:
+            self._save()
+            self._is_saved = True
+        except OSError as error:
+            # Derived data: without it recovery has more to do, and nothing is lost. The next checkpoint tries again.
+            logger.warning("could not save the indexes of %s: %s", self.log.directory, error)
 
     def _save(self) -> None:
         files, directory = self.log.files, self.log.directory
@@ -100,9 +102,8 @@ class CheckpointJob:
                 files.remove(join(directory, numbered(offset, SNAPSHOT)))
 
     def finish(self) -> None:
-        """Raises LogOffline where the disk refused to flush."""
-        self._flush.finish()
+        self.log.saving = None
         if self._is_saved:
             for parts in self._parts:
                 parts.segment.finish_save(parts)
-            self.log.saved(self._flush.target, self._snapshots)
+            self.log.saved(self.target, self._snapshots)

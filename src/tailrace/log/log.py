@@ -31,7 +31,7 @@ from tailrace.log.errors import (
 )
 from tailrace.log.files import Files, join, parent, replace_whole
 from tailrace.log.index import POSITION_MAX, RELATIVE_OFFSET_MAX
-from tailrace.log.jobs import CheckpointJob, FlushJob
+from tailrace.log.jobs import FlushJob, SaveJob
 from tailrace.log.names import FLUSH_FAILED, SNAPSHOT, numbered
 from tailrace.log.offsets import OffsetBounds
 from tailrace.log.producer_snapshot import encode_snapshot
@@ -75,7 +75,8 @@ class Log(ReadableLog):
         self.config = config
         self.recovery_point: int = bounds.end
         self.offline: LogOffline | None = None
-        self.job: FlushJob | CheckpointJob | None = None
+        self.flushing: FlushJob | None = None
+        self.saving: SaveJob | None = None
         self.unflushed = Unflushed()
         self.snapshots_due: dict[int, bytes] = {}
         self.condemned: list[Segment] = []
@@ -265,18 +266,24 @@ class Log(ReadableLog):
     # Flushing
 
     def begin_flush(self) -> FlushJob | None:
-        """None where there is nothing to do. Raises JobUnderWay where one has not come back yet."""
+        """None where there is nothing to do. Raises JobUnderWay where another flush has not come back yet."""
         if self.offline is not None:
             raise self.offline
-        self.require_idle()
+        if self.flushing is not None:
+            raise JobUnderWay(f"{self.directory} is being flushed: one at a time")
         if not self.unflushed:
             return None
-        self.job = job = FlushJob(self)
+        self.flushing = job = FlushJob(self)
         return job
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no job is under way."""
+        return self.flushing is None and self.saving is None
+
     def require_idle(self) -> None:
-        if self.job is not None:
-            raise JobUnderWay(f"{self.directory} is being flushed: one job at a time")
+        if not self.is_idle:
+            raise JobUnderWay(f"{self.directory} has a job under way, which must come back first")
 
     def flushed(self, up_to: int, visible: Position) -> None:
         """Called by a job that is done: what it covered counts from now on."""
@@ -295,12 +302,13 @@ class Log(ReadableLog):
             job.run()
             job.finish()
 
-    def begin_checkpoint(self, now_ms: int) -> CheckpointJob:
-        """Raises JobUnderWay where another job has not come back yet."""
+    def begin_checkpoint(self, now_ms: int) -> FlushJob:
+        """A flush that hands over a `SaveJob` when it is finished. Raises JobUnderWay where one has not come back."""
         self._require_writable()
         self.require_idle()
         self.producers.expire(now_ms, self.config.producer_id_expiration_ms)
-        self.job = job = CheckpointJob(self)
+        self.saving = SaveJob(self)
+        self.flushing = job = FlushJob(self, self.saving)
         return job
 
     def checkpoint(self, now_ms: int) -> None:
@@ -309,7 +317,9 @@ class Log(ReadableLog):
         """
         job = self.begin_checkpoint(now_ms)
         job.run()
-        job.finish()
+        if (save := job.finish()) is not None:
+            save.run()
+            save.finish()
 
     def raise_leader_epoch(self, epoch: int) -> None:
         """Afterwards what is appended belongs to `epoch`. Waits for the disk: an epoch that was used must not be
@@ -350,6 +360,7 @@ class Log(ReadableLog):
         `DataDirectory.truncate`.
         """
         self._require_writable()
+        self.require_idle()
         end = self.end_after_truncation(offset)
         self.flush()
         try:
