@@ -45,9 +45,7 @@ class DataDirectory:
         self.reports: dict[TopicPartition, RecoveryReport] = {}
         self._cache = DerivedCache()
         self._last_checkpoint_ms: int | None = None
-        if not files.exists(path):
-            files.make_directory(path)
-            files.sync_directory(parent(path))
+        self._make_directory()
         lock = files.lock(join(path, LOCK_FILE))
         if lock is None:
             raise DirectoryInUse(f"{path} is in use by another process")
@@ -60,6 +58,16 @@ class DataDirectory:
         except BaseException:
             lock.release()
             raise
+
+    def _make_directory(self) -> None:
+        """Afterwards the directory is there, and so are those above it, on disk."""
+        missing, path = [], self.path
+        while not self.files.exists(path):
+            missing.append(path)
+            path = parent(path)
+        self.files.make_directory(self.path)
+        for path in reversed(missing):
+            self.files.sync_directory(parent(path))
 
     def _open(self) -> None:
         self._check_format()
@@ -97,7 +105,10 @@ class DataDirectory:
         """A new, empty log. Its directory is on disk with its first flush."""
         assert partition not in self.logs
         place = Place(join(self.path, str(partition)), partition, recovery_point=0, start_offset=0)
-        log, _ = recover(self.files, place, self.config, leader_epoch=leader_epoch, cache=self._cache)
+        try:
+            log, _ = recover(self.files, place, self.config, leader_epoch=leader_epoch, cache=self._cache)
+        except OSError as error:
+            raise StorageError(f"{place.directory} cannot be made", error) from error
         self.logs[partition] = log
         return log
 
