@@ -443,3 +443,22 @@ def test_a_segment_that_was_truncated_and_goes_on_is_as_sound_as_any() -> None:
     setup.log.append(batch_of(1), NOW)
     setup.directory.checkpoint(NOW)
     check_sums(setup)
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["whole", "cut between segments"])
+def test_a_recovered_log_is_saved_once_and_then_has_nothing_to_save(lost: bool) -> None:
+    files = memory_files()
+    log = DataDirectory(files, DATA, SMALL).create(ORDERS)
+    write_log(log, 30)
+    log.flush()
+    disk = files.disk.copy()
+    if lost:
+        del disk.names[f"{PARTITION}/{log.segments[-2].base_offset:020d}.log"]
+    directory = DataDirectory(RecordingFiles(disk), DATA, SMALL)
+    recovered = directory.logs[ORDERS]
+    assert not recovered.is_saved
+    directory.checkpoint(NOW)
+    assert recovered.is_saved
+    calls = len(directory.files.calls)
+    recovered.close(NOW)
+    assert len(directory.files.calls) == calls, "nothing is written again"

@@ -125,9 +125,9 @@ class Segment:
         self._is_saved = False
 
     def open_for_append(self) -> None:
-        """Afterwards the segment, closed cleanly by an earlier process, can go on where it stopped."""
+        """Afterwards the segment, the last of its log, can go on where it stopped."""
         derived = self.derived()
-        self._is_held = True
+        self._is_held, self._is_sealed = True, False
         self._cache.forget(self)
         if derived.sums is not None and derived.sums.log_size == self.size and self._chunks is None:
             self._chunks = ChunkSums.resume(derived.sums)

@@ -68,9 +68,9 @@ class SegmentWalk:
 
     def adopt(self) -> None:
         """The segment takes over what was built; what was walked through is checked."""
-        if self._following is not None:
-            self.derived.seal()
         if self._chunks is not None:
             self._chunks.read_up_to(self._segment.log, self._position)
         self._segment.adopt(self.derived, self._transactions, self._chunks)
+        if self._following is not None:
+            self._segment.seal()
         self._segment.checks.trust(self._start, self._position)
