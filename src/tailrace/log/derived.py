@@ -103,12 +103,9 @@ class DerivedFiles:
         derived, position = self.load_before(size)
         return self._extend(derived, position, size)
 
-    def rebuild(self, size: int) -> Derived:
+    def rebuild(self, size: int, gaps: Gaps) -> Derived:
         """The same from the log alone."""
-        sums = self.read_sums()
-        derived = Derived.empty(self._base_offset, sums.gaps if sums else Gaps.UNKNOWN)
-        derived.sums = sums if sums and sums.log_size <= size else None
-        return self._extend(derived, 0, size)
+        return self._extend(Derived.empty(self._base_offset, gaps), 0, size)
 
     def _extend(self, derived: Derived, position: int, size: int) -> Derived:
         for item in walk(
@@ -182,14 +179,16 @@ class DerivedFiles:
         else:
             remove_if_there(self._files, self._stem + TRANSACTION_INDEX)
 
-    def load_transactions(self) -> TransactionIndex | None:
-        """The aborted transactions; None where the file is damaged and they must be found anew."""
+    def load_transactions(self, size: int, before: int | None = None) -> TransactionIndex | None:
+        """The transactions that were aborted in the first `size` bytes, or before an offset. None where no sums vouch
+        for the file, or for its absence: then they must be found anew.
+        """
         data = read_whole(self._files, self._stem + TRANSACTION_INDEX) or b""
-        index = TransactionIndex(data)
         sums = self.read_sums()
-        if not index.is_sound() or (sums is not None and not sums.transaction_index.matches(data)):
+        if sums is None or not sums.transaction_index.matches(data) or len(data) % TransactionIndex.ENTRY_SIZE:
             return None
-        return index
+        is_known = sums.log_size == size or (before is not None and sums.next_offset >= before)
+        return TransactionIndex(data) if is_known else None
 
     def remove(self) -> None:
         self.remove_all_but_transactions()

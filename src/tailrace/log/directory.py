@@ -12,13 +12,12 @@ unclean stop.
 """
 
 import logging
-from collections.abc import Iterable
 
 from tailrace.log import checkpoints
 from tailrace.log.checkpoints import CLEAN_SHUTDOWN, FORMAT_FILE, RECOVERY_POINTS, START_OFFSETS
 from tailrace.log.config import LogConfig
 from tailrace.log.directory_state import DirectoryState, Place
-from tailrace.log.errors import DirectoryInUse, StorageError, UnknownFormat
+from tailrace.log.errors import DirectoryInUse, JobUnderWay, LogOffline, StorageError, UnknownFormat
 from tailrace.log.files import Files, join, parent, read_whole, replace_whole
 from tailrace.log.log import Log
 from tailrace.log.names import TopicPartition, parse_partition
@@ -45,6 +44,7 @@ class DataDirectory:
         self.reports: dict[TopicPartition, RecoveryReport] = {}
         self._cache = DerivedCache()
         self._last_checkpoint_ms: int | None = None
+        self.saving_offsets: OffsetsJob | None = None
         self._make_directory()
         lock = files.lock(join(path, LOCK_FILE))
         if lock is None:
@@ -52,11 +52,12 @@ class DataDirectory:
         self._lock = lock
         try:
             self._open()
-        except OSError as error:
+        except BaseException as error:
+            for log in self.logs.values():
+                log.let_go()
             lock.release()
-            raise StorageError(f"{path} cannot be opened", error) from error
-        except BaseException:
-            lock.release()
+            if isinstance(error, OSError):
+                raise StorageError(f"{path} cannot be opened", error) from error
             raise
 
     def _make_directory(self) -> None:
@@ -84,9 +85,16 @@ class DataDirectory:
                     self.files, place, self.config, cache=self._cache
                 )
         if not state.clean or not state.is_ours:
-            self._save_offsets()  # what recovery has looked at once it need not look at again
+            self._save_what_recovery_found()
         if not state.is_ours:
             replace_whole(self.files, join(self.path, FORMAT_FILE), f"{FORMAT_VERSION}\n".encode())
+
+    def _save_what_recovery_found(self) -> None:
+        """So that what one start has looked at the next need not look at again."""
+        for log in self.logs.values():
+            if not log.is_saved:
+                log.checkpoint(None)
+        self._save_offsets()
 
     def _check_format(self) -> None:
         found = read_whole(self.files, join(self.path, FORMAT_FILE))
@@ -113,8 +121,16 @@ class DataDirectory:
         return log
 
     def begin_save_offsets(self) -> "OffsetsJob":
-        """A job that brings recovery points and start offsets to disk, and then removes what was deleted."""
-        return OffsetsJob(self)
+        """A job that brings recovery points and start offsets to disk, and then removes what was deleted. Raises
+        JobUnderWay while another one is out.
+        """
+        self._require_idle()
+        self.saving_offsets = job = OffsetsJob(self)
+        return job
+
+    def _require_idle(self) -> None:
+        if self.saving_offsets is not None:
+            raise JobUnderWay(f"the checkpoints of {self.path} are being saved, which must come back first")
 
     def is_checkpoint_due(self, now_ms: int) -> bool:
         """Whether a log has rolled since the last checkpoint, or a minute has passed: so much may a crash cost to
@@ -130,9 +146,13 @@ class DataDirectory:
         """Afterwards every log's recovery point is its end, all start offsets are on disk, and deleted segments are
         gone. Logs that have a job under way or are offline are left alone.
         """
+        self._require_idle()
         for log in self.logs.values():
             if not log.is_saved and log.offline is None and log.is_idle:
-                log.checkpoint(now_ms)
+                try:
+                    log.checkpoint(now_ms)
+                except LogOffline as error:  # it says so to whoever uses it; the others go on
+                    logger.error("%s", error)
         self._save_offsets()
         self._last_checkpoint_ms = now_ms
 
@@ -144,7 +164,9 @@ class DataDirectory:
     def truncate(self, partition: TopicPartition, end: int) -> None:
         """Afterwards the log ends at `end`, as `Log.truncate` says. The recovery point goes first, so that a
         crash in between does not take the missing end for a loss."""
+        self._require_idle()
         log = self.logs[partition]
+        log.require_idle()
         log.recovery_point = min(log.recovery_point, log.end_after_truncation(end))
         self._save_offsets()
         log.truncate(end)
@@ -153,6 +175,7 @@ class DataDirectory:
         """Afterwards everything is on disk. If all went well the stop counts as clean, and the next start reads no
         data. Raises JobUnderWay, and does nothing, while a log has one.
         """
+        self._require_idle()
         for log in self.logs.values():
             log.require_idle()
         try:
@@ -176,6 +199,8 @@ class OffsetsJob:
 
     def __init__(self, directory: DataDirectory) -> None:
         logs = directory.logs.items()
+        self._directory = directory
+        self._points = [(log, log.recovery_point) for _, log in logs]
         self._files = directory.files
         self._path = directory.path
         self._recovery_points = checkpoints.encode_offsets({where: log.recovery_point for where, log in logs})
@@ -190,17 +215,17 @@ class OffsetsJob:
         try:
             replace_whole(self._files, join(self._path, RECOVERY_POINTS), self._recovery_points)
             replace_whole(self._files, join(self._path, START_OFFSETS), self._start_offsets)
-            self._remove(segment for _, segment in self._condemned)
+            for _, segment in self._condemned:
+                segment.remove()
         except OSError as error:
             self._error = error
 
-    def _remove(self, segments: Iterable[Segment]) -> None:
-        for segment in segments:
-            segment.remove()
-
     def finish(self) -> None:
         """Raises StorageError where the disk refused: the old offsets stand, and what was deleted is still there."""
+        self._directory.saving_offsets = None
         if self._error is not None:
             raise StorageError(f"the checkpoints of {self._path} could not be saved", self._error) from self._error
+        for log, recovery_point in self._points:
+            log.recovery_point_on_disk = recovery_point
         for log, segment in self._condemned:
             log.condemned.remove(segment)

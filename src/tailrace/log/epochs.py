@@ -59,20 +59,22 @@ class LeaderEpochs:
 
     def stretch_at(self, offset: int) -> tuple[int | None, int | None]:
         """The epoch that `offset` was written in, if known, and the offset at which the next one begins, if any."""
-        number = bisect_right(self._starts, offset, key=lambda start: start.start_offset)
-        following = self._starts[number].start_offset if number < len(self._starts) else None
-        return (self._starts[number - 1].epoch if number else None), following
+        starts = self._starts
+        number = bisect_right(starts, offset, key=lambda start: start.start_offset)
+        following = starts[number].start_offset if number < len(starts) else None
+        return (starts[number - 1].epoch if number else None), following
 
     def end_of(self, epoch: int, log_end: int) -> EpochEnd:
         """Where the largest epoch not above `epoch` ends: what OffsetForLeaderEpoch answers."""
-        if epoch == UNDEFINED_EPOCH or not self._starts or epoch > self.latest:
+        starts = self._starts
+        if epoch == UNDEFINED_EPOCH or not starts or epoch > starts[-1].epoch:
             return EpochEnd(UNDEFINED_EPOCH, UNDEFINED_OFFSET)
-        if epoch == self.latest:
+        if epoch == starts[-1].epoch:
             return EpochEnd(epoch, log_end)
-        number = bisect_right(self._starts, epoch, key=lambda start: start.epoch)
+        number = bisect_right(starts, epoch, key=lambda start: start.epoch)
         if number == 0:
-            return EpochEnd(epoch, self._starts[0].start_offset)
-        return EpochEnd(self._starts[number - 1].epoch, self._starts[number].start_offset)
+            return EpochEnd(epoch, starts[0].start_offset)
+        return EpochEnd(starts[number - 1].epoch, starts[number].start_offset)
 
     def truncate(self, end: int) -> None:
         """Afterwards no epoch begins at `end` or beyond."""

@@ -68,6 +68,7 @@ class FlushQueue:
         self._is_wanted: set[Log] = set()
         self._in_flight = 0
         self._saves: deque[SaveJob] = deque()
+        self._was_flush = False
         self._waiters: dict[Log, Waiters] = {}
         self._checkpoints: set[Log] = set()
         self._now_ms = 0
@@ -92,7 +93,7 @@ class FlushQueue:
         self._now_ms = max(self._now_ms, now_ms)
         if log not in self._dirty_since:
             self._dirty_since[log] = now_ms
-        if log.dirty_bytes >= self._dirty_bytes_max or log.wants_checkpoint:
+        if log.dirty_bytes >= self._dirty_bytes_max or (log.wants_checkpoint and log.is_idle):
             self.request(log)
 
     def request(self, log: Log) -> None:
@@ -117,12 +118,16 @@ class FlushQueue:
             self.request(log)
 
     def next_job(self) -> Job | None:
-        """The next job to run, if one is due and may run now: flushes before what only saves work for a later start."""
+        """The next job to run, if one is due and may run now. Flushes and saves take turns, so that neither starves."""
         if self._in_flight >= self._in_flight_max:
             return None
-        job = self._next_flush() or (self._saves.popleft() if self._saves else None)
+        job = self._next_save() or self._next_flush() if self._was_flush else self._next_flush() or self._next_save()
+        self._was_flush = isinstance(job, FlushJob)
         self._in_flight += job is not None
         return job
+
+    def _next_save(self) -> SaveJob | None:
+        return self._saves.popleft() if self._saves else None
 
     def _next_flush(self) -> FlushJob | None:
         for _ in range(len(self._wanted)):
@@ -142,7 +147,7 @@ class FlushQueue:
                 self._checkpoints.discard(log)
                 return log.begin_checkpoint(self._now_ms)
             job = log.begin_flush()
-        except LogOffline as error:
+        except LogError as error:  # offline, or closed since it was asked for
             self._answer(log, error)
             return None
         if job is None:
@@ -156,6 +161,8 @@ class FlushQueue:
         self._in_flight -= 1
         if isinstance(job, SaveJob):
             job.finish()
+            if job.log in self._checkpoints or job.log.wants_checkpoint:
+                self.request(job.log)  # asked for while this one was under way
             return
         try:
             save = job.finish()

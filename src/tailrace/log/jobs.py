@@ -48,10 +48,10 @@ class FlushJob:
             self._error = error
 
     def _sync(self) -> None:
+        if self._epochs is not None:  # first: a batch of an epoch that nobody knows would look damaged
+            replace_whole(self.log.files, join(self.log.directory, FILE_NAME), self._epochs)
         for segment in self._work.segments:  # in order, so that no segment is on disk before the one it follows
             segment.log.sync()
-        if self._epochs is not None:
-            replace_whole(self.log.files, join(self.log.directory, FILE_NAME), self._epochs)
         for directory in self._work.directories:
             self.log.files.sync_directory(directory)
 
@@ -59,7 +59,8 @@ class FlushJob:
         """What is to be saved now, where this is a checkpoint. Raises LogOffline where the disk refused."""
         self.log.flushing = None
         if self._error is not None:
-            self.log.saving = None
+            if self._save is not None:
+                self.log.saving = None
             raise self.log.take_offline("a flush failed", self._error) from self._error
         self.log.flushed(self.target, self._visible)
         return self._save
@@ -78,8 +79,8 @@ class SaveJob:
             segment.begin_save(sealed=segment is not log.active) for segment in log.segments if not segment.is_saved
         ]
         self._snapshots = {**log.snapshots_due, self.target: encode_snapshot(log.producers)}
-        # That of the last checkpoint stays until the new recovery point is on disk, which is after this job.
-        self._kept = {log.recovery_point, *self._snapshots, *(segment.base_offset for segment in log.segments)}
+        # That of the recovery point on disk stays until a later one is there.
+        self._kept = {log.recovery_point_on_disk, *self._snapshots, *(segment.base_offset for segment in log.segments)}
         self._is_saved = False
 
     def run(self) -> None:
@@ -103,6 +104,7 @@ class SaveJob:
 
     def finish(self) -> None:
         self.log.saving = None
+        self.log.save_failed = not self._is_saved
         if self._is_saved:
             for parts in self._parts:
                 parts.segment.finish_save(parts)

@@ -18,9 +18,11 @@ from errno import EMFILE, ENFILE, ENOSPC
 from typing import NamedTuple
 
 from tailrace.log.config import LogConfig
+from tailrace.log.damage import missing_file
 from tailrace.log.epochs import FILE_NAME as EPOCHS_FILE
 from tailrace.log.epochs import LeaderEpochs
 from tailrace.log.errors import (
+    Damaged,
     InvalidAppend,
     JobUnderWay,
     LogClosed,
@@ -79,6 +81,8 @@ class Log(ReadableLog):
         self.saving: SaveJob | None = None
         self.unflushed = Unflushed()
         self.snapshots_due: dict[int, bytes] = {}
+        self.save_failed = False
+        self.recovery_point_on_disk: int = bounds.end
         self.condemned: list[Segment] = []
         self._cache = cache
         self._is_closed = False
@@ -90,8 +94,8 @@ class Log(ReadableLog):
 
     @property
     def wants_checkpoint(self) -> bool:
-        """Whether a segment was sealed since the last one."""
-        return bool(self.snapshots_due)
+        """Whether a segment was sealed since the last one. If that one failed, it is not wanted at once again."""
+        return bool(self.snapshots_due) and not self.save_failed
 
     def note_creation(self) -> None:
         """The directory and its first file are new: the first flush brings their names to disk, and the epoch."""
@@ -120,9 +124,9 @@ class Log(ReadableLog):
             segment.append(batches, stamped)
         except OSError as error:
             raise self._append_failed(segment, error) from error
-        self._replay(segment, stamped, markers, now_ms)
         self.unflushed.bytes += len(batches)
         self.bounds.appended(stamped[-1][1].next_offset)
+        self._replay(segment, stamped, markers, now_ms)
         append_time = now_ms if self.config.log_append_time else batch.NO_TIMESTAMP
         return Appended(stamped[0][1].base_offset, stamped[-1][1].last_offset, append_time)
 
@@ -183,8 +187,11 @@ class Log(ReadableLog):
 
     def _first_append_of(self, segment: Segment, now_ms: int) -> int:
         """A segment of an earlier process is as old as its first batch says, if that is believable."""
-        header = header_at(segment.log, 0)
-        return min(now_ms, header.max_timestamp) if header is not None and header.max_timestamp >= 0 else now_ms
+        with suppress(OSError):
+            header = header_at(segment.log, 0)
+            if header is not None and header.max_timestamp >= 0:
+                return min(now_ms, header.max_timestamp)
+        return now_ms
 
     def roll(self) -> None:
         """Afterwards the active segment is a new one, unless it was empty. The old one is flushed with the next
@@ -269,12 +276,15 @@ class Log(ReadableLog):
         """None where there is nothing to do. Raises JobUnderWay where another flush has not come back yet."""
         if self.offline is not None:
             raise self.offline
-        if self.flushing is not None:
-            raise JobUnderWay(f"{self.directory} is being flushed: one at a time")
+        self._require_no_flush()
         if not self.unflushed:
             return None
         self.flushing = job = FlushJob(self)
         return job
+
+    def _require_no_flush(self) -> None:
+        if self.flushing is not None:
+            raise JobUnderWay(f"{self.directory} is being flushed: one at a time")
 
     @property
     def is_idle(self) -> bool:
@@ -302,16 +312,20 @@ class Log(ReadableLog):
             job.run()
             job.finish()
 
-    def begin_checkpoint(self, now_ms: int) -> FlushJob:
-        """A flush that hands over a `SaveJob` when it is finished. Raises JobUnderWay where one has not come back."""
+    def begin_checkpoint(self, now_ms: int | None) -> FlushJob:
+        """A flush that hands over a `SaveJob` when it is finished. Raises JobUnderWay where one has not come back.
+
+        Producers that were idle for too long are forgotten, if the time is given.
+        """
         self._require_writable()
         self.require_idle()
-        self.producers.expire(now_ms, self.config.producer_id_expiration_ms)
+        if now_ms is not None:
+            self.producers.expire(now_ms, self.config.producer_id_expiration_ms)
         self.saving = SaveJob(self)
         self.flushing = job = FlushJob(self, self.saving)
         return job
 
-    def checkpoint(self, now_ms: int) -> None:
+    def checkpoint(self, now_ms: int | None) -> None:
         """Afterwards `recovery_point` is `end_offset`, if what is derived could be saved; all is flushed in any
         case.
         """
@@ -326,11 +340,15 @@ class Log(ReadableLog):
         forgotten.
         """
         self._require_writable()
+        self._require_no_flush()  # which may be writing the file, too
         if self.epochs.assign(epoch, self.bounds.end):
             try:
-                replace_whole(self.files, join(self.directory, EPOCHS_FILE), self.epochs.encode())
+                self._save_epochs()
             except OSError as error:
                 raise self.take_offline("the leader epoch could not be saved", error) from error
+
+    def _save_epochs(self) -> None:
+        replace_whole(self.files, join(self.directory, EPOCHS_FILE), self.epochs.encode())
 
     # Shortening, at either end
 
@@ -341,15 +359,22 @@ class Log(ReadableLog):
             raise OffsetOutOfRange(offset, self.bounds.start, self.bounds.high_watermark)
         self.bounds.deleted(offset)
         kept = max(0, bisect_right(self.segments, offset, key=lambda segment: segment.base_offset) - 1)
-        self.condemned += self.segments[:kept]
+        condemned = self.segments[:kept]
+        self.condemned += condemned
+        self.unflushed.forget(condemned)
         self.publish(segments=self.segments[kept:])
 
     def end_after_truncation(self, offset: int) -> int:
         """Where the log would end if it were truncated at `offset`: there, or before the batch that lies across it."""
         if not self.bounds.start <= offset <= self.bounds.end:
             raise OffsetOutOfRange(offset, self.bounds.start, self.bounds.end)
+        if offset < self.segments[0].base_offset:
+            raise Damaged(missing_file(offset, self.segments[0].base_offset))
         segment = self.segments[bisect_right(self.segments, offset, key=lambda segment: segment.base_offset) - 1]
-        found = segment.find(offset, segment.size)
+        try:
+            found = segment.find(offset, segment.size)
+        except OSError as error:
+            raise StorageError(f"{self.directory} cannot be read", error) from error
         return offset if found is None else max(self.bounds.start, min(offset, found[1].base_offset))
 
     def truncate(self, offset: int) -> None:
@@ -364,14 +389,20 @@ class Log(ReadableLog):
         end = self.end_after_truncation(offset)
         self.flush()
         try:
-            segments = self._cut_segments(end)
+            self._truncate(end)
         except OSError as error:
             raise self.take_offline("a truncation failed", error) from error
-        self.producers, _ = replay_segments(self.files, self.directory, segments, end)
+
+    def _truncate(self, end: int) -> None:
+        self._forget_snapshots_after(end)  # first: the syncs that follow cover it
+        segments = self._cut_segments(end)
+        self.producers, aborted = replay_segments(self.files, self.directory, segments, end, segments[-1])
+        segments[-1].adopt_transactions(aborted)
+        segments[-1].derived_files.save_transactions(aborted)
         epoch = self.epochs.latest
         self.epochs.truncate(end)
         self.epochs.assign(epoch, end)  # it never goes back, although nothing is left of what was written in it
-        self.unflushed.epochs = True
+        self._save_epochs()
         self.snapshots_due = {offset: data for offset, data in self.snapshots_due.items() if offset <= end}
         self.recovery_point = min(self.recovery_point, end)
         self.bounds.truncated(end)
@@ -392,7 +423,6 @@ class Log(ReadableLog):
             self.files.sync_directory(self.directory)
         elif found is not None:
             kept[-1].truncate(found[0])
-        self._forget_snapshots_after(end)
         return tuple(kept)
 
     def _forget_snapshots_after(self, end: int) -> None:
@@ -402,7 +432,7 @@ class Log(ReadableLog):
 
     @property
     def is_cleanly_closed(self) -> bool:
-        return self._is_closed and self.offline is None and self.recovery_point == self.bounds.end
+        return self._is_closed and self.offline is None and self.is_saved
 
     @property
     def is_saved(self) -> bool:
@@ -413,17 +443,23 @@ class Log(ReadableLog):
     def close(self, now_ms: int) -> None:
         """Afterwards everything is on disk and a clean start needs to read no data, if `is_cleanly_closed` says so.
 
-        A log that is offline, or goes offline now, is just let go.
+        A log that is offline, or goes offline now, is just let go. Raises JobUnderWay, and does nothing, while it has
+        a job.
         """
+        self.require_idle()
         try:
             if self.offline is None and not self._is_closed and not self.is_saved:
                 self.checkpoint(now_ms)
         except LogOffline as error:
             logger.error("%s", error)
         finally:
-            self._is_closed = True
-            for segment in (*self.segments, *self.condemned):
-                segment.close()
+            self.let_go()
+
+    def let_go(self) -> None:
+        """Afterwards no descriptor is held, whatever is not on disk yet."""
+        self._is_closed = True
+        for segment in (*self.segments, *self.condemned):
+            segment.close()
 
 
 def _refuse_false_counts(header: BatchHeader) -> None:

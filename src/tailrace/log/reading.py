@@ -1,7 +1,7 @@
 """The half of a log that any thread may use: reading from an offset on, and finding records by time.
 
-Nothing in here changes the log. Its owner, in another thread, may append, roll and flush meanwhile: segments and
-bounds are replaced as a whole, bytes once written never change, and a slice pins the file it lies in.
+Nothing in here changes what the log holds. Its owner, in another thread, may append, roll and flush meanwhile:
+segments and bounds are replaced as a whole, bytes once written never change, and a slice pins the file it lies in.
 """
 
 from bisect import bisect_right
@@ -49,6 +49,11 @@ class View(NamedTuple):
     last_stable: int
     segments: tuple[Segment, ...]
     visible: Position
+
+    @property
+    def first_readable(self) -> int:
+        """The start, or where the first file that is left begins."""
+        return max(self.start, self.segments[0].base_offset)
 
 
 class ReadableLog:
@@ -202,7 +207,7 @@ class ReadableLog:
 
     def _aborted_transactions(self, view: View, first: int, end: int) -> list[AbortedTransaction]:
         aborted: list[AbortedTransaction] = []
-        for segment, _ in self._segments_from(view, max(first, view.start)):
+        for segment, _ in self._segments_from(view, max(first, view.first_readable)):
             index = segment.transactions()
             if index is None:
                 _, index = replay_segments(self.files, self.directory, view.segments, self.bounds.end, segment)
@@ -219,11 +224,12 @@ class ReadableLog:
             view = self.view
             try:
                 return question(view)
-            except (OffsetOutOfRange, FileNotFoundError) as error:
+            except OffsetOutOfRange:
                 if self.view.start == view.start:
-                    if isinstance(error, FileNotFoundError):
-                        raise StorageError(f"{self.directory} cannot be read", error) from error
                     raise
+            except OSError as error:
+                if self.view.start == view.start or not isinstance(error, FileNotFoundError):
+                    raise StorageError(f"{self.directory} cannot be read", error) from error
 
     def epoch_end(self, epoch: int) -> EpochEnd:
         """Where the largest epoch not above `epoch` ends, as far as readers may know."""
@@ -235,12 +241,12 @@ class ReadableLog:
         return self._ask(lambda view: self._find_time(view, timestamp))
 
     def _find_time(self, view: View, timestamp: int) -> FoundTime | None:
-        for segment, _ in self._segments_from(view, view.start):
+        for segment, _ in self._segments_from(view, view.first_readable):
             derived = segment.derived()
             if derived.max_timestamp < timestamp:
                 continue
             entry = derived.time_index.before(timestamp)
-            offset = max(view.start, entry.last_offset if entry else segment.base_offset)
+            offset = max(view.first_readable, entry.last_offset if entry else segment.base_offset)
             found = self._find_time_from(offset, timestamp, derived.next_offset)
             if found is not None:
                 return found
@@ -281,7 +287,7 @@ class ReadableLog:
 
     def _find_max_timestamp(self, view: View) -> FoundTime | None:
         best: FoundTime | None = None
-        for segment, _ in self._segments_from(view, view.start):
+        for segment, _ in self._segments_from(view, view.first_readable):
             derived = segment.derived()
             if best is None or derived.max_timestamp > best.timestamp:
                 best = _newer(best, self._max_timestamp_of(view, segment, derived))
@@ -294,7 +300,7 @@ class ReadableLog:
             newest = self._newest_of(known, known + 1)
             if newest is not None and newest.timestamp == derived.max_timestamp:
                 return newest
-        return self._newest_of(max(view.start, segment.base_offset), derived.next_offset)
+        return self._newest_of(max(view.first_readable, segment.base_offset), derived.next_offset)
 
     def _newest_of(self, start: int, end: int) -> FoundTime | None:
         best: FoundTime | None = None

@@ -27,10 +27,10 @@ from tailrace.log.epochs import FILE_NAME as EPOCHS_FILE
 from tailrace.log.epochs import LeaderEpochs
 from tailrace.log.files import Files, join, read_whole, remove_if_there, replace_whole
 from tailrace.log.log import Log
-from tailrace.log.names import DERIVED, FLUSH_FAILED, LOG, TEMPORARY, numbered, parse_numbered
+from tailrace.log.names import DERIVED, FLUSH_FAILED, LOG, SNAPSHOT, TEMPORARY, numbered, parse_numbered
 from tailrace.log.offsets import OffsetBounds
 from tailrace.log.producer_state import ProducerState
-from tailrace.log.replay import load_snapshot, replay_batch, replay_segments
+from tailrace.log.replay import load_snapshot, replay_batch, replay_segments, snapshot_offsets
 from tailrace.log.scan import FoundBatch
 from tailrace.log.segment import DerivedCache, Segment
 from tailrace.log.segment_walk import SegmentWalk
@@ -114,8 +114,7 @@ class Recovery:
         producers_from = self._pass_3_remember()
         if not self._is_known_without_reading(producers_from):
             self._pass_4_scan(producers_from)
-            self._restore_transactions()
-            self._pass_6_sync()
+            self._pass_6_sync(producers_from)
         self._pass_7_epoch(leader_epoch)
         return self._log()
 
@@ -275,6 +274,14 @@ class Recovery:
         if header.producer_id != NO_PRODUCER:
             replay_batch(item, self._producers, transactions)
 
+    def aborted_before(self, segment: Segment, offset: int) -> TransactionIndex:
+        """What was aborted in a segment before the scan: from its file, or if that is not to be trusted, found anew."""
+        known = segment.derived_files.load_transactions(segment.size, offset)
+        if known is None:
+            _, known = replay_segments(self.files, self.directory, self._segments, offset, segment)
+        known.keep_before(offset)
+        return known
+
     @property
     def known_epochs(self) -> LeaderEpochs | None:
         return self._epochs if self._epochs_are_known else None
@@ -317,13 +324,6 @@ class Recovery:
             transactions.keep_before(self._end)
             segment.derived_files.save_transactions(transactions)
 
-    def _restore_transactions(self) -> None:
-        """An index of aborted transactions that was lost is built from the batches before the scan, too."""
-        active = self._segments[-1]
-        if active.transactions() is None:
-            _, index = replay_segments(self.files, self.directory, self._segments, self._end, active)
-            active.adopt_transactions(index)
-
     # Pass 5
 
     def _pass_5_cut(self, number: int, position: int, reason: str) -> None:
@@ -337,11 +337,15 @@ class Recovery:
 
     # Passes 6 and 7
 
-    def _pass_6_sync(self) -> None:
+    def _pass_6_sync(self, producers_from: int) -> None:
+        """Afterwards what is kept is on disk, and of the snapshots only those that are of this log as it is now."""
         if not self.place.clean:
             for segment in self._segments:
                 if not segment.is_saved:
                     segment.log.sync()
+            for offset in snapshot_offsets(self.files, self.directory):
+                if offset > producers_from:
+                    self.files.remove(join(self.directory, numbered(offset, SNAPSHOT)))
         remove_if_there(self.files, join(self.directory, FLUSH_FAILED))
         self.files.sync_directory(self.directory)
 
@@ -367,4 +371,7 @@ class Recovery:
         )
         if self._is_new:
             log.note_creation()
+        elif not self.place.clean:
+            # It rises with the first checkpoint: what was found out by the scan is not saved before.
+            log.recovery_point = log.recovery_point_on_disk = min(self._end, self.place.recovery_point or 0)
         return log

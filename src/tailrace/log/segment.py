@@ -159,7 +159,7 @@ class Segment:
     def transactions(self) -> TransactionIndex | None:
         """The aborted transactions; None where their index is lost and the log must find them anew."""
         if self._transactions is None:
-            self._transactions = self.derived_files.load_transactions()
+            self._transactions = self.derived_files.load_transactions(self.size)
         return self._transactions
 
     def add_aborted(self, aborted: AbortedTransaction) -> None:
@@ -181,7 +181,8 @@ class Segment:
 
     def begin_save(self, *, sealed: bool) -> "SavedParts":
         """What there is to save, as it is now: a copy if the segment goes on."""
-        derived, transactions = self.derived(), self.transactions() or TransactionIndex()
+        derived, transactions = self.derived(), self.transactions()
+        assert transactions is not None, "recovery knows what was aborted in what it scans"
         if not sealed:
             derived, transactions = derived.copy(), TransactionIndex(transactions.data)
         chunks = self._chunks.sums if self._chunks is not None else None
@@ -292,16 +293,14 @@ class Segment:
         self._is_held, self._is_sealed, self._is_saved = True, False, False
 
     def truncate(self, position: int) -> None:
-        """The same for a segment in use: what is derived is cut, too."""
-        transactions, gaps = self.transactions(), self.derived().gaps
+        """The same for a segment in use: what is derived is cut, too; what was aborted is for the log to say."""
+        gaps = self.derived().gaps
         self._derived, self._chunks = None, None
         self.cut(position)
-        derived = self.derived_files.rebuild(position)
-        derived.gaps = gaps
-        self._derived, self._transactions = derived, transactions
-        if transactions is not None:
-            transactions.keep_before(derived.next_offset)
-            self.derived_files.save_transactions(transactions)
+        self._derived = self.derived_files.rebuild(position, gaps)
+        if not self.checks.damage:
+            self._chunks = ChunkSums()
+            self._chunks.read_up_to(self.log, position)
 
     def remove(self) -> None:
         """Afterwards the files are gone; a slice that pins this segment can still be read."""

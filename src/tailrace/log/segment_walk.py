@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 
 class SegmentWalk:
-    """One segment on its way through pass 4: its items, and what is built from them."""
-
     def __init__(self, recovery: "Recovery", segment: Segment, number: int, producers_from: int) -> None:
         files = segment.derived_files
         self._recovery = recovery
@@ -31,11 +29,8 @@ class SegmentWalk:
         if self.derived.gaps is Gaps.UNKNOWN and recovery.place.was_never_compacted(self._following):
             self.derived.gaps = Gaps.NONE
         self._chunks = self._resume_chunks()
-        # What was aborted before the scan only the file tells, or a longer replay.
         is_whole = scan_from == segment.base_offset
-        self._transactions = TransactionIndex() if is_whole else files.load_transactions()
-        if self._transactions is not None:
-            self._transactions.keep_before(scan_from)
+        self._transactions = TransactionIndex() if is_whole else recovery.aborted_before(segment, scan_from)
 
     def _resume_chunks(self) -> ChunkSums | None:
         if self.derived.sums is not None:

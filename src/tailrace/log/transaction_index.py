@@ -31,7 +31,7 @@ class TransactionIndex:
         self.data += _ENTRY.pack(_VERSION, *aborted)
 
     def __iter__(self) -> Iterator[AbortedTransaction]:
-        for _, *fields in _ENTRY.iter_unpack(self.data):
+        for _, *fields in _ENTRY.iter_unpack(bytes(self.data)):  # a copy: its owner may append meanwhile
             yield AbortedTransaction(*fields)
 
     def overlapping(self, first: int, end: int) -> list[AbortedTransaction]:

@@ -4,6 +4,7 @@ A job *takes* all of it when it begins. What is written while the job runs gathe
 flushed that came too late: neither bytes nor the name of a file.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tailrace.log.segment import Segment
@@ -27,6 +28,10 @@ class Unflushed:
     def named(self, *directories: str) -> None:
         """Names in these directories are new."""
         self.directories += [path for path in directories if path not in self.directories]
+
+    def forget(self, segments: Iterable[Segment]) -> None:
+        """These are deleted, so all of theirs was flushed, though a write that was refused may have been announced."""
+        self.segments = [segment for segment in self.segments if segment not in set(segments)]
 
     def take(self) -> "Unflushed":
         """Afterwards this is empty, and all it held is the taker's."""
