@@ -8,7 +8,7 @@ Read in this order:
     checking, damage, ranges     what may be served
     segment, slices              one file with all of that; a piece of it to send
     offsets, epochs, producer_state, producer_snapshot      what a log remembers beside bytes
-    reading, log                 the log: what anyone may do, what its owner does
+    reading, appending, log      the log: what anyone may do, what its owner does
     unflushed, jobs, flush       what waits for a disk, and for whom
     replay, tail, cutting, segment_walk, recovery           after a stop or a crash
     names, checkpoints, directory_state, directory          many logs, and the small files that cover them

@@ -15,15 +15,14 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from contextlib import suppress
 from errno import EMFILE, ENFILE, ENOSPC
-from typing import NamedTuple
 
+from tailrace.log.appending import Appended, check_batches, stamp_batches
 from tailrace.log.config import LogConfig
 from tailrace.log.damage import missing_file
 from tailrace.log.epochs import FILE_NAME as EPOCHS_FILE
 from tailrace.log.epochs import LeaderEpochs
 from tailrace.log.errors import (
     Damaged,
-    InvalidAppend,
     JobUnderWay,
     LogClosed,
     LogOffline,
@@ -45,18 +44,9 @@ from tailrace.log.segment import DerivedCache, Segment
 from tailrace.log.unflushed import Unflushed
 from tailrace.records import batch
 from tailrace.records.batch import BatchHeader
-from tailrace.records.compression import DECOMPRESSED_BYTES_MAX
 from tailrace.records.control import Marker, marker_of
-from tailrace.records.record_decoder import RECORD_SIZE_MIN
 
 logger = logging.getLogger(__name__)
-
-
-class Appended(NamedTuple):
-    base_offset: int
-    last_offset: int
-    log_append_time: int
-    is_duplicate: bool = False
 
 
 class Log(ReadableLog):
@@ -114,10 +104,11 @@ class Log(ReadableLog):
         """
         self._require_writable()
         found = list(batch.split(batches))
-        if (original := self._check(found, len(batches))) is not None:
+        if (original := check_batches(found, len(batches), self.config, self.producers)) is not None:
             return original
         markers = {at: marker_of(batches, at) for at, header in found if header.attributes & batch.CONTROL}
-        stamped = self._stamp(batches, found, now_ms)
+        append_time = now_ms if self.config.log_append_time else batch.NO_TIMESTAMP
+        stamped = stamp_batches(batches, found, self.bounds.end, self.epochs.latest, append_time)
         segment = self._segment_for(len(batches), stamped[-1][1].last_offset, now_ms)
         try:
             self.unflushed.will_write(segment)
@@ -127,48 +118,7 @@ class Log(ReadableLog):
         self.unflushed.bytes += len(batches)
         self.bounds.appended(stamped[-1][1].next_offset)
         self._replay(segment, stamped, markers, now_ms)
-        append_time = now_ms if self.config.log_append_time else batch.NO_TIMESTAMP
         return Appended(stamped[0][1].base_offset, stamped[-1][1].last_offset, append_time)
-
-    def _check(self, found: list[tuple[int, BatchHeader]], size: int) -> Appended | None:
-        """Raises where the batches cannot be appended as they are; returns the original where they were appended
-        before.
-        """
-        if not found:
-            raise InvalidAppend("there is no batch to append")
-        if size > self.config.segment_bytes:
-            raise InvalidAppend(f"{size} bytes do not fit into a segment of {self.config.segment_bytes}")
-        if sum(header.last_offset_delta + 1 for _, header in found) > RELATIVE_OFFSET_MAX:
-            raise InvalidAppend("the batches span more offsets than a segment can count")
-        for _, header in found:
-            _refuse_false_counts(header)
-            if header.producer_id == batch.NO_PRODUCER:
-                continue
-            if len(found) > 1 and not header.is_control:
-                raise InvalidAppend("an idempotent producer sends one batch at a time")
-            if (original := self.producers.check(header)) is not None:
-                append_time = original.timestamp if self.config.log_append_time else batch.NO_TIMESTAMP
-                return Appended(original.base_offset, original.last_offset, append_time, is_duplicate=True)
-        return None
-
-    def _stamp(
-        self, batches: bytearray | memoryview, found: list[tuple[int, BatchHeader]], now_ms: int
-    ) -> list[tuple[int, BatchHeader]]:
-        """Gives the batches their offsets and the epoch, and the time where the log sets it; returns the headers as
-        they are now.
-        """
-        offset, epoch = int(self.bounds.end), self.epochs.latest
-        stamped = []
-        for position, header in found:
-            batch.stamp(batches, position, offset, epoch)
-            if self.config.log_append_time:
-                batch.set_log_append_time(batches, position, now_ms)
-                header = batch.read_header(batches, position)
-            else:
-                header = BatchHeader._make((offset, header.length, epoch, *header[3:]))
-            stamped.append((position, header))
-            offset += header.last_offset_delta + 1
-        return stamped
 
     def _segment_for(self, size: int, last_offset: int, now_ms: int) -> Segment:
         """The active segment, after a roll where these bytes would make it too large, or it has become too old."""
@@ -460,13 +410,3 @@ class Log(ReadableLog):
         self._is_closed = True
         for segment in (*self.segments, *self.condemned):
             segment.close()
-
-
-def _refuse_false_counts(header: BatchHeader) -> None:
-    """Whoever may claim any number of records uses up offsets, or has us decode what is not there."""
-    if not batch.is_dense(header):
-        raise InvalidAppend(f"{header.record_count} records take {header.last_offset_delta + 1} offsets")
-    is_plain = not header.attributes & batch.CODEC_MASK
-    room = header.length - batch.LENGTH_MIN if is_plain else DECOMPRESSED_BYTES_MAX
-    if header.record_count * RECORD_SIZE_MIN > room:
-        raise InvalidAppend(f"{header.record_count} records do not fit into {room} bytes")

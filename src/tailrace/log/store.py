@@ -6,8 +6,9 @@ store; so nothing here, and nothing above, knows of files, segments or descripto
 
 from typing import Protocol
 
+from tailrace.log.appending import Appended
 from tailrace.log.epochs import EpochEnd
-from tailrace.log.log import Appended, Log
+from tailrace.log.log import Log
 from tailrace.log.reading import FoundTime
 from tailrace.log.slices import Slice
 from tailrace.log.transaction_index import AbortedTransaction
