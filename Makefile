@@ -30,4 +30,4 @@ bench: $(READY)  ## Measure
 	$(PY) -m bench
 
 crash: $(READY)  ## Long runs with faults injected (ROUNDS=… says how long)
-	$(PY) -m pytest -m crash --timeout 0
+	$(PY) -m pytest -m crash --timeout 0 -n 2
