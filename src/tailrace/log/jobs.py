@@ -18,7 +18,7 @@ from tailrace.log.epochs import FILE_NAME
 from tailrace.log.files import join, replace_whole, write_whole
 from tailrace.log.names import SNAPSHOT, numbered
 from tailrace.log.producer_snapshot import encode_snapshot
-from tailrace.log.replay import snapshot_offsets
+from tailrace.log.replay import remove_snapshots
 from tailrace.log.segment import SavedParts
 
 if TYPE_CHECKING:
@@ -98,9 +98,7 @@ class SaveJob:
         for offset, snapshot in self._snapshots.items():
             write_whole(files, join(directory, numbered(offset, SNAPSHOT)), snapshot)
         files.sync_directory(directory)
-        for offset in snapshot_offsets(files, directory):
-            if offset not in self._kept:
-                files.remove(join(directory, numbered(offset, SNAPSHOT)))
+        remove_snapshots(files, directory, lambda offset: offset not in self._kept)
 
     def finish(self) -> None:
         self.log.saving = None

@@ -11,7 +11,6 @@ the time is an argument.
 """
 
 import logging
-from bisect import bisect_right
 from collections.abc import Iterable
 from contextlib import suppress
 from errno import EMFILE, ENFILE, ENOSPC
@@ -33,14 +32,14 @@ from tailrace.log.errors import (
 from tailrace.log.files import Files, join, parent, replace_whole
 from tailrace.log.index import POSITION_MAX, RELATIVE_OFFSET_MAX
 from tailrace.log.jobs import FlushJob, SaveJob
-from tailrace.log.names import FLUSH_FAILED, SNAPSHOT, numbered
+from tailrace.log.names import FLUSH_FAILED
 from tailrace.log.offsets import OffsetBounds
 from tailrace.log.producer_snapshot import encode_snapshot
 from tailrace.log.producer_state import ProducerState
 from tailrace.log.reading import Position, ReadableLog
-from tailrace.log.replay import replay_segments, snapshot_offsets
+from tailrace.log.replay import remove_snapshots, replay_segments
 from tailrace.log.scan import header_at
-from tailrace.log.segment import DerivedCache, Segment
+from tailrace.log.segment import DerivedCache, Segment, number_of_segment_at
 from tailrace.log.unflushed import Unflushed
 from tailrace.records import batch
 from tailrace.records.batch import BatchHeader
@@ -308,7 +307,7 @@ class Log(ReadableLog):
         if not self.bounds.start <= offset <= self.bounds.high_watermark:
             raise OffsetOutOfRange(offset, self.bounds.start, self.bounds.high_watermark)
         self.bounds.deleted(offset)
-        kept = max(0, bisect_right(self.segments, offset, key=lambda segment: segment.base_offset) - 1)
+        kept = max(0, number_of_segment_at(self.segments, offset))
         condemned = self.segments[:kept]
         self.condemned += condemned
         self.unflushed.forget(condemned)
@@ -320,7 +319,7 @@ class Log(ReadableLog):
             raise OffsetOutOfRange(offset, self.bounds.start, self.bounds.end)
         if offset < self.segments[0].base_offset:
             raise Damaged(missing_file(offset, self.segments[0].base_offset))
-        segment = self.segments[bisect_right(self.segments, offset, key=lambda segment: segment.base_offset) - 1]
+        segment = self.segments[number_of_segment_at(self.segments, offset)]
         try:
             found = segment.find(offset, segment.size)
         except OSError as error:
@@ -344,7 +343,8 @@ class Log(ReadableLog):
             raise self.take_offline("a truncation failed", error) from error
 
     def _truncate(self, end: int) -> None:
-        self._forget_snapshots_after(end)  # first: the syncs that follow cover it
+        # First: the syncs that follow cover it.
+        remove_snapshots(self.files, self.directory, lambda snapshot: snapshot > end)
         segments = self._cut_segments(end)
         self.producers, aborted = replay_segments(self.files, self.directory, segments, end, segments[-1])
         segments[-1].adopt_transactions(aborted)
@@ -374,11 +374,6 @@ class Log(ReadableLog):
         elif found is not None:
             kept[-1].truncate(found[0])
         return tuple(kept)
-
-    def _forget_snapshots_after(self, end: int) -> None:
-        for offset in snapshot_offsets(self.files, self.directory):
-            if offset > end:
-                self.files.remove(join(self.directory, numbered(offset, SNAPSHOT)))
 
     @property
     def is_cleanly_closed(self) -> bool:

@@ -11,7 +11,6 @@ Every log has three of them. All are *next* offsets, so exclusive as an upper bo
 
 from typing import NewType
 
-Offset = NewType("Offset", int)
 StartOffset = NewType("StartOffset", int)
 HighWatermark = NewType("HighWatermark", int)
 EndOffset = NewType("EndOffset", int)

@@ -4,7 +4,6 @@ Nothing in here changes what the log holds. Its owner, in another thread, may ap
 segments and bounds are replaced as a whole, bytes once written never change, and a slice pins the file it lies in.
 """
 
-from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeVar
 
@@ -16,7 +15,7 @@ from tailrace.log.files import Files
 from tailrace.log.offsets import EndOffset, HighWatermark, OffsetBounds, StartOffset
 from tailrace.log.producer_state import ProducerState
 from tailrace.log.replay import replay_segments
-from tailrace.log.segment import Segment
+from tailrace.log.segment import Segment, number_of_segment_at
 from tailrace.log.slices import FileSlice
 from tailrace.log.transaction_index import AbortedTransaction
 from tailrace.records import batch
@@ -173,7 +172,7 @@ class ReadableLog:
         segments, visible = view.segments, view.visible
         if offset < segments[0].base_offset:
             raise Damaged(missing_file(offset, segments[0].base_offset))
-        first = bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1
+        first = number_of_segment_at(segments, offset)
         for number in range(first, len(segments)):
             segment = segments[number]
             if segment.base_offset >= visible.segment_base:

@@ -27,12 +27,12 @@ from tailrace.log.epochs import FILE_NAME as EPOCHS_FILE
 from tailrace.log.epochs import LeaderEpochs
 from tailrace.log.files import Files, join, read_whole, remove_if_there, replace_whole
 from tailrace.log.log import Log
-from tailrace.log.names import DERIVED, FLUSH_FAILED, LOG, SNAPSHOT, TEMPORARY, numbered, parse_numbered
+from tailrace.log.names import DERIVED, FLUSH_FAILED, LOG, TEMPORARY, numbered, parse_numbered
 from tailrace.log.offsets import OffsetBounds
 from tailrace.log.producer_state import ProducerState
-from tailrace.log.replay import load_snapshot, replay_batch, replay_segments, snapshot_offsets
+from tailrace.log.replay import load_snapshot, remove_snapshots, replay_batch, replay_segments
 from tailrace.log.scan import FoundBatch
-from tailrace.log.segment import DerivedCache, Segment
+from tailrace.log.segment import DerivedCache, Segment, number_of_segment_at
 from tailrace.log.segment_walk import SegmentWalk
 from tailrace.log.tail import ends_the_log
 from tailrace.log.transaction_index import TransactionIndex
@@ -109,8 +109,7 @@ class Recovery:
     def run(self, leader_epoch: int) -> Log:
         if not self.files.exists(self.directory):
             self.files.make_directory(self.directory)
-        self._pass_1_sweep()
-        self._pass_2_list()
+        self._pass_2_list(self._pass_1_sweep())
         producers_from = self._pass_3_remember()
         if not self._is_known_without_reading(producers_from):
             self._pass_4_scan(producers_from)
@@ -118,17 +117,19 @@ class Recovery:
         self._pass_7_epoch(leader_epoch)
         return self._log()
 
-    def _pass_1_sweep(self) -> None:
+    def _pass_1_sweep(self) -> dict[str, int]:
+        """What was in the directory, with sizes; logs are never swept."""
         names = self.files.files_in(self.directory)
         for name in names:
             parsed = parse_numbered(name)
             orphan = parsed is not None and parsed[1] in DERIVED and numbered(parsed[0], LOG) not in names
             if name.endswith(TEMPORARY) or orphan:
                 self.files.remove(join(self.directory, name))
+        return names
 
-    def _pass_2_list(self) -> None:
+    def _pass_2_list(self, names: dict[str, int]) -> None:
         found = []
-        for name, size in self.files.files_in(self.directory).items():
+        for name, size in names.items():
             parsed = parse_numbered(name)
             if parsed is not None and parsed[1] == LOG:
                 found.append((parsed[0], size))
@@ -197,7 +198,7 @@ class Recovery:
         if self._lacks_its_first_segment():
             return
         self._end = producers_from
-        first = self._number_of_segment_at(producers_from)
+        first = max(0, number_of_segment_at(self._segments, producers_from))
         for number in range(first, len(self._segments)):
             segment = self._segments[number]
             if number > first and segment.base_offset != self._end and self._ends_before(segment, number):
@@ -226,10 +227,6 @@ class Recovery:
         self._producers = ProducerState()
         self._pass_5_cut(0, 0, "its first segment is missing")
         return True
-
-    def _number_of_segment_at(self, offset: int) -> int:
-        bases = [segment.base_offset for segment in self._segments]
-        return max(number for number, base in enumerate(bases) if base <= offset or number == 0)
 
     def _ends_before(self, segment: Segment, number: int) -> bool:
         """Between the last segment and this one something is missing. Says whether the log was ended there."""
@@ -264,7 +261,7 @@ class Recovery:
         self._end = walked.derived.next_offset
         return True
 
-    def replay(self, item: FoundBatch, transactions: TransactionIndex | None) -> None:
+    def replay(self, item: FoundBatch, transactions: TransactionIndex) -> None:
         """A batch behind the last snapshot: producers, and epochs where they are not known, are built from it."""
         header, report = item.header, self.report
         report.scanned_batches += 1
@@ -343,9 +340,7 @@ class Recovery:
             for segment in self._segments:
                 if not segment.is_saved:
                     segment.log.sync()
-            for offset in snapshot_offsets(self.files, self.directory):
-                if offset > producers_from:
-                    self.files.remove(join(self.directory, numbered(offset, SNAPSHOT)))
+            remove_snapshots(self.files, self.directory, lambda offset: offset > producers_from)
         remove_if_there(self.files, join(self.directory, FLUSH_FAILED))
         self.files.sync_directory(self.directory)
 

@@ -4,7 +4,7 @@ One function applies a batch to the state, here and in recovery; `ProducerState.
 as the append does. What it finds aborted goes into the segment's transaction index.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tailrace.log.files import Files, join, read_whole
 from tailrace.log.names import SNAPSHOT, numbered, parse_numbered
@@ -23,6 +23,12 @@ def snapshot_offsets(files: Files, directory: str) -> list[int]:
     """The offsets at which there is a snapshot, the newest first."""
     parsed = (parse_numbered(name) for name in files.files_in(directory))
     return sorted((found[0] for found in parsed if found and found[1] == SNAPSHOT), reverse=True)
+
+
+def remove_snapshots(files: Files, directory: str, is_unwanted: Callable[[int], bool]) -> None:
+    """Afterwards there is none at an offset that is unwanted. Their names are gone from disk with the next sync."""
+    for offset in filter(is_unwanted, snapshot_offsets(files, directory)):
+        files.remove(join(directory, numbered(offset, SNAPSHOT)))
 
 
 def load_snapshot(files: Files, directory: str, at_most: float, otherwise: int) -> tuple[int, ProducerState]:

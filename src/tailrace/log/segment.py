@@ -9,8 +9,9 @@ enough: so an event loop can try, and hand the question to a thread when it must
 """
 
 import threading
+from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from errno import EEXIST
 
 from tailrace.log.checking import Checks
@@ -97,7 +98,7 @@ class Segment:
             raise FileExistsError(EEXIST, "a new segment would overwrite a file that has bytes in it", self.log.path)
         self.adopt(Derived.empty(self.base_offset), TransactionIndex(), ChunkSums())
 
-    def adopt(self, derived: Derived, transactions: TransactionIndex | None, chunks: ChunkSums | None) -> None:
+    def adopt(self, derived: Derived, transactions: TransactionIndex, chunks: ChunkSums | None) -> None:
         """Takes what was found by walking the file, or is known because the file is empty."""
         self._derived = derived
         self._transactions = transactions
@@ -311,6 +312,11 @@ class Segment:
     def close(self) -> None:
         self._cache.forget(self)
         self.log.close()
+
+
+def number_of_segment_at(segments: Sequence[Segment], offset: int) -> int:
+    """Which of the segments, in order, would hold `offset`; -1 where it lies before the first of them."""
+    return bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1
 
 
 class SavedParts:
