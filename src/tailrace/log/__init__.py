@@ -7,11 +7,11 @@ Read in this order:
     index, transaction_index, sums, derived     what is derived from it, and rebuilt when lost
     checking, damage, ranges     what may be served
     segment, slices              one file with all of that; a piece of it to send
-    offsets, epochs, producer_state, producer_snapshot      what a log remembers beside bytes
+    offsets, epochs, partition_metadata, producer_state, producer_snapshot      what a log remembers beside bytes
     reading, appending, log      the log: what anyone may do, what its owner does
     unflushed, jobs, flush       what waits for a disk, and for whom
     replay, tail, cutting, segment_walk, recovery           after a stop or a crash
-    names, checkpoints, directory_state, directory          many logs, and the small files that cover them
+    names, checkpoints, directory_state, saved_offsets, removal, directory      many logs, and what covers them all
     store                        what the layers above see of all this
     places, survey, audit, verify               looking at a log without opening it
 """

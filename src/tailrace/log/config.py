@@ -4,6 +4,8 @@ underscores.
 
 from dataclasses import dataclass
 
+_NO_LIMIT = (1 << 63) - 1
+
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
@@ -12,3 +14,5 @@ class LogConfig:
     index_interval_bytes: int = 4096
     log_append_time: bool = False  # message.timestamp.type=LogAppendTime
     producer_id_expiration_ms: int = 24 * 3600 * 1000
+    flush_messages: int = _NO_LIMIT  # of its own: the queue flushes every log after a second, or 32 MB
+    flush_ms: int = _NO_LIMIT

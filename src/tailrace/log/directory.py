@@ -1,6 +1,8 @@
 """A data directory: many logs, the small files that cover them all, and the lock that keeps others out.
 
     <topic>-<partition>/                 a log
+    <topic>-<partition>.…-delete/       a log that was removed, until its files are deleted
+    <topic>-<partition>.…-stray/        one that was set aside: never opened, never deleted
     recovery-point-offset-checkpoint     from where each log is scanned after a crash
     log-start-offset-checkpoint          where each log begins
     .kafka_cleanshutdown                 there if, and only if, the last stop was clean
@@ -12,17 +14,20 @@ unclean stop.
 """
 
 import logging
+from collections.abc import Iterable
+from itertools import chain
 
-from tailrace.log import checkpoints
-from tailrace.log.checkpoints import CLEAN_SHUTDOWN, FORMAT_FILE, RECOVERY_POINTS, START_OFFSETS
+from tailrace.log.checkpoints import CLEAN_SHUTDOWN, FORMAT_FILE
 from tailrace.log.config import LogConfig
 from tailrace.log.directory_state import DirectoryState, Place
 from tailrace.log.errors import DirectoryInUse, JobUnderWay, LogOffline, StorageError, UnknownFormat
 from tailrace.log.files import Files, join, parent, read_whole, replace_whole
 from tailrace.log.log import Log
-from tailrace.log.names import TopicPartition, parse_partition
+from tailrace.log.names import REMOVED, STRAY, TopicPartition, is_put_away, parse_partition, put_away_name
 from tailrace.log.recovery import RecoveryReport, recover
-from tailrace.log.segment import DerivedCache, Segment
+from tailrace.log.removal import DeleteJob, Removal, RemoveJob
+from tailrace.log.saved_offsets import LogOffsets, OffsetsJob, SavedOffsets
+from tailrace.log.segment import DerivedCache
 
 FORMAT_VERSION = 1
 LOCK_FILE = ".lock"
@@ -42,9 +47,14 @@ class DataDirectory:
         self.config = config or LogConfig()
         self.logs: dict[TopicPartition, Log] = {}
         self.reports: dict[TopicPartition, RecoveryReport] = {}
+        self.saving_offsets: OffsetsJob | None = None
+        self.saved_offsets = SavedOffsets(files, path)
+        self.removing: dict[TopicPartition, RemoveJob] = {}  # their names are not free yet
+        self.leftovers: list[str] = []  # directories of removed logs, to be deleted
+        self.put_away: set[str] = set()  # and those, with what was set aside
         self._cache = DerivedCache()
         self._last_checkpoint_ms: int | None = None
-        self.saving_offsets: OffsetsJob | None = None
+        self._offsets_noted = 0
         self._make_directory()
         lock = files.lock(join(path, LOCK_FILE))
         if lock is None:
@@ -77,6 +87,13 @@ class DataDirectory:
             logger.warning("%s in %s is damaged: what it said is found out by reading the logs", name, self.path)
         self.was_clean = state.clean
         self._take_clean_marker()
+        self._open_logs(state)
+        if not state.clean or not state.is_ours or not state.names_only(self.logs):
+            self._save_what_recovery_found()
+        if not state.is_ours:
+            replace_whole(self.files, join(self.path, FORMAT_FILE), f"{FORMAT_VERSION}\n".encode())
+
+    def _open_logs(self, state: DirectoryState) -> None:
         for name in self.files.directories_in(self.path):
             partition = parse_partition(name)
             if partition is not None:
@@ -84,10 +101,10 @@ class DataDirectory:
                 self.logs[partition], self.reports[partition] = recover(
                     self.files, place, self.config, cache=self._cache
                 )
-        if not state.clean or not state.is_ours:
-            self._save_what_recovery_found()
-        if not state.is_ours:
-            replace_whole(self.files, join(self.path, FORMAT_FILE), f"{FORMAT_VERSION}\n".encode())
+            elif is_put_away(name):
+                self.put_away.add(name)
+                if name.endswith(REMOVED):
+                    self.leftovers.append(name)
 
     def _save_what_recovery_found(self) -> None:
         """So that what one start has looked at the next need not look at again."""
@@ -109,24 +126,108 @@ class DataDirectory:
             self.files.remove(join(self.path, CLEAN_SHUTDOWN))
             self.files.sync_directory(self.path)
 
-    def create(self, partition: TopicPartition, *, leader_epoch: int = 0) -> Log:
-        """A new, empty log. Its directory is on disk with its first flush."""
+    # Logs that come and go
+
+    def create(
+        self,
+        partition: TopicPartition,
+        *,
+        topic_id: bytes | None = None,
+        leader_epoch: int = 0,
+        config: LogConfig | None = None,
+    ) -> Log:
+        """A new, empty log. Its directory, and what it says of its topic, is on disk with its first flush. Raises
+        JobUnderWay while the log that had this name before is being removed.
+        """
         assert partition not in self.logs
+        if partition in self.removing:
+            raise JobUnderWay(f"{partition} in {self.path} is being removed, which must come back first")
         place = Place(join(self.path, str(partition)), partition, recovery_point=0, start_offset=0)
         try:
-            log, _ = recover(self.files, place, self.config, leader_epoch=leader_epoch, cache=self._cache)
+            log, _ = recover(self.files, place, config or self.config, leader_epoch=leader_epoch, cache=self._cache)
         except OSError as error:
             raise StorageError(f"{place.directory} cannot be made", error) from error
+        log.note_creation()
+        if topic_id is not None:
+            log.assign_topic_id(topic_id)
         self.logs[partition] = log
         return log
 
-    def begin_save_offsets(self) -> "OffsetsJob":
+    def begin_remove(self, partitions: Iterable[TopicPartition]) -> RemoveJob:
+        """Afterwards the logs are none of this directory's: appends, flushes and reads raise LogRemoved, while pieces
+        that readers have pinned can be read to their end. The job gives their directories other names, and hands over
+        one that deletes them; until it is finished no log of the same name can be created. If it fails, the same may be
+        begun again.
+        """
+        job = RemoveJob(self, {partition: self._removal_of(partition) for partition in partitions})
+        self.removing.update(dict.fromkeys(job.removals, job))
+        return job
+
+    def _removal_of(self, partition: TopicPartition) -> Removal:
+        if partition not in self.removing:
+            name = self._name_for(partition, REMOVED)
+            return Removal(self._let_go_of(partition), name)
+        if self.removing[partition].is_under_way:
+            raise JobUnderWay(f"{partition} in {self.path} is being removed already")
+        return self.removing[partition].removals[partition]
+
+    def begin_delete_leftovers(self) -> DeleteJob | None:
+        """A job that deletes what is left of removed logs, also of those that an earlier process has removed. None where
+        nothing is.
+        """
+        names, self.leftovers = self.leftovers, []
+        return DeleteJob(self, names) if names else None
+
+    def set_aside(self, partition: TopicPartition) -> str:
+        """Afterwards the log is none of this directory's, on disk, and its files are kept under the name that is
+        returned. Waits for the disk. Raises StorageError where it refuses, and JobUnderWay while the log has a job.
+        """
+        self._require_idle()
+        self.logs[partition].require_idle()
+        name = self._name_for(partition, STRAY)
+        log = self._let_go_of(partition)
+        try:
+            self.files.rename(log.directory, join(self.path, name))
+            self.files.sync_directory(self.path)
+        except OSError as error:
+            raise StorageError(f"{log.directory} could not be set aside", error) from error
+        self._save_offsets()
+        return name
+
+    def _let_go_of(self, partition: TopicPartition) -> Log:
+        log = self.logs.pop(partition)
+        self.reports.pop(partition, None)
+        log.note_removal()
+        return log
+
+    def _name_for(self, partition: TopicPartition, suffix: str) -> str:
+        """One that no other directory has. What makes it so is the topic's id, if it has one, rather than chance."""
+        number = int.from_bytes(self.logs[partition].topic_id or b"")
+        while (name := put_away_name(partition, number, suffix)) in self.put_away:
+            number += 1
+        self.put_away.add(name)
+        return name
+
+    # Checkpoints
+
+    def begin_save_offsets(self) -> OffsetsJob:
         """A job that brings recovery points and start offsets to disk, and then removes what was deleted. Raises
         JobUnderWay while another one is out.
         """
         self._require_idle()
         self.saving_offsets = job = OffsetsJob(self)
         return job
+
+    def note_offsets(self) -> tuple[int, list[LogOffsets]]:
+        """The offsets of all logs as they are now, and a number that grows. A log that is being removed may still be
+        there after a crash, and wants its offsets then.
+        """
+        self._offsets_noted += 1
+        removing = ((partition, job.removals[partition].log) for partition, job in self.removing.items())
+        return self._offsets_noted, [
+            LogOffsets(partition, log, log.recovery_point, log.start_offset)
+            for partition, log in chain(self.logs.items(), removing)
+        ]
 
     def _require_idle(self) -> None:
         if self.saving_offsets is not None:
@@ -178,11 +279,13 @@ class DataDirectory:
         self._require_idle()
         for log in self.logs.values():
             log.require_idle()
+        if any(job.is_under_way for job in self.removing.values()):
+            raise JobUnderWay(f"logs of {self.path} are being removed, which must come back first")
         try:
             for log in self.logs.values():
                 log.close(now_ms)
             self._save_offsets()
-            if all(log.is_cleanly_closed for log in self.logs.values()):
+            if not self.removing and all(log.is_cleanly_closed for log in self.logs.values()):
                 self._leave_clean_marker()
         finally:
             self._lock.release()
@@ -192,40 +295,3 @@ class DataDirectory:
             replace_whole(self.files, join(self.path, CLEAN_SHUTDOWN), _CLEAN_SHUTDOWN_CONTENT)
         except OSError as error:
             raise StorageError(f"the clean stop of {self.path} could not be noted", error) from error
-
-
-class OffsetsJob:
-    """See `log/jobs.py` for the three steps. One at a time for a directory."""
-
-    def __init__(self, directory: DataDirectory) -> None:
-        logs = directory.logs.items()
-        self._directory = directory
-        self._points = [(log, log.recovery_point) for _, log in logs]
-        self._files = directory.files
-        self._path = directory.path
-        self._recovery_points = checkpoints.encode_offsets({where: log.recovery_point for where, log in logs})
-        self._start_offsets = checkpoints.encode_offsets({where: log.start_offset for where, log in logs})
-        # A save under way would bring the files of a segment back: its log's turn comes with the next job.
-        self._condemned: list[tuple[Log, Segment]] = [
-            (log, segment) for _, log in logs if log.saving is None for segment in log.condemned
-        ]
-        self._error: OSError | None = None
-
-    def run(self) -> None:
-        try:
-            replace_whole(self._files, join(self._path, RECOVERY_POINTS), self._recovery_points)
-            replace_whole(self._files, join(self._path, START_OFFSETS), self._start_offsets)
-            for _, segment in self._condemned:
-                segment.remove()
-        except OSError as error:
-            self._error = error
-
-    def finish(self) -> None:
-        """Raises StorageError where the disk refused: the old offsets stand, and what was deleted is still there."""
-        self._directory.saving_offsets = None
-        if self._error is not None:
-            raise StorageError(f"the checkpoints of {self._path} could not be saved", self._error) from self._error
-        for log, recovery_point in self._points:
-            log.recovery_point_on_disk = recovery_point
-        for log, segment in self._condemned:
-            log.condemned.remove(segment)

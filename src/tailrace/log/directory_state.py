@@ -3,6 +3,7 @@
 Recovery and `log verify` begin here, so that both know the same of a log before they read it.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from math import inf
 
@@ -82,6 +83,12 @@ class DirectoryState:
     def offset_of(self, partition: TopicPartition, offsets: dict[TopicPartition, int] | None) -> int | None:
         """None where nobody knows. A log of ours that the file does not name was made after it: it began at 0 then."""
         return None if offsets is None else offsets.get(partition, 0 if self.is_ours else None)
+
+    def names_only(self, partitions: Collection[TopicPartition]) -> bool:
+        """Whether no other partition has offsets: one that is gone, whose name another log may get."""
+        return all(
+            named in partitions for offsets in (self.recovery_points, self.start_offsets) for named in offsets or ()
+        )
 
     def place(self, directory: str, partition: TopicPartition, prefix: str = "") -> Place:
         recovery_point = self.offset_of(partition, self.recovery_points)

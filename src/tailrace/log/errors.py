@@ -61,6 +61,13 @@ class LogClosed(LogError):
     """The log was closed; the caller should have stopped using it."""
 
 
+class LogRemoved(LogClosed):
+    """The log was removed together with its topic."""
+
+    def __init__(self, directory: str) -> None:
+        super().__init__(f"{directory} was removed")
+
+
 class DirectoryInUse(LogError):
     """Another process has this data directory open."""
 

@@ -18,6 +18,7 @@ import resource
 import sys
 import threading
 from collections import OrderedDict
+from contextlib import suppress
 from typing import Protocol
 
 Data = bytes | bytearray | memoryview
@@ -55,7 +56,8 @@ class File(Protocol):
 
     def unpin(self) -> None: ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Afterwards only who has it pinned can use it. Never opened again: its name may be another file's by then."""
 
 
 class Files(Protocol):
@@ -74,10 +76,14 @@ class Files(Protocol):
     def make_directory(self, path: str) -> None:
         """Afterwards the directory is there; its parent is not synced yet."""
 
-    def rename(self, source: str, target: str) -> None: ...
+    def rename(self, source: str, target: str) -> None:
+        """Of a file, or of a directory with all that is in it."""
 
     def remove(self, path: str) -> None:
         """Afterwards the name is gone; who has the file pinned can still read it."""
+
+    def remove_directory(self, path: str) -> None:
+        """Afterwards the directory, which must be empty, is gone."""
 
     def sync_directory(self, path: str) -> None:
         """Afterwards the names in the directory, new and gone, are on disk."""
@@ -115,14 +121,19 @@ def write_whole(files: Files, path: str, data: Data, *, sync: bool = True) -> No
 
 def replace_whole(files: Files, path: str, data: Data) -> None:
     """Afterwards `path` holds `data`, on disk; a crash at any point leaves either the old bytes or the new."""
-    temporary = path + ".tmp"
-    write_whole(files, temporary, data)
-    files.rename(temporary, path)
+    put_in_place(files, path, data)
     files.sync_directory(parent(path))
 
 
+def put_in_place(files: Files, path: str, data: Data) -> None:
+    """The same, but on disk only once the directory is synced."""
+    temporary = path + ".tmp"
+    write_whole(files, temporary, data)
+    files.rename(temporary, path)
+
+
 def remove_if_there(files: Files, path: str) -> None:
-    if files.exists(path):
+    with suppress(FileNotFoundError):  # rather than to look first: somebody else may be removing it, too
         files.remove(path)
 
 
@@ -179,6 +190,9 @@ class OperatingSystemFiles:
 
     def remove(self, path: str) -> None:
         os.unlink(path)
+
+    def remove_directory(self, path: str) -> None:
+        os.rmdir(path)
 
     def sync_directory(self, path: str) -> None:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -269,16 +283,20 @@ class OperatingSystemFile:
                 return self._descriptor
         opened = self._open(flags)  # without the mutex: a slow disk must not hold up everyone else
         with self._pool.mutex:
-            is_new = self._descriptor == _NO_DESCRIPTOR
-            if is_new:
+            is_wanted = self._descriptor == _NO_DESCRIPTOR and not self._closed
+            if is_wanted:
                 self._descriptor = opened
-            self._pins += 1  # before the pool looks for a victim: it must not be this one
-            self._used = True
-            if is_new:
+            descriptor = self._descriptor
+            if descriptor != _NO_DESCRIPTOR:
+                self._pins += 1  # before the pool looks for a victim: it must not be this one
+                self._used = True
+            if is_wanted:
                 self._pool.opened(self)
-        if not is_new:
-            os.close(opened)  # another thread was quicker
-        return self._descriptor
+        if not is_wanted:
+            os.close(opened)  # another thread was quicker, or has closed the file
+        if descriptor == _NO_DESCRIPTOR:
+            raise FileNotFoundError(errno.ENOENT, "closed", self._path)
+        return descriptor
 
     def _open(self, flags: int) -> int:
         try:

@@ -6,7 +6,8 @@ ones gather.
 
     one flush at a time for a log, a few jobs at a time for a disk
     a log that has rolled is checkpointed: that flush is followed by a save, which nobody waits for
-    a log with `dirty_bytes_max` unflushed, or dirty for `dirty_ms_max`, is flushed although nobody asked
+    a log with `dirty_bytes_max` unflushed, or dirty for `dirty_ms_max`, is flushed although nobody asked; and sooner
+        where its own config says so
     an error answers everyone who waits, and the log stays offline
 
 No threads and no clock in here: whoever owns the queue takes jobs from it (`next_job`), runs them where it likes,
@@ -19,7 +20,7 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
 
-from tailrace.log.errors import LogError, LogOffline
+from tailrace.log.errors import LogError, LogOffline, LogRemoved
 from tailrace.log.jobs import FlushJob, SaveJob
 from tailrace.log.log import Log
 
@@ -73,6 +74,7 @@ class FlushQueue:
         self._checkpoints: set[Log] = set()
         self._now_ms = 0
         self._dirty_since: OrderedDict[Log, int] = OrderedDict()  # the longest dirty first
+        self._due_early: dict[Log, int] = {}  # of those, the ones that may not stay dirty for so long
 
     def when_flushed(self, log: Log, offset: int, notify: Notify) -> None:
         """`notify` is called once everything below `offset` is on disk, with None, or with the error that prevents
@@ -82,8 +84,8 @@ class FlushQueue:
         """
         if log.high_watermark >= offset:
             notify(None)
-        elif log.offline is not None:
-            notify(log.offline)
+        elif (refusal := log.refusal) is not None:
+            notify(refusal)
         else:
             self._waiters.setdefault(log, Waiters()).add(offset, notify)
             self.request(log)
@@ -93,7 +95,10 @@ class FlushQueue:
         self._now_ms = max(self._now_ms, now_ms)
         if log not in self._dirty_since:
             self._dirty_since[log] = now_ms
-        if log.dirty_bytes >= self._dirty_bytes_max or (log.wants_checkpoint and log.is_idle):
+            if log.config.flush_ms < self._dirty_ms_max:
+                self._due_early[log] = now_ms + log.config.flush_ms
+        too_dirty = log.dirty_bytes >= self._dirty_bytes_max or log.dirty_records >= log.config.flush_messages
+        if too_dirty or (log.wants_checkpoint and log.is_idle):
             self.request(log)
 
     def request(self, log: Log) -> None:
@@ -116,6 +121,27 @@ class FlushQueue:
             if now_ms - since < self._dirty_ms_max:
                 break
             self.request(log)
+        for log, due_ms in self._due_early.items():
+            if now_ms >= due_ms:
+                self.request(log)
+
+    def forget(self, log: Log) -> None:
+        """Afterwards nothing in here knows of the log, and those who waited for it are told that it was removed. A job
+        of it that is under way may still be brought back.
+        """
+        self._clean(log)
+        self._checkpoints.discard(log)
+        if log in self._is_wanted:
+            self._is_wanted.discard(log)
+            self._wanted.remove(log)
+        for save in [save for save in self._saves if save.log is log]:
+            self._saves.remove(save)
+            save.finish()
+        self._answer(log, LogRemoved(log.directory))
+
+    def _clean(self, log: Log) -> None:
+        self._dirty_since.pop(log, None)
+        self._due_early.pop(log, None)
 
     def next_job(self) -> Job | None:
         """The next job to run, if one is due and may run now. Flushes and saves take turns, so that neither starves."""
@@ -141,7 +167,7 @@ class FlushQueue:
         return None
 
     def _begin(self, log: Log) -> FlushJob | None:
-        self._dirty_since.pop(log, None)
+        self._clean(log)
         try:
             if (log.wants_checkpoint or log in self._checkpoints) and log.is_idle:
                 self._checkpoints.discard(log)

@@ -9,14 +9,20 @@ which saves what is derived, so that recovery can begin there; meanwhile the log
 nobody waits for an index. A log has one flush and one save under way at most: an fsync that fails is told to one
 caller only, so nobody else may ask meanwhile and be told that all is well. `Log.flush` and `Log.checkpoint` are all
 steps in one, for those who may wait.
+
+A log may be removed while a job of it is under way. From then on the job does nothing, wherever it is; who takes the
+log's files away waits for one that is just running (`wait_while_running`), so that nothing is written where a new log
+of the same name may stand by then.
 """
 
 import logging
+import threading
 from typing import TYPE_CHECKING
 
 from tailrace.log.epochs import FILE_NAME
-from tailrace.log.files import join, replace_whole, write_whole
-from tailrace.log.names import SNAPSHOT, numbered
+from tailrace.log.files import join, put_in_place, replace_whole, write_whole
+from tailrace.log.names import PARTITION_METADATA, SNAPSHOT, numbered
+from tailrace.log.partition_metadata import encode_topic_id
 from tailrace.log.producer_snapshot import encode_snapshot
 from tailrace.log.replay import remove_snapshots
 from tailrace.log.segment import SavedParts
@@ -27,54 +33,77 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class FlushJob:
+class LogJob:
+    """What the jobs of one log have in common."""
+
+    def __init__(self, log: "Log") -> None:
+        self.log = log
+        self.target: int = log.bounds.end
+        self._error: OSError | None = None
+        self._running = threading.Lock()
+
+    def run(self) -> None:
+        with self._running:
+            if not self.log.is_removed:
+                try:
+                    self._work()
+                except OSError as error:
+                    # A flush is never tried again: the pages that could not be written count as clean now, so a second
+                    # one would succeed.
+                    self._error = error
+
+    def _work(self) -> None:
+        raise NotImplementedError
+
+    def wait_while_running(self) -> None:
+        """Of a log that was removed: afterwards this job touches no file any more."""
+        with self._running:
+            pass
+
+
+class FlushJob(LogJob):
     """Afterwards everything that was appended before `begin` is on disk, and readers see it."""
 
     def __init__(self, log: "Log", save: "SaveJob | None" = None) -> None:
-        self.log = log
-        self.target: int = log.bounds.end
+        super().__init__(log)
         self._save = save
         self._visible = log.end_position
-        self._work = log.unflushed.take()
-        self._epochs = log.epochs.encode() if self._work.epochs else None
-        self._error: OSError | None = None
+        self._unflushed = log.unflushed.take()
+        self._epochs = log.epochs.encode() if self._unflushed.epochs else None
+        self._topic_id = log.topic_id if self._unflushed.topic_id else None
 
-    def run(self) -> None:
-        try:
-            self._sync()
-        except OSError as error:
-            # Never tried again: the pages that could not be written count as clean now, so a second sync would
-            # succeed.
-            self._error = error
-
-    def _sync(self) -> None:
+    def _work(self) -> None:
+        files, directory = self.log.files, self.log.directory
         if self._epochs is not None:  # first: a batch of an epoch that nobody knows would look damaged
-            replace_whole(self.log.files, join(self.log.directory, FILE_NAME), self._epochs)
-        for segment in self._work.segments:  # in order, so that no segment is on disk before the one it follows
+            replace_whole(files, join(directory, FILE_NAME), self._epochs)
+        if self._topic_id is not None:
+            put_in_place(files, join(directory, PARTITION_METADATA), encode_topic_id(self._topic_id))
+        for segment in self._unflushed.segments:  # in order, so that no segment is on disk before the one it follows
             segment.log.sync()
-        for directory in self._work.directories:
-            self.log.files.sync_directory(directory)
+        for directory in self._unflushed.directories:
+            files.sync_directory(directory)
 
     def finish(self) -> "SaveJob | None":
         """What is to be saved now, where this is a checkpoint. Raises LogOffline where the disk refused."""
         self.log.flushing = None
+        if self._save is not None and (self.log.is_removed or self._error is not None):
+            self.log.saving = None
+        if self.log.is_removed:
+            return None
         if self._error is not None:
-            if self._save is not None:
-                self.log.saving = None
             raise self.log.take_offline("a flush failed", self._error) from self._error
         self.log.flushed(self.target, self._visible)
         return self._save
 
 
-class SaveJob:
+class SaveJob(LogJob):
     """Afterwards recovery need not look at what was appended before `begin`: all that is derived from it is saved.
 
     It is begun together with a flush, and run after it: what it saves speaks only of what is on disk.
     """
 
     def __init__(self, log: "Log") -> None:
-        self.log = log
-        self.target: int = log.bounds.end
+        super().__init__(log)
         self._parts: list[SavedParts] = [
             segment.begin_save(sealed=segment is not log.active) for segment in log.segments if not segment.is_saved
         ]
@@ -83,15 +112,7 @@ class SaveJob:
         self._kept = {log.recovery_point_on_disk, *self._snapshots, *(segment.base_offset for segment in log.segments)}
         self._is_saved = False
 
-    def run(self) -> None:
-        try:
-            self._save()
-            self._is_saved = True
-        except OSError as error:
-            # Derived data: without it recovery has more to do, and nothing is lost. The next checkpoint tries again.
-            logger.warning("could not save the indexes of %s: %s", self.log.directory, error)
-
-    def _save(self) -> None:
+    def _work(self) -> None:
         files, directory = self.log.files, self.log.directory
         for parts in self._parts:
             parts.run()
@@ -99,9 +120,15 @@ class SaveJob:
             write_whole(files, join(directory, numbered(offset, SNAPSHOT)), snapshot)
         files.sync_directory(directory)
         remove_snapshots(files, directory, lambda offset: offset not in self._kept)
+        self._is_saved = True
 
     def finish(self) -> None:
         self.log.saving = None
+        if self.log.is_removed:
+            return
+        if self._error is not None:
+            # Derived data: without it recovery has more to do, and nothing is lost. The next checkpoint tries again.
+            logger.warning("could not save the indexes of %s: %s", self.log.directory, self._error)
         self.log.save_failed = not self._is_saved
         if self._is_saved:
             for parts in self._parts:

@@ -3,6 +3,7 @@
     append   check, stamp, one write; what was written counts for readers once a flush has covered it
     roll     a new segment when the active one is full or old
     flush    as a job: begun here, run in any thread, finished here (`log/jobs.py`)
+    configure       at any time: later appends obey
     delete   from the front, whole segments; the start offset may lie anywhere
     read, find      by offset, by time: any thread may, see `log/reading.py`
 
@@ -24,7 +25,9 @@ from tailrace.log.errors import (
     Damaged,
     JobUnderWay,
     LogClosed,
+    LogError,
     LogOffline,
+    LogRemoved,
     OffsetOutOfRange,
     OutOfSpace,
     StorageError,
@@ -60,10 +63,12 @@ class Log(ReadableLog):
         epochs: LeaderEpochs,
         producers: ProducerState,
         cache: DerivedCache,
+        topic_id: bytes | None = None,
     ) -> None:
         """A log as recovery left it: everything in it is on disk. See `recovery.open_log`."""
         super().__init__(files, directory, segments=segments, bounds=bounds, epochs=epochs, producers=producers)
         self.config = config
+        self.topic_id = topic_id
         self.recovery_point: int = bounds.end
         self.offline: LogOffline | None = None
         self.flushing: FlushJob | None = None
@@ -82,6 +87,11 @@ class Log(ReadableLog):
         return self.unflushed.bytes
 
     @property
+    def dirty_records(self) -> int:
+        """The same in records."""
+        return self.unflushed.records
+
+    @property
     def wants_checkpoint(self) -> bool:
         """Whether a segment was sealed since the last one. If that one failed, it is not wanted at once again."""
         return bool(self.snapshots_due) and not self.save_failed
@@ -91,6 +101,17 @@ class Log(ReadableLog):
         self.unflushed.will_write(self.active)
         self.unflushed.named(self.directory, parent(self.directory))
         self.unflushed.epochs = True
+
+    def assign_topic_id(self, topic_id: bytes) -> None:
+        """Afterwards the log belongs to this topic; that is on disk with the next flush."""
+        if topic_id != self.topic_id:
+            self.topic_id = topic_id
+            self.unflushed.topic_id = True
+            self.unflushed.named(self.directory)
+
+    def configure(self, config: LogConfig) -> None:
+        """Afterwards appends obey `config`, and so do segments that are begun."""
+        self.config = config
 
     # Appending
 
@@ -115,6 +136,7 @@ class Log(ReadableLog):
         except OSError as error:
             raise self._append_failed(segment, error) from error
         self.unflushed.bytes += len(batches)
+        self.unflushed.records += stamped[-1][1].next_offset - self.bounds.end
         self.bounds.appended(stamped[-1][1].next_offset)
         self._replay(segment, stamped, markers, now_ms)
         return Appended(stamped[0][1].base_offset, stamped[-1][1].last_offset, append_time)
@@ -213,18 +235,24 @@ class Log(ReadableLog):
             self.files.open(join(self.directory, FLUSH_FAILED), create=True).close()
         return self.offline
 
+    @property
+    def refusal(self) -> LogError | None:
+        """What appends and flushes are answered with, if they are refused."""
+        if self.is_removed:
+            return LogRemoved(self.directory)
+        return LogClosed(self.directory) if self._is_closed else self.offline
+
     def _require_writable(self) -> None:
-        if self._is_closed:
-            raise LogClosed(self.directory)
-        if self.offline is not None:
-            raise self.offline
+        if self._is_closed or self.offline is not None:
+            refusal = self.refusal
+            assert refusal is not None
+            raise refusal.with_traceback(None)  # or one that is raised again and again would remember all of them
 
     # Flushing
 
     def begin_flush(self) -> FlushJob | None:
         """None where there is nothing to do. Raises JobUnderWay where another flush has not come back yet."""
-        if self.offline is not None:
-            raise self.offline
+        self._require_writable()
         self._require_no_flush()
         if not self.unflushed:
             return None
@@ -399,6 +427,15 @@ class Log(ReadableLog):
             logger.error("%s", error)
         finally:
             self.let_go()
+
+    def note_removal(self) -> None:
+        """Afterwards nobody can use the log but those who have a piece of it pinned. What is on disk is on disk; a job
+        that is under way may come back, and changes nothing.
+        """
+        self.is_removed = True  # first: readers that find a file closed look here for the reason
+        self.let_go()
+        self.unflushed = Unflushed()
+        self.snapshots_due = {}
 
     def let_go(self) -> None:
         """Afterwards no descriptor is held, whatever is not on disk yet."""

@@ -2,6 +2,10 @@
 
 <topic>-<partition>/<20 digits of the base offset>.log   and beside it .index .timeindex .txnindex .sums
 <topic>-<partition>/<20 digits of an offset>.snapshot    the producers as they stood at that offset
+<topic>-<partition>.<32 hexadecimal digits>-delete       was removed: its files are being deleted
+<topic>-<partition>.<32 hexadecimal digits>-stray        was set aside: nobody knows its topic
+
+The last two end in letters, so they are never taken for a partition's; and a topic may be called `x-delete`.
 """
 
 import re
@@ -16,11 +20,16 @@ SNAPSHOT = ".snapshot"
 CUT = ".cut"
 TEMPORARY = ".tmp"
 FLUSH_FAILED = "flush-failed"  # left by a log that went offline: the page cache is not to be believed
+PARTITION_METADATA = "partition.metadata"
+REMOVED = "-delete"
+STRAY = "-stray"
 
 DERIVED = (INDEX, TIME_INDEX, TRANSACTION_INDEX, SUMS)
 
 _NUMBERED = re.compile(r"([0-9]{20})(\.[a-z]+)")
 _PARTITION = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]*)")  # the names Kafka allows
+_PUT_AWAY = re.compile(rf".*-(0|[1-9][0-9]*)\.[0-9a-f]{{32}}({REMOVED}|{STRAY})")
+_NAME_MAX = 255  # bytes that a file system takes for a name
 
 
 class TopicPartition(NamedTuple):
@@ -44,3 +53,15 @@ def parse_numbered(name: str) -> tuple[int, str] | None:
 def parse_partition(directory: str) -> TopicPartition | None:
     match = _PARTITION.fullmatch(directory)
     return TopicPartition(match[1], int(match[2])) if match else None
+
+
+def put_away_name(partition: TopicPartition, number: int, suffix: str) -> str:
+    """What a partition's directory is called once it is none any more. The number, 128 bits of it, tells it from others
+    of the same partition; the topic is shortened where a file system would not take the name.
+    """
+    ending = f"-{partition.partition}.{number % (1 << 128):032x}{suffix}"
+    return partition.topic[: _NAME_MAX - len(ending)] + ending
+
+
+def is_put_away(directory: str) -> bool:
+    return _PUT_AWAY.fullmatch(directory) is not None

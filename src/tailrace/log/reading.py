@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 from tailrace.log.damage import DamagedRange, missing_file
 from tailrace.log.derived import Derived
 from tailrace.log.epochs import EpochEnd, LeaderEpochs
-from tailrace.log.errors import Damaged, OffsetOutOfRange, StorageError
+from tailrace.log.errors import Damaged, LogError, LogRemoved, OffsetOutOfRange, StorageError
 from tailrace.log.files import Files
 from tailrace.log.offsets import EndOffset, HighWatermark, OffsetBounds, StartOffset
 from tailrace.log.producer_state import ProducerState
@@ -71,6 +71,7 @@ class ReadableLog:
         self.bounds = bounds
         self.epochs = epochs
         self.producers = producers
+        self.is_removed = False
         end = Position(segments[-1].base_offset, segments[-1].size)
         self.view = View(bounds.start, bounds.high_watermark, bounds.high_watermark, segments, end)
         self.publish()
@@ -133,8 +134,11 @@ class ReadableLog:
         the end.
 
         Nothing at or beyond `up_to`, where a batch begins, is given, nor beyond the high watermark. Raises
-        OffsetOutOfRange, or Damaged where the bytes are; with `wait=False`, WouldWait where a disk must be asked.
+        OffsetOutOfRange, or Damaged where the bytes are; with `wait=False`, WouldWait where a disk must be asked; and
+        LogRemoved once the log is.
         """
+        if self.is_removed:
+            raise LogRemoved(self.directory)
         view = self.view
         if not view.start <= offset <= view.high_watermark:
             raise OffsetOutOfRange(offset, view.start, view.high_watermark)
@@ -147,9 +151,14 @@ class ReadableLog:
             start = self.view.start
             if offset < start:  # deleted since we looked
                 raise OffsetOutOfRange(offset, start, self.view.high_watermark) from None
-            raise StorageError(f"{self.directory} cannot be read", error) from error
+            raise self._cannot_be_read(error) from error
         except OSError as error:
-            raise StorageError(f"{self.directory} cannot be read", error) from error
+            raise self._cannot_be_read(error) from error
+
+    def _cannot_be_read(self, error: OSError) -> LogError:
+        return (
+            LogRemoved(self.directory) if self.is_removed else StorageError(f"{self.directory} cannot be read", error)
+        )
 
     def _read(self, view: View, offset: int, end: int, max_bytes: int, wait: bool) -> FileSlice | None:
         for segment, limit in self._segments_from(view, offset, wait):
@@ -228,7 +237,7 @@ class ReadableLog:
                     raise
             except OSError as error:
                 if self.view.start == view.start or not isinstance(error, FileNotFoundError):
-                    raise StorageError(f"{self.directory} cannot be read", error) from error
+                    raise self._cannot_be_read(error) from error
 
     def epoch_end(self, epoch: int) -> EpochEnd:
         """Where the largest epoch not above `epoch` ends, as far as readers may know."""

@@ -2,7 +2,7 @@
 
     pass 1  sweep       temporary files go, and derived files whose log is gone
     pass 2  list        the segments by name; those wholly below the start offset are leftovers of a deletion
-    pass 3  remember    leader epochs and the newest usable snapshot of the producers
+    pass 3  remember    topic id, leader epochs and the newest usable snapshot of the producers
     pass 4  scan        every batch behind the recovery point: indexes, epochs and producers are built from it
     pass 5  cut         the log ends where a write never reached the disk; the bytes behind are kept aside
     pass 6  sync        what is kept is on disk before anyone counts on it
@@ -16,6 +16,7 @@ no valid one follows ends the log: no flush can have covered it, since a flush c
 batch, with valid ones after it, is damage too: named, never served, and everything around it is.
 """
 
+import logging
 from dataclasses import dataclass, field
 
 from tailrace.log.checkpoints import CorruptCheckpoint
@@ -27,8 +28,17 @@ from tailrace.log.epochs import FILE_NAME as EPOCHS_FILE
 from tailrace.log.epochs import LeaderEpochs
 from tailrace.log.files import Files, join, read_whole, remove_if_there, replace_whole
 from tailrace.log.log import Log
-from tailrace.log.names import DERIVED, FLUSH_FAILED, LOG, TEMPORARY, numbered, parse_numbered
+from tailrace.log.names import (
+    DERIVED,
+    FLUSH_FAILED,
+    LOG,
+    PARTITION_METADATA,
+    TEMPORARY,
+    numbered,
+    parse_numbered,
+)
 from tailrace.log.offsets import OffsetBounds
+from tailrace.log.partition_metadata import decode_topic_id
 from tailrace.log.producer_state import ProducerState
 from tailrace.log.replay import load_snapshot, remove_snapshots, replay_batch, replay_segments
 from tailrace.log.scan import FoundBatch
@@ -37,6 +47,8 @@ from tailrace.log.segment_walk import SegmentWalk
 from tailrace.log.tail import ends_the_log
 from tailrace.log.transaction_index import TransactionIndex
 from tailrace.records.batch import LENGTH_END, NO_PRODUCER
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,13 +121,15 @@ class Recovery:
     def run(self, leader_epoch: int) -> Log:
         if not self.files.exists(self.directory):
             self.files.make_directory(self.directory)
-        self._pass_2_list(self._pass_1_sweep())
+        names = self._pass_1_sweep()
+        self._pass_2_list(names)
+        topic_id = self._topic_id() if PARTITION_METADATA in names else None
         producers_from = self._pass_3_remember()
         if not self._is_known_without_reading(producers_from):
             self._pass_4_scan(producers_from)
             self._pass_6_sync(producers_from)
         self._pass_7_epoch(leader_epoch)
-        return self._log()
+        return self._log(topic_id)
 
     def _pass_1_sweep(self) -> dict[str, int]:
         """What was in the directory, with sizes; logs are never swept."""
@@ -158,6 +172,14 @@ class Recovery:
             cache=self._cache,
             interval_bytes=self.config.index_interval_bytes,
         )
+
+    def _topic_id(self) -> bytes | None:
+        """Not worth a failed start: whoever knows the topics can tell the log again."""
+        try:
+            return decode_topic_id(read_whole(self.files, join(self.directory, PARTITION_METADATA)) or b"")
+        except (CorruptCheckpoint, OSError) as error:
+            logger.warning("%s in %s cannot be read: %s", PARTITION_METADATA, self.directory, error)
+            return None
 
     def _pass_3_remember(self) -> int:
         """Afterwards the epochs are known, or will be found by a scan of all; returns the offset the producers are
@@ -352,7 +374,7 @@ class Recovery:
             replace_whole(self.files, join(self.directory, EPOCHS_FILE), self._epochs.encode())
         self.report.leader_epoch = self._epochs.latest
 
-    def _log(self) -> Log:
+    def _log(self, topic_id: bytes | None) -> Log:
         self._segments[-1].open_for_append()
         log = Log(
             self.files,
@@ -363,6 +385,7 @@ class Recovery:
             epochs=self._epochs,
             producers=self._producers,
             cache=self._cache,
+            topic_id=topic_id,
         )
         if self._is_new:
             log.note_creation()

@@ -5,7 +5,7 @@ flushed that came too late: neither bytes nor the name of a file.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tailrace.log.segment import Segment
 
@@ -15,10 +15,12 @@ class Unflushed:
     segments: list[Segment] = field(default_factory=list)
     directories: list[str] = field(default_factory=list)
     epochs: bool = False
+    topic_id: bool = False
     bytes: int = 0
+    records: int = 0
 
     def __bool__(self) -> bool:
-        return bool(self.segments or self.directories or self.epochs)
+        return bool(self.segments or self.directories or self.epochs or self.topic_id)
 
     def will_write(self, segment: Segment) -> None:
         """To be told before a segment is written to."""
@@ -35,6 +37,8 @@ class Unflushed:
 
     def take(self) -> "Unflushed":
         """Afterwards this is empty, and all it held is the taker's."""
-        taken = Unflushed(self.segments, self.directories, self.epochs, self.bytes)
-        self.segments, self.directories, self.epochs, self.bytes = [], [], False, 0
+        taken = replace(self)
+        self.segments, self.directories = [], []
+        self.epochs = self.topic_id = False
+        self.bytes = self.records = 0
         return taken

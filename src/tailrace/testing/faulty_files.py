@@ -6,8 +6,8 @@ matches.
     faulty.fail("write_at", ENOSPC, forever=True)       # the disk is full until `heal`
 
 Kinds are the names of the methods of `File` and `Files`: write_at read_at truncate sync · open rename remove
-sync_directory make_directory. `count` tells how often each was called, so that a test can go through all of them
-one by one.
+remove_directory sync_directory make_directory. `count` tells how often each was called, so that a test can go
+through all of them one by one.
 """
 
 import os
@@ -80,6 +80,10 @@ class FaultyFiles:
     def remove(self, path: str) -> None:
         self.called("remove", path)
         self._files.remove(path)
+
+    def remove_directory(self, path: str) -> None:
+        self.called("remove_directory", path)
+        self._files.remove_directory(path)
 
     def sync_directory(self, path: str) -> None:
         self.called("sync_directory", path)

@@ -26,7 +26,9 @@ class LosingFiles(OperatingSystemFiles):
 
     def rename(self, source: str, target: str) -> None:
         super().rename(source, target)
-        self._pending[target] = self._pending.pop(source, PendingBytes())
+        moved = [path for path in self._pending if path == source or path.startswith(source + "/")]
+        for path in moved:
+            self._pending[target + path.removeprefix(source)] = self._pending.pop(path)
 
     def remove(self, path: str) -> None:
         super().remove(path)

@@ -3,32 +3,36 @@ of it.
 
 The model is as harsh as POSIX allows. Bytes written, and a file's size, are safe once the file is synced; a name,
 new, moved or gone, is safe once its directory is synced. Whatever is not safe may be kept or lost, each call by
-itself and in any combination; a write may also be torn. So every prefix of the recorded calls stands for many
+itself and in any combination; a write may also be torn. A directory is a thing of its own, as a file is: what happens
+in it happens there under whatever name a power cut leaves it. So every prefix of the recorded calls stands for many
 states of the disk, and `power_cuts` gives all of them where they are few, and a seeded choice where they are many.
 """
 
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from errno import ENOENT
+from errno import ENOENT, ENOTEMPTY
 from itertools import product
 from math import prod
 from typing import NamedTuple
 
-from tailrace.log.files import Data, name_of, parent
+from tailrace.log.files import Data, join, name_of, parent
 
 KEPT, LOST, TORN = "kept", "lost", "torn"
 
 
 class Call(NamedTuple):
-    """One recorded call: `inode` for those on bytes, `path` for those on names."""
+    """One recorded call: `inode` for those on bytes, `path` for those on names, and the inode of the `directory` that
+    the name is in, or that is synced.
+    """
 
-    kind: str  # write truncate sync · create rename remove make_directory sync_directory
+    kind: str  # write truncate sync · create rename remove make_directory remove_directory sync_directory
     inode: int = -1
     path: str = ""
     target: str = ""
     position: int = 0
     data: bytes = b""
+    directory: int = -1
 
     @property
     def fates(self) -> tuple[str, ...]:
@@ -43,10 +47,20 @@ class Disk:
     names: dict[str, int] = field(default_factory=dict)
     directories: set[str] = field(default_factory=set)
     contents: dict[int, bytearray] = field(default_factory=dict)
+    places: dict[int, str] = field(default_factory=dict)  # of directories, by inode
+
+    def __post_init__(self) -> None:
+        """Directories that were given by name get an inode each."""
+        for path in sorted(self.directories - set(self.places.values())):
+            self.places[self.next_inode] = path
+
+    @property
+    def next_inode(self) -> int:
+        return max((0, *self.contents, *self.places)) + 1
 
     def copy(self) -> "Disk":
         contents = {inode: bytearray(content) for inode, content in self.contents.items()}
-        return Disk(dict(self.names), set(self.directories), contents)
+        return Disk(dict(self.names), set(self.directories), contents, dict(self.places))
 
     def file(self, path: str) -> bytearray:
         """The bytes of a file, to be looked at or spoilt."""
@@ -57,6 +71,11 @@ class Disk:
             getattr(self, "_" + call.kind, lambda _: None)(
                 call._replace(data=call.data[: len(call.data) // 2]) if fate == TORN else call
             )
+
+    def _path(self, call: Call, name: str = "") -> str | None:
+        """Where the name of a call is now: its directory may be elsewhere, or gone."""
+        directory = self.places.get(call.directory)
+        return None if directory is None else join(directory, name_of(name or call.path))
 
     def _write(self, call: Call) -> None:
         content = self.contents.setdefault(call.inode, bytearray())
@@ -70,18 +89,46 @@ class Disk:
         content.extend(bytes(call.position - len(content)))
 
     def _create(self, call: Call) -> None:
-        self.names[call.path] = call.inode
-        self.contents.setdefault(call.inode, bytearray())
+        if (path := self._path(call)) is not None:
+            self.names[path] = call.inode
+            self.contents.setdefault(call.inode, bytearray())
 
     def _rename(self, call: Call) -> None:
-        if call.path in self.names:
-            self.names[call.target] = self.names.pop(call.path)
+        source, target = self._path(call), self._path(call, call.target)
+        if source is not None and target is not None:
+            if call.inode in self.places:
+                self._move_directory(call.inode, target)
+            elif source in self.names:
+                self.names[target] = self.names.pop(source)
+
+    def _move_directory(self, inode: int, target: str) -> None:
+        source = self.places[inode]
+        if source != target:
+            self._drop_directory(target)
+            moved = [path for path in self.names if parent(path) == source]
+            self.names.update({join(target, name_of(path)): self.names.pop(path) for path in moved})
+            self.directories = self.directories - {source} | {target}
+            self.places[inode] = target
 
     def _remove(self, call: Call) -> None:
-        self.names.pop(call.path, None)
+        if (path := self._path(call)) is not None:
+            self.names.pop(path, None)
 
     def _make_directory(self, call: Call) -> None:
-        self.directories.add(call.path)
+        if (path := self._path(call)) is not None:
+            self._drop_directory(path)
+            self.directories.add(path)
+            self.places[call.inode] = path
+
+    def _remove_directory(self, call: Call) -> None:
+        if (path := self.places.get(call.inode)) is not None:
+            self._drop_directory(path)
+
+    def _drop_directory(self, path: str) -> None:
+        """It has no name any more, and nothing in it can be reached."""
+        self.directories.discard(path)
+        self.places = {inode: place for inode, place in self.places.items() if place != path}
+        self.names = {name: inode for name, inode in self.names.items() if parent(name) != path}
 
     def fingerprint(self) -> int:
         reachable = sorted((path, bytes(self.contents[inode])) for path, inode in self.names.items())
@@ -94,17 +141,27 @@ class RecordingFiles:
     def __init__(self, disk: Disk | None = None) -> None:
         self.disk = disk or Disk()
         self._began_as = self.disk.copy()
-        self._next_inode = max(self.disk.contents, default=0) + 1
+        self._next_inode = self.disk.next_inode
+        self._inodes = {path: inode for inode, path in self.disk.places.items()}  # of directories
         self.calls: list[Call] = []
 
     def record(self, call: Call) -> None:
         self.calls.append(call)
         self.disk.apply(call)
 
+    def _directory(self, path: str) -> int:
+        try:
+            return self._inodes[path]
+        except KeyError:
+            raise FileNotFoundError(ENOENT, "no such directory", path) from None
+
+    def _new_inode(self) -> int:
+        self._next_inode += 1
+        return self._next_inode - 1
+
     def open(self, path: str, *, create: bool = False) -> "RecordedFile":
         if create and path not in self.disk.names:
-            self.record(Call("create", self._next_inode, path))
-            self._next_inode += 1
+            self.record(Call("create", self._new_inode(), path, directory=self._directory(parent(path))))
         return RecordedFile(self, path)
 
     def inode(self, path: str) -> int:
@@ -131,16 +188,31 @@ class RecordingFiles:
 
     def make_directory(self, path: str) -> None:
         if path not in self.disk.directories:
-            self.record(Call("make_directory", path=path))
+            inode = self._new_inode()
+            self.record(Call("make_directory", inode, path, directory=self._directory(parent(path))))
+            self._inodes[path] = inode
 
     def rename(self, source: str, target: str) -> None:
-        self.record(Call("rename", self.inode(source), source, target))
+        directory = self._directory(parent(source))
+        assert parent(target) == parent(source), "nothing is moved from one directory into another"
+        if source in self._inodes:
+            self._inodes[target] = inode = self._inodes.pop(source)
+        else:
+            inode = self.inode(source)
+        self.record(Call("rename", inode, source, target, directory=directory))
 
     def remove(self, path: str) -> None:
-        self.record(Call("remove", self.inode(path), path))
+        self.record(Call("remove", self.inode(path), path, directory=self._directory(parent(path))))
+
+    def remove_directory(self, path: str) -> None:
+        inode = self._directory(path)
+        if self.files_in(path) or self.directories_in(path):
+            raise OSError(ENOTEMPTY, "not empty", path)
+        self.record(Call("remove_directory", inode, path, directory=self._directory(parent(path))))
+        del self._inodes[path]
 
     def sync_directory(self, path: str) -> None:
-        self.record(Call("sync_directory", path=path))
+        self.record(Call("sync_directory", path=path, directory=self._directory(path)))
 
     def lock(self, path: str) -> "NoLock":
         return NoLock()
@@ -180,10 +252,10 @@ def _unsafe(calls: list[Call]) -> list[int]:
     for number in range(len(calls) - 1, -1, -1):
         call = calls[number]
         if call.kind == "sync":
-            synced.add(str(call.inode))
+            synced.add(call.inode)
         elif call.kind == "sync_directory":
-            synced.add(call.path)
-        elif (str(call.inode) if call.kind in ("write", "truncate") else parent(call.path)) not in synced:
+            synced.add(call.directory)
+        elif (call.inode if call.kind in ("write", "truncate") else call.directory) not in synced:
             unsafe.append(number)
     return unsafe[::-1]
 
@@ -214,6 +286,8 @@ class RecordedFile:
         self._files = files
         self._path = path
         self._inode: int | None = None
+        self._pins = 0
+        self._closed = False
 
     @property
     def path(self) -> str:
@@ -221,6 +295,8 @@ class RecordedFile:
 
     @property
     def _number(self) -> int:
+        if self._closed and not self._pins:
+            raise FileNotFoundError(ENOENT, "closed", self._path)
         if self._inode is None:
             self._inode = self._files.inode(self._path)
         return self._inode
@@ -252,12 +328,13 @@ class RecordedFile:
 
     def pin(self) -> None:
         assert self._number >= 0  # as with a descriptor: from now on the file can be read although its name goes
+        self._pins += 1
 
     def unpin(self) -> None:
-        pass
+        self._pins -= 1
 
     def close(self) -> None:
-        pass
+        self._closed = True
 
 
 class NoLock:

@@ -1,0 +1,3 @@
+from tailrace.cli.main import main
+
+main()

@@ -1,0 +1,98 @@
+"""Produce (key 0): appends batches, and says when they are safe.
+
+Behaviour: `acks=all` is answered when the batches are on disk, `acks=1` when they are written, `acks=0` never (where it
+fails, the connection is closed). Partitions stand for themselves: one that is refused does not hold up another.
+
+Versions 3-13; 0-2 are advertised, as Kafka does, because older clients look there for what the broker knows of
+compression, but are not served.
+    7   zstd                       8   errors in words
+    10  where the leader is        13  topics by id
+Not done: transactions (a transactional batch is refused with INVALID_TXN_STATE); leader hints, there being one broker.
+"""
+
+from typing import TYPE_CHECKING
+
+from tailrace.broker.producing import Acknowledgement, Unflushed, append, refuse
+from tailrace.broker.requests import Api, Call, Silence
+from tailrace.broker.topics import Topic
+from tailrace.broker.waiting import Later
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages import ApiKey
+from tailrace.protocol.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+
+if TYPE_CHECKING:
+    from tailrace.broker.broker import Broker
+
+BY_TOPIC_ID = 13
+ALL, LEADER, NONE = -1, 1, 0
+
+
+def produce(
+    request: ProduceRequest, call: Call, broker: "Broker"
+) -> ProduceResponse | Later[ProduceResponse] | Silence:
+    unflushed: Unflushed = []
+    response = ProduceResponse()
+    for data in request.topic_data:
+        topic_response = TopicProduceResponse(name=data.name, topic_id=data.topic_id)
+        response.responses.append(topic_response)
+        _append_to_topic(request, data, topic_response, call, broker, unflushed)
+    if request.acks == NONE:
+        return Silence(close=_any_error(response))
+    if request.acks == ALL and unflushed:
+        return Acknowledgement(response, unflushed, request.timeout_ms, broker)
+    return response
+
+
+def _append_to_topic(
+    request: ProduceRequest,
+    data: TopicProduceData,
+    response: TopicProduceResponse,
+    call: Call,
+    broker: "Broker",
+    unflushed: Unflushed,
+) -> None:
+    topic, refusal = _topic_of(request, data, call, broker)
+    for wanted in data.partition_data:
+        answer = PartitionProduceResponse(index=wanted.index)
+        response.partition_responses.append(answer)
+        partition = topic.partition(wanted.index) if topic is not None else None
+        if partition is None or refusal is not None:
+            code = refusal or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            refuse(
+                answer,
+                code,
+                f"{data.name or 'the topic'} has no partition {wanted.index}" if refusal is None else code.text,
+            )
+        elif (appended := append(partition, wanted.records, call, broker, answer)) is not None:
+            unflushed.append((*appended, answer))
+
+
+def _topic_of(
+    request: ProduceRequest, data: TopicProduceData, call: Call, broker: "Broker"
+) -> tuple[Topic | None, ErrorCode | None]:
+    if request.acks not in (ALL, LEADER, NONE):
+        return None, ErrorCode.INVALID_REQUIRED_ACKS
+    if call.version >= BY_TOPIC_ID:
+        topic = broker.metadata.topics_by_id.get(data.topic_id)
+        return topic, None if topic is not None else ErrorCode.UNKNOWN_TOPIC_ID
+    topic = broker.metadata.topics.get(data.name)
+    return topic, None if topic is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _any_error(response: ProduceResponse) -> bool:
+    return any(partition.error_code for topic in response.responses for partition in topic.partition_responses)
+
+
+API = Api(
+    ApiKey.PRODUCE,
+    produce,
+    frame_bytes_max=1 << 31,  # socket.request.max.bytes says less
+    elements_max=4_000,  # each may be an append, of 20 µs
+    advertised_min=0,
+)

@@ -1,0 +1,147 @@
+"""ListOffsets (key 2): where a partition begins, where it ends, or which offset a time has.
+
+Behaviour: the end is the high watermark, or the last stable offset for `read_committed`; who asks for it waits until
+all that was appended before is on disk, so that a client finds its own `acks=1` writes. By time: the first record of
+that time or later, found inside its batch; where there is none, offset and timestamp are -1 and there is no error.
+Looking for a time may take a disk, so a thread does it.
+
+Versions 1-11.
+    2  isolation level     4  leader epochs     7  -3: the largest timestamp     8  -4: the first offset on this disk
+    9  -5: the last offset in remote storage    11  -6: the first that is not there yet; both -1, there being none
+Not done: version 0, which lists segments.
+"""
+
+from typing import TYPE_CHECKING
+
+from tailrace.broker.errors import code_of
+from tailrace.broker.fetching import READ_COMMITTED, check_leader_epoch
+from tailrace.broker.partition import Partition
+from tailrace.broker.requests import Api, Call
+from tailrace.broker.waiting import Later
+from tailrace.log.errors import LogError
+from tailrace.log.log import Log
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages import ApiKey
+from tailrace.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+if TYPE_CHECKING:
+    from tailrace.broker.broker import Broker
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
+FIRST_VERSIONS = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+
+
+def list_offsets(request: ListOffsetsRequest, call: Call, broker: "Broker") -> Later[ListOffsetsResponse]:
+    listing = Listing(request.isolation_level == READ_COMMITTED, call, broker)
+    for topic in request.topics:
+        answers = ListOffsetsTopicResponse(name=topic.name)
+        listing.response.topics.append(answers)
+        seen: set[int] = set()
+        for wanted in topic.partitions:
+            answer = ListOffsetsPartitionResponse(partition_index=wanted.partition_index)
+            answers.partitions.append(answer)
+            if wanted.partition_index in seen:
+                answer.error_code = ErrorCode.INVALID_REQUEST
+                continue
+            seen.add(wanted.partition_index)
+            listing.add(broker.partition(topic.name, wanted.partition_index), wanted, answer)
+    listing.start()
+    return listing
+
+
+class Listing(Later[ListOffsetsResponse]):
+    """The answer to one request, which leaves when the last of its partitions has one."""
+
+    __slots__ = ("_broker", "_call", "_outstanding", "_searches", "_up_to_stable", "response")
+
+    def __init__(self, up_to_stable: bool, call: Call, broker: "Broker") -> None:
+        super().__init__()
+        self.response = ListOffsetsResponse()
+        self._up_to_stable = up_to_stable
+        self._call = call
+        self._broker = broker
+        self._outstanding = 1
+        self._searches = Searches(self)
+
+    def add(
+        self, partition: Partition | None, wanted: ListOffsetsPartition, answer: ListOffsetsPartitionResponse
+    ) -> None:
+        if partition is None:
+            answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return
+        epoch = self._broker.leader_epoch(partition)
+        answer.error_code = check_leader_epoch(wanted.current_leader_epoch, epoch)
+        if answer.error_code:
+            return
+        if self._call.version < FIRST_VERSIONS.get(wanted.timestamp, 0) or wanted.timestamp < EARLIEST_PENDING_UPLOAD:
+            answer.error_code = ErrorCode.UNSUPPORTED_VERSION
+        elif wanted.timestamp == LATEST:
+            self._outstanding += 1
+            flushed = self._broker.when_flushed(partition)
+            flushed.when_resolved(lambda error: self._answer_latest(partition, answer, error))
+        elif wanted.timestamp in (EARLIEST, EARLIEST_LOCAL):
+            answer.offset = partition.start_offset
+            answer.leader_epoch = epoch
+        elif wanted.timestamp == MAX_TIMESTAMP or wanted.timestamp >= 0:
+            self._searches.add(partition.log, wanted.timestamp, answer)
+
+    def _answer_latest(
+        self, partition: Partition, answer: ListOffsetsPartitionResponse, error: LogError | None
+    ) -> None:
+        if error is not None:
+            answer.error_code = code_of(error)
+        else:
+            answer.offset = partition.last_stable_offset if self._up_to_stable else partition.high_watermark
+            answer.leader_epoch = self._broker.leader_epoch(partition)
+        self.one_done()
+
+    def start(self) -> None:
+        if self._searches.is_needed:
+            self._outstanding += 1
+            self._broker.start_job(self._searches, self._searches.finish)
+        self.one_done()
+
+    def one_done(self) -> None:
+        self._outstanding -= 1
+        if not self._outstanding:
+            self.resolve(self.response)
+
+
+class Searches:
+    """All lookups by time of one request, as a job."""
+
+    def __init__(self, listing: Listing) -> None:
+        self._listing = listing
+        self._work: list[tuple[Log, int, ListOffsetsPartitionResponse]] = []
+
+    def add(self, log: Log | None, timestamp: int, answer: ListOffsetsPartitionResponse) -> None:
+        if log is not None:
+            self._work.append((log, timestamp, answer))
+
+    @property
+    def is_needed(self) -> bool:
+        return bool(self._work)
+
+    def run(self) -> None:
+        for log, timestamp, answer in self._work:
+            try:
+                found = log.find_max_timestamp() if timestamp == MAX_TIMESTAMP else log.find_time(timestamp)
+            except LogError as error:
+                answer.error_code = code_of(error)
+                continue
+            if found is not None:
+                answer.offset, answer.timestamp = found
+                epoch, _ = log.epochs.stretch_at(found.offset)
+                answer.leader_epoch = -1 if epoch is None else epoch
+
+    def finish(self) -> None:
+        self._listing.one_done()
+
+
+API = Api(ApiKey.LIST_OFFSETS, list_offsets)

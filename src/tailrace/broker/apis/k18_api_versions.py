@@ -1,0 +1,43 @@
+"""ApiVersions (key 18): what we speak, in which versions. The first thing a client asks.
+
+Behaviour: a version that we do not know is answered in version 0, with UNSUPPORTED_VERSION and the same list, so that
+the client can ask again.
+
+Versions 0-4.
+    3   features, none of which we have: transactions stay in the protocol's first form
+Not done: checks of a client's name and version.
+"""
+
+from typing import TYPE_CHECKING
+
+from tailrace.broker.requests import Api, Call
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.message import versions_of
+from tailrace.protocol.messages import REQUESTS, ApiKey
+from tailrace.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+
+if TYPE_CHECKING:
+    from tailrace.broker.broker import Broker
+
+
+def api_versions(request: ApiVersionsRequest, call: Call, broker: "Broker") -> ApiVersionsResponse:
+    return ApiVersionsResponse(api_keys=advertised())
+
+
+def unsupported_version() -> ApiVersionsResponse:
+    """To be encoded in version 0, whatever was asked for."""
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=advertised())
+
+
+def advertised() -> list[ApiVersion]:
+    from tailrace.broker.apis.registry import APIS  # which lists this module, too
+
+    listed = []
+    for api in APIS.values():
+        versions = versions_of(REQUESTS[api.key])
+        lowest = versions.first if api.advertised_min is None else api.advertised_min
+        listed.append(ApiVersion(api_key=api.key, min_version=lowest, max_version=versions.last))
+    return listed
+
+
+API = Api(ApiKey.API_VERSIONS, api_versions, frame_bytes_max=8 << 10)

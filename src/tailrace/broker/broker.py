@@ -1,0 +1,209 @@
+"""All that one broker knows and decides, owned by one thread.
+
+    requests   `handle` gives an answer, or a Later; the handlers are in `apis/`, one module for each API key
+    logs       come into being with the first append; whoever appends says so (`appended`), so that it is flushed
+    flushes    are jobs that the server runs in threads (`flushes.next_job`) and brings back (`flushed`)
+    the clock  is told (`tick`)
+
+Nothing in this package waits, starts a thread or opens a socket: `start_job` is how it has work done elsewhere.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from tailrace.broker.cached import Cached
+from tailrace.broker.counters import Counters
+from tailrace.broker.errors import Refused
+from tailrace.broker.fetch_sessions import FetchSessions
+from tailrace.broker.metadata import Metadata
+from tailrace.broker.metadata_log import MetadataLog
+from tailrace.broker.partition import Partition
+from tailrace.broker.producer_ids import ProducerIds
+from tailrace.broker.requests import Api, Call, Silence
+from tailrace.broker.topics import Topic
+from tailrace.broker.upkeep import StartJob, Upkeep
+from tailrace.broker.waiting import Flushed, Later
+from tailrace.log.directory import DataDirectory
+from tailrace.log.errors import StorageError
+from tailrace.log.flush import FlushQueue, Job
+from tailrace.log.jobs import FlushJob
+from tailrace.log.log import Log
+from tailrace.log.removal import RemoveJob
+from tailrace.protocol.errors import ErrorCode
+
+logger = logging.getLogger(__name__)
+
+
+class Broker:
+    def __init__(
+        self,
+        directory: DataDirectory,
+        metadata: Metadata,
+        metadata_log: Log,
+        *,
+        start_job: StartJob,
+        random_bytes: Callable[[int], bytes],
+    ) -> None:
+        """A broker over an open directory whose logs are all in the metadata: see `opening.open_broker`."""
+        self.directory = directory
+        self.metadata = metadata
+        self.configs = metadata.configs
+        self.start_job = start_job
+        self.random_bytes = random_bytes
+        self.node_id = self.configs.number("node.id")
+        self.flushes = FlushQueue()
+        self.metadata_log = MetadataLog(metadata_log, metadata, self.flushes)
+        self.upkeep = Upkeep(directory, self.flushes, start_job)
+        self.producer_ids = ProducerIds(metadata, self.metadata_log)
+        self.fetch_sessions = FetchSessions(self.configs.number("max.incremental.fetch.session.cache.slots"))
+        self.fetch_bytes_max = self.configs.number("fetch.max.bytes")
+        self.counters = Counters()
+        self.all_topics: Cached[bytes] = Cached(metadata)  # as Metadata says them, by version
+        self._partitions: dict[Log, Partition] = {}
+        for name, log in directory.logs.items():
+            partition = self.partition(name.topic, name.partition)
+            assert partition is not None, f"{name} is not in the metadata"
+            self._adopt(partition, log)
+
+    # Requests
+
+    def handle(self, api: Api, request: Any, call: Call) -> Any:
+        """The answer, or a Later. It leaves when all of the metadata that it may rest on is on disk."""
+        answer = api.handle(request, call, self)
+        if self.metadata_log.is_settled or isinstance(answer, Silence):
+            return answer
+        return Settled(self.metadata_log.when_settled(), answer)
+
+    # Topics and partitions
+
+    def topic(self, name: str) -> Topic | None:
+        return self.metadata.topics.get(name)
+
+    def partition(self, topic: str, index: int) -> Partition | None:
+        found = self.metadata.topics.get(topic)
+        return found.partition(index) if found is not None else None
+
+    def log_for_append(self, partition: Partition) -> Log:
+        """The partition's log, made now where there is none. Raises StorageError, or Refused while the one before it
+        is being removed.
+        """
+        if partition.log is not None:
+            return partition.log
+        if partition.name in self.directory.removing:
+            raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.name} is still being deleted")
+        topic = partition.topic
+        log = self.directory.create(
+            partition.name,
+            topic_id=topic.topic_id,
+            leader_epoch=self.metadata.leader_epoch,
+            config=topic.config.log,
+        )
+        self._adopt(partition, log)
+        return log
+
+    def _adopt(self, partition: Partition, log: Log) -> None:
+        partition.log = log
+        log.configure(partition.topic.config.log)
+        self._partitions[log] = partition
+
+    def leader_epoch(self, partition: Partition | None) -> int:
+        """Of a partition that nobody has touched, too."""
+        if partition is None or partition.log is None:
+            return self.metadata.leader_epoch
+        return partition.log.leader_epoch
+
+    def appended(self, partition: Partition, log: Log, now_ms: int) -> None:
+        """To be told after every append: readers that wait at the end want it flushed at once."""
+        self.flushes.appended(log, now_ms)
+        if partition.watchers:
+            self.flushes.request(log)
+
+    def when_flushed(self, partition: Partition) -> Flushed:
+        """Resolved once all that is in the partition now is on disk."""
+        flushed = Flushed()
+        if partition.log is None:
+            flushed.resolve(None)
+        else:
+            self.flushes.when_flushed(partition.log, partition.log.end_offset, flushed.resolve)
+        return flushed
+
+    def flushed(self, job: Job) -> None:
+        """Takes a flush job back that was run: those who waited for it, writers and readers, are told."""
+        self.flushes.finished(job)
+        if isinstance(job, FlushJob):
+            if job.log is self.metadata_log.log and job.log.offline is not None:
+                raise job.log.offline
+            partition = self._partitions.get(job.log)
+            if partition is not None and partition.watchers:
+                partition.moved()
+
+    def remove_logs(self, topics: Iterable[Topic]) -> Later[None]:
+        """Takes the logs of topics that the metadata no longer knows from the disk. Resolved when their names are free
+        again.
+        """
+        removed: Later[None] = Later()
+        names = []
+        for partition in (partition for topic in topics for partition in topic.touched):
+            if partition.log is not None:
+                self.flushes.forget(partition.log)
+                self._partitions.pop(partition.log)
+                partition.log = None
+                names.append(partition.name)
+        if not names:
+            removed.resolve(None)
+            return removed
+        job = self.directory.begin_remove(names)
+
+        def finish() -> None:
+            finish_removal(job, self.start_job)
+            removed.resolve(None)
+
+        self.start_job(job, finish)
+        return removed
+
+    def tick(self, now_ms: int) -> None:
+        self.upkeep.tick(now_ms)
+
+
+def finish_removal(job: RemoveJob, start_job: StartJob) -> None:
+    """Afterwards the names are free, and the files are being deleted; or a line in the log says why not."""
+    try:
+        delete = job.finish()
+    except StorageError as error:
+        logger.error("%s: the next start tries again", error)
+        return
+    if delete is not None:
+        start_job(delete, delete.finish)
+
+
+class Settled(Later[Any]):
+    """An answer that also waits for the metadata it rests on to be on disk."""
+
+    __slots__ = ("_answer_first", "_settled")
+
+    def __init__(self, settled: Flushed, answer: Any) -> None:
+        super().__init__(answer.wait_ms if isinstance(answer, Later) else None)
+        self._settled = settled
+        self._answer_first = answer
+        settled.when_resolved(self._is_settled)
+
+    def _is_settled(self, error: object) -> None:
+        if error is not None:  # the process is about to stop: nobody may be told
+            return
+        if isinstance(self._answer_first, Later):
+            self._answer_first.when_resolved(self.resolve)
+        else:
+            self.resolve(self._answer_first)
+
+    def expire(self) -> None:
+        if isinstance(self._answer_first, Later):
+            self._answer_first.expire()
+
+    def hurry(self) -> None:
+        if isinstance(self._answer_first, Later):
+            self._answer_first.hurry()
+
+    def abandon(self) -> None:
+        if isinstance(self._answer_first, Later):
+            self._answer_first.abandon()

@@ -1,0 +1,36 @@
+"""Where what went wrong below becomes a code on the wire: the one place."""
+
+from tailrace.log import errors as log_errors
+from tailrace.protocol.errors import ErrorCode
+from tailrace.records.errors import CorruptBatch
+
+
+class Refused(Exception):
+    """A request, or a part of it, is not carried out: the code for the client, and why, for people."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+# The first that fits counts.
+_CODES: tuple[tuple[type[Exception], ErrorCode], ...] = (
+    (CorruptBatch, ErrorCode.CORRUPT_MESSAGE),
+    (log_errors.OutOfOrderSequence, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
+    (log_errors.InvalidProducerEpoch, ErrorCode.INVALID_PRODUCER_EPOCH),
+    (log_errors.InvalidAppend, ErrorCode.INVALID_RECORD),
+    (log_errors.OffsetOutOfRange, ErrorCode.OFFSET_OUT_OF_RANGE),
+    (log_errors.Damaged, ErrorCode.CORRUPT_MESSAGE),
+    (log_errors.StorageError, ErrorCode.KAFKA_STORAGE_ERROR),
+    (log_errors.LogRemoved, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),  # its topic was deleted meanwhile
+)
+
+
+def code_of(error: Exception) -> ErrorCode:
+    if isinstance(error, Refused):
+        return error.code
+    for kind, code in _CODES:
+        if isinstance(error, kind):
+            return code
+    return ErrorCode.UNKNOWN_SERVER_ERROR

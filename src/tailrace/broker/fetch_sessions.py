@@ -1,0 +1,139 @@
+"""Fetch sessions (KIP-227): what a client follows is remembered, so that a request names only what changed.
+
+    (0, -1)      no session: the request says all
+    (any, 0)     the request says all, and a session begins, if there is room; the session before it ends
+    (id, n)      the n-th request of a session, n = 1, 2, …: what it names is added or changed, and what it forgets goes
+    (id, -1)     the session ends, and the request says all
+
+An answer in a session speaks only of partitions with something new: records, an error, another high watermark or start.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+
+from tailrace.broker.errors import Refused
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData
+
+NO_SESSION = 0
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+EPOCH_MAX = (1 << 31) - 1
+BUSY_MS = 120_000  # a session used since then is not given up for a new one
+
+TopicKey = bytes | str  # the id, or in older versions the name
+Wanted = tuple[TopicKey, FetchPartition]
+
+
+class FetchSession:
+    """What one client follows, in the order in which it is served."""
+
+    def __init__(self, session_id: int, by_id: bool) -> None:
+        self.session_id = session_id
+        self.by_id = by_id
+        self.epoch = INITIAL_EPOCH + 1  # of the next request
+        self.used_ms = 0
+        self._wanted: OrderedDict[tuple[TopicKey, int], FetchPartition] = OrderedDict()
+        self._told: dict[tuple[TopicKey, int], tuple[int, int]] = {}
+
+    @property
+    def is_new(self) -> bool:
+        """Whether no request but the one that began it has come yet."""
+        return self.epoch == INITIAL_EPOCH + 1
+
+    def follow(self, wanted: Iterable[Wanted]) -> None:
+        for topic, partition in wanted:
+            self._wanted[topic, partition.partition] = partition
+
+    def forget(self, topic: TopicKey, indexes: Iterable[int]) -> None:
+        for index in indexes:
+            self._wanted.pop((topic, index), None)
+            self._told.pop((topic, index), None)
+
+    @property
+    def wanted(self) -> list[Wanted]:
+        return [(topic, partition) for (topic, _), partition in self._wanted.items()]
+
+    def is_news(self, topic: TopicKey, answer: PartitionData, length: int) -> bool:
+        """Whether the client must be told. If so it counts as told, and a partition that had records is served last
+        the next time, so that none starves.
+        """
+        key = (topic, answer.partition_index)
+        bounds = (answer.high_watermark, answer.log_start_offset)
+        if not length and not answer.error_code and self._told.get(key) == bounds:
+            return False
+        if answer.error_code:
+            self._told.pop(key, None)
+        else:
+            self._told[key] = bounds
+        if length and key in self._wanted:
+            self._wanted.move_to_end(key)
+        return True
+
+
+class FetchSessions:
+    def __init__(self, slots: int) -> None:
+        self._slots = slots
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()  # the longest unused first
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def plan(
+        self, request: FetchRequest, by_id: bool, now_ms: int, random_bytes: Callable[[int], bytes]
+    ) -> tuple[list[Wanted], FetchSession | None]:
+        """What the request asks for, and the session it belongs to. Raises Refused where that session is not known."""
+        if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            self._sessions.pop(request.session_id, None)
+            wanted = list(_wanted(request, by_id))
+            if request.session_epoch == FINAL_EPOCH:
+                return wanted, None
+            return wanted, self._begin(wanted, by_id, now_ms, random_bytes)
+        session = self._require(request, by_id)
+        session.epoch = session.epoch + 1 if session.epoch < EPOCH_MAX else 1
+        session.used_ms = now_ms
+        self._sessions.move_to_end(session.session_id)
+        session.follow(_wanted(request, by_id))
+        for forgotten in request.forgotten_topics_data:
+            session.forget(forgotten.topic_id if by_id else forgotten.topic, forgotten.partitions)
+        return session.wanted, session
+
+    def _require(self, request: FetchRequest, by_id: bool) -> FetchSession:
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            raise Refused(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"there is no fetch session {request.session_id}")
+        if session.by_id != by_id:
+            raise Refused(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, "a session goes by topic ids, or by names")
+        if session.epoch != request.session_epoch:
+            raise Refused(
+                ErrorCode.INVALID_FETCH_SESSION_EPOCH, f"epoch {request.session_epoch} where {session.epoch} is next"
+            )
+        return session
+
+    def _begin(
+        self, wanted: list[Wanted], by_id: bool, now_ms: int, random_bytes: Callable[[int], bytes]
+    ) -> FetchSession | None:
+        """None where all slots are taken by sessions in use: the client then says all each time."""
+        if len(self._sessions) >= self._slots:
+            oldest = next(iter(self._sessions.values()), None)
+            if oldest is None or now_ms - oldest.used_ms < BUSY_MS:
+                return None
+            del self._sessions[oldest.session_id]
+        session = FetchSession(self._new_id(random_bytes), by_id)
+        session.used_ms = now_ms
+        session.follow(wanted)
+        self._sessions[session.session_id] = session
+        return session
+
+    def _new_id(self, random_bytes: Callable[[int], bytes]) -> int:
+        while True:
+            session_id = int.from_bytes(random_bytes(4)) & 0x7FFFFFFF
+            if session_id != NO_SESSION and session_id not in self._sessions:
+                return session_id
+
+
+def _wanted(request: FetchRequest, by_id: bool) -> Iterable[Wanted]:
+    for topic in request.topics:
+        key: TopicKey = topic.topic_id if by_id else topic.topic
+        for partition in topic.partitions:
+            yield key, partition

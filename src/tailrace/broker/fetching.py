@@ -1,0 +1,308 @@
+"""Reading for clients: a Fetch is answered, waits for more to be flushed, or waits for a disk.
+
+    look     what each partition has now, up to the limits: whole batches, and at least one in the first that has any
+    enough   an error, `min_bytes`, or no time to wait: that is the answer
+    park     else it waits with the partitions it asked for; each tells it when it has more (`Partition.moved`)
+    cold     where looking would wait for a disk, a thread looks instead
+
+Bytes are not touched here: an answer carries slices of files, which the server sends and then releases.
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from tailrace.broker.errors import code_of
+from tailrace.broker.fetch_sessions import FetchSession, TopicKey, Wanted
+from tailrace.broker.partition import Partition
+from tailrace.broker.requests import Call
+from tailrace.broker.waiting import Later
+from tailrace.log.errors import Damaged, LogError, OffsetOutOfRange
+from tailrace.log.log import Log
+from tailrace.log.segment import WouldWait
+from tailrace.log.slices import Slice
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+
+if TYPE_CHECKING:
+    from tailrace.broker.broker import Broker
+
+logger = logging.getLogger(__name__)
+
+READ_COMMITTED = 1
+BY_TOPIC_ID = 13  # from this version on topics have ids instead of names
+
+NOTHING = b""
+
+
+class Goal(NamedTuple):
+    """One partition that a Fetch asks for, and what there is of it: a partition, or an error."""
+
+    topic: TopicKey
+    wanted: FetchPartition
+    partition: Partition | None
+    error: int
+
+
+class Found(NamedTuple):
+    """What one look has found. The slices in it are pinned until they are sent, or released."""
+
+    answers: list[tuple[TopicKey, PartitionData, Slice | None]]
+    length: int
+    has_error: bool
+
+    def release(self) -> None:
+        for _, _, records in self.answers:
+            if records is not None:
+                records.release()
+
+
+class Fetch(Later[FetchResponse]):
+    """One request. It is resolved by `start`, or later."""
+
+    __slots__ = (
+        "_broker",
+        "_by_id",
+        "_is_due",
+        "_is_over",
+        "_is_reading",
+        "_limit",
+        "_min_bytes",
+        "_says_all",
+        "_session",
+        "_up_to_stable",
+        "_wanted",
+        "_watched",
+    )
+
+    def __init__(
+        self, request: FetchRequest, wanted: list[Wanted], session: FetchSession | None, call: Call, broker: "Broker"
+    ) -> None:
+        super().__init__(max(0, request.max_wait_ms))
+        self._broker = broker
+        self._wanted = wanted
+        self._session = session
+        self._says_all = session is None or session.is_new
+        self._by_id = call.version >= BY_TOPIC_ID
+        self._min_bytes = request.min_bytes
+        self._limit = min(max(request.max_bytes, 0), broker.fetch_bytes_max)
+        self._up_to_stable = request.isolation_level == READ_COMMITTED
+        self._watched: list[Partition] = []
+        self._is_reading = False
+        self._is_over = False
+        self._is_due = request.max_wait_ms <= 0 or request.min_bytes <= 0
+
+    def start(self) -> None:
+        """Afterwards it is answered, or parked, or a thread looks."""
+        self._look()
+
+    def partition_moved(self) -> None:
+        if not self._is_reading:
+            self._look()
+
+    def expire(self) -> None:
+        """Answers with what there is; if a thread is looking, with what that finds."""
+        self._is_due = True
+        if not self._is_reading and not self._is_over:
+            self._look()
+
+    def hurry(self) -> None:
+        self.expire()
+
+    def abandon(self) -> None:
+        self._is_over = True
+        self._unwatch()
+
+    def _look(self) -> None:
+        goals = self._goals()
+        try:
+            found = self.look(goals, wait=False)
+        except WouldWait:
+            self._is_reading = True
+            job = ColdLook(self, goals)
+            self._broker.start_job(job, job.finish)
+            return
+        self.found(goals, found)
+
+    def found(self, goals: Sequence[Goal], found: Found) -> None:
+        self._is_reading = False
+        if self._is_over:
+            found.release()
+        elif self._is_due or found.has_error or found.length >= self._min_bytes:
+            self._is_over = True
+            self._unwatch()
+            self.resolve(self._response(found))
+        else:
+            found.release()
+            self._park(goals)
+
+    # Which partitions
+
+    def _goals(self) -> list[Goal]:
+        """On the broker's thread alone: from here on a thread needs nothing that could change meanwhile."""
+        metadata = self._broker.metadata
+        goals = []
+        for key, wanted in self._wanted:
+            topic = metadata.topics_by_id.get(key) if isinstance(key, bytes) else metadata.topics.get(key)
+            if topic is None:
+                unknown = ErrorCode.UNKNOWN_TOPIC_ID if self._by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                goals.append(Goal(key, wanted, None, unknown))
+                continue
+            partition = topic.partition(wanted.partition)
+            if partition is None:
+                goals.append(Goal(key, wanted, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            else:
+                error = check_leader_epoch(wanted.current_leader_epoch, self._broker.leader_epoch(partition))
+                goals.append(Goal(key, wanted, partition, error))
+        return goals
+
+    # Looking: in any thread
+
+    def look(self, goals: Sequence[Goal], *, wait: bool) -> Found:
+        answers: list[tuple[TopicKey, PartitionData, Slice | None]] = []
+        length = 0
+        has_error = False
+        try:
+            for goal in goals:
+                answer, records = self._look_at(goal, length, wait)
+                answers.append((goal.topic, answer, records))
+                has_error = has_error or answer.error_code != 0
+                if records is not None:
+                    length += records.length
+        except BaseException:
+            Found(answers, length, has_error).release()
+            raise
+        return Found(answers, length, has_error)
+
+    def _look_at(self, goal: Goal, length: int, wait: bool) -> tuple[PartitionData, Slice | None]:
+        wanted, partition = goal.wanted, goal.partition
+        if partition is None or goal.error:
+            index, error = wanted.partition, goal.error
+            return PartitionData(partition_index=index, error_code=error, high_watermark=-1, records=NOTHING), None
+        answer = PartitionData(partition_index=wanted.partition, records=NOTHING)
+        records: Slice | None = None
+        log = partition.log
+        if log is None:
+            answer.high_watermark = answer.last_stable_offset = answer.log_start_offset = 0
+            answer.error_code = ErrorCode.OFFSET_OUT_OF_RANGE if wanted.fetch_offset else 0
+            answer.aborted_transactions = [] if self._up_to_stable else None
+            return answer, None
+        try:
+            records = self._read(log, wanted, answer, length, wait)
+        except LogError as error:
+            answer.error_code = code_of(error)
+            if isinstance(error, Damaged):
+                logger.warning("a reader of %s met damage: %s", partition.name, error)
+        self._bound(log, answer)
+        return answer, records
+
+    def _read(self, log: Log, wanted: FetchPartition, answer: PartitionData, length: int, wait: bool) -> Slice | None:
+        """The records that fit, which `answer` then has, too; `length` bytes of the answer are taken already."""
+        offset, view = wanted.fetch_offset, log.view
+        if self._up_to_stable:
+            answer.aborted_transactions = []
+        if wanted.last_fetched_epoch >= 0 and _diverges(log, wanted, answer):
+            return None
+        up_to = view.last_stable if self._up_to_stable else view.high_watermark
+        left = self._limit - length
+        if not view.start <= offset <= view.high_watermark:
+            raise OffsetOutOfRange(offset, view.start, view.high_watermark)
+        if offset >= up_to or (length and left <= 0):
+            return None
+        found = log.read(offset, min(left, wanted.partition_max_bytes), up_to=up_to, wait=wait)
+        if found is not None and length and found.length > left:  # only the first partition may have more than fits
+            found.release()
+            return None
+        answer.records = found or NOTHING
+        if found is not None and self._up_to_stable:
+            aborted = log.aborted_transactions(offset, found.next_offset)
+            answer.aborted_transactions = [
+                AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset) for one in aborted
+            ]
+        return found
+
+    def _bound(self, log: Log, answer: PartitionData) -> None:
+        view = log.view
+        answer.high_watermark = view.high_watermark
+        answer.last_stable_offset = view.last_stable
+        answer.log_start_offset = view.start
+
+    # Waiting
+
+    def _park(self, goals: Sequence[Goal]) -> None:
+        """Afterwards every partition tells us when there is more; what is not flushed yet will be."""
+        if self._watched:
+            return
+        for goal in goals:
+            partition = goal.partition
+            if partition is not None:
+                partition.watchers.add(self)
+                self._watched.append(partition)
+                if partition.has_unflushed and partition.log is not None:
+                    self._broker.flushes.request(partition.log)
+
+    def _unwatch(self) -> None:
+        for partition in self._watched:
+            partition.watchers.discard(self)
+        self._watched.clear()
+
+    # Answering
+
+    def _response(self, found: Found) -> FetchResponse:
+        session = self._session
+        topics: dict[TopicKey, FetchableTopicResponse] = {}
+        for key, answer, records in found.answers:
+            length = records.length if records is not None else 0
+            if session is not None and not session.is_news(key, answer, length) and not self._says_all:
+                continue
+            topic = topics.get(key)
+            if topic is None:
+                if isinstance(key, bytes):
+                    topic = FetchableTopicResponse(topic_id=key)
+                else:
+                    topic = FetchableTopicResponse(topic=key)
+                topics[key] = topic
+            topic.partitions.append(answer)
+        return FetchResponse(
+            session_id=session.session_id if session is not None else 0, responses=list(topics.values())
+        )
+
+
+class ColdLook:
+    """A look that may wait for a disk, in the three steps of a job."""
+
+    def __init__(self, fetch: Fetch, goals: Sequence[Goal]) -> None:
+        self._fetch = fetch
+        self._goals = goals
+        self._found: Found | None = None
+
+    def run(self) -> None:
+        self._found = self._fetch.look(self._goals, wait=True)
+
+    def finish(self) -> None:
+        assert self._found is not None, "run it first"
+        self._fetch.found(self._goals, self._found)
+
+
+def check_leader_epoch(asked: int, current: int) -> int:
+    """An error where the client knows an older epoch than there is, or a newer one; it says -1 where it knows none."""
+    if asked < 0 or asked == current:
+        return 0
+    return ErrorCode.FENCED_LEADER_EPOCH if asked < current else ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+def _diverges(log: Log, wanted: FetchPartition, answer: PartitionData) -> bool:
+    """Whether the client has read what is no longer here: then it is told where its history and ours part."""
+    end = log.epoch_end(wanted.last_fetched_epoch)
+    if end.epoch == wanted.last_fetched_epoch and end.end_offset >= wanted.fetch_offset:
+        return False
+    answer.diverging_epoch = EpochEndOffset(epoch=end.epoch, end_offset=end.end_offset)
+    return True

@@ -1,0 +1,63 @@
+"""The metadata log: decide, append, replay, and answer when it is flushed.
+
+A handler decides on records. `write` appends them as one batch, so that a crash leaves all of them or none, and replays
+them into the state at once. Whoever answers from that state waits for `when_settled`: nothing that a power cut could
+take back is ever told to a client.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+
+from tailrace.broker import metadata_records
+from tailrace.broker.metadata import Metadata
+from tailrace.broker.metadata_records import MetadataRecord
+from tailrace.broker.waiting import Flushed
+from tailrace.log.flush import FlushQueue
+from tailrace.log.log import Log
+from tailrace.records import batch
+from tailrace.records.record import decode_records, encode_batch
+from tailrace.records.record_decoder import decode_with_python
+
+_PIECE_BYTES = 1 << 20
+
+
+def replay_all(log: Log, metadata: Metadata) -> None:
+    """Afterwards the state is what the log says, as far as readers may see it. Raises UnknownRecord, Damaged."""
+    offset: int = log.start_offset
+    while (piece := log.read(offset, _PIECE_BYTES)) is not None:
+        with piece:
+            data, offset = piece.read(), piece.next_offset
+        for position, _ in batch.split(data):
+            # Not the compiled decoder, which takes longer to import than a few thousand topics take to read.
+            for record in decode_records(data, position, decoder=decode_with_python):
+                metadata.replay(metadata_records.decode(record))
+
+
+def write_records(log: Log, metadata: Metadata, changes: Sequence[MetadataRecord], now_ms: int) -> None:
+    """Afterwards the records are appended, as one batch, and the state is changed."""
+    records = [metadata_records.encode(change, now_ms)._replace(offset=n) for n, change in enumerate(changes)]
+    log.append(encode_batch(records), now_ms)
+    for change in changes:
+        metadata.replay(change)
+
+
+class MetadataLog:
+    def __init__(self, log: Log, metadata: Metadata, flushes: FlushQueue) -> None:
+        self.log = log
+        self._metadata = metadata
+        self._flushes = flushes
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all that was written is on disk."""
+        return self.log.high_watermark >= self.log.end_offset
+
+    def write(self, changes: Sequence[MetadataRecord], now_ms: int) -> None:
+        """Afterwards the state is changed, and a flush of it is due."""
+        write_records(self.log, self._metadata, changes, now_ms)
+        self._flushes.request(self.log)
+
+    def when_settled(self) -> Flushed:
+        settled: Flushed = Flushed()
+        self._flushes.when_flushed(self.log, self.log.end_offset, partial(Flushed.resolve, settled))
+        return settled

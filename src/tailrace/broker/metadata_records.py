@@ -1,0 +1,109 @@
+"""What the metadata log says: one class for each kind of change, and how it stands in a record.
+
+The key of a record is the number of its kind and the version of its bytes; the value is the message as our codec writes
+it. A kind is never given another meaning, and a new field comes with a new version, so that an older log can be read.
+"""
+
+import struct
+
+from tailrace.protocol import codec
+from tailrace.protocol.errors import Malformed
+from tailrace.protocol.fields import int8, int32, int64, string, uuid
+from tailrace.protocol.message import message
+from tailrace.records.record import Record
+
+_KEY = struct.Struct(">hh")
+
+
+class UnknownRecord(Exception):
+    """The metadata log holds what this release does not know: a newer one wrote it."""
+
+
+@message(versions="0", flexible="0+")
+class ClusterCreated:
+    """The first record: the name this cluster has for ever."""
+
+    cluster_id: str = string()
+
+
+@message(versions="0", flexible="0+")
+class StartedUncleanly:
+    """The process before did not stop cleanly. `count` of them is the leader epoch of all that is appended now."""
+
+    count: int = int32()
+
+
+@message(versions="0", flexible="0+")
+class TopicCreated:
+    topic_id: bytes = uuid()
+    name: str = string()
+    partition_count: int = int32()
+
+
+@message(versions="0", flexible="0+")
+class PartitionsAdded:
+    topic_id: bytes = uuid()
+    partition_count: int = int32()
+
+
+@message(versions="0", flexible="0+")
+class TopicDeleted:
+    topic_id: bytes = uuid()
+    name: str = string()
+
+
+@message(versions="0", flexible="0+")
+class ConfigChanged:
+    """A config of a topic (2) or of the brokers (4), by Kafka's numbers; None takes it back to its default."""
+
+    resource_type: int = int8()
+    resource_name: str = string()
+    key: str = string()
+    value: str | None = string(null="0+")
+
+
+@message(versions="0", flexible="0+")
+class ProducerIdsReserved:
+    """Every producer id below `next_producer_id` may have been given away."""
+
+    next_producer_id: int = int64()
+
+
+MetadataRecord = (
+    ClusterCreated
+    | StartedUncleanly
+    | TopicCreated
+    | PartitionsAdded
+    | TopicDeleted
+    | ConfigChanged
+    | ProducerIdsReserved
+)
+
+_KINDS: dict[int, type[MetadataRecord]] = {
+    0: ClusterCreated,
+    1: StartedUncleanly,
+    2: TopicCreated,
+    3: PartitionsAdded,
+    4: TopicDeleted,
+    5: ConfigChanged,
+    6: ProducerIdsReserved,
+}
+_NUMBERS = {kind: number for number, kind in _KINDS.items()}
+_VERSION = 0
+
+
+def encode(change: MetadataRecord, timestamp: int) -> Record:
+    """A record without an offset: the batch it goes into gives it one."""
+    key = _KEY.pack(_NUMBERS[type(change)], _VERSION)
+    return Record(0, timestamp, key, codec.encode(change, _VERSION))
+
+
+def decode(record: Record) -> MetadataRecord:
+    """Raises UnknownRecord for what this release cannot read."""
+    try:
+        kind, version = _KEY.unpack(record.key or b"")
+        return codec.decode(_KINDS[kind], version, record.value or b"")
+    except (struct.error, KeyError, Malformed, ValueError) as error:
+        raise UnknownRecord(
+            f"record {record.offset} of the metadata log is of a kind that this release does not know: {error!r}"
+        ) from error

@@ -1,0 +1,97 @@
+"""Opening a broker: the metadata log is replayed first, and then every other log has to be in it.
+
+1  the directory is opened, with recovery where the last stop was not clean
+2  the metadata log is replayed; in an empty directory it begins with the cluster's name
+3  an unclean stop is counted, on disk: from now on everything is appended under a new leader epoch
+4  logs of topics that were deleted are removed; logs that nobody knows are set aside, never deleted
+"""
+
+import logging
+from base64 import urlsafe_b64encode
+from collections.abc import Callable
+
+from tailrace.broker.broker import Broker, finish_removal
+from tailrace.broker.configs import BrokerConfigs
+from tailrace.broker.metadata import Metadata
+from tailrace.broker.metadata_log import replay_all, write_records
+from tailrace.broker.metadata_records import ClusterCreated, MetadataRecord, StartedUncleanly, TopicCreated
+from tailrace.broker.topics import METADATA_TOPIC
+from tailrace.broker.upkeep import StartJob
+from tailrace.log.directory import DataDirectory
+from tailrace.log.errors import LogError
+from tailrace.log.log import Log
+from tailrace.log.names import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+METADATA_PARTITION = TopicPartition(METADATA_TOPIC, 0)
+
+
+class NotOurs(LogError):
+    """A directory with logs and no metadata log: somebody else's, or one that has lost it."""
+
+
+def open_broker(
+    directory: DataDirectory,
+    configs: BrokerConfigs,
+    now_ms: int,
+    *,
+    start_job: StartJob,
+    random_bytes: Callable[[int], bytes],
+) -> Broker:
+    """A broker with the state that the directory's metadata log tells of. May wait for a disk. Raises NotOurs,
+    UnknownRecord, or what a damaged metadata log raises.
+    """
+    metadata = Metadata(configs)
+    log, first = _metadata_log(directory, random_bytes)
+    replay_all(log, metadata)
+    if not directory.was_clean and not first:
+        first = [StartedUncleanly(count=metadata.unclean_starts + 1)]
+    if first:
+        write_records(log, metadata, first, now_ms)
+        log.flush()
+    stale = _sort_out(directory, metadata)
+    broker = Broker(directory, metadata, log, start_job=start_job, random_bytes=random_bytes)
+    if stale:
+        job = directory.begin_remove(stale)
+        start_job(job, lambda: finish_removal(job, start_job))
+    elif (leftovers := directory.begin_delete_leftovers()) is not None:
+        start_job(leftovers, leftovers.finish)
+    return broker
+
+
+def _metadata_log(directory: DataDirectory, random_bytes: Callable[[int], bytes]) -> tuple[Log, list[MetadataRecord]]:
+    """The log, and what it has to begin with where it is new."""
+    log = directory.logs.get(METADATA_PARTITION)
+    if log is not None and log.end_offset > 0:
+        return log, []
+    others = [str(name) for name in directory.logs if name != METADATA_PARTITION]
+    if others:
+        raise NotOurs(
+            f"{directory.path} has logs, such as {min(others)}, but no {METADATA_PARTITION}, which says what they are: "
+            "choose another directory, or restore that one from a backup"
+        )
+    topic_id = random_bytes(16)
+    if log is None:
+        log = directory.create(METADATA_PARTITION, topic_id=topic_id)
+    cluster_id = urlsafe_b64encode(random_bytes(16)).decode().rstrip("=")
+    created = TopicCreated(topic_id=log.topic_id or topic_id, name=METADATA_TOPIC, partition_count=1)
+    return log, [ClusterCreated(cluster_id=cluster_id), created]
+
+
+def _sort_out(directory: DataDirectory, metadata: Metadata) -> list[TopicPartition]:
+    """Afterwards every log in the directory is one that the metadata knows; returns those that were deleted, which
+    are still there.
+    """
+    stale = []
+    for name, log in list(directory.logs.items()):
+        if name == METADATA_PARTITION:
+            continue
+        topic = metadata.topics.get(name.topic)
+        if topic is not None and log.topic_id == topic.topic_id and name.partition < topic.partition_count:
+            continue
+        if log.topic_id is not None and log.topic_id in metadata.deleted:
+            stale.append(name)
+        else:
+            logger.warning("nobody knows the log %s: it was set aside as %s", name, directory.set_aside(name))
+    return stale

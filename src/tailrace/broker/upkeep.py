@@ -1,0 +1,81 @@
+"""What has to be done now and then: flushing what nobody asked for, and keeping the next start short.
+
+every second     logs that have been dirty for a second are flushed
+every minute     logs are checkpointed: their indexes and producers are saved, so that recovery begins there
+then, and when   recovery points and start offsets of all logs are brought to disk (`when_offsets_saved`)
+somebody asks
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+
+from tailrace.broker.waiting import Flushed
+from tailrace.log.directory import CHECKPOINT_MS, DataDirectory
+from tailrace.log.errors import StorageError
+from tailrace.log.flush import FlushQueue
+from tailrace.log.log import Log
+from tailrace.log.store import Job
+
+logger = logging.getLogger(__name__)
+
+SAVE_OFFSETS_MS = 5_000
+
+StartJob = Callable[[Job, Callable[[], None]], None]
+"""Runs a job in a thread, and calls the function on the broker's own thread when it has run."""
+
+
+class Upkeep:
+    def __init__(self, directory: DataDirectory, flushes: FlushQueue, start_job: StartJob) -> None:
+        self._directory = directory
+        self._flushes = flushes
+        self._start_job = start_job
+        self._checkpointed_ms: int | None = None
+        self._saved_ms = 0
+        self._waiting: list[Flushed] = []
+
+    def tick(self, now_ms: int) -> None:
+        self._flushes.tick(now_ms)
+        if self._checkpointed_ms is None:
+            self._checkpointed_ms = self._saved_ms = now_ms
+        if now_ms - self._checkpointed_ms >= CHECKPOINT_MS:
+            self._checkpointed_ms = now_ms
+            self._checkpoint()
+        if now_ms - self._saved_ms >= SAVE_OFFSETS_MS:
+            self._saved_ms = now_ms
+            if any(log.condemned or log.recovery_point != log.recovery_point_on_disk for log in self._logs()):
+                self._save_offsets()
+
+    def _logs(self) -> Iterable[Log]:
+        return self._directory.logs.values()
+
+    def _checkpoint(self) -> None:
+        for log in self._logs():
+            if not log.is_saved and log.offline is None:
+                self._flushes.request_checkpoint(log)
+
+    def when_offsets_saved(self) -> Flushed:
+        """Resolved when the start offsets as they are now are on disk."""
+        saved = Flushed()
+        self._waiting.append(saved)
+        self._save_offsets()
+        return saved
+
+    def _save_offsets(self) -> None:
+        if self._directory.saving_offsets is not None:
+            return  # those who ask now are served by the next one
+        job = self._directory.begin_save_offsets()
+        waiting, self._waiting = self._waiting, []
+
+        def finish() -> None:
+            error: StorageError | None = None
+            try:
+                job.finish()
+            except StorageError as refused:
+                error = refused
+                logger.error("%s", error)
+            for saved in waiting:
+                saved.resolve(error)
+            if self._waiting:
+                self._save_offsets()
+
+        self._start_job(job, finish)

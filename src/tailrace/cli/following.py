@@ -1,0 +1,164 @@
+"""Reading partitions without a group: nothing is joined and nothing committed, so that reading disturbs nobody.
+
+A `Follower` is given spans, hands out messages, and knows when it has all of them: at the end of a bounded span or,
+since a log may end with markers that are no messages, when the broker says that there is no more. While it follows, it
+finds new partitions and new topics, waits for brokers that are away, and says where messages were lost to it.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from tailrace.cli import output
+from tailrace.cli.client import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from tailrace.cli.connection import Connection
+from tailrace.cli.offsets import Partition, partitions_of
+from tailrace.cli.output import ExitCode, Failure
+from tailrace.cli.selection import Selection
+from tailrace.cli.spans import Span
+
+_REFRESH_SECONDS = 5.0
+_METADATA_SECONDS = 2.0
+_PATIENCE_SECONDS = 30.0  # of somebody who waits for the end
+_MANY = 1000  # messages at a time
+
+Now = Callable[[], float]
+
+
+def properties(*, follow: bool, uncommitted: bool) -> dict[str, Any]:
+    return {
+        "group.id": "tailrace-tail",  # librdkafka wants one, and the broker never hears of it
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "enable.partition.eof": True,
+        "auto.offset.reset": "error",  # a jump is ours to make, and to tell
+        "isolation.level": "read_uncommitted" if uncommitted else "read_committed",
+        "queued.max.messages.kbytes": 16 << 10,
+        "fetch.wait.max.ms": 500 if follow else 50,
+        "reconnect.backoff.max.ms": 2000,
+    }
+
+
+class Follower:
+    def __init__(self, connection: Connection, consumer: Consumer, spans: dict[Partition, Span]) -> None:
+        self._connection = connection
+        self._consumer = consumer
+        self._spans = {partition: span for partition, span in spans.items() if not span.is_empty}
+        self._gone: set[Partition] = set()
+        self._away_since: float | None = None
+        self._refreshed = time.monotonic()
+        self._bounded = all(span.end is not None for span in spans.values())
+        consumer.assign([TopicPartition(*partition, span.first) for partition, span in self._spans.items()])
+
+    @property
+    def is_done(self) -> bool:
+        return self._bounded and not self._spans
+
+    def read(self, seconds: float) -> list[Message]:
+        """What has come, as soon as something has; nothing if nothing came for so long."""
+        first = self._consumer.poll(seconds)
+        self._watch()
+        if first is None:
+            return []
+        return [message for message in [first, *self._consumer.consume(_MANY, 0)] if self._is_wanted(message)]
+
+    def refresh(self, selection: Selection, wanted: Callable[[Partition], bool]) -> None:
+        """Every few seconds: looks for partitions that are new or gone."""
+        if time.monotonic() < self._refreshed + _REFRESH_SECONDS:
+            return
+        try:
+            metadata = self._consumer.list_topics(timeout=_METADATA_SECONDS)
+        except KafkaException:
+            return  # it is away, and `_watch` hears of it
+        finally:
+            self._refreshed = time.monotonic()
+        self._answers()
+        there = set(filter(wanted, partitions_of(metadata, selection.of(metadata.topics))))
+        self._drop(self._spans.keys() - there)
+        self._add(there - self._spans.keys())
+
+    def _add(self, partitions: Iterable[Partition]) -> None:
+        """They are new, so all that is in them is."""
+        added = sorted(partitions)
+        self._spans.update((partition, Span(0)) for partition in added)
+        self._consumer.incremental_assign([TopicPartition(*partition, OFFSET_BEGINNING) for partition in added])
+
+    def _drop(self, partitions: Iterable[Partition]) -> None:
+        dropped = sorted(partitions)
+        for partition in dropped:
+            del self._spans[partition]
+        self._consumer.incremental_unassign([TopicPartition(*partition) for partition in dropped])
+        for topic in sorted({partition.topic for partition in dropped}):
+            output.warn(f"{topic} was deleted; should it be made anew, it is followed from its start")
+
+    def _is_wanted(self, message: Message) -> bool:
+        topic, number, offset = message.topic(), message.partition(), message.offset()
+        assert topic is not None
+        assert number is not None
+        partition = Partition(topic, number)
+        span = self._spans.get(partition)
+        if span is None:
+            return False
+        if error := message.error():
+            self._event(partition, span, error, offset or 0)
+            return False
+        assert offset is not None
+        if span.end is not None and offset + 1 >= span.end:
+            self._finish(partition)
+            return offset < span.end
+        return offset >= span.first
+
+    def _finish(self, partition: Partition) -> None:
+        del self._spans[partition]
+        self._consumer.incremental_unassign([TopicPartition(*partition)])
+
+    def _event(self, partition: Partition, span: Span, error: KafkaError, offset: int) -> None:
+        code = error.code()
+        if code == KafkaError._PARTITION_EOF:
+            if span.end is not None:
+                self._finish(partition)
+        elif code == KafkaError._AUTO_OFFSET_RESET:
+            self._jump(partition, span, offset)
+        elif code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC):
+            if span.end is not None:
+                raise Failure(f"{partition} was deleted while it was read", ExitCode.NOT_FOUND)
+        elif code in (KafkaError.INVALID_MSG, KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION):
+            raise Failure(
+                f"{partition} is damaged from offset {offset} on ({error.str()})\n"
+                "  `tailrace log verify DIR`, where the broker keeps its data, says what is lost"
+            )
+        elif code not in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT):
+            raise self._connection.failure(error, f"{partition} cannot be read")
+
+    def _jump(self, partition: Partition, span: Span, offset: int) -> None:
+        """The offset to be read next is not there: goes on with what is, and says what that leaves out."""
+        place = TopicPartition(*partition)
+        low, high = self._consumer.get_watermark_offsets(place, timeout=_METADATA_SECONDS) or (offset, offset)
+        if low <= offset <= high:
+            target = offset
+        elif offset < low:
+            output.warn(f"{partition}: offsets {offset} to {low - 1} are gone (retention); going on at {low}")
+            target = low
+        elif offset <= span.first:  # nobody has written that far yet
+            target = high
+        else:
+            output.warn(f"{partition} now ends at offset {high}, before {offset}; going on there")
+            target = high
+        self._consumer.incremental_unassign([place])
+        self._consumer.incremental_assign([TopicPartition(*partition, target)])
+
+    def _watch(self) -> None:
+        """Brokers that are away are waited for, and named once."""
+        if not self._connection.is_away:
+            return
+        if self._away_since is None:
+            self._away_since = time.monotonic()
+            output.warn(f"no broker answers at {self._connection.bootstrap} ({self._connection.trouble}); waiting")
+        elif self._bounded and time.monotonic() > self._away_since + _PATIENCE_SECONDS:
+            raise Failure(self._connection.not_reachable(), ExitCode.NOT_REACHABLE)
+
+    def _answers(self) -> None:
+        self._connection.is_away = False
+        if self._away_since is not None:
+            output.warn("a broker answers again")
+            self._away_since = None

@@ -1,0 +1,68 @@
+"""The one grammar for time: how somebody says when.
+
+`2026-11-15T10:00` and `2026-11-15`, with or without seconds and a zone; `10:00`, today; `now`, `today`, `yesterday`,
+the latter two also with a time of day; `-2h`, `-1d12h`, before now. Local time unless a zone is given. Pure, given
+`now`.
+"""
+
+import re
+from datetime import datetime, time, timedelta, tzinfo
+
+GRAMMAR = "2026-11-15T10:00, 10:00, now, today, yesterday, -2h"
+
+_UNITS = {
+    "ms": timedelta(milliseconds=1),
+    "s": timedelta(seconds=1),
+    "m": timedelta(minutes=1),
+    "h": timedelta(hours=1),
+    "d": timedelta(days=1),
+    "w": timedelta(weeks=1),
+}
+_AGO = re.compile(r"-(?:\d+(?:\.\d+)?(?:ms|[smhdw]))+")
+_STEP = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdw])")
+_DAYS = {"today": 0, "yesterday": 1}
+_OF_A_DAY = re.compile(r"(?:(today|yesterday)(?:[ T]+|$))?(\d{1,2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?)?")
+_OF_A_DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?:[ T]\d{1,2}(?::?\d{2}.*)?)?")
+
+
+class NoTime(ValueError):
+    """It says no time; the message is for whoever wrote it."""
+
+
+def parse(text: str, now: datetime, zone: tzinfo | None = None) -> datetime:
+    """The moment `text` names, with its zone. `now` has one; `zone` is the local one, by default the machine's."""
+    said = text.strip()
+    try:
+        if said.lower() == "now":
+            return _local(now, zone)
+        if _AGO.fullmatch(said):
+            return _local(now - _duration(said), zone)
+        if said and (parts := _OF_A_DAY.fullmatch(said.lower())):
+            day = _local(now, zone).date() - timedelta(days=_DAYS[parts[1] or "today"])
+            of_day = time.fromisoformat(_padded(parts[2] or "00:00"))
+            return _local(datetime.combine(day, of_day), zone)
+        if _OF_A_DATE.fullmatch(said):
+            return _local(datetime.fromisoformat(said), zone)
+    except (ValueError, OverflowError) as error:
+        raise NoTime(f"{text!r} is no time: {error}") from None
+    raise NoTime(f"{text!r} is no time; say it like one of: {GRAMMAR}")
+
+
+def milliseconds(moment: datetime) -> int:
+    """Since 1970, as Kafka counts."""
+    return int((moment - datetime.fromisoformat("1970-01-01T00:00+00:00")) // timedelta(milliseconds=1))
+
+
+def _duration(text: str) -> timedelta:
+    return sum((float(count) * _UNITS[unit] for count, unit in _STEP.findall(text)), timedelta())
+
+
+def _padded(of_day: str) -> str:
+    return of_day if of_day[2] == ":" else f"0{of_day}"
+
+
+def _local(moment: datetime, zone: tzinfo | None) -> datetime:
+    """In the local zone, where none was given; the rules of that zone at that time count, not those of today."""
+    if moment.tzinfo is None and zone is not None:
+        return moment.replace(tzinfo=zone)
+    return moment.astimezone(zone)

@@ -1,0 +1,112 @@
+"""Messages to bytes and back: the one door to what `reading` and `writing` compile.
+
+A function per message class and version is compiled when it is first asked for. Reading hostile bytes raises
+`Malformed` and nothing else, and allocates no more than the message can fill.
+"""
+
+import struct
+from typing import Any, TypeVar
+
+from tailrace.protocol.errors import Malformed
+from tailrace.protocol.message import is_flexible, versions_of
+from tailrace.protocol.primitives import Buffer, Encoded, Slice
+from tailrace.protocol.reading import Reader, compile_reader, has_records
+from tailrace.protocol.writing import Writer, compile_writer
+
+__all__ = ["ELEMENTS_MAX", "Buffer", "Encoded", "Part", "Slice", "decode", "encode", "encode_parts", "encode_structure"]
+
+T = TypeVar("T")
+Part = Buffer | Slice
+
+ELEMENTS_MAX = 250_000  # array elements and tagged fields of one message; each takes some hundred bytes of memory
+COPIED_BYTES_MAX = 65_536  # a smaller message is read from `bytes`, which Python indexes faster than a view
+
+_readers: dict[tuple[type[Any], int], Reader] = {}
+_writers: dict[tuple[type[Any], int], Writer] = {}
+_structure_writers: dict[tuple[type[Any], int, bool], Writer] = {}
+_without_records: set[type[Any]] = set()
+
+
+def decode(message: type[T], version: int, buffer: Buffer, position: int = 0, *, elements: int = ELEMENTS_MAX) -> T:
+    """The message that the buffer holds from `position` to its end. Records in it are views of the buffer.
+
+    Raises Malformed unless the bytes are a message of this version and nothing else, with at most so many elements.
+    """
+    read = _readers.get((message, version)) or _reader(message, version)
+    end = len(buffer)
+    if message in _without_records and end <= COPIED_BYTES_MAX:
+        buffer = bytes(buffer)
+    try:
+        value, position = read(buffer, position, end, elements)
+    except (struct.error, IndexError) as error:
+        raise Malformed(f"{message.__name__} v{version} ends too early: {error}") from None
+    except UnicodeDecodeError as error:
+        raise Malformed(f"{message.__name__} v{version} has a string that is no UTF-8: {error.reason}") from None
+    if position != end:
+        raise Malformed(f"{end - position} bytes behind {message.__name__} v{version}")
+    return value  # type: ignore[no-any-return]
+
+
+def encode(message: object, version: int) -> bytes:
+    """The message in this version. Raises ValueError where it cannot carry a value; records must be in memory."""
+    parts: list[Any] = []
+    _write(message, version, parts, [])
+    return b"".join(parts)
+
+
+def encode_parts(message: object, version: int) -> list[Part]:
+    """The message in pieces: its own bytes, and between them records as they were given, neither copied nor read.
+
+    Records of a few KB and less are copied into the bytes around them.
+    """
+    parts: list[Any] = []
+    seams: list[int] = []
+    _write(message, version, parts, seams)
+    merged: list[Part] = []
+    start = 0
+    for seam in seams:
+        merged.append(b"".join(parts[start:seam]))
+        merged.append(parts[seam])
+        start = seam + 1
+    if start < len(parts):
+        merged.append(b"".join(parts[start:]))
+    return merged
+
+
+def encode_structure(element: object, message: type[Any], version: int) -> bytes:
+    """One structure as it stands in an array of that message, to be kept and given as `Encoded` later."""
+    parts: list[Any] = []
+    key = (type(element), version, is_flexible(message, version))
+    write = _structure_writers.get(key)
+    if write is None:
+        write = _structure_writers[key] = compile_writer(*key)
+    _call(write, element, parts, [])
+    return b"".join(parts)
+
+
+def _write(message: object, version: int, parts: list[Any], seams: list[int]) -> None:
+    kind = type(message)
+    _call(_writers.get((kind, version)) or _writer(kind, version), message, parts, seams)
+
+
+def _call(write: Writer, message: object, parts: list[Any], seams: list[int]) -> None:
+    try:
+        write(message, parts, seams)
+    except struct.error as error:
+        raise ValueError(f"{type(message).__name__}: {error}") from error
+
+
+def _reader(message: type[Any], version: int) -> Reader:
+    if version not in versions_of(message):
+        raise Malformed(f"{message.__name__} has the versions {versions_of(message)}, not {version}")
+    if not has_records(message):
+        _without_records.add(message)
+    read = _readers[message, version] = compile_reader(message, version, is_flexible(message, version))
+    return read
+
+
+def _writer(message: type[Any], version: int) -> Writer:
+    if version not in versions_of(message):
+        raise ValueError(f"{message.__name__} has the versions {versions_of(message)}, not {version}")
+    write = _writers[message, version] = compile_writer(message, version, is_flexible(message, version))
+    return write

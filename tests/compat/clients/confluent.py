@@ -1,0 +1,218 @@
+"""confluent-kafka, which is librdkafka. It is also the one that tests prepare with, and check what others did."""
+
+import contextlib
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from compat.contract import Acks, AtTime, Cluster, Message, OffsetOf, Place, Received, Refused, Start
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka import Message as ConfluentMessage
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
+
+SECONDS = 50
+OFFSET_SPECS = {"earliest": OffsetSpec.earliest(), "latest": OffsetSpec.latest(), "newest": OffsetSpec.max_timestamp()}
+
+
+class ConfluentClient:
+    def __init__(self, bootstrap: str) -> None:
+        self._common: dict[str, Any] = {"bootstrap.servers": bootstrap, "reconnect.backoff.max.ms": 500}
+        self._admin = AdminClient(self._common)
+
+    def close(self) -> None:
+        self._admin.poll(0)
+
+    def produce(
+        self,
+        topic: str,
+        messages: Iterable[Message],
+        *,
+        partition: int | None = None,
+        acks: Acks = "all",
+        compression: str = "none",
+        idempotent: bool = False,
+    ) -> list[Place]:
+        delivered: list[ConfluentMessage] = []
+        errors: list[KafkaError] = []
+
+        def on_delivery(error: KafkaError | None, message: ConfluentMessage) -> None:
+            if error:
+                errors.append(error)
+            else:
+                delivered.append(message)
+
+        producer = Producer(
+            self._common
+            | {"acks": acks, "compression.type": compression, "enable.idempotence": idempotent}
+            | {"linger.ms": 2, "message.max.bytes": 16_000_000}
+        )
+        for message in messages:
+            where = {} if partition is None else {"partition": partition}
+            when = {} if message.timestamp is None else {"timestamp": message.timestamp}
+            headers = list(message.headers)
+            producer.produce(
+                topic, message.value, message.key, headers=headers, on_delivery=on_delivery, **where, **when
+            )
+            producer.poll(0)
+        assert producer.flush(SECONDS) == 0, "not everything was answered in time"
+        for error in errors:
+            raise Refused(error.code(), error)
+        return [Place(message.partition(), message.offset()) for message in delivered]
+
+    @contextlib.contextmanager
+    def consumer(
+        self,
+        topic: str,
+        start: Start = "earliest",
+        *,
+        partitions: Sequence[int] = (0,),
+        wait_ms: int = 500,
+        max_bytes: int | None = None,
+    ) -> Iterator["ConfluentConsumer"]:
+        limits = {} if max_bytes is None else {"fetch.message.max.bytes": max_bytes}
+        consumer = Consumer(
+            self._common
+            | {"group.id": "unused", "enable.auto.commit": False, "auto.offset.reset": "error"}
+            | {"fetch.wait.max.ms": wait_ms, "socket.timeout.ms": wait_ms + 60_000}
+            | limits
+        )
+        try:
+            wanted = [TopicPartition(topic, partition, _offset(start)) for partition in partitions]
+            consumer.assign(consumer.offsets_for_times(wanted, SECONDS) if isinstance(start, AtTime) else wanted)
+            yield ConfluentConsumer(consumer, topic)
+        finally:
+            consumer.close()
+
+    def offset(self, topic: str, of: OffsetOf, *, partition: int = 0) -> int | None:
+        spec = OffsetSpec.for_timestamp(of.milliseconds) if isinstance(of, AtTime) else OFFSET_SPECS[of]
+        (answer,) = self._admin.list_offsets({TopicPartition(topic, partition): spec}, request_timeout=SECONDS).values()
+        offset: int = _result(answer).offset
+        return None if offset < 0 else offset
+
+    def create_topic(
+        self, topic: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None, replicas: int = 1
+    ) -> None:
+        new = NewTopic(topic, partitions, replicas, config=dict(configs or {}))
+        _result(self._admin.create_topics([new], request_timeout=SECONDS)[topic])
+
+    def topics(self) -> set[str]:
+        return set(self._admin.list_topics(timeout=SECONDS).topics)
+
+    def partitions(self, topic: str) -> int:
+        return len(self._describe(topic).partitions)
+
+    def topic_id(self, topic: str) -> str:
+        return str(self._describe(topic).topic_id)
+
+    def _describe(self, topic: str) -> Any:
+        return _result(self._admin.describe_topics(TopicCollection([topic]), request_timeout=SECONDS)[topic])
+
+    def add_partitions(self, topic: str, total: int) -> None:
+        _result(self._admin.create_partitions([NewPartitions(topic, total)], request_timeout=SECONDS)[topic])
+
+    def delete_topic(self, topic: str) -> None:
+        _result(self._admin.delete_topics([topic], request_timeout=SECONDS)[topic])
+
+    def configs(self, topic: str) -> dict[str, str]:
+        (answer,) = self._admin.describe_configs(
+            [ConfigResource(ResourceType.TOPIC, topic)], request_timeout=SECONDS
+        ).values()
+        return {name: entry.value for name, entry in _result(answer).items()}
+
+    def set_configs(self, topic: str, configs: Mapping[str, str]) -> None:
+        set_them = [
+            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in configs.items()
+        ]
+        self.alter_configs(topic, set_them)
+
+    def alter_configs(self, topic: str, entries: list[ConfigEntry]) -> None:
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+        (answer,) = self._admin.incremental_alter_configs([resource], request_timeout=SECONDS).values()
+        _result(answer)
+
+    def delete_records(self, topic: str, before: int, *, partition: int = 0) -> None:
+        (answer,) = self._admin.delete_records(
+            [TopicPartition(topic, partition, before)], request_timeout=SECONDS
+        ).values()
+        _result(answer)
+
+    def cluster(self) -> Cluster:
+        found = _result(self._admin.describe_cluster(request_timeout=SECONDS))
+        return Cluster(found.cluster_id, {node.id: f"{node.host}:{node.port}" for node in found.nodes})
+
+
+class ConfluentConsumer:
+    def __init__(self, consumer: Consumer, topic: str) -> None:
+        self._consumer = consumer
+        self._topic = topic
+
+    def take(self, count: int, *, within: float = 45) -> list[Received]:
+        taken: list[Received] = []
+        deadline = time.monotonic() + within
+        while len(taken) < count and time.monotonic() < deadline:
+            for message in self._consumer.consume(count - len(taken), timeout=min(within, 0.5)):
+                if error := message.error():
+                    _raise_unless_passing(error)
+                else:
+                    taken.append(_received(message))
+        return taken
+
+    def seek(self, partition: int, offset: int) -> None:
+        self._consumer.seek(TopicPartition(self._topic, partition, offset))
+
+    def pause(self, partition: int) -> None:
+        self._consumer.pause([TopicPartition(self._topic, partition)])
+
+    def resume(self, partition: int) -> None:
+        self._consumer.resume([TopicPartition(self._topic, partition)])
+
+
+def _raise_unless_passing(error: KafkaError) -> None:
+    """Only what it cannot get over by itself is an error to a test."""
+    if error.code() == KafkaError._AUTO_OFFSET_RESET:
+        raise Refused(KafkaError.OFFSET_OUT_OF_RANGE, error)
+    if error.code() > 0 or error.fatal():
+        raise Refused(error.code(), error)
+
+
+def _received(message: ConfluentMessage) -> Received:
+    headers = tuple((name, value) for name, value in message.headers() or [])
+    return Received(
+        message.partition(), message.offset(), message.timestamp()[1], message.value(), message.key(), headers
+    )
+
+
+def _offset(start: Start) -> int:
+    match start:
+        case "earliest":
+            return OFFSET_BEGINNING
+        case "latest":
+            return OFFSET_END
+        case AtTime(milliseconds):
+            return milliseconds
+    return start
+
+
+def _result(future: Any) -> Any:
+    try:
+        return future.result(SECONDS)
+    except KafkaException as error:
+        raise Refused(error.args[0].code(), error) from error
