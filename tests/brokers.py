@@ -67,9 +67,7 @@ class LocalBroker:
     def kill(self) -> None:
         """What a killed process leaves: everything written, nothing said. Another one is opened on the directory."""
         self._jobs.clear()
-        for log in self.directory.logs.values():
-            log.let_go()
-        self.directory._lock.release()
+        self.directory.abandon()
         self.open()
 
     def __enter__(self) -> "LocalBroker":

@@ -134,6 +134,24 @@ def test_a_closed_file_has_no_descriptor(tmp_path: Path) -> None:
     assert files.open_descriptors == descriptors_in(tmp_path) == 0
 
 
+def test_a_closed_file_is_never_opened_again_since_another_may_have_its_name_by_then(tmp_path: Path) -> None:
+    files, path = OperatingSystemFiles(), tmp_path / "file"
+    path.write_bytes(b"old")
+    pinned, unused = files.open(str(path)), files.open(str(path))
+    pinned.pin()
+    for file in (pinned, unused):
+        file.close()
+    path.unlink()
+    path.write_bytes(b"new")
+    assert pinned.read_at(0, 3) == b"old"
+    with pytest.raises(FileNotFoundError, match="closed"):
+        unused.read_at(0, 3)
+    pinned.unpin()
+    with pytest.raises(FileNotFoundError, match="closed"):
+        pinned.read_at(0, 3)
+    assert files.open_descriptors == 0
+
+
 def test_threads_read_the_right_bytes_while_others_take_their_descriptors(tmp_path: Path) -> None:
     files = OperatingSystemFiles(descriptor_limit=LIMIT)
     opened = files_with_numbers(tmp_path, files, 60)
@@ -319,6 +337,19 @@ def test_a_directory_lists_its_files_with_their_sizes_and_its_directories(tmp_pa
     files.sync_directory(str(tmp_path))
     assert files.files_in(str(tmp_path)) == {"uno": 1, "none": 0}
     assert files.directories_in(str(tmp_path)) == ["a", "b"]
+
+
+def test_a_directory_is_renamed_with_all_that_is_in_it_and_removed_when_it_is_empty(tmp_path: Path) -> None:
+    files = OperatingSystemFiles()
+    files.make_directory(str(tmp_path / "old"))
+    (tmp_path / "old" / "file").write_bytes(b"1")
+    files.rename(str(tmp_path / "old"), str(tmp_path / "new"))
+    assert files.files_in(str(tmp_path / "new")) == {"file": 1}
+    with pytest.raises(OSError, match="not empty"):
+        files.remove_directory(str(tmp_path / "new"))
+    files.remove(str(tmp_path / "new" / "file"))
+    files.remove_directory(str(tmp_path / "new"))
+    assert files.directories_in(str(tmp_path)) == []
 
 
 def test_paths_are_put_together_and_taken_apart() -> None:

@@ -415,3 +415,41 @@ def test_a_caller_that_fails_keeps_nobody_else_waiting() -> None:
     setup.wait("other", end)
     setup.queue.run_all()
     assert setup.answered == ["other"]
+
+
+# A log's own limits
+
+
+def test_a_log_is_flushed_after_as_many_records_as_its_config_says() -> None:
+    setup = Setup(2)
+    setup.logs[0].configure(LogConfig(flush_messages=5))
+    for _ in range(2):
+        setup.append(setup.logs[0])
+        setup.append(setup.logs[1])
+        assert setup.queue.next_job() is None
+    setup.append(setup.logs[0])
+    job = setup.job()
+    assert job.log is setup.logs[0]
+    setup.finish(job)
+    assert setup.logs[0].high_watermark == 6
+    setup.append(setup.logs[0])
+    assert setup.queue.next_job() is None, "counted anew after each flush"
+
+
+def test_a_log_is_flushed_after_as_many_milliseconds_as_its_config_says_if_that_is_sooner() -> None:
+    setup = Setup(3, dirty_ms_max=1000)
+    setup.logs[1].configure(LogConfig(flush_ms=100))
+    setup.logs[2].configure(LogConfig(flush_ms=5000))
+    for log in setup.logs:
+        setup.append(log, NOW)
+    setup.append(setup.logs[1], NOW + 90)
+    setup.queue.tick(NOW + 99)
+    assert setup.queue.next_job() is None
+    setup.queue.tick(NOW + 100)
+    job = setup.job()
+    assert job.log is setup.logs[1]
+    setup.finish(job)
+    setup.queue.tick(NOW + 999)
+    assert setup.queue.next_job() is None
+    setup.queue.tick(NOW + 1000)
+    assert {setup.job().log, setup.job().log} == {setup.logs[0], setup.logs[2]}

@@ -383,6 +383,39 @@ def test_a_roll_asks_for_a_checkpoint_that_saves_what_was_sealed(setup: Setup) -
     assert f"{3:020d}.snapshot" in setup.memory.files_in(PARTITION)
 
 
+# Configuring
+
+
+def test_a_log_obeys_a_new_config_from_the_next_append_on(setup: Setup) -> None:
+    setup.log.append(batch_of(2, size=400), NOW)
+    setup.log.configure(LogConfig(segment_bytes=1000, log_append_time=True))
+    assert setup.log.append(batch_of(2), NOW).append_time == NOW
+    assert len(setup.log.segments) == 1, "there was room in it"
+    setup.log.append(batch_of(2), NOW)
+    assert len(setup.log.segments) == 2
+    setup.log.configure(SMALL)
+    assert setup.log.append(batch_of(2), NOW).append_time == -1
+
+
+def test_a_segment_that_is_begun_is_indexed_as_the_new_config_says(setup: Setup) -> None:
+    setup.log.configure(LogConfig(index_interval_bytes=0))
+    for _ in range(5):
+        setup.log.append(batch_of(1), NOW)
+    setup.log.roll()
+    for _ in range(5):
+        setup.log.append(batch_of(1), NOW)
+    old, new = setup.log.segments
+    assert len(new.derived().index) == 4
+    assert len(old.derived().index) < 4
+
+
+def test_a_log_is_made_with_a_config_of_its_own(setup: Setup) -> None:
+    own = LogConfig(segment_bytes=500)
+    log = setup.directory.create(TopicPartition("own", 0), config=own)
+    assert log.config is own
+    assert setup.log.config is setup.config
+
+
 # Flushing
 
 

@@ -4,7 +4,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.log.names import DERIVED, LOG, SNAPSHOT, TopicPartition, numbered, parse_numbered, parse_partition
+from tailrace.log.names import (
+    DERIVED,
+    LOG,
+    REMOVED,
+    SNAPSHOT,
+    STRAY,
+    TopicPartition,
+    is_put_away,
+    numbered,
+    parse_numbered,
+    parse_partition,
+    put_away_name,
+)
 
 TOPICS = st.text("abcXYZ019._-", min_size=1, max_size=20)
 
@@ -64,3 +76,43 @@ def test_other_directories_are_no_partition_s(directory: str) -> None:
 def test_a_directory_is_a_partition_s_only_under_the_one_name_that_partition_has(directory: str) -> None:
     """Otherwise two directories would claim to be the same partition."""
     assert parse_partition(directory) is None
+
+
+HEX = "0123456789abcdef" * 2
+
+
+@given(TOPICS, st.integers(0, (1 << 31) - 1), st.integers(0, (1 << 128) + 7), st.sampled_from([REMOVED, STRAY]))
+def test_what_is_put_away_is_told_from_a_partition(topic: str, partition: int, number: int, suffix: str) -> None:
+    where = TopicPartition(topic, partition)
+    name = put_away_name(where, number, suffix)
+    assert is_put_away(name)
+    assert parse_partition(name) is None
+    assert not is_put_away(str(where))
+    assert name.startswith(f"{where}.")
+    assert len(name) == len(str(where)) + 33 + len(suffix)
+
+
+@pytest.mark.parametrize("partition", [0, 9, 123_456, (1 << 31) - 1])
+def test_a_topic_is_shortened_where_its_name_would_be_too_long_to_be_put_away(partition: int) -> None:
+    name = put_away_name(TopicPartition("x" * 249, partition), int(HEX, 16), REMOVED)
+    assert len(name) == 255
+    assert name.endswith(f"x-{partition}.{HEX}-delete")
+    assert is_put_away(name)
+
+
+@pytest.mark.parametrize(
+    ("directory", "topic", "partition"),
+    [("x-delete-0", "x-delete", 0), ("a.b-3", "a.b", 3), (f"orders-0.{HEX}-delete-7", f"orders-0.{HEX}-delete", 7)],
+)
+def test_a_topic_may_look_like_what_is_put_away(directory: str, topic: str, partition: int) -> None:
+    assert parse_partition(directory) == TopicPartition(topic, partition)
+    assert not is_put_away(directory)
+
+
+@pytest.mark.parametrize(
+    "directory",
+    [f"orders-0.{HEX}", f"orders-0.{HEX[1:]}-delete", f"orders.{HEX}-delete", f"orders-0{HEX}-delete", "orders-delete"]
+    + [f"orders-0.{HEX.upper()}-delete", f"orders-0.{HEX}-future", f"orders-00.{HEX}-stray"],
+)
+def test_other_directories_were_not_put_away(directory: str) -> None:
+    assert not is_put_away(directory)

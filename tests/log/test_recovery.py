@@ -260,14 +260,14 @@ def test_without_any_snapshot_the_whole_log_is_read_for_its_producers(clean: boo
     setup = Setup()
     write_log(setup.log, 40)
     setup.directory.checkpoint(NOW)
-    expected = producers_of(setup.killed())
+    expected, batches = producers_of(setup.killed()), len(stored_batches(setup.log))
     if clean:
         setup.directory.close(NOW)
     disk = setup.killed()
     for path in snapshots_on(disk):
         del disk.names[path]
     assert producers_of(disk) == expected
-    assert reopen(disk)[1].scanned_batches == len(stored_batches(setup.log))
+    assert reopen(disk)[1].scanned_batches == batches
 
 
 class History:

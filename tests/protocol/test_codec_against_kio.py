@@ -23,7 +23,7 @@ from tailrace.protocol.codec import decode, encode, encode_parts
 from tailrace.protocol.errors import ErrorCode
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-any_values = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+any_values = settings(max_examples=14, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def kio_module(message: type[Any], version: int) -> ModuleType:

@@ -18,7 +18,6 @@ EACH_VERSION = [
 ]
 EACH_NAME = [f"{message.__name__}-v{version}" for message, version in EACH_VERSION]
 
-lists = st.integers(0, 3)
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20) | st.sampled_from(
     ["", "x" * 126, "y" * 127, "é" * 200]
 )
@@ -29,6 +28,21 @@ def fields_at(structure: type[Any], version: int) -> dict[str, Field]:
     """The fields that this version has, in their order."""
     fields = specification_of(structure).fields.items()
     return {name: field for name, field in fields if version in parse_versions(field.versions)}
+
+
+def full(structure: type[Any], version: int) -> Any:
+    """A message with two elements in every array, every tagged field and nothing null or at its default."""
+    return structure(**{name: _full(field, version) for name, field in fields_at(structure, version).items()})
+
+
+def _full(field: Field, version: int) -> Any:
+    if field.kind == "array":
+        element = field.of
+        return [full(element, version) if isinstance(element, type) else _full(element, version) for _ in range(2)]
+    if field.kind == "nested":
+        return full(field.of, version)
+    others = {"boolean": True, "string": "abc", "records": b"records", "uuid": b"0123456789abcdef"}
+    return others.get(field.kind, 5)
 
 
 def messages(message: type[Any], version: int) -> st.SearchStrategy[Any]:

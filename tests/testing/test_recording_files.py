@@ -144,6 +144,90 @@ def test_a_directory_that_is_lost_takes_its_files_with_it(files: RecordingFiles)
     assert states(files) == {(("disk/sub/file", b"a"),)}
 
 
+def directories(files: RecordingFiles) -> set[tuple[str, ...]]:
+    """The same for the directories in `disk`."""
+    return {tuple(left.directories_in("disk")) for left in files.power_cuts(len(files.calls), limit=10_000)}
+
+
+def make_directory_with_a_file(files: RecordingFiles, path: str, data: bytes) -> None:
+    files.make_directory(path)
+    write_whole(files, f"{path}/file", data)
+    files.sync_directory(path)
+    files.sync_directory("disk")
+
+
+def test_a_directory_is_renamed_with_all_that_is_in_it(files: RecordingFiles) -> None:
+    make_directory_with_a_file(files, "disk/old", b"a")
+    unread = files.open("disk/old/file")
+    files.rename("disk/old", "disk/new")
+    assert files.directories_in("disk") == ["new"]
+    assert files.files_in("disk/new") == {"file": 1}
+    assert not files.exists("disk/old/file")
+    for use in (
+        lambda: unread.read_at(0, 1),
+        lambda: files.open("disk/old/other", create=True),
+        lambda: files.sync_directory("disk/old"),
+        lambda: files.rename("disk/old", "disk/other"),
+    ):
+        with pytest.raises(FileNotFoundError):
+            use()
+    assert states(files) == {(("disk/old/file", b"a"),), (("disk/new/file", b"a"),)}
+    files.sync_directory("disk")
+    assert states(files) == {(("disk/new/file", b"a"),)}
+
+
+def test_what_happens_in_a_directory_happens_under_whatever_name_is_left_of_it(files: RecordingFiles) -> None:
+    make_directory_with_a_file(files, "disk/old", b"a")
+    files.rename("disk/old", "disk/new")
+    files.remove("disk/new/file")
+    assert states(files) == {(), (("disk/old/file", b"a"),), (("disk/new/file", b"a"),)}
+    assert directories(files) == {("old",), ("new",)}
+    files.sync_directory("disk/new")
+    assert states(files) == {()}, "the directory was synced, its name was not"
+    assert directories(files) == {("old",), ("new",)}
+
+
+def test_a_directory_that_is_made_under_an_old_name_is_another_one(files: RecordingFiles) -> None:
+    make_directory_with_a_file(files, "disk/name", b"old")
+    files.remove("disk/name/file")
+    files.rename("disk/name", "disk/moved")
+    files.make_directory("disk/name")
+    write_whole(files, "disk/name/file", b"new")
+    files.sync_directory("disk/name")
+    files.sync_directory("disk")
+    moved, name = ("disk/moved/file", b"old"), ("disk/name/file", b"new")
+    assert states(files) == {(name,), (moved, name)}, "a sync of the new one says nothing of the old"
+
+
+def test_a_directory_is_removed_when_it_is_empty_and_may_come_back_until_that_is_synced(files: RecordingFiles) -> None:
+    make_directory_with_a_file(files, "disk/sub", b"a")
+    with pytest.raises(OSError, match="not empty"):
+        files.remove_directory("disk/sub")
+    files.remove("disk/sub/file")
+    files.remove_directory("disk/sub")
+    assert files.directories_in("disk") == []
+    assert directories(files) == {(), ("sub",)}
+    assert states(files) == {(), (("disk/sub/file", b"a"),)}
+    files.sync_directory("disk")
+    assert directories(files) == {()}
+    with pytest.raises(FileNotFoundError):
+        files.remove_directory("disk/sub")
+
+
+def test_a_closed_file_is_not_opened_again(files: RecordingFiles) -> None:
+    write_whole(files, "disk/file", b"a")
+    pinned, unused = files.open("disk/file"), files.open("disk/file")
+    pinned.pin()
+    for file in (pinned, unused):
+        file.close()
+    assert pinned.read_at(0, 1) == b"a"
+    with pytest.raises(FileNotFoundError):
+        unused.read_at(0, 1)
+    pinned.unpin()
+    with pytest.raises(FileNotFoundError):
+        pinned.read_at(0, 1)
+
+
 def test_a_file_that_is_replaced_is_the_old_or_the_new_one_at_every_moment(files: RecordingFiles) -> None:
     replace_whole(files, "disk/file", b"old")
     began = len(files.calls)

@@ -1,12 +1,17 @@
 """One config: its name, type, default, what values it takes and what it is for. The tables are in `configs.py`."""
 
+import math
+import re
 from collections.abc import Callable
 from enum import IntEnum
 from typing import NamedTuple
 
 Value = bool | int | float | str | None
 
-_TYPES_OF_NUMBERS = {3: 31, 4: 15, 5: 63}  # the bits a value of this type has
+LENGTH_MAX = 32_767  # of a value, in characters: Kafka's limit, in bytes
+
+_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,20}")  # `int` would take other digits, and underscores
+_NUMBER = re.compile(r"[+-]?[0-9.]{1,40}([eE][+-]?[0-9]{1,4})?")
 
 
 class InvalidConfig(Exception):
@@ -25,6 +30,9 @@ class ConfigType(IntEnum):
     LIST = 7
 
 
+_BITS = {ConfigType.INT: 31, ConfigType.SHORT: 15, ConfigType.LONG: 63}  # of a value, beside its sign
+
+
 class ConfigKey(NamedTuple):
     name: str
     type: ConfigType
@@ -41,19 +49,31 @@ class ConfigKey(NamedTuple):
         """The value that `text` says. Raises InvalidConfig where it is none that this config takes."""
         if text is None:
             return None
-        value = _PARSERS[self.type](self, text.strip())
+        if len(text) > LENGTH_MAX:
+            raise InvalidConfig(f"{self.name} has a value of {len(text)} characters: it takes at most {LENGTH_MAX}")
+        text = text.strip()
+        value = _PARSERS[self.type](self, text)
         if self.choices:
-            self._require_choice(text.strip())
+            self._require_choice(text)
         return value
 
+    def tidy(self, text: str) -> str:
+        """The same value without the spaces around it, and around the parts of a list: how it is kept."""
+        return ",".join(parts_of(text)) if self.type is ConfigType.LIST else text.strip()
+
     def _require_choice(self, text: str) -> None:
-        chosen = [part.strip() for part in text.split(",")] if self.type is ConfigType.LIST else [text]
-        for part in chosen:
+        for part in parts_of(text) if self.type is ConfigType.LIST else [text]:
             if part not in self.choices:
-                raise self.refuse(text, f"one of {', '.join(self.choices)}")
+                raise self.refuse(text, f"one of {', '.join(self.choices)}" if self.choices[1:] else self.choices[0])
 
     def refuse(self, text: str, wanted: str) -> InvalidConfig:
-        return InvalidConfig(f"{self.name} cannot be {text!r}: it takes {wanted}")
+        shown = text if len(text) <= 100 else f"{text[:100]}…"
+        return InvalidConfig(f"{self.name} cannot be {shown!r}: it takes {wanted}")
+
+
+def parts_of(text: str) -> list[str]:
+    """The parts of a list's value. An empty one has none."""
+    return [part for part in (part.strip() for part in text.split(",")) if part]
 
 
 def _parse_boolean(key: ConfigKey, text: str) -> Value:
@@ -63,11 +83,10 @@ def _parse_boolean(key: ConfigKey, text: str) -> Value:
 
 
 def _parse_number(key: ConfigKey, text: str) -> Value:
-    try:
-        value = int(text)
-    except ValueError:
-        raise key.refuse(text, "a whole number") from None
-    bits = _TYPES_OF_NUMBERS[key.type]
+    if not _WHOLE_NUMBER.fullmatch(text):
+        raise key.refuse(text, "a whole number")
+    value = int(text)
+    bits = _BITS[key.type]
     lowest = -(1 << bits) if key.minimum is None else key.minimum
     highest = (1 << bits) - 1 if key.maximum is None else key.maximum
     if not lowest <= value <= highest:
@@ -77,9 +96,14 @@ def _parse_number(key: ConfigKey, text: str) -> Value:
 
 def _parse_double(key: ConfigKey, text: str) -> Value:
     try:
-        return float(text)
+        value = float(text) if _NUMBER.fullmatch(text) else math.nan
     except ValueError:
-        raise key.refuse(text, "a number") from None
+        value = math.nan
+    lowest = -math.inf if key.minimum is None else key.minimum
+    highest = math.inf if key.maximum is None else key.maximum
+    if not lowest <= value <= highest:  # no comparison with nan is true
+        raise key.refuse(text, f"a number from {lowest} to {highest}")
+    return value
 
 
 def _parse_text(key: ConfigKey, text: str) -> Value:

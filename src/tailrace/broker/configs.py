@@ -1,28 +1,22 @@
 """Configs: one registry for the file, the flags, the topics and DescribeConfigs.
 
 A topic's value is its own where it has one, else the broker's for all topics, else the default. A broker's value is the
-one set at run time, else the one it was started with, else the default. Names and defaults are Kafka's, but where
-docs/DEVIATIONS.md says otherwise; ours begin with `tailrace.`.
+one set at run time, for it alone or else for all brokers, else the one it was started with, else the default. Names and
+defaults are Kafka's, but where docs/DEVIATIONS.md says otherwise; ours begin with `tailrace.`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
 from tailrace.broker.config_keys import ConfigKey, ConfigType, InvalidConfig, Value
 from tailrace.log.config import LogConfig
 
-BOOLEAN, STRING, INT, LONG, DOUBLE, LIST = (
-    ConfigType.BOOLEAN,
-    ConfigType.STRING,
-    ConfigType.INT,
-    ConfigType.LONG,
-    ConfigType.DOUBLE,
-    ConfigType.LIST,
-)
 LONG_MAX = (1 << 63) - 1
 INT_MAX = (1 << 31) - 1
-WEEK_MS = 7 * 24 * 3600 * 1000
+HOUR_MS = 3600 * 1000
+DAY_MS = 24 * HOUR_MS
+WEEK_MS = 7 * DAY_MS
 
 
 class ConfigSource(IntEnum):
@@ -35,195 +29,214 @@ class ConfigSource(IntEnum):
     DEFAULT = 5
 
 
-_LATER = "Kept and shown; it takes effect with the release that brings retention and compaction."
+_RETENTION = "Kept and shown; takes effect with the release that brings retention."
+_COMPACTION = "Kept and shown; takes effect with the release that brings compaction."
+_ONE_REPLICA = "Taken and ignored: there is one replica."
+_NO_REMOTE = "Taken and ignored: there is no remote storage."
+_AS_SENT = "Taken and ignored: batches stay as they were sent."
 
-TOPIC_KEYS: dict[str, ConfigKey] = {
-    key.name: key
-    for key in (
-        ConfigKey(
-            "cleanup.policy",
-            LIST,
-            "delete",
-            f"What becomes of old segments. {_LATER}",
-            choices=("delete", "compact"),
-            broker_key="log.cleanup.policy",
-        ),
-        ConfigKey(
-            "compression.type",
-            STRING,
-            "producer",
-            "The codec batches are kept in: as the producer sent them.",
-            choices=("producer",),
-            broker_key="compression.type",
-        ),
-        ConfigKey(
-            "index.interval.bytes",
-            INT,
-            "4096",
-            "How many bytes of a segment lie between two entries of its index.",
-            minimum=0,
-            broker_key="log.index.interval.bytes",
-        ),
-        ConfigKey(
-            "max.message.bytes",
-            INT,
-            "1048588",
-            "The largest batch a producer may send, compressed or not.",
-            minimum=0,
-            broker_key="message.max.bytes",
-        ),
-        ConfigKey(
-            "message.timestamp.after.max.ms",
-            LONG,
-            "3600000",
-            "How far a record's timestamp may lie in the future.",
-            minimum=0,
-            broker_key="log.message.timestamp.after.max.ms",
-        ),
-        ConfigKey(
-            "message.timestamp.before.max.ms",
-            LONG,
-            str(LONG_MAX),
-            "How far a record's timestamp may lie in the past.",
-            minimum=0,
-            broker_key="log.message.timestamp.before.max.ms",
-        ),
-        ConfigKey(
-            "message.timestamp.type",
-            STRING,
-            "CreateTime",
-            "Whether a record keeps its producer's time, or gets the broker's.",
-            choices=("CreateTime", "LogAppendTime"),
-            broker_key="log.message.timestamp.type",
-        ),
-        ConfigKey(
-            "min.insync.replicas",
-            INT,
-            "1",
-            "Taken and shown; there is one replica.",
-            minimum=1,
-            broker_key="min.insync.replicas",
-        ),
-        ConfigKey(
-            "retention.bytes",
-            LONG,
-            "-1",
-            f"How much of a partition is kept; -1 is all. {_LATER}",
-            minimum=-1,
-            broker_key="log.retention.bytes",
-        ),
-        ConfigKey(
-            "retention.ms",
-            LONG,
-            str(WEEK_MS),
-            f"For how long records are kept; -1 is for ever. {_LATER}",
-            minimum=-1,
-            broker_key="log.retention.ms",
-        ),
-        ConfigKey(
-            "segment.bytes",
-            INT,
-            str(1 << 30),
-            "How large a segment grows before the next begins.",
-            minimum=1 << 20,
-            broker_key="log.segment.bytes",
-        ),
-        ConfigKey(
-            "segment.ms",
-            LONG,
-            str(WEEK_MS),
-            "How old a segment grows before the next append begins another.",
-            minimum=1,
-            broker_key="log.roll.ms",
-        ),
-    )
-}
 
+def _boolean(name: str, broker_key: str | None, default: bool, doc: str, **options: object) -> ConfigKey:
+    return _key(name, ConfigType.BOOLEAN, broker_key, str(default).lower(), doc, **options)
+
+
+def _int(name: str, broker_key: str | None, default: int, minimum: int, doc: str, **options: object) -> ConfigKey:
+    return _key(name, ConfigType.INT, broker_key, str(default), doc, minimum=minimum, **options)
+
+
+def _long(name: str, broker_key: str | None, default: int, minimum: int, doc: str, **options: object) -> ConfigKey:
+    return _key(name, ConfigType.LONG, broker_key, str(default), doc, minimum=minimum, **options)
+
+
+def _text(name: str, broker_key: str | None, default: str, choices: str, doc: str) -> ConfigKey:
+    return _key(name, ConfigType.STRING, broker_key, default, doc, choices=tuple(choices.split()))
+
+
+def _list(name: str, broker_key: str | None, default: str, choices: str, doc: str) -> ConfigKey:
+    return _key(name, ConfigType.LIST, broker_key, default, doc, choices=tuple(choices.split()))
+
+
+def _key(name: str, kind: ConfigType, broker_key: str | None, default: str, doc: str, **options: object) -> ConfigKey:
+    return ConfigKey(name, kind, default, doc, broker_key=broker_key)._replace(**options)
+
+
+# Name, the broker's name for it, default, the least it may be; in the order of their names.
+_TOPIC_KEYS = (
+    _list(
+        "cleanup.policy",
+        "log.cleanup.policy",
+        "delete",
+        "delete compact",
+        f"What becomes of old segments. {_RETENTION}",
+    ),
+    _int("compression.gzip.level", "compression.gzip.level", -1, -1, f"Of the codec. {_AS_SENT}", maximum=9),
+    _int("compression.lz4.level", "compression.lz4.level", 9, 1, f"Of the codec. {_AS_SENT}", maximum=17),
+    _text(
+        "compression.type",
+        "compression.type",
+        "producer",
+        "producer",
+        "The codec batches are kept in: the one their producer chose. Others are refused, until the broker can compress.",
+    ),
+    _int("compression.zstd.level", "compression.zstd.level", 3, -131072, f"Of the codec. {_AS_SENT}", maximum=22),
+    _long(
+        "delete.retention.ms",
+        "log.cleaner.delete.retention.ms",
+        DAY_MS,
+        0,
+        f"For how long a deleted key is remembered. {_COMPACTION}",
+    ),
+    _long(
+        "file.delete.delay.ms",
+        "log.segment.delete.delay.ms",
+        60_000,
+        0,
+        "Taken and ignored: files go as soon as their log can do without them; readers that have one open keep it.",
+    ),
+    _long(
+        "flush.messages",
+        "log.flush.interval.messages",
+        LONG_MAX,
+        1,
+        "After how many records a partition is flushed although nobody waits for it; after 32 MB in any case.",
+    ),
+    _long(
+        "flush.ms",
+        "log.flush.interval.ms",
+        LONG_MAX,
+        0,
+        "After what time a partition is flushed although nobody waits for it; after a second in any case.",
+    ),
+    _list("follower.replication.throttled.replicas", None, "", "", _ONE_REPLICA),
+    _int(
+        "index.interval.bytes",
+        "log.index.interval.bytes",
+        4096,
+        0,
+        "How many bytes of a segment lie between two entries of its index.",
+    ),
+    _list("leader.replication.throttled.replicas", None, "", "", _ONE_REPLICA),
+    _long("local.retention.bytes", "log.local.retention.bytes", -2, -2, _NO_REMOTE),
+    _long("local.retention.ms", "log.local.retention.ms", -2, -2, _NO_REMOTE),
+    _long(
+        "max.compaction.lag.ms",
+        "log.cleaner.max.compaction.lag.ms",
+        LONG_MAX,
+        1,
+        f"After what time a record is compacted at the latest. {_COMPACTION}",
+    ),
+    _int(
+        "max.message.bytes",
+        "message.max.bytes",
+        1_048_588,
+        0,
+        "The largest batch a producer may send, compressed or not.",
+    ),
+    _long(
+        "message.timestamp.after.max.ms",
+        "log.message.timestamp.after.max.ms",
+        HOUR_MS,
+        0,
+        "How far a record's timestamp may lie in the future.",
+    ),
+    _long(
+        "message.timestamp.before.max.ms",
+        "log.message.timestamp.before.max.ms",
+        LONG_MAX,
+        0,
+        "How far a record's timestamp may lie in the past.",
+    ),
+    _text(
+        "message.timestamp.type",
+        "log.message.timestamp.type",
+        "CreateTime",
+        "CreateTime LogAppendTime",
+        "Whether a record keeps its producer's time, or gets the broker's.",
+    ),
+    _key(
+        "min.cleanable.dirty.ratio",
+        ConfigType.DOUBLE,
+        "log.cleaner.min.cleanable.ratio",
+        "0.5",
+        f"How much of a log is new when it is compacted. {_COMPACTION}",
+        minimum=0,
+        maximum=1,
+    ),
+    _long(
+        "min.compaction.lag.ms",
+        "log.cleaner.min.compaction.lag.ms",
+        0,
+        0,
+        f"For how long a record is not compacted. {_COMPACTION}",
+    ),
+    _int("min.insync.replicas", "min.insync.replicas", 1, 1, _ONE_REPLICA),
+    _boolean("preallocate", "log.preallocate", False, "Taken and ignored: files grow as they are written."),
+    _boolean("remote.log.copy.disable", None, False, _NO_REMOTE),
+    _boolean("remote.log.delete.on.disable", None, False, _NO_REMOTE),
+    _boolean("remote.storage.enable", None, False, "There is no remote storage: true is refused.", choices=("false",)),
+    _long(
+        "retention.bytes", "log.retention.bytes", -1, -1, f"How much of a partition is kept; -1 is all. {_RETENTION}"
+    ),
+    _long(
+        "retention.ms", "log.retention.ms", WEEK_MS, -1, f"For how long records are kept; -1 is for ever. {_RETENTION}"
+    ),
+    _int("segment.bytes", "log.segment.bytes", 1 << 30, 1 << 20, "How large a segment grows before the next begins."),
+    _int(
+        "segment.index.bytes",
+        "log.index.size.max.bytes",
+        10 << 20,
+        4,
+        "Taken and ignored: an index is as large as its entries.",
+    ),
+    _long(
+        "segment.jitter.ms",
+        "log.roll.jitter.ms",
+        0,
+        0,
+        "Taken and ignored: segments roll with the appends, which come when they come.",
+    ),
+    _long("segment.ms", "log.roll.ms", WEEK_MS, 1, "How old a segment grows before the next append begins another."),
+    _boolean("unclean.leader.election.enable", "unclean.leader.election.enable", False, _ONE_REPLICA),
+)
+TOPIC_KEYS: dict[str, ConfigKey] = {key.name: key for key in _TOPIC_KEYS}
+
+# Those of brokers alone, which have to be known at the start.
+_STATIC_KEYS = (
+    _boolean("auto.create.topics.enable", None, True, "Whether a topic comes into being when a client asks for it."),
+    _long("connections.max.idle.ms", None, 600_000, -1, "A connection on which nothing moves for so long is closed."),
+    _int("default.replication.factor", None, 1, 1, _ONE_REPLICA),
+    _boolean("delete.topic.enable", None, True, "Whether topics can be deleted."),
+    _int("fetch.max.bytes", None, 55 << 20, 1024, "The largest answer to one Fetch."),
+    _int("max.connections", None, 10_000, 1, "How many connections there may be at once."),
+    _int("max.connections.per.ip", None, INT_MAX, 1, "How many connections one address may hold."),
+    _int("max.incremental.fetch.session.cache.slots", None, 1000, 0, "How many fetch sessions are remembered."),
+    _int("node.id", None, 1, 0, "The number of this broker."),
+    _int("num.partitions", None, 1, 1, "How many partitions a topic has if nobody says."),
+    _int("producer.id.expiration.ms", None, DAY_MS, 1, "After what time without a batch a producer is forgotten."),
+    _int("socket.request.max.bytes", None, 100 << 20, 1, "The largest request that is read."),
+    _long(
+        "tailrace.inflight.bytes",
+        None,
+        512 << 20,
+        1 << 20,
+        "How many bytes of requests the broker holds at once, of all connections.",
+    ),
+    _int(
+        "tailrace.write.timeout.ms",
+        None,
+        30_000,
+        1,
+        "A client that takes nothing of its answer for so long is disconnected.",
+    ),
+)
 BROKER_KEYS: dict[str, ConfigKey] = {
-    key.name: key
-    for key in (
-        ConfigKey("node.id", INT, "1", "The number of this broker.", minimum=0, is_dynamic=False),
-        ConfigKey(
-            "auto.create.topics.enable",
-            BOOLEAN,
-            "true",
-            "Whether a topic comes into being when a client asks for it.",
-            is_dynamic=False,
-        ),
-        ConfigKey("num.partitions", INT, "1", "How many partitions a topic has if nobody says.", minimum=1),
-        ConfigKey(
-            "default.replication.factor",
-            INT,
-            "1",
-            "Taken and shown; there is one replica.",
-            minimum=1,
-            is_dynamic=False,
-        ),
-        ConfigKey("delete.topic.enable", BOOLEAN, "true", "Whether topics can be deleted.", is_dynamic=False),
-        ConfigKey(
-            "socket.request.max.bytes",
-            INT,
-            str(100 << 20),
-            "The largest request that is read.",
-            minimum=1,
-            is_dynamic=False,
-        ),
-        ConfigKey(
-            "connections.max.idle.ms",
-            LONG,
-            "600000",
-            "A connection on which nothing moves for so long is closed.",
-            is_dynamic=False,
-        ),
-        ConfigKey(
-            "max.connections", INT, "10000", "How many connections there may be at once.", minimum=1, is_dynamic=False
-        ),
-        ConfigKey(
-            "max.connections.per.ip",
-            INT,
-            str(INT_MAX),
-            "How many connections one address may hold.",
-            minimum=1,
-            is_dynamic=False,
-        ),
-        ConfigKey(
-            "fetch.max.bytes", INT, str(55 << 20), "The largest answer to one Fetch.", minimum=1024, is_dynamic=False
-        ),
-        ConfigKey(
-            "max.incremental.fetch.session.cache.slots",
-            INT,
-            "1000",
-            "How many fetch sessions are remembered.",
-            minimum=0,
-            is_dynamic=False,
-        ),
-        ConfigKey(
-            "tailrace.inflight.bytes",
-            LONG,
-            str(512 << 20),
-            "How many bytes of requests the broker holds at once, of all connections.",
-            minimum=1 << 20,
-            is_dynamic=False,
-        ),
-        ConfigKey(
-            "tailrace.write.timeout.ms",
-            INT,
-            "30000",
-            "A client that takes nothing of its answer for so long is disconnected.",
-            minimum=1,
-            is_dynamic=False,
-        ),
-        *(
-            topic_key._replace(name=topic_key.broker_key, broker_key=None)
-            for topic_key in TOPIC_KEYS.values()
-            if topic_key.broker_key is not None
-        ),
-    )
+    **{key.name: key._replace(is_dynamic=False) for key in _STATIC_KEYS},
+    **{key.broker_key: key._replace(name=key.broker_key, broker_key=None) for key in _TOPIC_KEYS if key.broker_key},
 }
 
 
 class Entry(NamedTuple):
-    """A config as it stands now."""
+    """A config as it stands somewhere, or as it stands now."""
 
     key: ConfigKey
     text: str | None
@@ -246,7 +259,7 @@ def broker_key(name: str) -> ConfigKey:
 def _known(keys: Mapping[str, ConfigKey], name: str, whose: str) -> ConfigKey:
     key = keys.get(name)
     if key is None:
-        raise InvalidConfig(f"there is no {whose} config {name!r}")
+        raise InvalidConfig(f"there is no {whose} config {name[:250]!r}")
     return key
 
 
@@ -256,17 +269,37 @@ class BrokerConfigs:
     def __init__(self, at_start: Mapping[str, str] | None = None) -> None:
         """Raises InvalidConfig, with the first of `at_start` that is not known or not valid."""
         self.at_start = dict(at_start or {})
-        self.at_run_time: dict[str, str] = {}
+        self.at_run_time: dict[str, dict[str, str]] = {}  # by the name of a broker; "" is all of them
         for name, text in self.at_start.items():
             broker_key(name).parse(text)
+        self.node_name = str(self.number("node.id"))
+        self._topic_defaults: TopicConfig | None = None
+
+    def set_at_run_time(self, broker: str, name: str, text: str | None) -> None:
+        """Of one broker, or with "" of all of them; None takes it back."""
+        values = self.at_run_time.setdefault(broker, {})
+        if text is None:
+            values.pop(name, None)
+        else:
+            values[name] = text
+        if not values:
+            del self.at_run_time[broker]
+        self._topic_defaults = None
+
+    def layers(self, name: str) -> Iterator[Entry]:
+        """Every value that the config has somewhere. The first one counts."""
+        key = broker_key(name)
+        for values, source in (
+            (self.at_run_time.get(self.node_name, {}), ConfigSource.BROKER_AT_RUN_TIME),
+            (self.at_run_time.get("", {}), ConfigSource.ALL_BROKERS_AT_RUN_TIME),
+            (self.at_start, ConfigSource.BROKER_AT_START),
+        ):
+            if name in values:
+                yield Entry(key, values[name], source)
+        yield Entry(key, key.default, ConfigSource.DEFAULT)
 
     def entry(self, name: str) -> Entry:
-        key = broker_key(name)
-        if name in self.at_run_time:
-            return Entry(key, self.at_run_time[name], ConfigSource.ALL_BROKERS_AT_RUN_TIME)
-        if name in self.at_start:
-            return Entry(key, self.at_start[name], ConfigSource.BROKER_AT_START)
-        return Entry(key, key.default, ConfigSource.DEFAULT)
+        return next(self.layers(name))
 
     def entries(self) -> Iterable[Entry]:
         return map(self.entry, sorted(BROKER_KEYS))
@@ -279,15 +312,27 @@ class BrokerConfigs:
     def flag(self, name: str) -> bool:
         return bool(self.entry(name).value)
 
+    @property
+    def topic_defaults(self) -> "TopicConfig":
+        """What holds for a topic that says nothing itself."""
+        if self._topic_defaults is None:
+            self._topic_defaults = _parsed(lambda name: topic_entry(name, {}, self), self)
+        return self._topic_defaults
 
-def topic_entry(name: str, overrides: Mapping[str, str], broker: BrokerConfigs) -> Entry:
+
+def topic_layers(name: str, overrides: Mapping[str, str], broker: BrokerConfigs) -> Iterator[Entry]:
+    """Every value that a topic's config has somewhere, the broker's under the broker's name. The first one counts."""
     key = topic_key(name)
     if name in overrides:
-        return Entry(key, overrides[name], ConfigSource.TOPIC)
-    if key.broker_key is None:
-        return Entry(key, key.default, ConfigSource.DEFAULT)
-    inherited = broker.entry(key.broker_key)
-    return Entry(key, inherited.text, inherited.source)
+        yield Entry(key, overrides[name], ConfigSource.TOPIC)
+    if key.broker_key is not None:
+        yield from broker.layers(key.broker_key)
+    else:
+        yield Entry(key, key.default, ConfigSource.DEFAULT)
+
+
+def topic_entry(name: str, overrides: Mapping[str, str], broker: BrokerConfigs) -> Entry:
+    return next(topic_layers(name, overrides, broker))._replace(key=topic_key(name))
 
 
 class TopicConfig(NamedTuple):
@@ -300,8 +345,15 @@ class TopicConfig(NamedTuple):
 
 
 def topic_config(overrides: Mapping[str, str], broker: BrokerConfigs) -> TopicConfig:
+    """One object for all topics that say nothing: ten thousand of them are made, and kept, at once."""
+    if not overrides:
+        return broker.topic_defaults
+    return _parsed(lambda name: topic_entry(name, overrides, broker), broker)
+
+
+def _parsed(entry: Callable[[str], Entry], broker: BrokerConfigs) -> TopicConfig:
     def number(name: str) -> int:
-        value = topic_entry(name, overrides, broker).value
+        value = entry(name).value
         assert isinstance(value, int)
         return value
 
@@ -313,6 +365,9 @@ def topic_config(overrides: Mapping[str, str], broker: BrokerConfigs) -> TopicCo
             segment_bytes=number("segment.bytes"),
             segment_ms=number("segment.ms"),
             index_interval_bytes=number("index.interval.bytes"),
-            log_append_time=topic_entry("message.timestamp.type", overrides, broker).text == "LogAppendTime",
+            log_append_time=entry("message.timestamp.type").text == "LogAppendTime",
+            producer_id_expiration_ms=broker.number("producer.id.expiration.ms"),
+            flush_messages=number("flush.messages"),
+            flush_ms=number("flush.ms"),
         ),
     )

@@ -65,6 +65,14 @@ class Found(NamedTuple):
                 records.release()
 
 
+def release_records(response: FetchResponse) -> None:
+    """Lets go of the files of an answer that will not be sent."""
+    for topic in response.responses:
+        for partition in topic.partitions:
+            if (release := getattr(partition.records, "release", None)) is not None and partition.records is not NOTHING:
+                release()
+
+
 class Fetch(Later[FetchResponse]):
     """One request. It is resolved by `start`, or later."""
 

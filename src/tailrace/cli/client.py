@@ -2,7 +2,6 @@
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
-    OFFSET_END,
     Consumer,
     IsolationLevel,
     KafkaError,
@@ -26,7 +25,6 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # it does not 
 
 __all__ = [
     "OFFSET_BEGINNING",
-    "OFFSET_END",
     "AdminClient",
     "AlterConfigOpType",
     "ClusterMetadata",

@@ -22,8 +22,6 @@ _METADATA_SECONDS = 2.0
 _PATIENCE_SECONDS = 30.0  # of somebody who waits for the end
 _MANY = 1000  # messages at a time
 
-Now = Callable[[], float]
-
 
 def properties(*, follow: bool, uncommitted: bool) -> dict[str, Any]:
     return {
@@ -34,6 +32,7 @@ def properties(*, follow: bool, uncommitted: bool) -> dict[str, Any]:
         "auto.offset.reset": "error",  # a jump is ours to make, and to tell
         "isolation.level": "read_uncommitted" if uncommitted else "read_committed",
         "queued.max.messages.kbytes": 16 << 10,
+        "fetch.queue.backoff.ms": 10,  # else a second, each time the queue is full
         "fetch.wait.max.ms": 500 if follow else 50,
         "reconnect.backoff.max.ms": 2000,
     }
@@ -44,7 +43,6 @@ class Follower:
         self._connection = connection
         self._consumer = consumer
         self._spans = {partition: span for partition, span in spans.items() if not span.is_empty}
-        self._gone: set[Partition] = set()
         self._away_since: float | None = None
         self._refreshed = time.monotonic()
         self._bounded = all(span.end is not None for span in spans.values())
@@ -92,21 +90,18 @@ class Follower:
             output.warn(f"{topic} was deleted; should it be made anew, it is followed from its start")
 
     def _is_wanted(self, message: Message) -> bool:
-        topic, number, offset = message.topic(), message.partition(), message.offset()
-        assert topic is not None
-        assert number is not None
-        partition = Partition(topic, number)
-        span = self._spans.get(partition)
+        place, offset = (message.topic(), message.partition()), message.offset()
+        span = self._spans.get(place)  # type: ignore[call-overload] # a Partition is such a pair, and takes time to make
         if span is None:
             return False
         if error := message.error():
-            self._event(partition, span, error, offset or 0)
+            self._event(Partition(*place), span, error, offset or 0)  # type: ignore[arg-type]
             return False
         assert offset is not None
         if span.end is not None and offset + 1 >= span.end:
-            self._finish(partition)
-            return offset < span.end
-        return offset >= span.first
+            self._finish(Partition(*place))  # type: ignore[arg-type]
+            return bool(offset < span.end)
+        return bool(offset >= span.first)
 
     def _finish(self, partition: Partition) -> None:
         del self._spans[partition]
@@ -133,7 +128,10 @@ class Follower:
     def _jump(self, partition: Partition, span: Span, offset: int) -> None:
         """The offset to be read next is not there: goes on with what is, and says what that leaves out."""
         place = TopicPartition(*partition)
-        low, high = self._consumer.get_watermark_offsets(place, timeout=_METADATA_SECONDS) or (offset, offset)
+        try:
+            low, high = self._consumer.get_watermark_offsets(place, timeout=_METADATA_SECONDS) or (offset, offset)
+        except KafkaException as error:
+            raise self._connection.failure(error.args[0], f"{partition} cannot be read at offset {offset}") from None
         if low <= offset <= high:
             target = offset
         elif offset < low:

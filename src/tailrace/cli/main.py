@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from tailrace import __version__
-from tailrace.cli import log, output, tail, topic
+from tailrace.cli import log, output, produce, serve, tail, topic
 from tailrace.cli.output import ExitCode, Failure
 
 app = typer.Typer(
@@ -22,7 +22,9 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command()(serve.serve)
 app.add_typer(topic.app, name="topic")
+app.command()(produce.produce)
 app.command()(tail.tail)
 app.add_typer(log.app, name="log")
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tailrace.cli import output
 
 if TYPE_CHECKING:
-    from confluent_kafka import Message
+    from tailrace.cli.client import Message
 
 NO_TIMESTAMP = -1
 

@@ -5,8 +5,6 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from tailrace.cli.client import (
-    OFFSET_BEGINNING,
-    OFFSET_END,
     AdminClient,
     ClusterMetadata,
     IsolationLevel,
@@ -37,11 +35,11 @@ class Offsets:
         self._committed = committed
 
     def earliest(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        return self._ask(partitions, OffsetSpec(OFFSET_BEGINNING))
+        return self._ask(partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
 
     def latest(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """Behind the last message; where only committed ones count, behind the last of those."""
-        return self._ask(partitions, OffsetSpec(OFFSET_END))
+        return self._ask(partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
 
     def at(self, partitions: Iterable[Partition], timestamp: int) -> dict[Partition, int]:
         """The first message that is not older; -1 where there is none."""

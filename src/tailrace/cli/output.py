@@ -47,9 +47,11 @@ def console() -> "Console":
 
 
 @contextmanager
-def progress_bar(label: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Gives a function that is told how many more bytes are done. The bar is drawn on a terminal, for long work."""
-    if total < _BAR_FROM_BYTES or not sys.stderr.isatty():
+def progress_bar(label: str, total: int, least: int = _BAR_FROM_BYTES) -> Iterator[Callable[[int], None]]:
+    """Gives a function that is told how many more bytes are done. The bar is drawn on a terminal, for long work:
+    for `least` bytes or more.
+    """
+    if total < least or not sys.stderr.isatty():
         yield lambda _: None
         return
     from rich.console import Console

@@ -138,7 +138,7 @@ def _print(
     follow: bool,
     uncommitted: bool,
 ) -> None:
-    from tailrace.cli import following, messages, stopping
+    from tailrace.cli import following, stopping
 
     stop, reader, out = stopping.Stop(), stopping.Reader(), sys.stdout.buffer
     consumer = brokers.consumer(following.properties(follow=follow, uncommitted=uncommitted))
@@ -147,7 +147,7 @@ def _print(
     try:
         while not (stop.asked or reader.is_gone or follower.is_done or left == 0):
             found = follower.read(_POLL_SECONDS)[:left]
-            out.writelines(line(messages.of_message(message)) for message in found)
+            out.write(b"".join(map(line, found)))
             out.flush()
             left = None if left is None else left - len(found)
             if follow:

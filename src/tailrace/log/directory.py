@@ -15,7 +15,6 @@ unclean stop.
 
 import logging
 from collections.abc import Iterable
-from itertools import chain
 
 from tailrace.log.checkpoints import CLEAN_SHUTDOWN, FORMAT_FILE
 from tailrace.log.config import LogConfig
@@ -26,7 +25,7 @@ from tailrace.log.log import Log
 from tailrace.log.names import REMOVED, STRAY, TopicPartition, is_put_away, parse_partition, put_away_name
 from tailrace.log.recovery import RecoveryReport, recover
 from tailrace.log.removal import DeleteJob, Removal, RemoveJob
-from tailrace.log.saved_offsets import LogOffsets, OffsetsJob, SavedOffsets
+from tailrace.log.saved_offsets import NotedOffsets, OffsetsJob, SavedOffsets
 from tailrace.log.segment import DerivedCache
 
 FORMAT_VERSION = 1
@@ -63,9 +62,7 @@ class DataDirectory:
         try:
             self._open()
         except BaseException as error:
-            for log in self.logs.values():
-                log.let_go()
-            lock.release()
+            self.abandon()
             if isinstance(error, OSError):
                 raise StorageError(f"{path} cannot be opened", error) from error
             raise
@@ -172,8 +169,8 @@ class DataDirectory:
         return self.removing[partition].removals[partition]
 
     def begin_delete_leftovers(self) -> DeleteJob | None:
-        """A job that deletes what is left of removed logs, also of those that an earlier process has removed. None where
-        nothing is.
+        """A job that deletes what is left of removed logs, also of those that an earlier process has removed, if
+        anything is.
         """
         names, self.leftovers = self.leftovers, []
         return DeleteJob(self, names) if names else None
@@ -218,16 +215,13 @@ class DataDirectory:
         self.saving_offsets = job = OffsetsJob(self)
         return job
 
-    def note_offsets(self) -> tuple[int, list[LogOffsets]]:
-        """The offsets of all logs as they are now, and a number that grows. A log that is being removed may still be
-        there after a crash, and wants its offsets then.
+    def note_offsets(self) -> NotedOffsets:
+        """The offsets of all logs as they are now. One that is being removed may still be there after a crash, and
+        wants its own then.
         """
         self._offsets_noted += 1
-        removing = ((partition, job.removals[partition].log) for partition, job in self.removing.items())
-        return self._offsets_noted, [
-            LogOffsets(partition, log, log.recovery_point, log.start_offset)
-            for partition, log in chain(self.logs.items(), removing)
-        ]
+        removing = {partition: job.removals[partition].log for partition, job in self.removing.items()}
+        return NotedOffsets.of(self.logs | removing, self._offsets_noted)
 
     def _require_idle(self) -> None:
         if self.saving_offsets is not None:
@@ -289,6 +283,12 @@ class DataDirectory:
                 self._leave_clean_marker()
         finally:
             self._lock.release()
+
+    def abandon(self) -> None:
+        """Afterwards another process may open the directory, and finds it as a crash would have left it."""
+        for log in self.logs.values():
+            log.let_go()
+        self._lock.release()
 
     def _leave_clean_marker(self) -> None:
         try:

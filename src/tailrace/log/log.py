@@ -410,8 +410,9 @@ class Log(ReadableLog):
     @property
     def is_saved(self) -> bool:
         """Whether all that a start wants to know is on disk: then a checkpoint has nothing to do."""
-        all_saved = all(segment.is_saved for segment in self.segments)
-        return all_saved and not self.unflushed and self.recovery_point == self.bounds.end
+        if self.recovery_point != self.bounds.end or self.unflushed:  # most are known by that
+            return False
+        return all(segment.is_saved for segment in self.segments)
 
     def close(self, now_ms: int) -> None:
         """Afterwards everything is on disk and a clean start needs to read no data, if `is_cleanly_closed` says so.

@@ -31,7 +31,7 @@ class RemoveJob:
         self._directory = directory
         self._jobs = [job for log, _ in removals.values() for job in (log.flushing, log.saving) if job is not None]
         self._saving_offsets = directory.saving_offsets
-        self._number, self._offsets = directory.note_offsets()
+        self._noted = directory.note_offsets()
         self._error: OSError | None = None
 
     def run(self) -> None:
@@ -44,7 +44,7 @@ class RemoveJob:
             self._rename()
             # Not before the new names are on disk: a log that is still there needs its offsets.
             saved_offsets.take_away(log for log, _ in self.removals.values())
-            saved_offsets.save(self._number, self._offsets)
+            saved_offsets.save(self._noted)
         except OSError as error:
             self._error = error
 

@@ -38,6 +38,8 @@ def decode(message: type[T], version: int, buffer: Buffer, position: int = 0, *,
         buffer = bytes(buffer)
     try:
         value, position = read(buffer, position, end, elements)
+    except Malformed as error:
+        raise Malformed(f"{message.__name__} v{version}: {error}") from None
     except (struct.error, IndexError) as error:
         raise Malformed(f"{message.__name__} v{version} ends too early: {error}") from None
     except UnicodeDecodeError as error:

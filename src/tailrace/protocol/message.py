@@ -67,7 +67,7 @@ class Specification:
 
 
 class Structure:
-    """What all messages and structures share. Equal where all fields are; shown without the fields at their default."""
+    """What all messages and structures share. Equal where all fields are; shown without those at their default."""
 
     __slots__: tuple[str, ...] = ()
     __specification__: Specification
@@ -107,6 +107,21 @@ def is_flexible(made: type[Any], version: int) -> bool:
     return version in specification_of(made).flexible
 
 
+def has_field(field: Field, version: int) -> bool:
+    return version in parse_versions(field.versions)
+
+
+def may_be_null(field: Field, version: int) -> bool:
+    return version in parse_versions(field.null)
+
+
+def tagged_fields(made: type[Any], version: int) -> list[tuple[str, Field]]:
+    """The tagged fields that this version has, by name, in the order of their tags."""
+    fields = specification_of(made).fields.items()
+    found = [(name, field) for name, field in fields if field.tag is not None and has_field(field, version)]
+    return sorted(found, key=lambda named: named[1].tag or 0)
+
+
 @dataclass_transform(kw_only_default=True)
 def structure(described: type[T]) -> type[T]:
     """A part of messages, with slots and a constructor that takes each field by its name."""
@@ -134,7 +149,7 @@ def _build(described: type[T], versions: str | None, flexible: str | None, key: 
 
 
 def default_text(field: Field, source: Source) -> str:
-    """An expression for the field's default: a new object each time it is evaluated, where it is one that changes."""
+    """An expression for the field's default, which makes a new object each time if it is one that can change."""
     if field.default is Empty:
         return "[]"
     if field.default is Fresh:

@@ -1,4 +1,4 @@
-"""What the compiled readers and writers call: variable-length numbers, tagged fields, and what is wrong with a length.
+"""What compiled readers and writers call: variable-length numbers, tagged fields, and what is wrong with a length.
 
 These are the paths off the fast one: a number of more than seven bits, a tagged field that is there, a refusal.
 """
@@ -44,6 +44,9 @@ class Encoded(list[Any]):
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Encoded) and (self.number, self.data) == (other.number, other.data)
+
+    def __ne__(self, other: object) -> bool:  # a list has one of its own
+        return not self == other
 
     def __repr__(self) -> str:
         return f"Encoded({self.number}, {self.data!r})"

@@ -1,4 +1,4 @@
-"""Compiles the function that reads one version of a message: flat, field after field, without a decision left to make.
+"""Compiles the function that reads one version of a message: flat, field after field, no decision left to make.
 
 Fields of a fixed size that follow each other are read by one `unpack_from`, together with the first byte of the length
 behind them; a structure inside an array is read in place, one level deeper. What is compiled may raise `Malformed`,
@@ -15,7 +15,7 @@ from typing import Any
 from tailrace.protocol import primitives
 from tailrace.protocol.errors import Malformed
 from tailrace.protocol.fields import FIXED_CODES, Field
-from tailrace.protocol.message import default_text, parse_versions, specification_of
+from tailrace.protocol.message import default_text, has_field, may_be_null, specification_of, tagged_fields
 from tailrace.protocol.source import Source, struct_of
 
 # (buffer, position, end, budget of elements) -> (message, position behind it)
@@ -47,15 +47,13 @@ def compile_reader(message: type[Any], version: int, flexible: bool) -> Reader:
 def minimal_size(kind: Field | type[Any], version: int, flexible: bool) -> int:
     """The least number of bytes that an element of this kind takes."""
     if isinstance(kind, type):
-        fields = [
-            field for field in specification_of(kind).fields.values() if version in parse_versions(field.versions)
-        ]
+        fields = [field for field in specification_of(kind).fields.values() if has_field(field, version)]
         plain = (minimal_size(field, version, flexible) for field in fields if field.tag is None)
         return max(1, sum(plain) + flexible)
     if kind.kind in FIXED_CODES:
         return struct_of(FIXED_CODES[kind.kind]).size
     if kind.kind == "nested":
-        return 1 if kind.null else minimal_size(kind.of, version, flexible)
+        return 1 if may_be_null(kind, version) else minimal_size(kind.of, version, flexible)
     return 1 if flexible else (2 if kind.kind == "string" else 4)
 
 
@@ -66,7 +64,7 @@ def has_records(structure: type[Any]) -> bool:
 
 
 class _Reading:
-    """Writes the source of one reader. `value0` is the message, `value1` the structure in it that is being read, ..."""
+    """Writes the source of one reader. `value0` is the message, `value1` the structure in it being read, ..."""
 
     def __init__(self, message: type[Any], version: int, flexible: bool) -> None:
         self.message = message
@@ -92,7 +90,7 @@ class _Reading:
         value = f"value{depth}"
         self.source.line(f"{value} = new({self.source.name(structure.__name__, structure)})")
         for name, field in specification_of(structure).fields.items():
-            if field.tag is None and self.has(field):
+            if field.tag is None and has_field(field, self.version):
                 self.field(field, f"{value}.{name}", depth)
             else:
                 self.source.line(f"{value}.{name} = {default_text(field, self.source)}")
@@ -100,23 +98,16 @@ class _Reading:
             self.tags(structure, value)
         self.flush()
 
-    def has(self, field: Field) -> bool:
-        return self.version in parse_versions(field.versions)
-
-    def tagged(self, structure: type[Any]) -> list[tuple[str, Field]]:
-        fields = specification_of(structure).fields.items()
-        return [(name, field) for name, field in fields if field.tag is not None and self.has(field)]
-
     def field(self, field: Field, target: str, depth: int) -> None:
         if field.kind in FIXED_CODES:
             self.run.append((FIXED_CODES[field.kind], target))
         elif field.kind == "array":
-            self.nullable(field, target, "i", lambda: self.array(field.of, target, depth))
+            self.measured(field, target, "i", lambda: self.array(field.of, target, depth))
         elif field.kind == "nested":
             self.nested(field, target, depth)
         else:
             code = "h" if field.kind == "string" else "i"
-            self.nullable(field, target, code, lambda: self.stretch(field.kind, target))
+            self.measured(field, target, code, lambda: self.stretch(field.kind, target))
 
     def flush(self) -> None:
         """Reads the fixed fields that are due."""
@@ -132,7 +123,7 @@ class _Reading:
         self.source.line(f"position += {struct_of(codes).size}")
         self.run.clear()
 
-    def nullable(self, field: Field, target: str, code: str, read: Callable[[], None]) -> None:
+    def measured(self, field: Field, target: str, code: str, read: Callable[[], None]) -> None:
         """Reads a length into `size`, and then what it is the length of, unless it says null and may."""
         self.run.append(("B" if self.flexible else code, "size"))
         self.flush()
@@ -142,10 +133,10 @@ class _Reading:
                 if field.kind == "string":
                     with self.source.block("if size > STRING_BYTES_MAX + 1:"):
                         self.source.line("raise out_of_bounds(size - 1, STRING_BYTES_MAX)")
-        may_be_null = self.version in parse_versions(field.null)
+        nullable = may_be_null(field, self.version)
         with self.source.block(f"if size == {self.null}:"):
-            self.source.line(f"{target} = None" if may_be_null else "raise is_null()")
-        if may_be_null:
+            self.source.line(f"{target} = None" if nullable else "raise is_null()")
+        if nullable:
             with self.source.block("else:"):
                 read()
         else:
@@ -196,7 +187,7 @@ class _Reading:
             self.source.line(f"{items}.append({element})")
 
     def nested(self, field: Field, target: str, depth: int) -> None:
-        if self.version not in parse_versions(field.null):
+        if not may_be_null(field, self.version):
             self.structure_into(field.of, target, depth)
             return
         self.run.append(("b", "marker"))
@@ -214,11 +205,11 @@ class _Reading:
         self.source.line(f"{target} = value{depth + 1}")
 
     def tags(self, structure: type[Any], value: str) -> None:
-        """Reads the number of tagged fields, nearly always none, and calls another function where there are some."""
+        """Reads the number of tagged fields, nearly always none; calls another function where there are some."""
         self.run.append(("B", "tags"))
         self.flush()
         call = "skip_tags("
-        if self.tagged(structure):
+        if tagged_fields(structure, self.version):
             name = f"read_tags_{len(self.tag_readers)}"
             self.tag_readers.append((name, structure))
             call = f"{name}({value}, "
@@ -231,7 +222,7 @@ class _Reading:
             self.source.line("tag = -1")
             with self.source.block("for _ in range(tags):"):
                 self.source.line("tag, position, tag_end = begin_tag(tag, buffer, position, end)")
-                for field_name, field in self.tagged(structure):
+                for field_name, field in tagged_fields(structure, self.version):
                     with self.source.block(f"if tag == {field.tag}:"):
                         self.field(field, f"value0.{field_name}", 0)
                         self.flush()

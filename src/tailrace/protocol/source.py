@@ -52,7 +52,7 @@ class Source:
         return name
 
     def method(self, verb: str, codes: str, bound: Callable[..., Any]) -> str:
-        """A name for a method of the struct of these codes. Bound methods are new each time, so the codes decide."""
+        """A name for a method of the struct of these codes. Bound methods are made anew, so codes decide."""
         name = f"{verb}_{codes.replace('?', 'z')}"
         self.names[name] = bound
         return name

@@ -11,7 +11,7 @@ from typing import Any
 
 from tailrace.protocol import primitives
 from tailrace.protocol.fields import FIXED_CODES, Empty, Field
-from tailrace.protocol.message import parse_versions, specification_of
+from tailrace.protocol.message import has_field, may_be_null, specification_of, tagged_fields
 from tailrace.protocol.source import Source, struct_of
 
 # (message, parts, seams): appends to the parts, and to the seams the indexes of those to be handed on as they are
@@ -44,7 +44,7 @@ class _Writing:
         self.version = version
         self.flexible = flexible
         self.source = Source(f"write {message.__name__} v{version}", _NAMES)
-        self.run: list[tuple[str, str]] = []  # fixed fields not yet written: struct code, and what to pack ("" for x)
+        self.run: list[tuple[str, str]] = []  # fixed fields to be written: struct code, and what to pack ("" for x)
         self.tag_writers: list[tuple[str, type[Any]]] = []
 
     def compile(self) -> Writer:
@@ -58,21 +58,13 @@ class _Writing:
     def structure(self, structure: type[Any], depth: int) -> None:
         value = f"value{depth}"
         for name, field in specification_of(structure).fields.items():
-            if not self.has(field):
+            if not has_field(field, self.version):
                 self.refuse_to_lose(f"{structure.__name__}.{name}", field, f"{value}.{name}")
             elif field.tag is None:
                 self.field(field, f"{value}.{name}", depth)
         if self.flexible:
             self.tags(structure, value)
         self.flush()
-
-    def has(self, field: Field) -> bool:
-        return self.version in parse_versions(field.versions)
-
-    def tagged(self, structure: type[Any]) -> list[tuple[str, Field]]:
-        fields = specification_of(structure).fields.items()
-        found = [(name, field) for name, field in fields if field.tag is not None and self.has(field)]
-        return sorted(found, key=lambda named: named[1].tag or 0)
 
     def differs(self, field: Field, value: str) -> str:
         """An expression that is true where the value is not the field's default."""
@@ -144,7 +136,7 @@ class _Writing:
     def measure(self, field: Field, name: str, measured: str, convert: str = "") -> None:
         """Sets `size` to what the length of the variable `name` is on the wire, converting it before that."""
         size = f"size = {measured} + 1" if self.flexible else f"size = {measured}"
-        if self.version not in parse_versions(field.null):
+        if not may_be_null(field, self.version):
             if convert:
                 self.source.line(convert)
             self.source.line(size)
@@ -200,7 +192,7 @@ class _Writing:
     def nested(self, field: Field, value: str, depth: int) -> None:
         inner = f"value{depth + 1}"
         self.source.line(f"{inner} = {value}")
-        if self.version not in parse_versions(field.null):
+        if not may_be_null(field, self.version):
             self.flush()
             self.structure(field.of, depth + 1)
             return
@@ -213,7 +205,7 @@ class _Writing:
     def tags(self, structure: type[Any], value: str) -> None:
         """Writes that there are no tagged fields, or calls another function where there are some to write."""
         empty = [*self.run, ("x", "")]
-        tagged = self.tagged(structure)
+        tagged = tagged_fields(structure, self.version)
         if not tagged:
             self.run = empty
             return
@@ -230,7 +222,7 @@ class _Writing:
         """A function that returns the tagged fields of a structure, all of them together, as they are written."""
         with self.source.block(f"def {name}(value0):"):
             self.source.line("count, out, seams = 0, [], []")
-            for field_name, field in self.tagged(structure):
+            for field_name, field in tagged_fields(structure, self.version):
                 value = f"value0.{field_name}"
                 with self.source.block(f"if {self.differs(field, value)}:"):
                     self.source.line("parts = []")

@@ -1,4 +1,4 @@
-"""The messages that we speak, by API key: what is listed here, with the versions each class declares, is all of it."""
+"""The messages that we speak, by API key: this list, with the versions that each class declares, is all of it."""
 
 from enum import IntEnum
 from typing import Any

@@ -2,8 +2,7 @@
 
 from tailrace.protocol.fields import array, boolean, int8, int16, int32, string
 from tailrace.protocol.message import message, structure
-
-NO_OPERATIONS = -2147483648  # "authorized operations" where nobody asked for them
+from tailrace.protocol.messages.metadata import NO_OPERATIONS
 
 
 @message(key=60, versions="0-2", flexible="0+")

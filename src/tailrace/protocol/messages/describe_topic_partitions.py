@@ -2,8 +2,7 @@
 
 from tailrace.protocol.fields import array, boolean, int16, int32, nested, string, uuid
 from tailrace.protocol.message import message, structure
-
-NO_OPERATIONS = -2147483648  # "authorized operations" where nobody asked for them
+from tailrace.protocol.messages.metadata import NO_OPERATIONS
 
 
 @structure

@@ -1,6 +1,6 @@
 """Metadata (key 3): the brokers, and the topics with their partitions and leaders."""
 
-from tailrace.protocol.fields import ZERO_UUID, array, boolean, int16, int32, string, uuid
+from tailrace.protocol.fields import array, boolean, int16, int32, string, uuid
 from tailrace.protocol.message import message, structure
 
 NO_OPERATIONS = -2147483648  # "authorized operations" where nobody asked for them
@@ -8,7 +8,7 @@ NO_OPERATIONS = -2147483648  # "authorized operations" where nobody asked for th
 
 @structure
 class MetadataRequestTopic:
-    topic_id: bytes = uuid(versions="10+", default=ZERO_UUID, ignorable=True)
+    topic_id: bytes = uuid(versions="10+", ignorable=True)
     name: str | None = string(null="10+")
 
 

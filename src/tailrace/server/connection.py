@@ -1,0 +1,306 @@
+"""One client: its requests start as they arrive, and are answered in the order in which they came.
+
+Starting on arrival lets pipelined produces share one fsync; a Fetch that waits is answered at once when another request
+stands behind it. What bounds a client:
+
+    no more than `PIPELINED_MAX` requests are under way; then nothing is read until one is answered
+    while the socket takes no more of an answer nothing is read either, and answers wait unencoded
+    a request is at most as long, and has at most as many elements, as its API allows
+    what it holds of the broker's memory is counted (`Budget`)
+
+Bytes that are no request close the connection: there is no way to tell where the next one would begin.
+"""
+
+import logging
+import socket
+import time
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+from tailrace.broker.apis.k18_api_versions import unsupported_version
+from tailrace.broker.apis.registry import APIS
+from tailrace.broker.fetching import release_records
+from tailrace.broker.requests import Api, Call, Endpoint, Silence
+from tailrace.broker.waiting import Later
+from tailrace.protocol import codec
+from tailrace.protocol.errors import Malformed
+from tailrace.protocol.frame import RequestHeader, read_request_header, response_header
+from tailrace.protocol.message import versions_of
+from tailrace.protocol.messages import REQUESTS, ApiKey
+from tailrace.protocol.messages.fetch import FetchResponse
+from tailrace.server.frames import BadFrame, Frames
+from tailrace.server.sending import Outbox, Part, length_of
+
+if TYPE_CHECKING:
+    from asyncio import TimerHandle
+
+    from tailrace.server.node import Node
+
+logger = logging.getLogger(__name__)
+
+PIPELINED_MAX = 100
+AT_ONCE_MAX = 32  # requests of one connection before the others have their turn
+GATHERED_BYTES = 64 << 10  # of answers for one system call
+
+
+class Pending:
+    """A request that is under way, at its place in the line."""
+
+    __slots__ = ("answer", "header", "is_answered", "later", "started", "timer")
+
+    def __init__(self, header: RequestHeader, started: float) -> None:
+        self.header = header
+        self.started = started
+        self.answer: Any = None
+        self.is_answered = False
+        self.later: Later[Any] | None = None
+        self.timer: TimerHandle | None = None
+
+
+class Connection:
+    def __init__(self, node: "Node", sock: socket.socket, endpoint: Endpoint, peer: str) -> None:
+        self.node = node
+        self.peer = peer
+        self.active_at = node.loop.time()
+        self._socket = sock
+        self._fd = sock.fileno()
+        self._endpoint = endpoint
+        self._frames = Frames(node.scratch, node.frame_bytes_max, node.budget.first_bytes)
+        self._pending: deque[Pending] = deque()
+        self._outbox = Outbox(
+            node.loop,
+            sock,
+            node.readers,
+            node.metrics,
+            timeout_s=node.write_timeout_s,
+            on_sent=self._go_on,
+            on_error=self.fail,
+        )
+        self._is_reading = False
+        self._has_more = False  # requests have arrived that were not started
+        self._is_closed = False
+        self._resume()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is under way, nor a part of one has arrived."""
+        return not self._pending and self._outbox.is_empty and not self._frames.is_amid
+
+    # Reading
+
+    def _resume(self) -> None:
+        if not self._is_reading and not self._is_closed:
+            self._is_reading = True
+            self.node.loop.add_reader(self._fd, self._readable)
+
+    def _pause(self) -> None:
+        if self._is_reading:
+            self._is_reading = False
+            self.node.loop.remove_reader(self._fd)
+
+    def _readable(self) -> None:
+        growth = self._frames.growth
+        if growth and not self.node.budget.may_hold(self, self._frames.held_bytes + growth):
+            self._pause()  # until others have let go of theirs
+            return
+        try:
+            count = self._socket.recv_into(self._frames.room())
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self.fail(error)
+            return
+        if not count:
+            self.close()
+            return
+        self.active_at = self.node.loop.time()
+        self.node.metrics.bytes_in += count
+        self._frames.received(count)
+        self._work_off()
+
+    def _work_off(self) -> None:
+        """Starts what has arrived, and sends what is answered."""
+        try:
+            all_started = self._start_requests()
+        except (Malformed, BadFrame) as error:
+            logger.info("%s sent what is no request: %s", self.peer, error)
+            self.close()
+            return
+        except Exception as error:
+            logger.exception("a request of %s failed in a way that nobody foresaw", self.peer)
+            self.fail(error)
+            return
+        if self._is_closed:
+            return
+        self._frames.keep()
+        self.node.budget.holds(self, self._frames.held_bytes)
+        self.node.pump()
+        self._answer()
+        self._has_more = not all_started
+        if not self._may_start:
+            self._pause()  # until an answer has gone
+        elif self._has_more:
+            self._pause()
+            self.node.loop.call_soon(self._go_on)
+        else:
+            self._resume()
+
+    def _start_requests(self) -> bool:
+        """False where some are left: the others' turn, or there are too many under way."""
+        now_ms = int(time.time() * 1000)
+        for _ in range(AT_ONCE_MAX):
+            if not self._may_start:
+                return False
+            frame = self._frames.next_frame()
+            if frame is None:
+                return True
+            self._start(frame, now_ms)
+            if self._is_closed:
+                return True
+        return False
+
+    @property
+    def _may_start(self) -> bool:
+        return len(self._pending) < PIPELINED_MAX and self._outbox.is_empty
+
+    def _go_on(self) -> None:
+        """There is room again: for answers, and then for requests."""
+        if self._is_closed:
+            return
+        self._answer()
+        if self._may_start:
+            if self._has_more:
+                self._work_off()
+            else:
+                self._resume()
+
+    # One request
+
+    def _start(self, frame: memoryview, now_ms: int) -> None:
+        header = read_request_header(frame)
+        pending = Pending(header, time.perf_counter())
+        api = APIS.get(header.api_key)
+        if api is None or header.api_version not in versions_of(REQUESTS[header.api_key]):
+            self._refuse_version(pending)
+            return
+        request = codec.decode(
+            REQUESTS[header.api_key], header.api_version, frame, header.body, elements=api.elements_max
+        )
+        for earlier in self._pending:
+            if earlier.later is not None and not earlier.is_answered:
+                earlier.later.hurry()
+        call = Call(header.api_version, header.client_id, self._endpoint, now_ms)
+        self._started(pending, api, self.node.broker.handle(api, request, call))
+
+    def _refuse_version(self, pending: Pending) -> None:
+        """Who asks for too new an ApiVersions can be told in the oldest; to others there is nothing to say."""
+        header = pending.header
+        if header.api_key != ApiKey.API_VERSIONS:
+            logger.info(
+                "%s asked for version %d of API key %d, which is not spoken here",
+                self.peer, header.api_version, header.api_key,
+            )  # fmt: skip
+            self.close()
+            return
+        pending.header = header._replace(api_version=0)
+        self._pending.append(pending)
+        self._answered(pending, unsupported_version())
+
+    def _started(self, pending: Pending, api: Api, answer: Any) -> None:
+        if isinstance(answer, Silence):
+            self.node.metrics.answered(api.key, time.perf_counter() - pending.started)
+            if answer.close:
+                self.close()
+            return
+        self._pending.append(pending)
+        if not isinstance(answer, Later):
+            self._answered(pending, answer)
+            return
+        if not answer.is_resolved:
+            pending.later = answer
+            if answer.wait_ms is not None:
+                pending.timer = self.node.loop.call_later(answer.wait_ms / 1000, self._expire, pending)
+        answer.when_resolved(partial(self._resolved, pending))
+
+    def _expire(self, pending: Pending) -> None:
+        pending.timer = None
+        if pending.later is not None:
+            pending.later.expire()
+            self.node.pump()
+
+    def _resolved(self, pending: Pending, answer: Any) -> None:
+        if pending.timer is not None:
+            pending.timer.cancel()
+            pending.timer = None
+        was_later = pending.later is not None
+        pending.later = None
+        if self._is_closed:
+            return
+        self._answered(pending, answer)
+        if was_later:
+            self.node.answer_soon(self)
+
+    def _answered(self, pending: Pending, answer: Any) -> None:
+        pending.answer = answer
+        pending.is_answered = True
+        header = pending.header
+        self.node.metrics.answered(header.api_key, time.perf_counter() - pending.started)
+
+    # Answering
+
+    def answer(self) -> None:
+        """Sends what is answered, in its order; and goes on reading where that had stopped."""
+        self._go_on()
+
+    def _answer(self) -> None:
+        """Answers are encoded when it is their turn; small ones go along with the next in one system call."""
+        pending = self._pending
+        while pending and pending[0].is_answered and self._outbox.is_empty:
+            gathered = 0
+            while pending and pending[0].is_answered and gathered < GATHERED_BYTES:
+                gathered += self._outbox.put(_encode(pending.popleft()))
+            self._outbox.send()
+        if not self._outbox.is_empty:
+            self._pause()
+
+    # The end
+
+    def fail(self, error: Exception) -> None:
+        if not self._is_closed:
+            if not isinstance(error, ConnectionError):
+                logger.info("closing the connection of %s: %s", self.peer, error)
+            self.close()
+
+    def close(self) -> None:
+        """Afterwards nothing is left of it: no descriptor, no timer, no file held, nobody who waits."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._pause()
+        self._outbox.close()
+        for pending in self._pending:
+            if pending.timer is not None:
+                pending.timer.cancel()
+            if pending.later is not None:
+                pending.later.abandon()
+            elif isinstance(pending.answer, FetchResponse):
+                release_records(pending.answer)
+        self._pending.clear()
+        self.node.budget.holds(self, 0)
+        self._socket.close()
+        self.node.closed(self)
+
+    def hurry(self) -> None:
+        """The broker is about to stop: whoever waits for more to read is answered with what there is."""
+        for pending in list(self._pending):
+            if pending.later is not None:
+                pending.later.hurry()
+
+
+def _encode(pending: Pending) -> list[Part]:
+    header = pending.header
+    head = response_header(header.api_key, header.api_version, header.correlation_id)
+    parts = cast(list[Part], codec.encode_parts(pending.answer, header.api_version))  # slices are the log's
+    length = len(head) + sum(map(length_of, parts))
+    return [length.to_bytes(4) + head, *parts]

@@ -1,0 +1,115 @@
+"""Bytes from a socket, cut into frames: four bytes of length, and then a request.
+
+What arrives goes into a buffer that all connections share, and small requests are handled right there, uncopied. Only a
+request that has not arrived whole gets a buffer of its own, which the rest is then received into; it grows with what
+has arrived, so that a length that is only claimed costs nothing. A connection that is idle owns no buffer at all.
+"""
+
+import struct
+from collections.abc import Callable
+
+_LENGTH = struct.Struct(">i")
+_LENGTH_AND_KEY = struct.Struct(">ih")
+
+SCRATCH_BYTES = 256 << 10
+
+
+class BadFrame(Exception):
+    """A length that no request of this kind has. There is no way to tell where the next one would begin."""
+
+
+class Frames:
+    """One connection's. After every `received`, take frames with `next_frame`, and `keep` the rest."""
+
+    __slots__ = ("_data", "_filled", "_first_bytes", "_length", "_limit_of", "_own", "_position", "_scratch")
+
+    def __init__(self, scratch: memoryview, limit_of: Callable[[int], int], first_bytes: Callable[[], int]) -> None:
+        """`limit_of` says how long a request with an API key may be, `first_bytes` how large a buffer begins for one
+        that claims to be larger.
+        """
+        self._scratch = scratch
+        self._limit_of = limit_of
+        self._first_bytes = first_bytes
+        self._data: memoryview | None = None  # has arrived, and was not taken
+        self._position = 0
+        self._own: bytearray | None = None  # of the request that has not arrived whole
+        self._filled = 0
+        self._length = 0
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory that this connection holds."""
+        return (len(self._own) if self._own is not None else 0) + (len(self._data) if self._data is not None else 0)
+
+    @property
+    def is_amid(self) -> bool:
+        """Whether a part of a request has arrived."""
+        return self._own is not None or self._data is not None
+
+    def room(self) -> memoryview:
+        """Where to receive into."""
+        if self._own is None:
+            return self._scratch
+        if growth := self.growth:
+            self._own.extend(bytes(growth))
+        return memoryview(self._own)[self._filled :]
+
+    @property
+    def growth(self) -> int:
+        """How much memory `room` will take."""
+        if self._own is None or self._filled < len(self._own):
+            return 0
+        return min(self._length, 2 * len(self._own)) - len(self._own)
+
+    def received(self, count: int) -> None:
+        """So many bytes were put into the room."""
+        if self._own is not None:
+            self._filled += count
+        elif self._data is None:
+            self._data, self._position = self._scratch[:count], 0
+        else:  # a few bytes of a length that was cut, or requests that had to wait
+            rest = bytearray(self._data[self._position :]) + self._scratch[:count]
+            self._data, self._position = memoryview(rest), 0
+
+    def next_frame(self) -> memoryview | None:
+        """The next whole request, without its length. Valid until the next `room`. Raises BadFrame."""
+        if self._own is not None:
+            return self._take_own()
+        if self._data is None:
+            return None
+        start = self._position + _LENGTH.size
+        left = len(self._data) - start
+        if left < 2:  # not even its key
+            return None
+        length, key = _LENGTH_AND_KEY.unpack_from(self._data, self._position)
+        if not 8 <= length <= self._limit_of(key):
+            raise BadFrame(f"a request of {length} bytes for API key {key}")
+        if length > left:
+            self._begin_own(length, start)
+            return None
+        self._position = start + length
+        frame = self._data[start : self._position]
+        if left == length:
+            self._data = None
+        return frame
+
+    def _begin_own(self, length: int, start: int) -> None:
+        assert self._data is not None
+        self._length = length
+        arrived = self._data[start:]
+        self._filled = len(arrived)
+        self._own = bytearray(min(length, max(self._first_bytes(), self._filled)))
+        self._own[: self._filled] = arrived
+        self._data = None
+
+    def _take_own(self) -> memoryview | None:
+        if self._own is None or self._filled < self._length:
+            return None
+        frame = memoryview(self._own)
+        self._own = None
+        return frame
+
+    def keep(self) -> None:
+        """Afterwards what was not taken is safe from whoever uses the shared buffer next."""
+        if self._data is not None:
+            self._data, self._position = memoryview(bytearray(self._data[self._position :])), 0

@@ -1,0 +1,81 @@
+"""Three pages for those who watch: /metrics, /healthz, /readyz. No more of HTTP than they need.
+
+/healthz    200 while the loop turns
+/readyz     200 while clients are served, 503 while the broker stops
+"""
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from tailrace.server.listener import bind
+
+if TYPE_CHECKING:
+    from tailrace.server.node import Node
+
+logger = logging.getLogger(__name__)
+
+REQUEST_BYTES_MAX = 8 << 10
+TIMEOUT_S = 5.0
+_TEXT = "text/plain; charset=utf-8"
+_METRICS = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Pages:
+    def __init__(self, node: "Node") -> None:
+        self._node = node
+        self._server: asyncio.Server | None = None
+        self.address: tuple[str, int] | None = None
+
+    async def start(self, host: str, port: int) -> None:
+        """Raises OSError where the address is taken."""
+        sockets = bind(host, port)
+        self.address = sockets[0].getsockname()[:2]
+        for extra in sockets[1:]:
+            extra.close()
+        self._server = await asyncio.start_server(self._serve, sock=sockets[0], limit=REQUEST_BYTES_MAX)
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            await self._server.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                head = await reader.readuntil(b"\r\n\r\n")
+                writer.write(self._answer(head))
+                await writer.drain()
+        except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
+            pass  # whoever asks so gets no answer
+        finally:
+            writer.close()
+
+    def _answer(self, head: bytes) -> bytes:
+        method, _, rest = head.decode("latin-1").partition(" ")
+        path = rest.partition(" ")[0].partition("?")[0]
+        if method not in ("GET", "HEAD"):
+            return _response(405, "only GET is understood here\n", with_body=True)
+        status, text, kind = self._page(path)
+        return _response(status, text, kind, with_body=method == "GET")
+
+    def _page(self, path: str) -> tuple[int, str, str]:
+        if path == "/metrics":
+            return 200, self._node.metrics.exposition(), _METRICS
+        if path == "/healthz":
+            return 200, "ok\n", _TEXT
+        if path == "/readyz":
+            return (503, "stopping\n", _TEXT) if self._node.is_stopping else (200, "ready\n", _TEXT)
+        return 404, "there are /metrics, /healthz and /readyz\n", _TEXT
+
+
+_REASONS = {200: "OK", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
+
+
+def _response(status: int, text: str, kind: str = _TEXT, *, with_body: bool) -> bytes:
+    body = text.encode()
+    head = (
+        f"HTTP/1.1 {status} {_REASONS[status]}\r\n"
+        f"Content-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + (body if with_body else b"")

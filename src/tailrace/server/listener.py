@@ -1,0 +1,95 @@
+"""Accepting clients on one address, and what they are told to connect to.
+
+Where nothing is said (`advertised` is None), a client is told the address at which it has reached us.
+"""
+
+import errno
+import logging
+import socket
+from typing import TYPE_CHECKING
+
+from tailrace.broker.requests import Endpoint
+from tailrace.server.connection import Connection
+
+if TYPE_CHECKING:
+    from tailrace.server.node import Node
+
+logger = logging.getLogger(__name__)
+
+BACKLOG = 1024
+AT_ONCE_MAX = 64  # connections that are accepted before others have their turn
+REST_S = 1.0  # after the operating system has refused another descriptor
+_NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+def bind(host: str, port: int) -> list[socket.socket]:
+    """Sockets for every address that `host` has, all with the same port. Raises OSError where one is taken."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    sockets: list[socket.socket] = []
+    try:
+        for family, address in dict.fromkeys((family, address[:2]) for family, _, _, _, address in found):
+            sockets.append(_bind_one(family, str(address[0]), port))
+            port = sockets[0].getsockname()[1]  # where any would do, the second address gets the port of the first
+    except OSError:
+        for opened in sockets:
+            opened.close()
+        raise
+    return sockets
+
+
+def _bind_one(family: int, host: str, port: int) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.bind((host, port))
+        sock.listen(BACKLOG)
+        sock.setblocking(False)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+class Listener:
+    def __init__(self, node: "Node", sock: socket.socket, advertised: Endpoint | None) -> None:
+        self.host, self.port = sock.getsockname()[:2]
+        self._node = node
+        self._socket = sock
+        self._advertised = advertised
+        self._resume()
+
+    def _resume(self) -> None:
+        if self._socket.fileno() >= 0:
+            self._node.loop.add_reader(self._socket.fileno(), self._acceptable)
+
+    def _acceptable(self) -> None:
+        for _ in range(AT_ONCE_MAX):
+            try:
+                accepted, address = self._socket.accept()
+            except (BlockingIOError, ConnectionAbortedError, InterruptedError):
+                return
+            except OSError as error:
+                if error.errno not in _NO_ROOM:
+                    raise
+                logger.warning("cannot accept a connection: %s; trying again in %.0f s", error.strerror, REST_S)
+                self._node.loop.remove_reader(self._socket.fileno())
+                self._node.loop.call_later(REST_S, self._resume)
+                return
+            self._accept(accepted, str(address[0]), int(address[1]))
+
+    def _accept(self, accepted: socket.socket, host: str, port: int) -> None:
+        if not self._node.has_room_for(host):
+            accepted.close()
+            return
+        accepted.setblocking(False)
+        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        endpoint = self._advertised or Endpoint(*accepted.getsockname()[:2])
+        peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self._node.opened(Connection(self._node, accepted, endpoint, peer), host)
+
+    def close(self) -> None:
+        if self._socket.fileno() >= 0:
+            self._node.loop.remove_reader(self._socket.fileno())
+            self._socket.close()

@@ -1,0 +1,116 @@
+"""What a node counts and times, and how Prometheus reads it.
+
+Counting is a few additions on the hot path; everything that has to be looked for is looked for when somebody asks.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tailrace import __version__
+from tailrace.protocol.messages import ApiKey
+
+if TYPE_CHECKING:
+    from tailrace.server.node import Node
+
+BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+class Histogram:
+    __slots__ = ("counts", "total")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BUCKETS_S) + 1)
+        self.total = 0.0
+
+    def add(self, seconds: float) -> None:
+        self.counts[bisect_left(BUCKETS_S, seconds)] += 1
+        self.total += seconds
+
+    def lines(self, name: str, labels: str = "") -> Iterator[str]:
+        count = 0
+        separator = "," if labels else ""
+        for limit, here in zip((*map(str, BUCKETS_S), "+Inf"), self.counts, strict=True):
+            count += here
+            yield f'{name}_bucket{{{labels}{separator}le="{limit}"}} {count}'
+        braces = f"{{{labels}}}" if labels else ""
+        yield f"{name}_sum{braces} {self.total:.6f}"
+        yield f"{name}_count{braces} {count}"
+
+
+class Metrics:
+    def __init__(self, node: "Node") -> None:
+        self._node = node
+        self._requests: dict[int, Histogram] = {}
+        self._flushes = Histogram()
+        self._loop_lag = Histogram()
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.connections_opened = 0
+
+    def answered(self, api_key: int, seconds: float) -> None:
+        histogram = self._requests.get(api_key)
+        if histogram is None:
+            histogram = self._requests[api_key] = Histogram()
+        histogram.add(seconds)
+
+    def flushed(self, seconds: float) -> None:
+        self._flushes.add(seconds)
+
+    def loop_lag(self, seconds: float) -> None:
+        self._loop_lag.add(seconds)
+
+    def exposition(self) -> str:
+        """All of it in Prometheus' text format."""
+        return "\n".join([*self._node_lines(), *self._request_lines(), *self._topic_lines(), ""])
+
+    def _node_lines(self) -> Iterator[str]:
+        node = self._node
+        logs = node.directory.logs.values()
+        yield from _family("tailrace_build_info", "gauge", "The release.", [(f'version="{__version__}"', 1)])
+        yield from _one("tailrace_connections", "gauge", "Open connections of clients.", len(node.connections))
+        yield from _one("tailrace_connections_opened_total", "counter", "Accepted so far.", self.connections_opened)
+        yield from _one("tailrace_received_bytes_total", "counter", "From clients.", self.bytes_in)
+        yield from _one("tailrace_sent_bytes_total", "counter", "To clients.", self.bytes_out)
+        yield from _one("tailrace_inflight_bytes", "gauge", "Of requests not arrived whole.", node.budget.total)
+        yield from _one("tailrace_topics", "gauge", "Topics.", len(node.broker.metadata.topics))
+        yield from _one("tailrace_logs", "gauge", "Partitions that have something on disk.", len(logs))
+        offline = sum(log.offline is not None for log in logs)
+        yield from _one("tailrace_logs_offline", "gauge", "Logs that take no appends: the disk failed.", offline)
+        dirty = sum(log.dirty_bytes for log in logs)
+        yield from _one("tailrace_unflushed_bytes", "gauge", "Written, and not yet on disk.", dirty)
+        unclean = node.broker.metadata.unclean_starts
+        yield from _one("tailrace_unclean_starts_total", "counter", "Starts after a crash.", unclean)
+        yield from _head("tailrace_flush_duration_seconds", "histogram", "From the wish to flush a log to its end.")
+        yield from self._flushes.lines("tailrace_flush_duration_seconds")
+        yield from _head("tailrace_loop_lag_seconds", "histogram", "How late the event loop is.")
+        yield from self._loop_lag.lines("tailrace_loop_lag_seconds")
+
+    def _request_lines(self) -> Iterator[str]:
+        name = "tailrace_request_duration_seconds"
+        yield from _head(name, "histogram", "From the arrival of a request to its answer, by API; waiting included.")
+        for key, histogram in sorted(self._requests.items()):
+            yield from histogram.lines(name, f'api="{ApiKey(key).name.lower()}"')
+
+    def _topic_lines(self) -> Iterator[str]:
+        topics = sorted(self._node.broker.counters.topics.items())
+        records = [(f'topic="{name}"', counted.records_in) for name, counted in topics]
+        produced = [(f'topic="{name}"', counted.bytes_in) for name, counted in topics]
+        yield from _family("tailrace_topic_produced_records_total", "counter", "Appended records.", records)
+        yield from _family("tailrace_topic_produced_bytes_total", "counter", "Appended bytes.", produced)
+
+
+def _head(name: str, kind: str, text: str) -> Iterator[str]:
+    yield f"# HELP {name} {text}"
+    yield f"# TYPE {name} {kind}"
+
+
+def _one(name: str, kind: str, text: str, value: float) -> Iterator[str]:
+    yield from _head(name, kind, text)
+    yield f"{name} {value}"
+
+
+def _family(name: str, kind: str, text: str, values: list[tuple[str, int]]) -> Iterator[str]:
+    yield from _head(name, kind, text)
+    for labels, value in values:
+        yield f"{name}{{{labels}}} {value}"

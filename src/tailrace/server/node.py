@@ -1,0 +1,210 @@
+"""A node: a broker on its data directory, the threads that wait for its disk, and the sockets that its clients reach.
+
+    start   opens the directory (recovery, where it is needed), binds, listens
+    run     nothing: everything happens on the loop, in callbacks
+    stop    no more connections; who waits is answered; what is under way is finished; all is flushed, and the stop
+            noted as clean
+
+An error that leaves the broker unable to keep its promises (the metadata log cannot be flushed) ends the process at
+once: `failed` is set, and nothing is noted as clean.
+"""
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from tailrace.broker.apis.registry import APIS
+from tailrace.broker.broker import Broker
+from tailrace.broker.configs import BrokerConfigs
+from tailrace.broker.opening import open_broker
+from tailrace.broker.requests import FRAME_BYTES_MAX, Endpoint
+from tailrace.log.directory import DataDirectory
+from tailrace.log.errors import LogOffline
+from tailrace.log.files import Files, OperatingSystemFiles
+from tailrace.log.flush import IN_FLIGHT_MAX, Job
+from tailrace.log.store import Job as AnyJob
+from tailrace.server.budget import Budget
+from tailrace.server.connection import Connection
+from tailrace.server.frames import SCRATCH_BYTES
+from tailrace.server.listener import Listener, bind
+from tailrace.server.metrics import Metrics
+from tailrace.server.threads import Workers
+
+logger = logging.getLogger(__name__)
+
+READ_THREADS = 4
+HEARTBEAT_S = 0.25
+STOP_S = 5.0  # for answers that are under way; then connections are closed
+
+
+class Listen(NamedTuple):
+    """An address to listen on, and what clients are told to connect to; None is what they have reached us at."""
+
+    host: str
+    port: int
+    advertised: Endpoint | None = None
+
+
+class Node:
+    def __init__(
+        self,
+        data: str,
+        listen: list[Listen],
+        configs: dict[str, str] | None = None,
+        *,
+        files: Files | None = None,
+    ) -> None:
+        """Raises InvalidConfig."""
+        self.data = data
+        self.configs = BrokerConfigs(configs)
+        self.metrics = Metrics(self)
+        self.listeners: list[Listener] = []
+        self.connections: dict[Connection, str] = {}
+        self.scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self.write_timeout_s = self.configs.number("tailrace.write.timeout.ms") / 1000
+        self._files = files or OperatingSystemFiles()
+        self._listen = listen
+        self._by_host: dict[str, int] = {}
+        self._connections_max = self.configs.number("max.connections")
+        self._connections_per_ip_max = self.configs.number("max.connections.per.ip")
+        self._idle_s = self.configs.number("connections.max.idle.ms") / 1000
+        self._frame_bytes_max = self.configs.number("socket.request.max.bytes")
+        self._to_answer: list[Connection] = []
+        self._heartbeat: asyncio.TimerHandle | None = None
+        self.is_stopping = False
+
+    # Start and stop
+
+    async def start(self) -> None:
+        """Afterwards clients are served. Raises what opening the directory raises, and OSError where an address is
+        taken.
+        """
+        self.loop = asyncio.get_running_loop()
+        self.failed: asyncio.Future[Exception] = self.loop.create_future()
+        self.readers = Workers(self.loop, "read", READ_THREADS)
+        self._flushers = Workers(self.loop, "flush", IN_FLIGHT_MAX)
+        self.budget = Budget(self.loop, self.configs.number("tailrace.inflight.bytes"), self.write_timeout_s)
+        self._open()
+        try:
+            for one in self._listen:
+                self.listeners += [Listener(self, sock, one.advertised) for sock in bind(one.host, one.port)]
+        except OSError:
+            await self.stop()
+            raise
+        self._beat(self.loop.time())
+
+    def _open(self) -> None:
+        self.directory = DataDirectory(self._files, self.data)
+        try:
+            self.broker: Broker = open_broker(
+                self.directory, self.configs, now_ms(), start_job=self.start_job, random_bytes=os.urandom
+            )
+        except BaseException:
+            self.directory.abandon()
+            raise
+
+    async def stop(self) -> None:
+        """Afterwards everything is on disk, the stop is clean, and nothing of the node is left."""
+        self.is_stopping = True
+        for listener in self.listeners:
+            listener.close()
+        for connection in list(self.connections):
+            connection.hurry()
+        await self._wait_until(lambda: all(connection.is_idle for connection in self.connections))
+        for connection in list(self.connections):
+            connection.close()
+        if self._heartbeat is not None:
+            self._heartbeat.cancel()
+        self.pump()
+        await self._wait_until(lambda: not self._flushers.under_way and not self.readers.under_way)
+        self.readers.stop()
+        self._flushers.stop()
+        await asyncio.sleep(0)  # what has just come back from a thread
+        self.directory.close(now_ms())
+
+    async def _wait_until(self, is_so: Callable[[], bool]) -> None:
+        deadline = self.loop.time() + STOP_S
+        while not is_so() and self.loop.time() < deadline:  # noqa: ASYNC110 - once in the life of a node
+            await asyncio.sleep(0.005)
+
+    def fail(self, error: Exception) -> None:
+        """The broker cannot keep its promises any more: the process must end, now."""
+        if not self.failed.done():
+            self.failed.set_result(error)
+
+    # Connections
+
+    def has_room_for(self, host: str) -> bool:
+        return (
+            not self.is_stopping
+            and len(self.connections) < self._connections_max
+            and self._by_host.get(host, 0) < self._connections_per_ip_max
+        )
+
+    def opened(self, connection: Connection, host: str) -> None:
+        self.connections[connection] = host
+        self._by_host[host] = self._by_host.get(host, 0) + 1
+        self.metrics.connections_opened += 1
+
+    def closed(self, connection: Connection) -> None:
+        host = self.connections.pop(connection, None)
+        if host is not None:
+            self._by_host[host] -= 1
+            if not self._by_host[host]:
+                del self._by_host[host]
+
+    def frame_bytes_max(self, api_key: int) -> int:
+        api = APIS.get(api_key)
+        return min(api.frame_bytes_max if api is not None else FRAME_BYTES_MAX, self._frame_bytes_max)
+
+    def answer_soon(self, connection: Connection) -> None:
+        """Afterwards what the connection has to answer is sent, together with whatever else becomes ready by then."""
+        if not self._to_answer:
+            self.loop.call_soon(self._answer_all)
+        self._to_answer.append(connection)
+
+    def _answer_all(self) -> None:
+        connections, self._to_answer = self._to_answer, []
+        for connection in dict.fromkeys(connections):
+            connection.answer()
+
+    # Jobs
+
+    def start_job(self, job: AnyJob, finish: Callable[[], object]) -> None:
+        self.readers.submit(job.run, partial(self._finished, finish))
+
+    def _finished(self, finish: Callable[[], object]) -> None:
+        finish()
+        self.pump()
+
+    def pump(self) -> None:
+        """Afterwards all flushes that may run do."""
+        while (job := self.broker.flushes.next_job()) is not None:
+            self._flushers.submit(job.run, partial(self._flushed, job, time.perf_counter()))
+
+    def _flushed(self, job: Job, started: float) -> None:
+        self.metrics.flushed(time.perf_counter() - started)
+        try:
+            self.broker.flushed(job)
+        except LogOffline as error:
+            self.fail(error)
+        self.pump()
+
+    # The clock
+
+    def _beat(self, due: float) -> None:
+        now = self.loop.time()
+        self.metrics.loop_lag(max(0.0, now - due))
+        self.broker.tick(now_ms())
+        self.pump()
+        for connection in [one for one in self.connections if now - one.active_at > self._idle_s and one.is_idle]:
+            connection.close()
+        self._heartbeat = self.loop.call_later(HEARTBEAT_S, self._beat, self.loop.time() + HEARTBEAT_S)
+
+
+def now_ms() -> int:
+    return int(time.time() * 1000)

@@ -1,0 +1,89 @@
+"""Running a node in this process until it is told to stop: what `tailrace serve` does."""
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from tailrace.broker.metadata_records import UnknownRecord
+from tailrace.broker.opening import NotOurs
+from tailrace.log.errors import DirectoryInUse, LogError, UnknownFormat
+from tailrace.records.errors import CorruptBatch
+from tailrace.server.http import Pages
+from tailrace.server.node import Node
+from tailrace.server.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+
+class CannotStart(Exception):
+    """The broker refuses to start so: what is in the way, and what to do."""
+
+
+class Failed(Exception):
+    """The broker could not start, or not go on: its disk failed."""
+
+
+def run_on_loop(main: Coroutine[Any, Any, Result]) -> Result:
+    """Runs it on uvloop, or on asyncio's own loop where there is none."""
+    try:
+        from uvloop import new_event_loop
+    except ImportError:
+        from asyncio import new_event_loop
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(main)
+
+
+async def serve(settings: Settings, ready: Callable[[Node, Pages], None]) -> None:
+    """Serves until SIGTERM or SIGINT, and then stops cleanly. Raises CannotStart, and Failed where the node could not go
+    on.
+    """
+    node = Node(settings.data, settings.listen, settings.configs)
+    await _start(node)
+    pages = Pages(node)
+    await _start_pages(pages, settings)
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        node.loop.add_signal_handler(number, stop.set)
+    ready(node, pages)
+    stopped = asyncio.ensure_future(stop.wait())
+    await asyncio.wait([stopped, node.failed], return_when=asyncio.FIRST_COMPLETED)
+    if node.failed.done():
+        raise Failed(f"{node.failed.result()}; the broker stops, since it can promise nothing any more")
+    logger.info("stopping")
+    await pages.stop()
+    await node.stop()
+    logger.info("stopped")
+
+
+async def _start(node: Node) -> None:
+    try:
+        await node.start()
+    except DirectoryInUse as error:
+        raise CannotStart(f"{error}: is another broker running on it? --data chooses another directory") from None
+    except (NotOurs, UnknownFormat, UnknownRecord) as error:
+        raise CannotStart(str(error)) from None
+    except OSError as error:
+        raise CannotStart(
+            f"cannot listen: {error.strerror or error}; --listen HOST:PORT chooses another address"
+        ) from None
+    except (LogError, CorruptBatch) as error:
+        raise Failed(f"the broker cannot start: {error}\n  tailrace log verify {node.data}   says more") from error
+
+
+async def _start_pages(pages: Pages, settings: Settings) -> None:
+    if settings.metrics is None:
+        return
+    try:
+        await pages.start(*settings.metrics)
+    except OSError as error:
+        if not settings.metrics_is_default:
+            raise
+        logger.warning(
+            "no /metrics: %s:%d is taken (%s); --metrics HOST:PORT chooses another",
+            *settings.metrics,
+            error.strerror,
+        )

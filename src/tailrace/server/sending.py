@@ -1,0 +1,251 @@
+"""Answers on their way to a socket.
+
+An answer is bytes, and between them slices of files. Small slices are read and sent along with the bytes around them;
+larger ones go from the page cache to the socket without passing through this process (`sendfile`). What is not in the
+page cache is read by a thread first, a piece at a time: the loop never waits for a disk.
+
+A socket that takes no more is waited for. Until then nothing more is put in: a client that does not read is not
+buffered for.
+"""
+
+import socket
+from asyncio import AbstractEventLoop, TimerHandle
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from tailrace.log.slices import Slice
+from tailrace.server.metrics import Metrics
+from tailrace.server.threads import Workers
+
+COPIED_BYTES_MAX = 32 << 10  # a slice up to here costs less to copy than another system call
+PIECE_BYTES = 1 << 20  # of a slice, at a time
+PROBE_BYTES = 128 << 10  # the kernel reads ahead, and forgets, in about such pieces
+GATHERED_MAX = 64  # buffers for one system call
+
+_MORE = getattr(socket, "MSG_MORE", 0)
+
+Part = bytes | bytearray | memoryview | Slice
+
+
+def length_of(part: Part) -> int:
+    return len(part) if isinstance(part, bytes | bytearray | memoryview) else part.length
+
+
+def release(part: Part) -> None:
+    if not isinstance(part, bytes | bytearray | memoryview):
+        part.release()
+
+
+class Outbox:
+    """One connection's. `put` and `send`; `on_sent` is called when it has become empty after it was not."""
+
+    __slots__ = (
+        "_ahead",
+        "_deadline",
+        "_fd",
+        "_is_blocked",
+        "_is_closed",
+        "_is_reading",
+        "_loop",
+        "_metrics",
+        "_on_error",
+        "_on_sent",
+        "_parts",
+        "_readers",
+        "_sent_of_part",
+        "_socket",
+        "_timeout_s",
+    )
+
+    def __init__(
+        self,
+        loop: AbstractEventLoop,
+        sock: socket.socket,
+        readers: Workers,
+        metrics: Metrics,
+        *,
+        timeout_s: float,
+        on_sent: Callable[[], None],
+        on_error: Callable[[Exception], None],
+    ) -> None:
+        self._loop = loop
+        self._socket = sock
+        self._fd = sock.fileno()
+        self._readers = readers
+        self._metrics = metrics
+        self._timeout_s = timeout_s
+        self._on_sent = on_sent
+        self._on_error = on_error
+        self._parts: deque[Part] = deque()
+        self._sent_of_part = 0
+        self._ahead: memoryview | None = None  # of the slice that stands first: what a thread has read of it
+        self._is_blocked = False  # the socket takes no more
+        self._is_reading = False  # a thread reads what comes next
+        self._is_closed = False
+        self._deadline: TimerHandle | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._parts
+
+    def put(self, parts: Iterable[Part]) -> int:
+        """Says how many bytes of memory they take."""
+        size = 0
+        for part in parts:
+            if length_of(part):
+                self._parts.append(part)
+                size += len(part) if isinstance(part, bytes | bytearray | memoryview) else 0
+        return size
+
+    def send(self) -> None:
+        """Afterwards all is sent, or the rest is sent as soon as it can be."""
+        if self._is_blocked or self._is_reading or self._is_closed:
+            return
+        try:
+            while self._parts:
+                if not self._send_some():
+                    return
+        except BlockingIOError:
+            self._block()
+        except OSError as error:
+            self._on_error(error)
+
+    def _send_some(self) -> bool:
+        """Sends what stands first. False where a thread has to read it before."""
+        part = self._parts[0]
+        if isinstance(part, bytes | bytearray | memoryview):
+            self._send_buffers()
+            return True
+        if self._ahead is not None:
+            self._send_ahead(self._ahead)
+            return True
+        left = part.length - self._sent_of_part
+        if left <= COPIED_BYTES_MAX:
+            data = part.read_cached(self._sent_of_part, left)
+            if data is None:
+                self._read_in_thread(part, left)
+                return False
+            part.release()
+            self._parts[0] = data
+            self._sent_of_part = 0
+            return True
+        size = min(left, PIECE_BYTES)
+        if not self._is_cached(part, size):
+            self._read_in_thread(part, size)
+            return False
+        self._sent(part.send_to(self._fd, self._sent_of_part, size))
+        return True
+
+    def _send_ahead(self, ahead: memoryview) -> None:
+        count = self._socket.send(ahead)
+        self._ahead = ahead[count:] if count < len(ahead) else None
+        self._sent(count)
+
+    def _send_buffers(self) -> None:
+        buffers: list[bytes | bytearray | memoryview] = []
+        flags = 0
+        for part in self._parts:
+            if not isinstance(part, bytes | bytearray | memoryview):
+                if part.length <= COPIED_BYTES_MAX and (data := part.read_cached()) is not None:
+                    part.release()
+                    self._parts[len(buffers)] = part = data
+                else:
+                    flags = _MORE
+                    break
+            buffers.append(part)
+            if len(buffers) == GATHERED_MAX:
+                break
+        if self._sent_of_part:
+            buffers[0] = memoryview(buffers[0])[self._sent_of_part :]
+        self._sent(self._socket.sendmsg(buffers, (), flags))
+
+    def _sent(self, count: int) -> None:
+        """Takes away what has gone."""
+        if not count:
+            raise OSError("a file has become shorter while it was sent")
+        self._metrics.bytes_out += count
+        count += self._sent_of_part
+        while self._parts and count >= (length := length_of(self._parts[0])):
+            count -= length
+            release(self._parts.popleft())
+        self._sent_of_part = count
+
+    # Waiting for the client
+
+    def _block(self) -> None:
+        self._is_blocked = True
+        self._loop.add_writer(self._fd, self._writable)
+        self._deadline = self._loop.call_later(self._timeout_s, self._took_too_long)
+
+    def _writable(self) -> None:
+        self._unblock()
+        self.send()
+        self._tell_if_empty()
+
+    def _unblock(self) -> None:
+        if self._is_blocked:
+            self._is_blocked = False
+            self._loop.remove_writer(self._fd)
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _took_too_long(self) -> None:
+        self._on_error(TimeoutError(f"the client has taken nothing of its answer for {self._timeout_s:.0f} s"))
+
+    def _tell_if_empty(self) -> None:
+        if not self._parts and not self._is_closed:
+            self._on_sent()
+
+    # Waiting for a disk
+
+    def _is_cached(self, part: Slice, size: int) -> bool:
+        start = self._sent_of_part
+        for position in range(start, start + size, PROBE_BYTES):
+            if part.read_cached(position, 1) is None:
+                return False
+        return part.read_cached(start + size - 1, 1) is not None
+
+    def _read_in_thread(self, part: Slice, size: int) -> None:
+        self._is_reading = True
+        read = ColdRead(part, self._sent_of_part, size)
+        self._readers.submit(read.run, lambda: self._was_read(part, read))
+
+    def _was_read(self, part: Slice, read: "ColdRead") -> None:
+        self._is_reading = False
+        if self._is_closed:
+            part.release()
+            return
+        if read.data is None:
+            self._on_error(read.error or OSError("a file could not be read"))
+            return
+        self._ahead = memoryview(read.data)
+        self.send()
+        self._tell_if_empty()
+
+    def close(self) -> None:
+        """Afterwards nothing is sent any more, and no file is held, but by a thread that is still reading."""
+        self._is_closed = True
+        self._unblock()
+        first = self._parts[0] if self._is_reading else None
+        for part in self._parts:
+            if part is not first:
+                release(part)
+        self._parts.clear()
+
+
+class ColdRead:
+    """A piece of a slice, read by a thread."""
+
+    def __init__(self, part: Slice, start: int, size: int) -> None:
+        self._part = part
+        self._start = start
+        self._size = size
+        self.data: bytes | None = None
+        self.error: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            self.data = self._part.read(self._start, self._size)
+        except (OSError, EOFError) as error:
+            self.error = error

@@ -1,0 +1,166 @@
+"""What a broker is started with: the file, and the flags over it.
+
+The file is TOML. Its keys are those of the flags (`data`, `listen`, `advertise`, `metrics`, `insecure`) and of the
+broker's configs, with dots or as tables: `log.segment.bytes = 1000000` and `[log.segment]` `bytes = 1000000` are the same.
+"""
+
+import ipaddress
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tailrace.broker.config_keys import InvalidConfig
+from tailrace.broker.configs import BrokerConfigs
+from tailrace.broker.requests import Endpoint
+from tailrace.server.node import Listen
+
+DATA = "./tailrace-data"
+LISTEN = "127.0.0.1:9092"
+METRICS = "127.0.0.1:9464"
+PORT = 9092
+
+_OWN_KEYS = ("data", "listen", "advertise", "metrics", "insecure")
+
+
+class BadSettings(Exception):
+    """A broker cannot be started so: what is wrong, and what to write instead."""
+
+
+class NotSafe(BadSettings):
+    """It could, but anyone could then reach it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    data: str = DATA
+    listen: list[Listen] = field(default_factory=list)
+    metrics: Endpoint | None = None
+    metrics_is_default: bool = True
+    configs: dict[str, str] = field(default_factory=dict)
+
+
+def read_settings(
+    *,
+    config_file: str | None = None,
+    data: str | None = None,
+    listen: Sequence[str] = (),
+    advertise: Sequence[str] = (),
+    metrics: str | None = None,
+    configs: Sequence[str] = (),
+    insecure: bool = False,
+) -> Settings:
+    """Raises BadSettings, and NotSafe where an address beyond this machine is served without authentication."""
+    file = _read_file(config_file) if config_file is not None else {}
+    values = {key: value for key, value in _flatten(file) if key not in _OWN_KEYS}
+    values.update(_assignments(configs))
+    addresses = [parse_address(text) for text in listen or _texts(file, "listen") or [LISTEN]]
+    told = [parse_address(text) for text in advertise or _texts(file, "advertise")]
+    if told and len(told) != len(addresses):
+        raise BadSettings(f"--advertise goes with each --listen: there are {len(addresses)} of those, not {len(told)}")
+    if not (insecure or file.get("insecure") is True):
+        _require_loopback(addresses)
+    watched = metrics or _text(file, "metrics")
+    try:
+        BrokerConfigs(values)
+    except InvalidConfig as error:
+        raise BadSettings(str(error)) from None
+    return Settings(
+        data=data or _text(file, "data") or DATA,
+        listen=[
+            Listen(address.host, address.port, _advertised(address, told[n] if told else None))
+            for n, address in enumerate(addresses)
+        ],
+        metrics=None if watched in ("off", "none") else parse_address(watched or METRICS),
+        metrics_is_default=watched is None,
+        configs=values,
+    )
+
+
+def _read_file(path: str) -> dict[str, object]:
+    try:
+        with open(path, "rb") as file:
+            return tomllib.load(file)
+    except OSError as error:
+        raise BadSettings(f"{path} cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadSettings(f"{path} is not TOML: {error}") from None
+
+
+def _flatten(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from _flatten(value, f"{prefix}{key}.")
+        elif isinstance(value, bool):
+            yield prefix + key, str(value).lower()
+        elif isinstance(value, list):
+            yield prefix + key, ",".join(map(str, value))
+        else:
+            yield prefix + key, str(value)
+
+
+def _texts(file: Mapping[str, object], key: str) -> list[str]:
+    value = file.get(key, [])
+    return [str(one) for one in value] if isinstance(value, list) else [str(value)]
+
+
+def _text(file: Mapping[str, object], key: str) -> str | None:
+    return str(file[key]) if key in file else None
+
+
+def _assignments(texts: Sequence[str]) -> dict[str, str]:
+    values = {}
+    for text in texts:
+        key, separator, value = text.partition("=")
+        if not separator:
+            raise BadSettings(f"--set takes key=value, not {text!r}")
+        values[key.strip()] = value.strip()
+    return values
+
+
+def parse_address(text: str) -> Endpoint:
+    """HOST:PORT, [IPv6]:PORT, HOST, :PORT or PORT; a port that is not given is 9092. Raises BadSettings."""
+    text = text.strip()
+    if text.isdigit():
+        host, port = "127.0.0.1", text
+    elif text.startswith("["):
+        host, _, rest = text[1:].partition("]")
+        port = rest.removeprefix(":") or str(PORT)
+    elif text.count(":") > 1:
+        raise BadSettings(f"{text!r} is no address: an IPv6 address stands in brackets, as in [::1]:{PORT}")
+    else:
+        host, _, port = text.partition(":")
+        port = port or str(PORT)
+    if not port.isdigit() or int(port) > 65535:
+        raise BadSettings(f"{text!r} is no address: write HOST:PORT, as in {LISTEN}")
+    return Endpoint(host or "0.0.0.0", int(port))  # noqa: S104 - what was asked for; see _require_loopback
+
+
+def _require_loopback(addresses: Sequence[Endpoint]) -> None:
+    for address in addresses:
+        if not _is_loopback(address.host):
+            raise NotSafe(
+                f"refusing to listen on {address.host} without authentication: anyone who reaches this port could read "
+                "and delete your topics.\n"
+                "  On a network you trust:   tailrace serve --insecure …\n"
+                "  Else leave --listen away: 127.0.0.1 is reached from this machine alone."
+            )
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _advertised(listen: Endpoint, told: Endpoint | None) -> Endpoint | None:
+    """What clients are told: None where that is the address at which they have reached us."""
+    if told is not None:
+        return told if told.port or not listen.port else Endpoint(told.host, listen.port)
+    try:
+        is_wildcard = ipaddress.ip_address(listen.host).is_unspecified
+    except ValueError:  # a name: clients may need it, for the certificate or to find their way
+        return Endpoint(listen.host, listen.port) if listen.port else None
+    return None if is_wildcard or not listen.port else Endpoint(listen.host, listen.port)
