@@ -14,12 +14,19 @@ from pathlib import Path
 
 JAVA_MIN = 17
 KAFKA_VERSION = "4.3.1"
+KAFKAJS_VERSION = "2.2.4"
 
 
 def kafka_jars() -> Path:
     """Where scripts/fetch-kafka puts Kafka's jars; a class path is `f"{kafka_jars()}/*"`."""
     default = Path.home() / ".cache" / "tailrace" / f"kafka-{KAFKA_VERSION}"
     return Path(os.environ.get("TAILRACE_KAFKA_JARS") or default)
+
+
+def kafkajs() -> Path:
+    """Where scripts/fetch-kafkajs puts KafkaJS: a directory with `node_modules` in it."""
+    default = Path.home() / ".cache" / "tailrace" / f"kafkajs-{KAFKAJS_VERSION}"
+    return Path(os.environ.get("TAILRACE_KAFKAJS") or default)
 
 
 def _java_missing() -> str | None:
@@ -37,7 +44,23 @@ def _kafka_missing() -> str | None:
     return missing("java") or (None if tools.exists() else f"no {tools}; scripts/fetch-kafka gets it")
 
 
-PROBES: dict[str, Callable[[], str | None]] = {"java": _java_missing, "kafka": _kafka_missing}
+def _node_missing() -> str | None:
+    if not shutil.which("node"):
+        return "no node on the PATH"
+    package = kafkajs() / "node_modules" / "kafkajs" / "package.json"
+    return None if package.exists() else f"no {package}; scripts/fetch-kafkajs gets it"
+
+
+def _kcat_missing() -> str | None:
+    return None if shutil.which("kcat") else "no kcat on the PATH; on Debian or Ubuntu: apt-get install kcat"
+
+
+PROBES: dict[str, Callable[[], str | None]] = {
+    "java": _java_missing,
+    "kafka": _kafka_missing,
+    "node": _node_missing,
+    "kcat": _kcat_missing,
+}
 
 
 @functools.cache

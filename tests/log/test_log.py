@@ -23,6 +23,7 @@ from tailrace.log.errors import (
 from tailrace.log.files import OperatingSystemFiles
 from tailrace.log.index import RELATIVE_OFFSET_MAX
 from tailrace.log.log import Log
+from tailrace.log.names import TopicPartition
 from tailrace.log.transaction_index import AbortedTransaction
 from tailrace.records import batch
 from tailrace.records.batch import CONTROL, read_header, seal, split
@@ -389,12 +390,12 @@ def test_a_roll_asks_for_a_checkpoint_that_saves_what_was_sealed(setup: Setup) -
 def test_a_log_obeys_a_new_config_from_the_next_append_on(setup: Setup) -> None:
     setup.log.append(batch_of(2, size=400), NOW)
     setup.log.configure(LogConfig(segment_bytes=1000, log_append_time=True))
-    assert setup.log.append(batch_of(2), NOW).append_time == NOW
+    assert setup.log.append(batch_of(2), NOW).log_append_time == NOW
     assert len(setup.log.segments) == 1, "there was room in it"
     setup.log.append(batch_of(2), NOW)
     assert len(setup.log.segments) == 2
     setup.log.configure(SMALL)
-    assert setup.log.append(batch_of(2), NOW).append_time == -1
+    assert setup.log.append(batch_of(2), NOW).log_append_time == -1
 
 
 def test_a_segment_that_is_begun_is_indexed_as_the_new_config_says(setup: Setup) -> None:

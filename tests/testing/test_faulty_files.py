@@ -111,6 +111,15 @@ def test_opening_a_file_that_is_there_is_no_call(files: FaultyFiles) -> None:
     assert files.count["open"] == 2
 
 
+def test_removing_a_directory_can_fail(files: FaultyFiles) -> None:
+    files.make_directory("disk/sub")
+    files.fail("remove_directory", EIO)
+    assert outcome(lambda: files.remove_directory("disk/sub")) == EIO
+    assert files.exists("disk/sub")
+    assert outcome(lambda: files.remove_directory("disk/sub")) is None
+    assert not files.exists("disk/sub")
+
+
 def test_real_files_work_through_it_as_they_are(tmp_path: Path) -> None:
     files = FaultyFiles(OperatingSystemFiles())
     path = str(tmp_path / "file")

@@ -68,6 +68,18 @@ def test_names_are_those_of_the_operating_system_and_bytes_follow_them(tmp_path:
     assert not (tmp_path / "new.tmp").exists()
 
 
+def test_bytes_kept_back_follow_their_directory(tmp_path: Path) -> None:
+    files = LosingFiles()
+    files.make_directory(str(tmp_path / "old"))
+    files.open(str(tmp_path / "old" / "file"), create=True).write_at(0, b"kept back")
+    files.rename(str(tmp_path / "old"), str(tmp_path / "new"))
+    assert read_whole(files, str(tmp_path / "new" / "file")) == b"kept back"
+    assert (tmp_path / "new" / "file").read_bytes() == b""
+    files.remove(str(tmp_path / "new" / "file"))
+    files.remove_directory(str(tmp_path / "new"))
+    assert files.directories_in(str(tmp_path)) == []
+
+
 def test_each_file_is_synced_by_itself(tmp_path: Path) -> None:
     files = LosingFiles()
     one, two = (files.open(str(tmp_path / name), create=True) for name in ("one", "two"))

@@ -36,171 +36,92 @@ _NO_REMOTE = "Taken and ignored: there is no remote storage."
 _AS_SENT = "Taken and ignored: batches stay as they were sent."
 
 
-def _boolean(name: str, broker_key: str | None, default: bool, doc: str, **options: object) -> ConfigKey:
-    return _key(name, ConfigType.BOOLEAN, broker_key, str(default).lower(), doc, **options)
+def _boolean(name: str, broker_key: str | None, default: bool, doc: str) -> ConfigKey:
+    return ConfigKey(name, ConfigType.BOOLEAN, str(default).lower(), doc, broker_key=broker_key)
 
 
-def _int(name: str, broker_key: str | None, default: int, minimum: int, doc: str, **options: object) -> ConfigKey:
-    return _key(name, ConfigType.INT, broker_key, str(default), doc, minimum=minimum, **options)
+def _int(
+    name: str, broker_key: str | None, default: int, minimum: int, doc: str, *, maximum: int | None = None
+) -> ConfigKey:
+    return ConfigKey(name, ConfigType.INT, str(default), doc, minimum, maximum, broker_key=broker_key)
 
 
-def _long(name: str, broker_key: str | None, default: int, minimum: int, doc: str, **options: object) -> ConfigKey:
-    return _key(name, ConfigType.LONG, broker_key, str(default), doc, minimum=minimum, **options)
+def _long(name: str, broker_key: str | None, default: int, minimum: int, doc: str) -> ConfigKey:
+    return ConfigKey(name, ConfigType.LONG, str(default), doc, minimum, broker_key=broker_key)
+
+
+def _ratio(name: str, broker_key: str | None, default: float, doc: str) -> ConfigKey:
+    return ConfigKey(name, ConfigType.DOUBLE, str(default), doc, 0, 1, broker_key=broker_key)
 
 
 def _text(name: str, broker_key: str | None, default: str, choices: str, doc: str) -> ConfigKey:
-    return _key(name, ConfigType.STRING, broker_key, default, doc, choices=tuple(choices.split()))
+    return ConfigKey(name, ConfigType.STRING, default, doc, choices=tuple(choices.split()), broker_key=broker_key)
 
 
 def _list(name: str, broker_key: str | None, default: str, choices: str, doc: str) -> ConfigKey:
-    return _key(name, ConfigType.LIST, broker_key, default, doc, choices=tuple(choices.split()))
+    return ConfigKey(name, ConfigType.LIST, default, doc, choices=tuple(choices.split()), broker_key=broker_key)
 
 
-def _key(name: str, kind: ConfigType, broker_key: str | None, default: str, doc: str, **options: object) -> ConfigKey:
-    return ConfigKey(name, kind, default, doc, broker_key=broker_key)._replace(**options)
-
-
-# Name, the broker's name for it, default, the least it may be; in the order of their names.
+# Name, the broker's name for it, default, the least it may be; what it is for. In the order of their names.
+# fmt: off
 _TOPIC_KEYS = (
-    _list(
-        "cleanup.policy",
-        "log.cleanup.policy",
-        "delete",
-        "delete compact",
-        f"What becomes of old segments. {_RETENTION}",
-    ),
+    _list("cleanup.policy", "log.cleanup.policy", "delete", "delete compact",
+        f"What becomes of old segments. {_RETENTION}"),
     _int("compression.gzip.level", "compression.gzip.level", -1, -1, f"Of the codec. {_AS_SENT}", maximum=9),
     _int("compression.lz4.level", "compression.lz4.level", 9, 1, f"Of the codec. {_AS_SENT}", maximum=17),
-    _text(
-        "compression.type",
-        "compression.type",
-        "producer",
-        "producer",
-        "The codec batches are kept in: the one their producer chose. Others are refused, until the broker can compress.",
-    ),
+    _text("compression.type", "compression.type", "producer", "producer",
+        "The codec batches are kept in: their producer's. Others are refused until the broker can compress."),
     _int("compression.zstd.level", "compression.zstd.level", 3, -131072, f"Of the codec. {_AS_SENT}", maximum=22),
-    _long(
-        "delete.retention.ms",
-        "log.cleaner.delete.retention.ms",
-        DAY_MS,
-        0,
-        f"For how long a deleted key is remembered. {_COMPACTION}",
-    ),
-    _long(
-        "file.delete.delay.ms",
-        "log.segment.delete.delay.ms",
-        60_000,
-        0,
-        "Taken and ignored: files go as soon as their log can do without them; readers that have one open keep it.",
-    ),
-    _long(
-        "flush.messages",
-        "log.flush.interval.messages",
-        LONG_MAX,
-        1,
-        "After how many records a partition is flushed although nobody waits for it; after 32 MB in any case.",
-    ),
-    _long(
-        "flush.ms",
-        "log.flush.interval.ms",
-        LONG_MAX,
-        0,
-        "After what time a partition is flushed although nobody waits for it; after a second in any case.",
-    ),
+    _long("delete.retention.ms", "log.cleaner.delete.retention.ms", DAY_MS, 0,
+        f"For how long a deleted key is remembered. {_COMPACTION}"),
+    _long("file.delete.delay.ms", "log.segment.delete.delay.ms", 60_000, 0,
+        "Taken and ignored: files go as soon as their log can do without them; readers that have one open keep it."),
+    _long("flush.messages", "log.flush.interval.messages", LONG_MAX, 1,
+        "After how many records a partition is flushed although nobody waits for it; after 32 MB in any case."),
+    _long("flush.ms", "log.flush.interval.ms", LONG_MAX, 0,
+        "After what time a partition is flushed although nobody waits for it; after a second in any case."),
     _list("follower.replication.throttled.replicas", None, "", "", _ONE_REPLICA),
-    _int(
-        "index.interval.bytes",
-        "log.index.interval.bytes",
-        4096,
-        0,
-        "How many bytes of a segment lie between two entries of its index.",
-    ),
+    _int("index.interval.bytes", "log.index.interval.bytes", 4096, 0,
+        "How many bytes of a segment lie between two entries of its index."),
     _list("leader.replication.throttled.replicas", None, "", "", _ONE_REPLICA),
     _long("local.retention.bytes", "log.local.retention.bytes", -2, -2, _NO_REMOTE),
     _long("local.retention.ms", "log.local.retention.ms", -2, -2, _NO_REMOTE),
-    _long(
-        "max.compaction.lag.ms",
-        "log.cleaner.max.compaction.lag.ms",
-        LONG_MAX,
-        1,
-        f"After what time a record is compacted at the latest. {_COMPACTION}",
-    ),
-    _int(
-        "max.message.bytes",
-        "message.max.bytes",
-        1_048_588,
-        0,
-        "The largest batch a producer may send, compressed or not.",
-    ),
-    _long(
-        "message.timestamp.after.max.ms",
-        "log.message.timestamp.after.max.ms",
-        HOUR_MS,
-        0,
-        "How far a record's timestamp may lie in the future.",
-    ),
-    _long(
-        "message.timestamp.before.max.ms",
-        "log.message.timestamp.before.max.ms",
-        LONG_MAX,
-        0,
-        "How far a record's timestamp may lie in the past.",
-    ),
-    _text(
-        "message.timestamp.type",
-        "log.message.timestamp.type",
-        "CreateTime",
-        "CreateTime LogAppendTime",
-        "Whether a record keeps its producer's time, or gets the broker's.",
-    ),
-    _key(
-        "min.cleanable.dirty.ratio",
-        ConfigType.DOUBLE,
-        "log.cleaner.min.cleanable.ratio",
-        "0.5",
-        f"How much of a log is new when it is compacted. {_COMPACTION}",
-        minimum=0,
-        maximum=1,
-    ),
-    _long(
-        "min.compaction.lag.ms",
-        "log.cleaner.min.compaction.lag.ms",
-        0,
-        0,
-        f"For how long a record is not compacted. {_COMPACTION}",
-    ),
+    _long("max.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms", LONG_MAX, 1,
+        f"After what time a record is compacted at the latest. {_COMPACTION}"),
+    _int("max.message.bytes", "message.max.bytes", 1_048_588, 0,
+        "The largest batch a producer may send, compressed or not."),
+    _long("message.timestamp.after.max.ms", "log.message.timestamp.after.max.ms", HOUR_MS, 0,
+        "How far a record's timestamp may lie in the future."),
+    _long("message.timestamp.before.max.ms", "log.message.timestamp.before.max.ms", LONG_MAX, 0,
+        "How far a record's timestamp may lie in the past."),
+    _text("message.timestamp.type", "log.message.timestamp.type", "CreateTime", "CreateTime LogAppendTime",
+        "Whether a record keeps its producer's time, or gets the broker's."),
+    _ratio("min.cleanable.dirty.ratio", "log.cleaner.min.cleanable.ratio", 0.5,
+        f"How much of a log is new when it is compacted. {_COMPACTION}"),
+    _long("min.compaction.lag.ms", "log.cleaner.min.compaction.lag.ms", 0, 0,
+        f"For how long a record is not compacted. {_COMPACTION}"),
     _int("min.insync.replicas", "min.insync.replicas", 1, 1, _ONE_REPLICA),
     _boolean("preallocate", "log.preallocate", False, "Taken and ignored: files grow as they are written."),
     _boolean("remote.log.copy.disable", None, False, _NO_REMOTE),
     _boolean("remote.log.delete.on.disable", None, False, _NO_REMOTE),
-    _boolean("remote.storage.enable", None, False, "There is no remote storage: true is refused.", choices=("false",)),
-    _long(
-        "retention.bytes", "log.retention.bytes", -1, -1, f"How much of a partition is kept; -1 is all. {_RETENTION}"
-    ),
-    _long(
-        "retention.ms", "log.retention.ms", WEEK_MS, -1, f"For how long records are kept; -1 is for ever. {_RETENTION}"
-    ),
+    _boolean("remote.storage.enable", None, False, "There is no remote storage: true is refused.")._replace(choices=("false",)),
+    _long("retention.bytes", "log.retention.bytes", -1, -1,
+        f"How much of a partition is kept; -1 is all. {_RETENTION}"),
+    _long("retention.ms", "log.retention.ms", WEEK_MS, -1,
+        f"For how long records are kept; -1 is for ever. {_RETENTION}"),
     _int("segment.bytes", "log.segment.bytes", 1 << 30, 1 << 20, "How large a segment grows before the next begins."),
-    _int(
-        "segment.index.bytes",
-        "log.index.size.max.bytes",
-        10 << 20,
-        4,
-        "Taken and ignored: an index is as large as its entries.",
-    ),
-    _long(
-        "segment.jitter.ms",
-        "log.roll.jitter.ms",
-        0,
-        0,
-        "Taken and ignored: segments roll with the appends, which come when they come.",
-    ),
+    _int("segment.index.bytes", "log.index.size.max.bytes", 10 << 20, 4,
+        "Taken and ignored: an index is as large as its entries."),
+    _long("segment.jitter.ms", "log.roll.jitter.ms", 0, 0,
+        "Taken and ignored: segments roll with the appends, which come when they come."),
     _long("segment.ms", "log.roll.ms", WEEK_MS, 1, "How old a segment grows before the next append begins another."),
     _boolean("unclean.leader.election.enable", "unclean.leader.election.enable", False, _ONE_REPLICA),
 )
+# fmt: on
 TOPIC_KEYS: dict[str, ConfigKey] = {key.name: key for key in _TOPIC_KEYS}
 
 # Those of brokers alone, which have to be known at the start.
+# fmt: off
 _STATIC_KEYS = (
     _boolean("auto.create.topics.enable", None, True, "Whether a topic comes into being when a client asks for it."),
     _long("connections.max.idle.ms", None, 600_000, -1, "A connection on which nothing moves for so long is closed."),
@@ -214,21 +135,12 @@ _STATIC_KEYS = (
     _int("num.partitions", None, 1, 1, "How many partitions a topic has if nobody says."),
     _int("producer.id.expiration.ms", None, DAY_MS, 1, "After what time without a batch a producer is forgotten."),
     _int("socket.request.max.bytes", None, 100 << 20, 1, "The largest request that is read."),
-    _long(
-        "tailrace.inflight.bytes",
-        None,
-        512 << 20,
-        1 << 20,
-        "How many bytes of requests the broker holds at once, of all connections.",
-    ),
-    _int(
-        "tailrace.write.timeout.ms",
-        None,
-        30_000,
-        1,
-        "A client that takes nothing of its answer for so long is disconnected.",
-    ),
+    _long("tailrace.inflight.bytes", None, 512 << 20, 1 << 20,
+        "How many bytes of requests the broker holds at once, of all connections."),
+    _int("tailrace.write.timeout.ms", None, 30_000, 1,
+        "A client that takes nothing of its answer for so long is disconnected."),
 )
+# fmt: on
 BROKER_KEYS: dict[str, ConfigKey] = {
     **{key.name: key._replace(is_dynamic=False) for key in _STATIC_KEYS},
     **{key.broker_key: key._replace(name=key.broker_key, broker_key=None) for key in _TOPIC_KEYS if key.broker_key},

@@ -67,9 +67,11 @@ class Metadata:
             _set(topic.overrides, record.key, record.value)
             topic.configure(self.configs)
         else:
-            _set(self.configs.at_run_time, record.key, record.value)
-            for topic in self.topics.values():
-                topic.configure(self.configs)
+            before = self.configs.topic_defaults
+            self.configs.set_at_run_time(record.resource_name, record.key, record.value)
+            if self.configs.topic_defaults != before:
+                for topic in self.topics.values():
+                    topic.configure(self.configs)
 
     def _producer_ids_reserved(self, record: records.ProducerIdsReserved) -> None:
         self.next_producer_id = record.next_producer_id
@@ -85,7 +87,9 @@ class Metadata:
                 for topic in self.topics.values()
             },
             "deleted": sorted(topic_id.hex() for topic_id in self.deleted),
-            "broker_configs": dict(sorted(self.configs.at_run_time.items())),
+            "broker_configs": {
+                broker: dict(sorted(values.items())) for broker, values in sorted(self.configs.at_run_time.items())
+            },
         }
 
 

@@ -27,20 +27,22 @@ class Compression(StrEnum):
 
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=connection.complete_topics)]
-Source = Annotated[Path, typer.Argument(metavar="[FILE|-]", show_default=False, help="Else what comes from stdin.")]
+Source = Annotated[Path, typer.Argument(metavar="FILE|-", show_default=False, help="Else what comes from stdin.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Each line is a message as tail --json prints it.")]
-Key = Annotated[str | None, typer.Option("-k", "--key", help="The key of all messages.")]
+Key = Annotated[str | None, typer.Option("-k", "--key", metavar="KEY", help="The key of all messages.")]
 KeySeparator = Annotated[
-    str | None, typer.Option("--key-separator", metavar="SEP", help="What is before it in a line is the key; or \\t.")
+    str | None, typer.Option("--key-separator", metavar="SEP", help="A line is KEY SEP VALUE; \\t is a tab.")
 ]
 Header = Annotated[
     list[str] | None, typer.Option("-H", "--header", metavar="NAME:VALUE", help="Of all messages. May be repeated.")
 ]
-Partition = Annotated[int | None, typer.Option("--partition", min=0, help="Instead of the one the key has.")]
+Partition = Annotated[
+    int | None, typer.Option("--partition", metavar="N", min=0, help="Instead of the one the key has.")
+]
 KeepPartition = Annotated[bool, typer.Option("--keep-partition", help="With --json: the one in the line.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with an interrupted load of FILE.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with an interrupted load of FILE (see above).")]
 AcksOption = Annotated[Acks, typer.Option("--acks", help="Who must have a message before it counts as written.")]
-CompressionOption = Annotated[Compression, typer.Option("--compression")]
+CompressionOption = Annotated[Compression, typer.Option("--compression", help="Of batches, on the wire and on disk.")]
 Timeout = Annotated[float, typer.Option("--timeout", metavar="SECONDS", min=1, help="When a message counts as failed.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Read and check everything, and write nothing.")]
 

@@ -14,32 +14,35 @@ if TYPE_CHECKING:
     from tailrace.server.settings import Settings
 
 
+Data = Annotated[str | None, typer.Option(metavar="DIR", help="Where logs are kept. [./tailrace-data]")]
+ListenOn = Annotated[
+    list[str] | None,
+    typer.Option(metavar="HOST:PORT", help="Where clients connect; may be repeated. [127.0.0.1:9092]"),
+]
+Advertise = Annotated[
+    list[str] | None,
+    typer.Option(metavar="HOST:PORT", help="What clients are told to connect to, one for each --listen."),
+]
+Config = Annotated[str | None, typer.Option(metavar="FILE.toml", help="A file of settings; flags count more.")]
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="key=value", help="A broker config, by Kafka's name; may be repeated."),
+]
+Metrics = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="Where /metrics, /healthz and /readyz are, or `off`. [127.0.0.1:9464]"),
+]
+Insecure = Annotated[bool, typer.Option("--insecure", help="Listen beyond this machine without authentication.")]
+
+
 def serve(
-    data: Annotated[
-        str | None, typer.Option("--data", metavar="DIR", help="Where logs are kept. [./tailrace-data]")
-    ] = None,
-    listen: Annotated[
-        list[str] | None,
-        typer.Option(metavar="HOST:PORT", help="Where clients connect; may be repeated. [127.0.0.1:9092]"),
-    ] = None,
-    advertise: Annotated[
-        list[str] | None,
-        typer.Option(metavar="HOST:PORT", help="What clients are told to connect to, one for each --listen."),
-    ] = None,
-    config: Annotated[
-        str | None, typer.Option(metavar="FILE.toml", help="A file of settings; flags count more.")
-    ] = None,
-    assignments: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="key=value", help="A broker config, by Kafka's name; may be repeated."),
-    ] = None,
-    metrics: Annotated[
-        str | None,
-        typer.Option(metavar="HOST:PORT", help="Where /metrics, /healthz and /readyz are, or `off`. [127.0.0.1:9464]"),
-    ] = None,
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="Listen beyond this machine without authentication.")
-    ] = False,
+    data: Data = None,
+    listen: ListenOn = None,
+    advertise: Advertise = None,
+    config: Config = None,
+    assignments: Assignments = None,
+    metrics: Metrics = None,
+    insecure: Insecure = False,
 ) -> None:
     """Run a broker. Any Kafka client can use it.
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _POLL_SECONDS = 0.2
 
-Topics = Annotated[list[str], typer.Argument(metavar="TOPIC…", autocompletion=connection.complete_topics)]
+Topics = Annotated[list[str], typer.Argument(metavar="TOPIC", autocompletion=connection.complete_topics)]
 From = Annotated[
     str | None,
     typer.Option("--from", metavar="WHERE", help="earliest, latest, an offset, last:N (of each partition), or a time."),
@@ -28,7 +28,9 @@ To = Annotated[
     str | None,
     typer.Option("--to", metavar="WHERE", help="End before a time, or with an offset; does not follow."),
 ]
-Partitions = Annotated[list[int] | None, typer.Option("--partition", min=0, help="Only this one. May be repeated.")]
+Partitions = Annotated[
+    list[int] | None, typer.Option("--partition", metavar="N", min=0, help="Only this one. May be repeated.")
+]
 Count = Annotated[int | None, typer.Option("-n", "--count", metavar="N", min=1, help="End after N messages.")]
 Follow = Annotated[bool, typer.Option("--follow/--no-follow", "-f", help="Wait for more at the end, or end there.")]
 Form = Annotated[str | None, typer.Option("--format", metavar="TEMPLATE", help="Such as '%t %p %o %k: %v\\n'.")]

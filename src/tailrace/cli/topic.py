@@ -22,14 +22,15 @@ app = typer.Typer(help="List, show, make, change and delete topics.", no_args_is
 AsJson = Annotated[bool, typer.Option("--json", help="For programs.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")]
 Name = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=connection.complete_topics)]
-Names = Annotated[list[str], typer.Argument(metavar="TOPIC…", autocompletion=connection.complete_topics)]
+Names = Annotated[list[str], typer.Argument(metavar="TOPIC", autocompletion=connection.complete_topics)]
 
 
 @app.command()
 def create(
-    names: Annotated[list[str], typer.Argument(metavar="TOPIC…")],
+    names: Annotated[list[str], typer.Argument(metavar="TOPIC")],
     partitions: Annotated[
-        int | None, typer.Option("-p", "--partitions", min=1, help="As many as the broker's default, if not given.")
+        int | None,
+        typer.Option("-p", "--partitions", metavar="N", min=1, help="As many as the broker's default, if not given."),
     ] = None,
     config: Annotated[list[str] | None, typer.Option("--config", metavar="KEY=VALUE", help="May be repeated.")] = None,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="A topic that is there is no error.")] = False,
@@ -59,7 +60,7 @@ def create(
 @app.command("list")
 def list_(
     pattern: Annotated[
-        str | None, typer.Argument(metavar="[PATTERN]", help="A regular expression that matches the whole name.")
+        str | None, typer.Argument(metavar="PATTERN", help="A regular expression that matches the whole name.")
     ] = None,
     internal: Annotated[bool, typer.Option("--internal", help="Internal topics (__…), too.")] = False,
     as_json: AsJson = False,
@@ -124,7 +125,9 @@ def show(
 @app.command()
 def alter(
     name: Name,
-    partitions: Annotated[int | None, typer.Option("-p", "--partitions", min=1, help="More than there are.")] = None,
+    partitions: Annotated[
+        int | None, typer.Option("-p", "--partitions", metavar="N", min=1, help="More than there are.")
+    ] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="May be repeated.")] = None,
     unset: Annotated[
         list[str] | None, typer.Option("--unset", metavar="KEY", help="Back to the default. May be repeated.")

@@ -255,14 +255,16 @@ class Connection:
 
     def _answer(self) -> None:
         """Answers are encoded when it is their turn; small ones go along with the next in one system call."""
-        pending = self._pending
-        while pending and pending[0].is_answered and self._outbox.is_empty:
+        while self._outbox.is_empty and self._is_next_answered():
             gathered = 0
-            while pending and pending[0].is_answered and gathered < GATHERED_BYTES:
-                gathered += self._outbox.put(_encode(pending.popleft()))
+            while self._is_next_answered() and gathered < GATHERED_BYTES:
+                gathered += self._outbox.put(_encode(self._pending.popleft()))
             self._outbox.send()
         if not self._outbox.is_empty:
             self._pause()
+
+    def _is_next_answered(self) -> bool:
+        return bool(self._pending) and self._pending[0].is_answered
 
     # The end
 

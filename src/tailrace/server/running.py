@@ -29,18 +29,20 @@ class Failed(Exception):
 
 def run_on_loop(main: Coroutine[Any, Any, Result]) -> Result:
     """Runs it on uvloop, or on asyncio's own loop where there is none."""
-    try:
-        from uvloop import new_event_loop
-    except ImportError:
-        from asyncio import new_event_loop
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(main)
 
 
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
 async def serve(settings: Settings, ready: Callable[[Node, Pages], None]) -> None:
-    """Serves until SIGTERM or SIGINT, and then stops cleanly. Raises CannotStart, and Failed where the node could not go
-    on.
-    """
+    """Serves until SIGTERM or SIGINT, and then stops cleanly. Raises CannotStart, and Failed where the disk did."""
     node = Node(settings.data, settings.listen, settings.configs)
     await _start(node)
     pages = Pages(node)
@@ -49,8 +51,8 @@ async def serve(settings: Settings, ready: Callable[[Node, Pages], None]) -> Non
     for number in (signal.SIGTERM, signal.SIGINT):
         node.loop.add_signal_handler(number, stop.set)
     ready(node, pages)
-    stopped = asyncio.ensure_future(stop.wait())
-    await asyncio.wait([stopped, node.failed], return_when=asyncio.FIRST_COMPLETED)
+    ends: list[asyncio.Future[Any]] = [asyncio.ensure_future(stop.wait()), node.failed]
+    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     if node.failed.done():
         raise Failed(f"{node.failed.result()}; the broker stops, since it can promise nothing any more")
     logger.info("stopping")
@@ -67,9 +69,7 @@ async def _start(node: Node) -> None:
     except (NotOurs, UnknownFormat, UnknownRecord) as error:
         raise CannotStart(str(error)) from None
     except OSError as error:
-        raise CannotStart(
-            f"cannot listen: {error.strerror or error}; --listen HOST:PORT chooses another address"
-        ) from None
+        raise CannotStart(f"{error.strerror or error}; --listen HOST:PORT chooses another address") from None
     except (LogError, CorruptBatch) as error:
         raise Failed(f"the broker cannot start: {error}\n  tailrace log verify {node.data}   says more") from error
 

@@ -1,7 +1,7 @@
 """What a broker is started with: the file, and the flags over it.
 
 The file is TOML. Its keys are those of the flags (`data`, `listen`, `advertise`, `metrics`, `insecure`) and of the
-broker's configs, with dots or as tables: `log.segment.bytes = 1000000` and `[log.segment]` `bytes = 1000000` are the same.
+broker's configs: `log.segment.bytes = 1000000`, or `bytes = 1000000` under `[log.segment]`.
 """
 
 import ipaddress

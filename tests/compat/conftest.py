@@ -1,0 +1,101 @@
+import contextlib
+import re
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from compat.brokers import BrokerProcess, against_kafka, new_broker
+from compat.clients.aiokafka import AiokafkaClient
+from compat.clients.confluent import ConfluentClient
+from compat.clients.java import JavaClient
+from compat.clients.kafka_python import KafkaPythonClient
+from compat.clients.kafkajs import KafkajsClient
+from compat.clients.kcat import KcatClient
+from compat.contract import Client
+from compat.proxy import LosingProxy
+
+CLIENTS = {
+    "confluent": ConfluentClient,
+    "aiokafka": AiokafkaClient,
+    "kafka-python": KafkaPythonClient,
+    "kcat": KcatClient,
+    "java": JavaClient,
+    "kafkajs": KafkajsClient,
+}
+KAFKA_SECONDS = 180  # a test in which Kafka starts twice, on a busy machine
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if against_kafka():
+        for item in items:
+            if item.path.is_relative_to(Path(__file__).parent):
+                item.add_marker(pytest.mark.timeout(KAFKA_SECONDS))
+
+
+@contextlib.contextmanager
+def running(broker: BrokerProcess) -> Iterator[BrokerProcess]:
+    with contextlib.closing(broker):
+        broker.start()
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with running(new_broker(tmp_path_factory.mktemp("shared") / "broker")) as broker:
+        yield broker
+
+
+@pytest.fixture
+def broker(shared_broker: BrokerProcess) -> BrokerProcess:
+    """The one that clients talk to: shared by all tests, unless a module has another fixture of that name."""
+    return shared_broker
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    """A test's own, to be stopped and killed."""
+    with running(new_broker(tmp_path / "broker")) as broker:
+        yield broker
+
+
+@pytest.fixture
+def proxy() -> Iterator[LosingProxy]:
+    with contextlib.closing(LosingProxy()) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def proxied_broker(tmp_path: Path, proxy: LosingProxy) -> Iterator[BrokerProcess]:
+    """A test's own, that clients reach through the proxy and in no other way."""
+    broker = new_broker(tmp_path / "broker", advertised=proxy.port)
+    proxy.broker_port = broker.port
+    with running(broker):
+        yield broker
+
+
+@pytest.fixture
+def client(request: pytest.FixtureRequest, broker: BrokerProcess) -> Iterator[Client]:
+    """One of the clients; `each_client_that` says which."""
+    with contextlib.closing(CLIENTS[request.param](broker.bootstrap)) as client:
+        yield client
+
+
+@pytest.fixture
+def reference(broker: BrokerProcess) -> Iterator[ConfluentClient]:
+    """The client that prepares and checks."""
+    with contextlib.closing(ConfluentClient(broker.bootstrap)) as client:
+        yield client
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A name for a topic that does not exist."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", request.node.name)[:150] + secrets.token_hex(4)
+
+
+@pytest.fixture
+def topic(reference: ConfluentClient, name: str) -> str:
+    """An empty topic of one partition."""
+    reference.create_topic(name)
+    return name
