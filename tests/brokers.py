@@ -17,15 +17,21 @@ from typing import Any
 from tailrace.broker.apis.registry import APIS
 from tailrace.broker.configs import BrokerConfigs
 from tailrace.broker.opening import open_broker
+from tailrace.broker.partition import Partition
 from tailrace.broker.requests import Call, Endpoint, Silence
+from tailrace.broker.topic_changes import create_topic, delete_topic
 from tailrace.broker.waiting import Later
 from tailrace.log.directory import DataDirectory
 from tailrace.log.files import Files, OperatingSystemFiles
+from tailrace.log.log import Log
 from tailrace.log.store import Job
 from tailrace.protocol import codec
 from tailrace.protocol.message import specification_of
 from tailrace.protocol.messages import RESPONSES
-from tailrace.records.record import Record, encode_batch
+from tailrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from tailrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tailrace.records.batch import split
+from tailrace.records.record import Record, decode_records, encode_batch
 
 ENDPOINT = Endpoint("127.0.0.1", 9092)
 NOW_MS = 1_800_000_000_000
@@ -112,6 +118,55 @@ class LocalBroker:
                 part.release()
         return codec.decode(RESPONSES[specification_of(request).key or 0], version, data)
 
+    # What tests ask for again and again, without saying what does not matter
+
+    def create_topic(self, name: str = "orders", partitions: int = 1, **configs: str) -> bytes:
+        """Its id. A config is written with underscores for its dots."""
+        overrides = {key.replace("_", "."): value for key, value in configs.items()}
+        changes = create_topic(self.broker.metadata, name, partitions, overrides, self._random.randbytes)
+        self.broker.metadata_log.write(changes, self.now_ms)
+        self.run_jobs()
+        return self.broker.metadata.topics[name].topic_id
+
+    def delete_topic(self, name: str = "orders") -> None:
+        """As DeleteTopics does it: on disk first. The logs go with the next jobs, if those are held."""
+        topic = self.broker.metadata.topics[name]
+        self.broker.metadata_log.write([delete_topic(topic)], self.now_ms)
+        self.run_flushes()
+        self.broker.remove_logs([topic])
+        if not self.hold_jobs:
+            self.run_jobs()
+
+    def partition(self, topic: str = "orders", index: int = 0) -> Partition:
+        partition = self.broker.partition(topic, index)
+        assert partition is not None
+        return partition
+
+    def log(self, topic: str = "orders", index: int = 0) -> Log:
+        log = self.partition(topic, index).log
+        assert log is not None
+        return log
+
+    def produce(self, *values: bytes, topic: str = "orders", partition: int = 0, acks: int = -1, **fields: Any) -> Any:
+        """The answer for one batch, of one partition."""
+        request = produce_request(a_batch(*values, now_ms=self.now_ms, **fields), topic, partition, acks)
+        return only_partition(self.ask(request, 12))
+
+    def fetch(self, *partitions: FetchPartition, topic: str = "orders", version: int = 12, **fields: Any) -> Any:
+        """The whole answer, at once: what there is now."""
+        return self.ask(fetch_request(*partitions, topic=topic, **{"max_wait_ms": 0, **fields}), version)
+
+    def values(self, topic: str = "orders", partition: int = 0, offset: int = 0, **fields: Any) -> list[bytes]:
+        """What a reader finds from an offset on, in one answer."""
+        response = self.fetch(from_offset(offset, partition), topic=topic, **fields)
+        return [value for answer in response.responses[0].partitions for value in values_of(answer)]
+
+    def run_flushes(self) -> None:
+        """Afterwards all that somebody waits for is on disk; other jobs wait."""
+        while (flush := self.broker.flushes.next_job()) is not None:
+            flush.run()
+            self.broker.flushed(flush)
+
     def run_jobs(self) -> None:
         """Afterwards nothing is left to do in a thread."""
         while True:
@@ -136,3 +191,54 @@ class LocalBroker:
 def a_batch(*values: bytes, now_ms: int = NOW_MS, **fields: Any) -> bytearray:
     """A batch as a producer sends it, one record for each value."""
     return encode_batch([Record(n, now_ms, None, value) for n, value in enumerate(values)], **fields)
+
+
+def produce_request(
+    records: bytes | bytearray | None,
+    topic: str | bytes = "orders",
+    partition: int = 0,
+    acks: int = -1,
+    timeout_ms: int = 1000,
+) -> ProduceRequest:
+    data = TopicProduceData(partition_data=[PartitionProduceData(index=partition, records=records)])
+    if isinstance(topic, bytes):
+        data.topic_id = topic
+    else:
+        data.name = topic
+    return ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=[data])
+
+
+def from_offset(offset: int, partition: int = 0, max_bytes: int = 1 << 20, **fields: Any) -> FetchPartition:
+    return FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=max_bytes, **fields)
+
+
+def fetch_request(
+    *partitions: FetchPartition,
+    topic: str | bytes = "orders",
+    max_wait_ms: int = 500,
+    min_bytes: int = 1,
+    **fields: Any,
+) -> FetchRequest:
+    named = {"topic_id": topic} if isinstance(topic, bytes) else {"topic": topic}
+    topics = [FetchTopic(partitions=list(partitions), **named)] if partitions else []
+    return FetchRequest(max_wait_ms=max_wait_ms, min_bytes=min_bytes, topics=topics, **fields)
+
+
+def only_partition(response: Any) -> Any:
+    """The answer for the one partition that was asked for, of a Produce, a Fetch or a ListOffsets."""
+    (topic,) = response.topics if hasattr(response, "topics") else response.responses
+    (partition,) = topic.partition_responses if hasattr(topic, "partition_responses") else topic.partitions
+    return partition
+
+
+def values_of(answer: Any) -> list[bytes]:
+    """The records of one partition in an answer to a Fetch."""
+    data = bytes(answer.records or b"")
+    return [record.value or b"" for position, _ in split(data) for record in decode_records(data, position)]
+
+
+def resolved(answer: Any) -> list[Any]:
+    """A list that the answer comes into, when it comes."""
+    answers: list[Any] = []
+    answer.when_resolved(answers.append)
+    return answers

@@ -90,7 +90,7 @@ class Refused(Exception):  # noqa: N818 (what the broker did, not what went wron
 
     def __init__(self, code: int, said: object = "") -> None:
         super().__init__(code, said)
-        self.code = Code(code) if code in Code else code
+        self.code = code
 
 
 Header = tuple[str, bytes | None]

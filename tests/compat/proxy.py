@@ -27,6 +27,7 @@ class LosingProxy:
         self._listener = socket.create_server((HOST, free_port()))
         self.port: int = self._listener.getsockname()[1]
         self.broker_port = 0
+        self.on_loss: Callable[[], object] = lambda: None  # called before the line is cut
         self.requests: Counter[int] = Counter()  # by number of API
         self.lost: list[Loss] = []
         self._losses: deque[Loss | None] = deque()
@@ -46,10 +47,6 @@ class LosingProxy:
             if loss:
                 self.lost.append(loss)
             return loss
-
-    @property
-    def has_losses_left(self) -> bool:
-        return bool(self._losses)
 
     def _accept(self) -> None:
         while True:
@@ -102,13 +99,17 @@ class _Connection:
             return False
         loss = self._proxy.next_loss(struct.unpack_from(">h", frame, 4)[0])
         if loss is Loss.REQUEST:
+            self._proxy.on_loss()
             return False
         self._answers.append(loss)
         self._broker.sendall(frame)
         return True
 
     def _answer(self) -> bool:
-        if not (frame := _read_frame(self._broker)) or self._answers.popleft():
+        if not (frame := _read_frame(self._broker)):
+            return False
+        if self._answers.popleft():
+            self._proxy.on_loss()
             return False
         self._client.sendall(frame)
         return True

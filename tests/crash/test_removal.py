@@ -1,8 +1,8 @@
 """Removing a log and making another one of the same name, with power cuts at every call and disks that refuse any.
 
-A log that stays loses nothing. One that is removed is there, whole, or is not there at all. One that is made under its
-name begins at 0, and is never taken for the one before: not by offsets that were saved for that one, nor by a job of
-it that comes late.
+A log that stays loses nothing. One that is removed is there, whole, or is not there at all. One that is made under
+its name begins at 0, and is never taken for the one before: not by offsets that were saved for that one, nor by a
+job of it that comes late.
 """
 
 from collections.abc import Callable
@@ -209,7 +209,7 @@ def check_name_is_free(directory: DataDirectory, disk: RecordingFiles) -> None:
 
 
 def check_every_cut(script: Script, limit: int) -> None:
-    for calls in range(script.made, len(script.memory.calls) + 1):
+    for calls in reversed(range(script.made, len(script.memory.calls) + 1)):
         for disk in script.memory.power_cuts(calls, limit=limit, seed=calls):
             check(script, calls, disk)
 

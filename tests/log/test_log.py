@@ -384,12 +384,21 @@ def test_a_roll_asks_for_a_checkpoint_that_saves_what_was_sealed(setup: Setup) -
     assert f"{3:020d}.snapshot" in setup.memory.files_in(PARTITION)
 
 
+def test_a_log_that_refuses_again_and_again_does_not_remember_everyone_it_refused(setup: Setup) -> None:
+    setup.files.fail("sync", EIO)
+    setup.log.append(batch_of(1), NOW)
+    for _ in range(50):
+        with pytest.raises(LogOffline) as refused:
+            setup.log.flush()
+    assert len(refused.traceback) < 10
+
+
 # Configuring
 
 
 def test_a_log_obeys_a_new_config_from_the_next_append_on(setup: Setup) -> None:
     setup.log.append(batch_of(2, size=400), NOW)
-    setup.log.configure(LogConfig(segment_bytes=1000, log_append_time=True))
+    setup.log.configure(LogConfig(segment_bytes=1200, log_append_time=True))
     assert setup.log.append(batch_of(2), NOW).log_append_time == NOW
     assert len(setup.log.segments) == 1, "there was room in it"
     setup.log.append(batch_of(2), NOW)

@@ -111,8 +111,16 @@ def test_a_topic_may_look_like_what_is_put_away(directory: str, topic: str, part
 
 @pytest.mark.parametrize(
     "directory",
-    [f"orders-0.{HEX}", f"orders-0.{HEX[1:]}-delete", f"orders.{HEX}-delete", f"orders-0{HEX}-delete", "orders-delete"]
-    + [f"orders-0.{HEX.upper()}-delete", f"orders-0.{HEX}-future", f"orders-00.{HEX}-stray"],
+    [
+        f"orders-0.{HEX}",
+        f"orders-0.{HEX[1:]}-delete",
+        f"orders-0{HEX}-delete",
+        f"orders.{HEX}-delete",
+        "orders-delete",
+        f"orders-0.{HEX.upper()}-delete",
+        f"orders-0.{HEX}-future",
+        f"orders-00.{HEX}-stray",
+    ],
 )
 def test_other_directories_were_not_put_away(directory: str) -> None:
     assert not is_put_away(directory)

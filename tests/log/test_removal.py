@@ -3,6 +3,7 @@
 import sys
 import threading
 from collections.abc import Iterator
+from errno import EIO
 from pathlib import Path
 
 import pytest
@@ -10,12 +11,13 @@ from logs import DATA, ORDERS, PARTITION, SMALL, batch_of, memory_files, stored_
 
 from tailrace.log.checkpoints import RECOVERY_POINTS, START_OFFSETS, decode_offsets
 from tailrace.log.directory import DataDirectory
-from tailrace.log.errors import JobUnderWay, LogClosed, LogError, LogRemoved
+from tailrace.log.errors import JobUnderWay, LogClosed, LogError, LogRemoved, StorageError
 from tailrace.log.files import OperatingSystemFiles
 from tailrace.log.flush import FlushQueue
 from tailrace.log.log import Log
 from tailrace.log.names import TopicPartition, is_put_away
 from tailrace.log.removal import RemoveJob
+from tailrace.testing.faulty_files import FaultyFiles
 from tailrace.testing.recording_files import RecordingFiles
 
 NOW = 5000
@@ -99,7 +101,7 @@ def test_many_logs_are_removed_by_one_job(setup: Setup) -> None:
     partitions = [TopicPartition("many", number) for number in range(20)]
     for partition in partitions:
         setup.directory.create(partition, topic_id=TOPIC_ID).flush()
-    remove(setup.directory, *partitions)
+    remove(setup.directory, *partitions, *partitions)
     assert set(setup.directory.logs) == {ORDERS, OTHER}
     assert setup.directories == [str(ORDERS), str(OTHER)]
 
@@ -469,6 +471,16 @@ def test_a_log_is_made_and_set_aside_again_under_a_name_that_was(setup: Setup) -
         names.append(setup.directory.set_aside(ORDERS))
     assert len(set(names)) == 3
     assert {*names} <= {*setup.directories}
+
+
+def test_a_log_that_cannot_be_set_aside_stays_as_it_was(setup: Setup) -> None:
+    files = FaultyFiles(RecordingFiles(setup.files.disk.copy()))
+    directory = DataDirectory(files, DATA, SMALL)
+    files.fail("rename", EIO)
+    with pytest.raises(StorageError, match="orders-0"):
+        directory.set_aside(ORDERS)
+    assert directory.logs[ORDERS].append(batch_of(1), NOW)
+    assert directory.set_aside(ORDERS)
 
 
 def test_a_log_with_a_job_under_way_is_not_set_aside(setup: Setup) -> None:

@@ -16,6 +16,7 @@ from tailrace.broker.cached import Cached
 from tailrace.broker.counters import Counters
 from tailrace.broker.errors import Refused
 from tailrace.broker.fetch_sessions import FetchSessions
+from tailrace.broker.fetching import Fetch
 from tailrace.broker.metadata import Metadata
 from tailrace.broker.metadata_log import MetadataLog
 from tailrace.broker.partition import Partition
@@ -29,7 +30,7 @@ from tailrace.log.errors import StorageError
 from tailrace.log.flush import FlushQueue, Job
 from tailrace.log.jobs import FlushJob
 from tailrace.log.log import Log
-from tailrace.log.removal import RemoveJob
+from tailrace.log.removal import DeleteJob, RemoveJob
 from tailrace.protocol.errors import ErrorCode
 
 logger = logging.getLogger(__name__)
@@ -71,7 +72,7 @@ class Broker:
     def handle(self, api: Api, request: Any, call: Call) -> Any:
         """The answer, or a Later. It leaves when all of the metadata that it may rest on is on disk."""
         answer = api.handle(request, call, self)
-        if self.metadata_log.is_settled or isinstance(answer, Silence):
+        if self.metadata_log.is_settled or isinstance(answer, Silence | Fetch):  # a Fetch sees to it itself
             return answer
         return Settled(self.metadata_log.when_settled(), answer)
 
@@ -90,7 +91,8 @@ class Broker:
         """
         if partition.log is not None:
             return partition.log
-        if partition.name in self.directory.removing:
+        # In the logs it is until the deletion of the topic before this one, of the same name, is on disk.
+        if partition.name in self.directory.removing or partition.name in self.directory.logs:
             raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.name} is still being deleted")
         topic = partition.topic
         log = self.directory.create(
@@ -129,27 +131,32 @@ class Broker:
         return flushed
 
     def flushed(self, job: Job) -> None:
-        """Takes a flush job back that was run: those who waited for it, writers and readers, are told."""
+        """Takes a flush job back that was run: those who waited for it, writers and readers, are told. Raises
+        LogOffline where the metadata log is: nothing that rests on it can be promised any more.
+        """
         self.flushes.finished(job)
+        if self.metadata_log.log.offline is not None:
+            raise self.metadata_log.log.offline
         if isinstance(job, FlushJob):
-            if job.log is self.metadata_log.log and job.log.offline is not None:
-                raise job.log.offline
             partition = self._partitions.get(job.log)
             if partition is not None and partition.watchers:
                 partition.moved()
 
     def remove_logs(self, topics: Iterable[Topic]) -> Later[None]:
-        """Takes the logs of topics that the metadata no longer knows from the disk. Resolved when their names are free
-        again.
+        """Takes the logs of topics that the metadata no longer knows from the disk; who waits to read them is told.
+        Resolved when their names are free again.
         """
         removed: Later[None] = Later()
         names = []
-        for partition in (partition for topic in topics for partition in topic.touched):
-            if partition.log is not None:
-                self.flushes.forget(partition.log)
-                self._partitions.pop(partition.log)
+        gone = [partition for topic in topics for partition in topic.touched]
+        for partition in gone:
+            if (log := partition.log) is not None:
                 partition.log = None
+                del self._partitions[log]
+                self.flushes.forget(log)
                 names.append(partition.name)
+        for partition in gone:
+            partition.moved()
         if not names:
             removed.resolve(None)
             return removed
@@ -174,7 +181,15 @@ def finish_removal(job: RemoveJob, start_job: StartJob) -> None:
         logger.error("%s: the next start tries again", error)
         return
     if delete is not None:
-        start_job(delete, delete.finish)
+        start_job(delete, lambda: finish_deletion(delete))
+
+
+def finish_deletion(job: DeleteJob) -> None:
+    """Afterwards the files are gone; or a line in the log says why not."""
+    try:
+        job.finish()
+    except StorageError as error:
+        logger.error("%s: the next start tries again", error)
 
 
 class Settled(Later[Any]):

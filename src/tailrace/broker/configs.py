@@ -5,9 +5,10 @@ one set at run time, for it alone or else for all brokers, else the one it was s
 defaults are Kafka's, but where docs/DEVIATIONS.md says otherwise; ours begin with `tailrace.`.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tailrace.broker.config_keys import ConfigKey, ConfigType, InvalidConfig, Value
 from tailrace.log.config import LogConfig
@@ -36,8 +37,9 @@ _NO_REMOTE = "Taken and ignored: there is no remote storage."
 _AS_SENT = "Taken and ignored: batches stay as they were sent."
 
 
-def _boolean(name: str, broker_key: str | None, default: bool, doc: str) -> ConfigKey:
-    return ConfigKey(name, ConfigType.BOOLEAN, str(default).lower(), doc, broker_key=broker_key)
+def _boolean(name: str, broker_key: str | None, default: bool, doc: str, *, only: str | None = None) -> ConfigKey:
+    choices = () if only is None else (only,)
+    return ConfigKey(name, ConfigType.BOOLEAN, str(default).lower(), doc, choices=choices, broker_key=broker_key)
 
 
 def _int(
@@ -104,7 +106,7 @@ _TOPIC_KEYS = (
     _boolean("preallocate", "log.preallocate", False, "Taken and ignored: files grow as they are written."),
     _boolean("remote.log.copy.disable", None, False, _NO_REMOTE),
     _boolean("remote.log.delete.on.disable", None, False, _NO_REMOTE),
-    _boolean("remote.storage.enable", None, False, "There is no remote storage: true is refused.")._replace(choices=("false",)),
+    _boolean("remote.storage.enable", None, False, "There is no remote storage: true is refused.", only="false"),
     _long("retention.bytes", "log.retention.bytes", -1, -1,
         f"How much of a partition is kept; -1 is all. {_RETENTION}"),
     _long("retention.ms", "log.retention.ms", WEEK_MS, -1,
@@ -184,7 +186,8 @@ class BrokerConfigs:
         self.at_run_time: dict[str, dict[str, str]] = {}  # by the name of a broker; "" is all of them
         for name, text in self.at_start.items():
             broker_key(name).parse(text)
-        self.node_name = str(self.number("node.id"))
+        node_id = broker_key("node.id")
+        self.node_name = str(node_id.parse(self.at_start.get(node_id.name, node_id.default)))
         self._topic_defaults: TopicConfig | None = None
 
     def set_at_run_time(self, broker: str, name: str, text: str | None) -> None:
@@ -228,7 +231,9 @@ class BrokerConfigs:
     def topic_defaults(self) -> "TopicConfig":
         """What holds for a topic that says nothing itself."""
         if self._topic_defaults is None:
-            self._topic_defaults = _parsed(lambda name: topic_entry(name, {}, self), self)
+            texts = {name: topic_entry(name, {}, self).text or "" for name in (*_FIELDS, *_LOG_FIELDS)}
+            log = LogConfig(producer_id_expiration_ms=self.number("producer.id.expiration.ms"))
+            self._topic_defaults = _with(TopicConfig(0, 0, 0, log), texts)
         return self._topic_defaults
 
 
@@ -256,30 +261,34 @@ class TopicConfig(NamedTuple):
     log: LogConfig
 
 
+_FIELDS = {
+    "max.message.bytes": "max_message_bytes",
+    "message.timestamp.before.max.ms": "timestamp_before_max_ms",
+    "message.timestamp.after.max.ms": "timestamp_after_max_ms",
+}
+_LOG_FIELDS = {
+    "segment.bytes": "segment_bytes",
+    "segment.ms": "segment_ms",
+    "index.interval.bytes": "index_interval_bytes",
+    "message.timestamp.type": "log_append_time",
+    "flush.messages": "flush_messages",
+    "flush.ms": "flush_ms",
+}
+
+
 def topic_config(overrides: Mapping[str, str], broker: BrokerConfigs) -> TopicConfig:
-    """One object for all topics that say nothing: ten thousand of them are made, and kept, at once."""
-    if not overrides:
-        return broker.topic_defaults
-    return _parsed(lambda name: topic_entry(name, overrides, broker), broker)
+    """For all topics that do not say otherwise it is one object: ten thousand of them may be made at once."""
+    return _with(broker.topic_defaults, overrides) if overrides else broker.topic_defaults
 
 
-def _parsed(entry: Callable[[str], Entry], broker: BrokerConfigs) -> TopicConfig:
-    def number(name: str) -> int:
-        value = entry(name).value
-        assert isinstance(value, int)
-        return value
+def _with(config: TopicConfig, texts: Mapping[str, str]) -> TopicConfig:
+    own = {field: _parsed(name, texts[name]) for name, field in _FIELDS.items() if name in texts}
+    log = {field: _parsed(name, texts[name]) for name, field in _LOG_FIELDS.items() if name in texts}
+    if log:
+        own["log"] = replace(config.log, **log)
+    return config._replace(**own) if own else config
 
-    return TopicConfig(
-        max_message_bytes=number("max.message.bytes"),
-        timestamp_before_max_ms=number("message.timestamp.before.max.ms"),
-        timestamp_after_max_ms=number("message.timestamp.after.max.ms"),
-        log=LogConfig(
-            segment_bytes=number("segment.bytes"),
-            segment_ms=number("segment.ms"),
-            index_interval_bytes=number("index.interval.bytes"),
-            log_append_time=entry("message.timestamp.type").text == "LogAppendTime",
-            producer_id_expiration_ms=broker.number("producer.id.expiration.ms"),
-            flush_messages=number("flush.messages"),
-            flush_ms=number("flush.ms"),
-        ),
-    )
+
+def _parsed(name: str, text: str) -> Any:
+    value = TOPIC_KEYS[name].parse(text)
+    return value == "LogAppendTime" if name == "message.timestamp.type" else value

@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
 from tailrace.broker.errors import Refused
+from tailrace.broker.requests import ELEMENTS_MAX
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData
 
@@ -20,6 +21,7 @@ INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 EPOCH_MAX = (1 << 31) - 1
 BUSY_MS = 120_000  # a session used since then is not given up for a new one
+PARTITIONS_MAX = ELEMENTS_MAX  # of one session: it can follow no more than one request can name
 
 TopicKey = bytes | str  # the id, or in older versions the name
 Wanted = tuple[TopicKey, FetchPartition]
@@ -45,6 +47,9 @@ class FetchSession:
         for topic, partition in wanted:
             self._wanted[topic, partition.partition] = partition
 
+    def __len__(self) -> int:
+        return len(self._wanted)
+
     def forget(self, topic: TopicKey, indexes: Iterable[int]) -> None:
         for index in indexes:
             self._wanted.pop((topic, index), None)
@@ -60,7 +65,8 @@ class FetchSession:
         """
         key = (topic, answer.partition_index)
         bounds = (answer.high_watermark, answer.log_start_offset)
-        if not length and not answer.error_code and self._told.get(key) == bounds:
+        is_quiet = not length and not answer.error_code and answer.diverging_epoch is None
+        if is_quiet and self._told.get(key) == bounds:
             return False
         if answer.error_code:
             self._told.pop(key, None)
@@ -96,6 +102,9 @@ class FetchSessions:
         session.follow(_wanted(request, by_id))
         for forgotten in request.forgotten_topics_data:
             session.forget(forgotten.topic_id if by_id else forgotten.topic, forgotten.partitions)
+        if len(session) > PARTITIONS_MAX:
+            del self._sessions[session.session_id]
+            raise Refused(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"a session has at most {PARTITIONS_MAX} partitions")
         return session.wanted, session
 
     def _require(self, request: FetchRequest, by_id: bool) -> FetchSession:

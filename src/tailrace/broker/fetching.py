@@ -1,7 +1,7 @@
 """Reading for clients: a Fetch is answered, waits for more to be flushed, or waits for a disk.
 
     look     what each partition has now, up to the limits: whole batches, and at least one in the first that has any
-    enough   an error, `min_bytes`, or no time to wait: that is the answer
+    enough   `min_bytes`, something that must be said at once, or no time to wait: that is the answer
     park     else it waits with the partitions it asked for; each tells it when it has more (`Partition.moved`)
     cold     where looking would wait for a disk, a thread looks instead
 
@@ -17,8 +17,10 @@ from tailrace.broker.fetch_sessions import FetchSession, TopicKey, Wanted
 from tailrace.broker.partition import Partition
 from tailrace.broker.requests import Call
 from tailrace.broker.waiting import Later
+from tailrace.log.epochs import UNDEFINED_EPOCH
 from tailrace.log.errors import Damaged, LogError, OffsetOutOfRange
 from tailrace.log.log import Log
+from tailrace.log.reading import View
 from tailrace.log.segment import WouldWait
 from tailrace.log.slices import Slice
 from tailrace.protocol.errors import ErrorCode
@@ -44,11 +46,14 @@ NOTHING = b""
 
 
 class Goal(NamedTuple):
-    """One partition that a Fetch asks for, and what there is of it: a partition, or an error."""
+    """One partition that a Fetch asks for, and what there is of it: a partition, with its log if it has one yet, or an
+    error.
+    """
 
     topic: TopicKey
     wanted: FetchPartition
     partition: Partition | None
+    log: Log | None
     error: int
 
 
@@ -57,7 +62,7 @@ class Found(NamedTuple):
 
     answers: list[tuple[TopicKey, PartitionData, Slice | None]]
     length: int
-    has_error: bool
+    is_final: bool  # nothing is gained by waiting for more
 
     def release(self) -> None:
         for _, _, records in self.answers:
@@ -69,7 +74,9 @@ def release_records(response: FetchResponse) -> None:
     """Lets go of the files of an answer that will not be sent."""
     for topic in response.responses:
         for partition in topic.partitions:
-            if (release := getattr(partition.records, "release", None)) is not None and partition.records is not NOTHING:
+            if (
+                release := getattr(partition.records, "release", None)
+            ) is not None and partition.records is not NOTHING:
                 release()
 
 
@@ -82,8 +89,10 @@ class Fetch(Later[FetchResponse]):
         "_is_due",
         "_is_over",
         "_is_reading",
+        "_is_settling",
         "_limit",
         "_min_bytes",
+        "_revision",
         "_says_all",
         "_session",
         "_up_to_stable",
@@ -100,11 +109,13 @@ class Fetch(Later[FetchResponse]):
         self._session = session
         self._says_all = session is None or session.is_new
         self._by_id = call.version >= BY_TOPIC_ID
-        self._min_bytes = request.min_bytes
         self._limit = min(max(request.max_bytes, 0), broker.fetch_bytes_max)
+        self._min_bytes = min(request.min_bytes, self._limit)  # more can never be there
         self._up_to_stable = request.isolation_level == READ_COMMITTED
         self._watched: list[Partition] = []
+        self._revision = -1  # of the metadata, when these were chosen
         self._is_reading = False
+        self._is_settling = False
         self._is_over = False
         self._is_due = request.max_wait_ms <= 0 or request.min_bytes <= 0
 
@@ -113,7 +124,7 @@ class Fetch(Later[FetchResponse]):
         self._look()
 
     def partition_moved(self) -> None:
-        if not self._is_reading:
+        if not self._is_reading and not self._is_over:
             self._look()
 
     def expire(self) -> None:
@@ -137,20 +148,52 @@ class Fetch(Later[FetchResponse]):
             self._is_reading = True
             job = ColdLook(self, goals)
             self._broker.start_job(job, job.finish)
-            return
-        self.found(goals, found)
+        except Exception:
+            logger.exception("a Fetch failed in a way that nobody foresaw")
+            self.fail()
+        else:
+            self._decide(goals, found)
 
     def found(self, goals: Sequence[Goal], found: Found) -> None:
+        """What a thread has found."""
         self._is_reading = False
+        self._decide(goals, found, is_old=_has_moved(goals, found))
+
+    def _decide(self, goals: Sequence[Goal], found: Found, *, is_old: bool = False) -> None:
+        is_enough = self._is_due or found.is_final or found.length >= self._min_bytes
+        if is_enough and not self._is_over and self._broker.metadata_log.is_settled:
+            self._answer_with(self._response(found))
+            return
+        found.release()
         if self._is_over:
-            found.release()
-        elif self._is_due or found.has_error or found.length >= self._min_bytes:
-            self._is_over = True
-            self._unwatch()
-            self.resolve(self._response(found))
+            return
+        if is_enough:
+            self._settle()
+        elif is_old:
+            self._look()
         else:
-            found.release()
             self._park(goals)
+
+    def _answer_with(self, response: FetchResponse) -> None:
+        self._is_over = True
+        self._unwatch()
+        self.resolve(response)
+
+    def fail(self) -> None:
+        self._is_reading = False
+        if not self._is_over:
+            self._answer_with(FetchResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR))
+
+    def _settle(self) -> None:
+        """Looks again when the metadata that the answer rests on is on disk."""
+        if not self._is_settling:
+            self._is_settling = True
+            self._broker.metadata_log.when_settled().when_resolved(self._is_settled)
+
+    def _is_settled(self, error: LogError | None) -> None:
+        self._is_settling = False
+        if error is None:  # if not, the process is about to stop: nobody may be told
+            self.partition_moved()
 
     # Which partitions
 
@@ -162,14 +205,14 @@ class Fetch(Later[FetchResponse]):
             topic = metadata.topics_by_id.get(key) if isinstance(key, bytes) else metadata.topics.get(key)
             if topic is None:
                 unknown = ErrorCode.UNKNOWN_TOPIC_ID if self._by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                goals.append(Goal(key, wanted, None, unknown))
+                goals.append(Goal(key, wanted, None, None, unknown))
                 continue
             partition = topic.partition(wanted.partition)
             if partition is None:
-                goals.append(Goal(key, wanted, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+                goals.append(Goal(key, wanted, None, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
             else:
                 error = check_leader_epoch(wanted.current_leader_epoch, self._broker.leader_epoch(partition))
-                goals.append(Goal(key, wanted, partition, error))
+                goals.append(Goal(key, wanted, partition, partition.log, error))
         return goals
 
     # Looking: in any thread
@@ -177,78 +220,90 @@ class Fetch(Later[FetchResponse]):
     def look(self, goals: Sequence[Goal], *, wait: bool) -> Found:
         answers: list[tuple[TopicKey, PartitionData, Slice | None]] = []
         length = 0
-        has_error = False
+        is_final = False
         try:
             for goal in goals:
-                answer, records = self._look_at(goal, length, wait)
+                answer, records, must_be_said = self._look_at(goal, length, wait)
                 answers.append((goal.topic, answer, records))
-                has_error = has_error or answer.error_code != 0
+                is_final = is_final or must_be_said
                 if records is not None:
                     length += records.length
         except BaseException:
-            Found(answers, length, has_error).release()
+            Found(answers, length, is_final).release()
             raise
-        return Found(answers, length, has_error)
+        return Found(answers, length, is_final)
 
-    def _look_at(self, goal: Goal, length: int, wait: bool) -> tuple[PartitionData, Slice | None]:
-        wanted, partition = goal.wanted, goal.partition
-        if partition is None or goal.error:
+    def _look_at(self, goal: Goal, length: int, wait: bool) -> tuple[PartitionData, Slice | None, bool]:
+        """What is to be said of one partition, its records, and whether that is reason enough to answer."""
+        wanted, log = goal.wanted, goal.log
+        if goal.error:
             index, error = wanted.partition, goal.error
-            return PartitionData(partition_index=index, error_code=error, high_watermark=-1, records=NOTHING), None
+            return (
+                PartitionData(partition_index=index, error_code=error, high_watermark=-1, records=NOTHING),
+                None,
+                True,
+            )
         answer = PartitionData(partition_index=wanted.partition, records=NOTHING)
-        records: Slice | None = None
-        log = partition.log
+        answer.aborted_transactions = [] if self._up_to_stable else None
         if log is None:
             answer.high_watermark = answer.last_stable_offset = answer.log_start_offset = 0
             answer.error_code = ErrorCode.OFFSET_OUT_OF_RANGE if wanted.fetch_offset else 0
-            answer.aborted_transactions = [] if self._up_to_stable else None
-            return answer, None
+            return answer, None, answer.error_code != 0
+        view = log.view
         try:
-            records = self._read(log, wanted, answer, length, wait)
+            if wanted.last_fetched_epoch >= 0 and _diverges(log, wanted, answer):
+                _bound(view, answer)
+                return answer, None, True
+            up_to = view.last_stable if self._up_to_stable else view.high_watermark
+            records = self._read(log, view, up_to, wanted, answer, length, wait)
         except LogError as error:
             answer.error_code = code_of(error)
             if isinstance(error, Damaged):
-                logger.warning("a reader of %s met damage: %s", partition.name, error)
-        self._bound(log, answer)
-        return answer, records
+                logger.warning("a reader of %s met damage: %s", log.directory, error)
+            _bound(log.view, answer)
+            return answer, None, True
+        _bound(view, answer)
+        # Waiting does not make it more: the limits are reached, or the segment is full and what follows is in the next.
+        next_offset = records.next_offset if records is not None else wanted.fetch_offset
+        is_behind = next_offset < up_to and (records is not None or length > 0)
+        return answer, records, is_behind
 
-    def _read(self, log: Log, wanted: FetchPartition, answer: PartitionData, length: int, wait: bool) -> Slice | None:
+    def _read(
+        self, log: Log, view: View, up_to: int, wanted: FetchPartition, answer: PartitionData, length: int, wait: bool
+    ) -> Slice | None:
         """The records that fit, which `answer` then has, too; `length` bytes of the answer are taken already."""
-        offset, view = wanted.fetch_offset, log.view
-        if self._up_to_stable:
-            answer.aborted_transactions = []
-        if wanted.last_fetched_epoch >= 0 and _diverges(log, wanted, answer):
-            return None
-        up_to = view.last_stable if self._up_to_stable else view.high_watermark
-        left = self._limit - length
+        offset = wanted.fetch_offset
+        left = min(self._limit - length, wanted.partition_max_bytes)
         if not view.start <= offset <= view.high_watermark:
             raise OffsetOutOfRange(offset, view.start, view.high_watermark)
         if offset >= up_to or (length and left <= 0):
             return None
-        found = log.read(offset, min(left, wanted.partition_max_bytes), up_to=up_to, wait=wait)
-        if found is not None and length and found.length > left:  # only the first partition may have more than fits
+        found = log.read(offset, left, up_to=up_to, wait=wait)
+        if found is None:
+            return None
+        if length and found.length > left:  # only the first partition may have more than fits
             found.release()
             return None
-        answer.records = found or NOTHING
-        if found is not None and self._up_to_stable:
-            aborted = log.aborted_transactions(offset, found.next_offset)
+        if self._up_to_stable:
+            try:
+                aborted = log.aborted_transactions(offset, found.next_offset)
+            except BaseException:
+                found.release()
+                raise
             answer.aborted_transactions = [
                 AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset) for one in aborted
             ]
+        answer.records = found
         return found
-
-    def _bound(self, log: Log, answer: PartitionData) -> None:
-        view = log.view
-        answer.high_watermark = view.high_watermark
-        answer.last_stable_offset = view.last_stable
-        answer.log_start_offset = view.start
 
     # Waiting
 
     def _park(self, goals: Sequence[Goal]) -> None:
         """Afterwards every partition tells us when there is more; what is not flushed yet will be."""
-        if self._watched:
-            return
+        if self._revision == self._broker.metadata.revision:
+            return  # who is watched already asks for flushes with every append
+        self._unwatch()
+        self._revision = self._broker.metadata.revision
         for goal in goals:
             partition = goal.partition
             if partition is not None:
@@ -293,11 +348,34 @@ class ColdLook:
         self._found: Found | None = None
 
     def run(self) -> None:
-        self._found = self._fetch.look(self._goals, wait=True)
+        try:
+            self._found = self._fetch.look(self._goals, wait=True)
+        except Exception:
+            logger.exception("a Fetch failed in a way that nobody foresaw")
 
     def finish(self) -> None:
-        assert self._found is not None, "run it first"
-        self._fetch.found(self._goals, self._found)
+        if self._found is None:
+            self._fetch.fail()
+        else:
+            self._fetch.found(self._goals, self._found)
+
+
+def _bound(view: View, answer: PartitionData) -> None:
+    answer.high_watermark = view.high_watermark
+    answer.last_stable_offset = view.last_stable
+    answer.log_start_offset = view.start
+
+
+def _has_moved(goals: Sequence[Goal], found: Found) -> bool:
+    """Whether a partition has more than was found, because a thread looked and others went on meanwhile."""
+    for goal, (_, answer, _) in zip(goals, found.answers, strict=True):
+        if goal.partition is not None and goal.partition.log is not goal.log:
+            return True
+        if goal.log is not None:
+            view = goal.log.view
+            if view.high_watermark != answer.high_watermark or view.last_stable != answer.last_stable_offset:
+                return True
+    return False
 
 
 def check_leader_epoch(asked: int, current: int) -> int:
@@ -308,8 +386,12 @@ def check_leader_epoch(asked: int, current: int) -> int:
 
 
 def _diverges(log: Log, wanted: FetchPartition, answer: PartitionData) -> bool:
-    """Whether the client has read what is no longer here: then it is told where its history and ours part."""
+    """Whether the client has read what is no longer here: then it is told where its history and ours part. Raises
+    OffsetOutOfRange where nobody knows.
+    """
     end = log.epoch_end(wanted.last_fetched_epoch)
+    if end.epoch == UNDEFINED_EPOCH:
+        raise OffsetOutOfRange(wanted.fetch_offset, log.start_offset, log.high_watermark)
     if end.epoch == wanted.last_fetched_epoch and end.end_offset >= wanted.fetch_offset:
         return False
     answer.diverging_epoch = EpochEndOffset(epoch=end.epoch, end_offset=end.end_offset)

@@ -10,7 +10,7 @@ import logging
 from base64 import urlsafe_b64encode
 from collections.abc import Callable
 
-from tailrace.broker.broker import Broker, finish_removal
+from tailrace.broker.broker import Broker, finish_deletion, finish_removal
 from tailrace.broker.configs import BrokerConfigs
 from tailrace.broker.metadata import Metadata
 from tailrace.broker.metadata_log import replay_all, write_records
@@ -51,12 +51,12 @@ def open_broker(
         write_records(log, metadata, first, now_ms)
         log.flush()
     stale = _sort_out(directory, metadata)
+    removal = directory.begin_remove(stale) if stale else None  # a log without a topic is none of the broker's
     broker = Broker(directory, metadata, log, start_job=start_job, random_bytes=random_bytes)
-    if stale:
-        job = directory.begin_remove(stale)
-        start_job(job, lambda: finish_removal(job, start_job))
+    if removal is not None:
+        start_job(removal, lambda: finish_removal(removal, start_job))
     elif (leftovers := directory.begin_delete_leftovers()) is not None:
-        start_job(leftovers, leftovers.finish)
+        start_job(leftovers, lambda: finish_deletion(leftovers))
     return broker
 
 

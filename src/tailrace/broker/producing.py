@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
 
 ZSTD_FROM = 7  # clients of older versions of Produce may not know the codec, and neither may readers of that age
-MESSAGES_FROM = 8  # the version in which an answer has room for words
 
 Records = bytes | bytearray | memoryview
 Unflushed = list[tuple[Log, int, PartitionProduceResponse]]
@@ -67,9 +66,9 @@ def _check(partition: Partition, records: Records | None, call: Call) -> BatchHe
         raise Refused(ErrorCode.INVALID_RECORD, "there is no batch to append")
     header = batch.read_header(records)
     if header.magic != batch.MAGIC:
-        raise Refused(
-            ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"a batch of format {header.magic}; we take {batch.MAGIC}"
-        )
+        raise Refused(ErrorCode.INVALID_RECORD, f"a batch of format {header.magic}; we take {batch.MAGIC}")
+    if header.length < batch.LENGTH_MIN:
+        raise CorruptBatch(f"a batch of {header.size} bytes is none")
     if header.size < len(records):
         raise Refused(ErrorCode.INVALID_RECORD, "a Produce has one batch for each partition")
     if len(records) > topic.config.max_message_bytes:
@@ -91,8 +90,12 @@ def _check_attributes(header: BatchHeader, version: int) -> None:
         raise Refused(ErrorCode.INVALID_TXN_STATE, "there is no open transaction for this batch")
     if header.codec == Codec.ZSTD and version < ZSTD_FROM:
         raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce version {ZSTD_FROM} or later")
-    if header.producer_id >= 0 and (header.producer_epoch < 0 or header.base_sequence < 0):
-        raise Refused(ErrorCode.INVALID_RECORD, "an idempotent producer needs an epoch and a sequence")
+    if header.producer_id != batch.NO_PRODUCER and not _is_producer(header):
+        raise Refused(ErrorCode.INVALID_RECORD, "an idempotent producer needs an id, an epoch and a sequence")
+
+
+def _is_producer(header: BatchHeader) -> bool:
+    return header.producer_id >= 0 and header.producer_epoch >= 0 and header.base_sequence >= 0
 
 
 def _check_timestamps(header: BatchHeader, partition: Partition, now_ms: int) -> None:

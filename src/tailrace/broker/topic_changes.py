@@ -3,15 +3,16 @@
 Nothing changes here. The caller appends the records, and their replay changes the state.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from tailrace.broker.config_keys import InvalidConfig
-from tailrace.broker.configs import topic_key
+from tailrace.broker.config_changes import checked_overrides
 from tailrace.broker.errors import Refused
 from tailrace.broker.metadata import TOPIC_RESOURCE, Metadata
 from tailrace.broker.metadata_records import ConfigChanged, MetadataRecord, PartitionsAdded, TopicCreated, TopicDeleted
-from tailrace.broker.topics import INTERNAL_TOPICS, PARTITIONS_MAX, Topic, why_not_a_name
+from tailrace.broker.topics import INTERNAL_TOPICS, PARTITIONS_MAX, Topic, as_metric, why_not_a_name
 from tailrace.protocol.errors import ErrorCode
+
+DEFAULT = -1  # for the number of partitions, or of replicas
 
 
 def create_topic(
@@ -20,28 +21,48 @@ def create_topic(
     partition_count: int,
     overrides: Mapping[str, str | None],
     random_bytes: Callable[[int], bytes],
+    beside: dict[str, str] | None = None,
 ) -> list[MetadataRecord]:
-    """Raises Refused where there can be no such topic."""
-    if (reason := why_not_a_name(name)) is not None:
-        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
-    if name in metadata.topics:
-        raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"there is a topic {name!r} already")
-    if name in INTERNAL_TOPICS:
-        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} is a name the broker keeps for itself")
-    if (other := metadata.colliding(name)) is not None:
-        raise Refused(
-            ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} and {other!r} are the same where dots become underscores"
-        )
-    if not 1 <= partition_count <= PARTITIONS_MAX:
-        raise Refused(
-            ErrorCode.INVALID_PARTITIONS, f"a topic has 1 to {PARTITIONS_MAX} partitions, not {partition_count}"
-        )
+    """The first record is a TopicCreated. Raises Refused where there can be no such topic.
+
+    `beside` has the topics that are created by the same request, by what they become as metrics: this one is added.
+    """
+    _check_name(metadata, name, beside or {})
+    _check_count(partition_count)
+    configs = checked_overrides(overrides, metadata.configs)
+    if beside is not None:
+        beside[as_metric(name)] = name
     topic_id = _new_id(metadata, random_bytes)
     created: list[MetadataRecord] = [TopicCreated(topic_id=topic_id, name=name, partition_count=partition_count)]
     return created + [
         ConfigChanged(resource_type=TOPIC_RESOURCE, resource_name=name, key=key, value=value)
-        for key, value in _checked(overrides).items()
+        for key, value in configs.items()
     ]
+
+
+def _check_name(metadata: Metadata, name: str, beside: Mapping[str, str]) -> None:
+    check_name(name)
+    if name in metadata.topics:
+        raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"there is a topic {name!r} already")
+    if name in INTERNAL_TOPICS:
+        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} is a name the broker keeps for itself")
+    if (other := metadata.colliding(name) or beside.get(as_metric(name))) is not None:
+        raise Refused(
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} and {other!r} are the same where dots become underscores"
+        )
+
+
+def check_name(name: str) -> None:
+    """Raises Refused for a name that no topic can have."""
+    if (reason := why_not_a_name(name)) is not None:
+        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
+
+
+def _check_count(partition_count: int) -> None:
+    if not 1 <= partition_count <= PARTITIONS_MAX:
+        raise Refused(
+            ErrorCode.INVALID_PARTITIONS, f"a topic has 1 to {PARTITIONS_MAX} partitions, not {partition_count}"
+        )
 
 
 def _new_id(metadata: Metadata, random_bytes: Callable[[int], bytes]) -> bytes:
@@ -53,16 +74,22 @@ def _new_id(metadata: Metadata, random_bytes: Callable[[int], bytes]) -> bytes:
             return topic_id
 
 
-def _checked(overrides: Mapping[str, str | None]) -> dict[str, str]:
-    checked: dict[str, str] = {}
-    for key, value in overrides.items():
-        try:
-            topic_key(key).parse(value)
-        except InvalidConfig as error:
-            raise Refused(ErrorCode.INVALID_CONFIG, str(error)) from None
-        if value is not None:
-            checked[key] = value
-    return checked
+def check_replication_factor(factor: int) -> None:
+    if factor not in (1, DEFAULT):
+        raise Refused(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"a replication factor of {factor}, where there is one broker: it is 1, or -1 for the default",
+        )
+
+
+def check_placement(placed: Iterable[Sequence[int]], node_id: int) -> None:
+    """Raises Refused unless every partition is placed on this broker, and nowhere else."""
+    for index, brokers in enumerate(placed):
+        if list(brokers) != [node_id]:
+            raise Refused(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"the {index + 1}. partition is placed on {list(brokers)[:10]}, where there is one broker, {node_id}",
+            )
 
 
 def delete_topic(topic: Topic) -> MetadataRecord:
@@ -79,6 +106,5 @@ def add_partitions(topic: Topic, partition_count: int) -> MetadataRecord:
             ErrorCode.INVALID_PARTITIONS,
             f"{topic.name} has {topic.partition_count} partitions, and can only get more, not {partition_count}",
         )
-    if partition_count > PARTITIONS_MAX:
-        raise Refused(ErrorCode.INVALID_PARTITIONS, f"a topic has at most {PARTITIONS_MAX} partitions")
+    _check_count(partition_count)
     return PartitionsAdded(topic_id=topic.topic_id, partition_count=partition_count)

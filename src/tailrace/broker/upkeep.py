@@ -19,6 +19,7 @@ from tailrace.log.store import Job
 logger = logging.getLogger(__name__)
 
 SAVE_OFFSETS_MS = 5_000
+CHECKPOINTS_AT_ONCE = 8  # of logs that nobody waits for, with each tick; or one in a hundred of those that are due
 
 StartJob = Callable[[Job, Callable[[], None]], None]
 """Runs a job in a thread, and calls the function on the broker's own thread when it has run."""
@@ -30,6 +31,8 @@ class Upkeep:
         self._flushes = flushes
         self._start_job = start_job
         self._checkpointed_ms: int | None = None
+        self._due: list[Log] = []
+        self._share = CHECKPOINTS_AT_ONCE
         self._saved_ms = 0
         self._waiting: list[Flushed] = []
 
@@ -39,7 +42,9 @@ class Upkeep:
             self._checkpointed_ms = self._saved_ms = now_ms
         if now_ms - self._checkpointed_ms >= CHECKPOINT_MS:
             self._checkpointed_ms = now_ms
-            self._checkpoint()
+            self._due = [log for log in self._logs() if not log.is_saved]
+            self._share = max(CHECKPOINTS_AT_ONCE, len(self._due) // 100)
+        self._checkpoint()
         if now_ms - self._saved_ms >= SAVE_OFFSETS_MS:
             self._saved_ms = now_ms
             if any(log.condemned or log.recovery_point != log.recovery_point_on_disk for log in self._logs()):
@@ -49,8 +54,10 @@ class Upkeep:
         return self._directory.logs.values()
 
     def _checkpoint(self) -> None:
-        for log in self._logs():
-            if not log.is_saved and log.offline is None:
+        """A few at a time: who waits for a flush would stand behind all of them."""
+        due, self._due = self._due[: self._share], self._due[self._share :]
+        for log in due:
+            if not log.is_saved and log.refusal is None:
                 self._flushes.request_checkpoint(log)
 
     def when_offsets_saved(self) -> Flushed:

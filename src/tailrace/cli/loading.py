@@ -19,6 +19,7 @@ from tailrace.cli.resuming import Bookmark, Progress
 from tailrace.cli.selection import require
 from tailrace.cli.sending import Sender
 from tailrace.cli.stopping import Stop
+from tailrace.cli.topic_view import configs
 
 _LOOK_SECONDS = 0.1
 _NOTE_SECONDS = 1.0
@@ -44,24 +45,26 @@ class Load:
         if parser.partition is not None and parser.partition >= self._partitions:
             raise Failure(self._no_partition(parser.partition), ExitCode.NOT_FOUND)
 
-    def check(self) -> None:
+    def check(self, *, resume: bool) -> None:
         """Reads and parses everything, and writes nothing."""
-        lines = Lines(self._open(0))
+        begun = self._begun(self._bookmark() if self._file else None, resume)
+        lines = Lines(self._open(begun.position), position=begun.position, number=begun.lines)
         try:
             for line in lines:
                 if line is not None:
                     self._row(line)
         except BadMessage as error:
             raise Failure(f"line {lines.number}: {error}") from None
-        print(f"would write {output.plural(lines.number, 'message')} to {self._topic}")
+        print(f"would write {output.plural(lines.number - begun.lines, 'message')} to {self._topic}")
 
     def run(self, *, resume: bool, acks: str, compression: str, timeout: float) -> None:
         bookmark = self._bookmark() if self._file else None
         begun = self._begun(bookmark, resume)
         lines = Lines(self._open(begun.position), position=begun.position, number=begun.lines)
-        producer = self._connection.producer(
-            sending.properties(acks=acks, compression=compression, timeout=timeout),
+        settings = sending.properties(
+            acks=acks, compression=compression, timeout=timeout, batch_bytes=self._batch_bytes()
         )
+        producer = self._connection.producer(settings)
         total = self._file.stat().st_size if self._file else 0
         since = time.monotonic()
         with output.progress_bar(f"Writing to {self._topic}", total, _BAR_FROM_BYTES) as advance:
@@ -122,9 +125,18 @@ class Load:
         raise typer.Exit(_INTERRUPTED)
 
     def _rest(self, sender: Sender) -> str:
+        if not self._file and not sender.on_the_way:
+            return ""
         first = sender.progress.lines + 1
         hint = "; --resume goes on there" if self._file else ""
         return f"; the first line that is not: {first}{hint}"
+
+    def _batch_bytes(self) -> int | None:
+        """What the topic takes at once; None if the broker does not tell."""
+        try:
+            return int(str(configs(self._connection, self._admin, self._topic)["max.message.bytes"].value))
+        except (Failure, KeyError, ValueError):  # not everybody may ask; then the defaults have to do
+            return None
 
     def _bookmark(self) -> Bookmark:
         assert self._file is not None

@@ -141,7 +141,7 @@ def _integer(given: dict[str, object], name: str, lowest: int, highest: int) -> 
 def _headers_of(message: "Message") -> Headers:
     try:
         headers = message.headers()
-    except SystemError:  # confluent-kafka's way to say that a name is not UTF-8
+    except (SystemError, UnicodeDecodeError):  # confluent-kafka's ways to say that a name is not UTF-8
         where = f"{message.topic()} [{message.partition()}] at offset {message.offset()}"
         output.warn(f"{where}: a header's name is not UTF-8; its headers are left out")
         return ()

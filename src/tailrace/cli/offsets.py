@@ -78,6 +78,8 @@ def _may_pass(error: KafkaError) -> bool:
     return error.code() in (
         KafkaError.NOT_LEADER_FOR_PARTITION,
         KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.FENCED_LEADER_EPOCH,
         KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError.OFFSET_NOT_AVAILABLE,
         KafkaError.REQUEST_TIMED_OUT,

@@ -100,7 +100,7 @@ def produce(
         raise Failure(f"{source} {what}", ExitCode.USAGE if source.exists() else ExitCode.NOT_FOUND)
     load = Load(Connection(bootstrap, client_config), topic, None if source == Path("-") else source, parser)
     if dry_run:
-        load.check()
+        load.check(resume=resume)
     else:
         load.run(resume=resume, acks=acks, compression=compression, timeout=timeout)
     sys.stderr.flush()

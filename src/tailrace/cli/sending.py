@@ -16,18 +16,20 @@ from tailrace.cli.lines import Line
 from tailrace.cli.messages import Row
 from tailrace.cli.resuming import Progress
 
+_BATCH_BYTES = 1_000_000
 _QUEUE_KB = 64 << 10
 _SENDS_PER_POLL = 100
 _WAIT_SECONDS = 0.2
 _GIVE_UP_SECONDS = 5.0
 
 
-def properties(*, acks: str, compression: str, timeout: float) -> dict[str, Any]:
+def properties(*, acks: str, compression: str, timeout: float, batch_bytes: int | None) -> dict[str, Any]:
     return {
         "acks": acks,
         "enable.idempotence": acks == "all",
         "partitioner": "murmur2_random",  # as Java's clients: a key has its partition, whoever writes it
         "compression.type": compression,
+        "batch.size": min(_BATCH_BYTES, max(1, batch_bytes or _BATCH_BYTES)),
         "message.max.bytes": 1_000_000_000,  # the broker knows better
         "message.timeout.ms": int(timeout * 1000),
         "queue.buffering.max.kbytes": _QUEUE_KB,

@@ -6,7 +6,7 @@ the latter two also with a time of day; `-2h`, `-1d12h`, before now. Local time 
 """
 
 import re
-from datetime import datetime, time, timedelta, tzinfo
+from datetime import UTC, datetime, time, timedelta, tzinfo
 
 GRAMMAR = "2026-11-15T10:00, 10:00, now, today, yesterday, -2h"
 
@@ -21,7 +21,7 @@ _UNITS = {
 _AGO = re.compile(r"-(?:\d+(?:\.\d+)?(?:ms|[smhdw]))+")
 _STEP = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdw])")
 _DAYS = {"today": 0, "yesterday": 1}
-_OF_A_DAY = re.compile(r"(?:(today|yesterday)(?:[ T]+|$))?(\d{1,2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?)?")
+_OF_A_DAY = re.compile(r"(?:(today|yesterday)(?:[ t]+|$))?(\d{1,2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?)?")
 _OF_A_DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?:[ T]\d{1,2}(?::?\d{2}.*)?)?")
 
 
@@ -36,7 +36,7 @@ def parse(text: str, now: datetime, zone: tzinfo | None = None) -> datetime:
         if said.lower() == "now":
             return _local(now, zone)
         if _AGO.fullmatch(said):
-            return _local(now - _duration(said), zone)
+            return _local(now.astimezone(UTC) - _duration(said), zone)  # an hour is one, also when clocks change
         if said and (parts := _OF_A_DAY.fullmatch(said.lower())):
             day = _local(now, zone).date() - timedelta(days=_DAYS[parts[1] or "today"])
             of_day = time.fromisoformat(_padded(parts[2] or "00:00"))
@@ -50,7 +50,7 @@ def parse(text: str, now: datetime, zone: tzinfo | None = None) -> datetime:
 
 def milliseconds(moment: datetime) -> int:
     """Since 1970, as Kafka counts."""
-    return int((moment - datetime.fromisoformat("1970-01-01T00:00+00:00")) // timedelta(milliseconds=1))
+    return int((moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1))
 
 
 def _duration(text: str) -> timedelta:

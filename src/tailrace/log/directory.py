@@ -151,22 +151,26 @@ class DataDirectory:
         return log
 
     def begin_remove(self, partitions: Iterable[TopicPartition]) -> RemoveJob:
-        """Afterwards the logs are none of this directory's: appends, flushes and reads raise LogRemoved, while pieces
-        that readers have pinned can be read to their end. The job gives their directories other names, and hands over
-        one that deletes them; until it is finished no log of the same name can be created. If it fails, the same may be
-        begun again.
+        """Afterwards the logs are none of this directory's: appends, flushes and reads raise LogRemoved, while
+        pieces that readers have pinned can be read to their end. The job gives their directories other names, and
+        hands over one that deletes them; until it is finished no log of the same name can be created. If it fails,
+        the same may be begun again; raises JobUnderWay before that.
         """
-        job = RemoveJob(self, {partition: self._removal_of(partition) for partition in partitions})
-        self.removing.update(dict.fromkeys(job.removals, job))
+        wanted = list(dict.fromkeys(partitions))
+        for partition in wanted:
+            assert partition in self.logs or partition in self.removing
+            if partition in self.removing and self.removing[partition].is_under_way:
+                raise JobUnderWay(f"{partition} in {self.path} is being removed already")
+        job = RemoveJob(self, {partition: self._removal_of(partition) for partition in wanted})
+        self.removing.update(dict.fromkeys(wanted, job))
         return job
 
     def _removal_of(self, partition: TopicPartition) -> Removal:
-        if partition not in self.removing:
-            name = self._name_for(partition, REMOVED)
-            return Removal(self._let_go_of(partition), name)
-        if self.removing[partition].is_under_way:
-            raise JobUnderWay(f"{partition} in {self.path} is being removed already")
-        return self.removing[partition].removals[partition]
+        """As it was begun before, where that has failed."""
+        if partition in self.removing:
+            return self.removing[partition].removals[partition]
+        name = self._name_for(partition, REMOVED)
+        return Removal(self._let_go_of(partition), name)
 
     def begin_delete_leftovers(self) -> DeleteJob | None:
         """A job that deletes what is left of removed logs, also of those that an earlier process has removed, if
@@ -182,12 +186,12 @@ class DataDirectory:
         self._require_idle()
         self.logs[partition].require_idle()
         name = self._name_for(partition, STRAY)
-        log = self._let_go_of(partition)
         try:
-            self.files.rename(log.directory, join(self.path, name))
+            self.files.rename(self.logs[partition].directory, join(self.path, name))
             self.files.sync_directory(self.path)
         except OSError as error:
-            raise StorageError(f"{log.directory} could not be set aside", error) from error
+            raise StorageError(f"{partition} in {self.path} could not be set aside", error) from error
+        self._let_go_of(partition)
         self._save_offsets()
         return name
 

@@ -6,8 +6,8 @@ ones gather.
 
     one flush at a time for a log, a few jobs at a time for a disk
     a log that has rolled is checkpointed: that flush is followed by a save, which nobody waits for
-    a log with `dirty_bytes_max` unflushed, or dirty for `dirty_ms_max`, is flushed although nobody asked; and sooner
-        where its own config says so
+    a log with `dirty_bytes_max` unflushed, or dirty for `dirty_ms_max`, is flushed although nobody asked; sooner, if
+        its own config says so
     an error answers everyone who waits, and the log stays offline
 
 No threads and no clock in here: whoever owns the queue takes jobs from it (`next_job`), runs them where it likes,
@@ -126,8 +126,8 @@ class FlushQueue:
                 self.request(log)
 
     def forget(self, log: Log) -> None:
-        """Afterwards nothing in here knows of the log, and those who waited for it are told that it was removed. A job
-        of it that is under way may still be brought back.
+        """Afterwards nothing in here knows of the log, and those who waited for it are told that it was removed. A
+        job of it that is under way may still be brought back.
         """
         self._clean(log)
         self._checkpoints.discard(log)

@@ -430,8 +430,8 @@ class Log(ReadableLog):
             self.let_go()
 
     def note_removal(self) -> None:
-        """Afterwards nobody can use the log but those who have a piece of it pinned. What is on disk is on disk; a job
-        that is under way may come back, and changes nothing.
+        """Afterwards nobody can use the log but those who have a piece of it pinned. What is on disk is on disk; a
+        job that is under way may come back, and changes nothing.
         """
         self.is_removed = True  # first: readers that find a file closed look here for the reason
         self.let_go()

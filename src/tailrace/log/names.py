@@ -56,8 +56,8 @@ def parse_partition(directory: str) -> TopicPartition | None:
 
 
 def put_away_name(partition: TopicPartition, number: int, suffix: str) -> str:
-    """What a partition's directory is called once it is none any more. The number, 128 bits of it, tells it from others
-    of the same partition; the topic is shortened where a file system would not take the name.
+    """What a partition's directory is called once it is none any more. The number, 128 bits of it, tells it from
+    others of the same partition; the topic is shortened where a file system would not take the name.
     """
     ending = f"-{partition.partition}.{number % (1 << 128):032x}{suffix}"
     return partition.topic[: _NAME_MAX - len(ending)] + ending

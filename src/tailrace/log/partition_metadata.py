@@ -1,10 +1,10 @@
-"""Which topic a log belongs to, in Kafka's `partition.metadata` format: a line with the version, a line with the id.
+"""Which topic a log belongs to, in Kafka's `partition.metadata` format: a line with the version, one with the id.
 
     version: 0
     topic_id: <22 characters: the 16 bytes in URL-safe base64, without padding>
 
-A topic that is deleted and made again under the same name has another id: so a log of the old one is told from one of
-the new.
+A topic that is deleted and made again under the same name has another id: so a log of the old one is told from one
+of the new.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode

@@ -134,8 +134,8 @@ class ReadableLog:
         the end.
 
         Nothing at or beyond `up_to`, where a batch begins, is given, nor beyond the high watermark. Raises
-        OffsetOutOfRange, or Damaged where the bytes are; with `wait=False`, WouldWait where a disk must be asked; and
-        LogRemoved once the log is.
+        OffsetOutOfRange, or Damaged where the bytes are; with `wait=False`, WouldWait where a disk must be asked;
+        and LogRemoved once the log is.
         """
         if self.is_removed:
             raise LogRemoved(self.directory)

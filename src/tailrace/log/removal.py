@@ -1,10 +1,10 @@
 """Taking logs away, in two jobs (see `log/jobs.py` for the three steps of each).
 
-    RemoveJob    the directory gets a name that ends in -delete: the log is gone, on disk, and its name is free again
+    RemoveJob    the directory gets a name that ends in -delete: the log is gone, on disk, and its name is free
     DeleteJob    the files go, and the directory with them; nobody waits for it
 
-A crash in between leaves a directory that no start takes for a log, and that the next one deletes. Readers that have a
-piece of a log pinned read it to its end.
+A crash in between leaves a directory that no start takes for a log, and that the next one deletes. Readers that
+have a piece of a log pinned read it to its end.
 """
 
 from contextlib import suppress
@@ -56,8 +56,8 @@ class RemoveJob:
         files.sync_directory(path)
 
     def finish(self) -> "DeleteJob | None":
-        """What is to be deleted now; logs of the same names may be created. Raises StorageError where the disk refused:
-        then they may not, and the removal may be begun again.
+        """What is to be deleted now; logs of the same names may be created. Raises StorageError where the disk
+        refused: then they may not, and the removal may be begun again.
         """
         self.is_under_way = False
         if self._error is not None:

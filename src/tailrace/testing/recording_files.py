@@ -3,9 +3,10 @@ of it.
 
 The model is as harsh as POSIX allows. Bytes written, and a file's size, are safe once the file is synced; a name,
 new, moved or gone, is safe once its directory is synced. Whatever is not safe may be kept or lost, each call by
-itself and in any combination; a write may also be torn. A directory is a thing of its own, as a file is: what happens
-in it happens there under whatever name a power cut leaves it. So every prefix of the recorded calls stands for many
-states of the disk, and `power_cuts` gives all of them where they are few, and a seeded choice where they are many.
+itself and in any combination; a write may also be torn. A directory is a thing of its own, as a file is: what
+happens in it happens there under whatever name a power cut leaves it. So every prefix of the recorded calls stands
+for many states of the disk, and `power_cuts` gives all of them where they are few, and a seeded choice where they
+are many.
 """
 
 import random
@@ -22,8 +23,8 @@ KEPT, LOST, TORN = "kept", "lost", "torn"
 
 
 class Call(NamedTuple):
-    """One recorded call: `inode` for those on bytes, `path` for those on names, and the inode of the `directory` that
-    the name is in, or that is synced.
+    """One recorded call: `inode` for those on bytes, `path` for those on names, and the inode of the `directory`
+    that the name is in, or that is synced.
     """
 
     kind: str  # write truncate sync · create rename remove make_directory remove_directory sync_directory

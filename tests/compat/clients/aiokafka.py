@@ -69,7 +69,7 @@ class AiokafkaClient:
             for each in found:
                 if isinstance(each, BaseException):
                     raise each
-            return [Place(each.partition, each.offset) for each in found]
+            return [Place(each.partition, each.offset) for each in found if each is not None]  # unless unacknowledged
         finally:
             await producer.stop()
 

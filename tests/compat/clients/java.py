@@ -201,7 +201,7 @@ def _bytes(text: str) -> bytes | None:
 
 def _raise_refusal(said: str) -> None:
     for name, code in EXCEPTIONS.items():
-        if f"org.apache.kafka.common.errors.{name}" in said:
+        if f".{name}: " in said:
             raise Refused(code, said)
     if "Error while executing topic command" in said:
         for sentence, code in SENTENCES.items():

@@ -1,11 +1,10 @@
 """KafkaJS, through kafkajs.js: a node process that does what it is told in JSON, a line at a time."""
 
 import base64
-import itertools
 import json
 import os
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from compat.contract import Acks, Cluster, Consumer, Message, OffsetOf, Place, R
 
 DRIVER = Path(__file__).with_suffix(".js")
 MESSAGES_AT_ONCE = 10
+BYTES_AT_ONCE = 100_000
 
 
 class KafkajsClient:
@@ -58,8 +58,7 @@ class KafkajsClient:
         self._tell("open", acks=-1 if acks == "all" else int(acks), compression=compression, idempotent=idempotent)
         try:
             places = []
-            todo = iter(messages)
-            while some := list(itertools.islice(todo, MESSAGES_AT_ONCE)):
+            for some in _few_at_once(messages):
                 sent = self._tell("send", topic=topic, messages=[_described(each, partition) for each in some])
                 if acks != "0" and len(sent) == 1:  # by partition; which message is where is known of one only
                     places += [Place(sent[0]["partition"], int(sent[0]["baseOffset"]) + n) for n in range(len(some))]
@@ -113,6 +112,18 @@ class KafkajsClient:
         found = self._tell("cluster")
         brokers = {broker["nodeId"]: f"{broker['host']}:{broker['port']}" for broker in found["brokers"]}
         return Cluster(found["clusterId"], brokers)
+
+
+def _few_at_once(messages: Iterable[Message]) -> Iterator[list[Message]]:
+    """It sends what it is given at once as one batch, however large."""
+    some: list[Message] = []
+    for message in messages:
+        some.append(message)
+        if len(some) == MESSAGES_AT_ONCE or sum(len(each.value or b"") for each in some) > BYTES_AT_ONCE:
+            yield some
+            some = []
+    if some:
+        yield some
 
 
 def _entries(configs: Mapping[str, str]) -> list[dict[str, str]]:

@@ -77,7 +77,8 @@ class PrintingConsumer:
     def close(self) -> None:
         self._process.terminate()
         try:
-            self._process.wait(10)
+            with contextlib.suppress(subprocess.TimeoutExpired):  # one that waits at the end may wait for long
+                self._process.wait(2)
         finally:
             self._process.kill()
             self._process.wait()

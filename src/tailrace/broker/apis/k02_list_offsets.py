@@ -11,6 +11,7 @@ Versions 1-11.
 Not done: version 0, which lists segments.
 """
 
+import logging
 from typing import TYPE_CHECKING
 
 from tailrace.broker.errors import code_of
@@ -18,6 +19,7 @@ from tailrace.broker.fetching import READ_COMMITTED, check_leader_epoch
 from tailrace.broker.partition import Partition
 from tailrace.broker.requests import Api, Call
 from tailrace.broker.waiting import Later
+from tailrace.log.epochs import UNDEFINED_EPOCH
 from tailrace.log.errors import LogError
 from tailrace.log.log import Log
 from tailrace.protocol.errors import ErrorCode
@@ -33,24 +35,27 @@ from tailrace.protocol.messages.list_offsets import (
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
 
+logger = logging.getLogger(__name__)
+
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 FIRST_VERSIONS = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 
 
 def list_offsets(request: ListOffsetsRequest, call: Call, broker: "Broker") -> Later[ListOffsetsResponse]:
     listing = Listing(request.isolation_level == READ_COMMITTED, call, broker)
+    seen: set[tuple[str, int]] = set()
     for topic in request.topics:
         answers = ListOffsetsTopicResponse(name=topic.name)
         listing.response.topics.append(answers)
-        seen: set[int] = set()
         for wanted in topic.partitions:
             answer = ListOffsetsPartitionResponse(partition_index=wanted.partition_index)
             answers.partitions.append(answer)
-            if wanted.partition_index in seen:
+            named = (topic.name, wanted.partition_index)
+            if named in seen:
                 answer.error_code = ErrorCode.INVALID_REQUEST
                 continue
-            seen.add(wanted.partition_index)
-            listing.add(broker.partition(topic.name, wanted.partition_index), wanted, answer)
+            seen.add(named)
+            listing.add(broker.partition(*named), wanted, answer)
     listing.start()
     return listing
 
@@ -87,7 +92,7 @@ class Listing(Later[ListOffsetsResponse]):
             flushed.when_resolved(lambda error: self._answer_latest(partition, answer, error))
         elif wanted.timestamp in (EARLIEST, EARLIEST_LOCAL):
             answer.offset = partition.start_offset
-            answer.leader_epoch = epoch
+            answer.leader_epoch = epoch if partition.log is None else _epoch_at(partition.log, answer.offset)
         elif wanted.timestamp == MAX_TIMESTAMP or wanted.timestamp >= 0:
             self._searches.add(partition.log, wanted.timestamp, answer)
 
@@ -135,13 +140,21 @@ class Searches:
             except LogError as error:
                 answer.error_code = code_of(error)
                 continue
+            except Exception as error:
+                logger.exception("looking for a time in %s failed in a way that nobody foresaw", log.directory)
+                answer.error_code = code_of(error)
+                continue
             if found is not None:
                 answer.offset, answer.timestamp = found
-                epoch, _ = log.epochs.stretch_at(found.offset)
-                answer.leader_epoch = -1 if epoch is None else epoch
+                answer.leader_epoch = _epoch_at(log, found.offset)
 
     def finish(self) -> None:
         self._listing.one_done()
+
+
+def _epoch_at(log: Log, offset: int) -> int:
+    epoch, _ = log.epochs.stretch_at(offset)
+    return UNDEFINED_EPOCH if epoch is None else epoch
 
 
 API = Api(ApiKey.LIST_OFFSETS, list_offsets)

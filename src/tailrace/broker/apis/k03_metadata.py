@@ -11,13 +11,16 @@ Versions 0-13.
 Not done: racks.
 """
 
+import logging
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from tailrace.broker.errors import Refused
 from tailrace.broker.requests import Api, Call
 from tailrace.broker.topic_changes import create_topic
-from tailrace.broker.topics import Topic
+from tailrace.broker.topics import Topic, as_metric
+from tailrace.log.errors import StorageError
 from tailrace.protocol.codec import Encoded, encode_structure
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import ZERO_UUID
@@ -33,6 +36,8 @@ from tailrace.protocol.messages.metadata import (
 
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
+
+logger = logging.getLogger(__name__)
 
 CREATED_MAX = 1_000  # in one request; who asks for more is told that they are unknown, and asks again
 NOT_ASKED = -(1 << 31)
@@ -64,31 +69,39 @@ def _wants_all(request: MetadataRequest, version: int) -> bool:
 def _create_missing(request: MetadataRequest, call: Call, broker: "Broker") -> None:
     changes = []
     names = (wanted.name for wanted in request.topics or ())
-    missing = dict.fromkeys(name for name in names if name and name not in broker.metadata.topics)
-    for name in list(missing)[:CREATED_MAX]:
+    missing = {as_metric(name): name for name in names if name and name not in broker.metadata.topics}
+    for name in islice(missing.values(), CREATED_MAX):  # of two that would collide, one
         try:
             partition_count = broker.configs.number("num.partitions")
             changes += create_topic(broker.metadata, name, partition_count, {}, broker.random_bytes)
         except Refused:
             continue  # said when the topic's turn comes
     if changes:
-        broker.metadata_log.write(changes, call.now_ms)
+        try:
+            broker.metadata_log.write(changes, call.now_ms)
+        except StorageError as error:
+            logger.error("%s: no topic was created", error)  # they are not known, then: clients ask again
 
 
 def _topics(request: MetadataRequest, call: Call, broker: "Broker") -> tuple[int, bytes]:
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
     if not _wants_all(request, call.version):
-        fragments = [_fragment_of(wanted, call.version, operations, broker) for wanted in request.topics or ()]
+        # Each once, or a small request for one large topic again and again would have an answer of gigabytes.
+        once = {(wanted.name, wanted.topic_id): wanted for wanted in request.topics or ()}
+        fragments = [_fragment_of(wanted, call.version, operations, broker) for wanted in once.values()]
         return len(fragments), b"".join(fragments)
     topics = broker.metadata.topics
-    if operations != NOT_ASKED:
-        return len(topics), b"".join(_describe(topic, call.version, operations, broker) for topic in topics.values())
-    return len(topics), broker.all_topics.get(call.version, lambda: b"".join(_all_fragments(call.version, broker)))
+    key = (call.version, operations)
+    return len(topics), broker.all_topics.get(key, lambda: b"".join(_all_fragments(call.version, operations, broker)))
 
 
-def _all_fragments(version: int, broker: "Broker") -> Iterator[bytes]:
+def _all_fragments(version: int, operations: int, broker: "Broker") -> Iterator[bytes]:
     for topic in broker.metadata.topics.values():
-        yield _kept_fragment(topic, version, broker)
+        yield (
+            _describe(topic, version, operations, broker)
+            if operations != NOT_ASKED
+            else _kept_fragment(topic, version, broker)
+        )
 
 
 def _fragment_of(wanted: MetadataRequestTopic, version: int, operations: int, broker: "Broker") -> bytes:

@@ -10,7 +10,9 @@ Not done: transactional ids, which are refused.
 
 from typing import TYPE_CHECKING
 
+from tailrace.broker.errors import code_of
 from tailrace.broker.requests import Api, Call
+from tailrace.log.errors import StorageError
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -22,7 +24,11 @@ if TYPE_CHECKING:
 def init_producer_id(request: InitProducerIdRequest, call: Call, broker: "Broker") -> InitProducerIdResponse:
     if request.transactional_id is not None:
         return _refuse(ErrorCode.UNSUPPORTED_VERSION if request.transactional_id else ErrorCode.INVALID_REQUEST)
-    return InitProducerIdResponse(producer_id=broker.producer_ids.take(call.now_ms), producer_epoch=0)
+    try:
+        producer_id = broker.producer_ids.take(call.now_ms)
+    except StorageError as error:
+        return _refuse(code_of(error))
+    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
 
 
 def _refuse(code: ErrorCode) -> InitProducerIdResponse:

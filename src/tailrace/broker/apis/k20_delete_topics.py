@@ -1,0 +1,123 @@
+"""DeleteTopics (key 20): topics go, with all that is in them.
+
+Behaviour: that they are gone is written to the metadata log; when it is on disk there, their logs are taken away, and
+readers that wait for more are told. It is answered when the names are free again. The files are deleted behind that.
+A crash at any point leaves a topic whole, or gone: the next start finishes what was begun. Internal topics stay.
+
+Versions 1-6.
+    3   TOPIC_DELETION_DISABLED is understood      5   errors in words      6   topics by id, or by name
+Not done: `timeout_ms`; it is answered when it is done.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tailrace.broker.errors import Refused
+from tailrace.broker.metadata_writes import write_or_refuse
+from tailrace.broker.requests import Api, Call
+from tailrace.broker.topic_changes import delete_topic
+from tailrace.broker.topics import Topic
+from tailrace.broker.waiting import Later
+from tailrace.log.errors import LogError
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.fields import ZERO_UUID
+from tailrace.protocol.messages import ApiKey
+from tailrace.protocol.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+
+if TYPE_CHECKING:
+    from tailrace.broker.broker import Broker
+
+BY_TOPIC_ID = 6
+DISABLED_FROM = 3
+
+
+def delete_topics(
+    request: DeleteTopicsRequest, call: Call, broker: "Broker"
+) -> DeleteTopicsResponse | Later[DeleteTopicsResponse]:
+    response = DeleteTopicsResponse()
+    deletions: list[Topic] = []
+    changes = []
+    for wanted, count in _counted(request, call.version, broker).items():
+        name, topic_id = wanted
+        result = DeletableTopicResult(name=name, topic_id=topic_id)
+        response.responses.append(result)
+        try:
+            topic = _topic(name, topic_id, count, call, broker)
+            changes.append(delete_topic(topic))
+        except Refused as error:
+            result.error_code, result.error_message = error.code, error.message
+            continue
+        result.name, result.topic_id = topic.name, topic.topic_id
+        deletions.append(topic)
+    if not changes or not write_or_refuse(changes, response.responses, call.now_ms, broker):
+        return response
+    return Deletion(response, deletions, broker)
+
+
+Wanted = tuple[str | None, bytes]
+
+
+def _counted(request: DeleteTopicsRequest, version: int, broker: "Broker") -> dict[Wanted, int]:
+    """What is asked for, and how often the topic that it means is."""
+    if version < BY_TOPIC_ID:
+        request.topics = [DeleteTopicState(name=name) for name in request.topic_names]
+    wanted = [(state.name, state.topic_id) for state in request.topics]
+    counts = Counter(_meant(name, topic_id, broker) for name, topic_id in wanted)
+    return {one: counts[_meant(*one, broker)] for one in wanted}
+
+
+def _meant(name: str | None, topic_id: bytes, broker: "Broker") -> Wanted | bytes:
+    """The id where there is such a topic: one may be asked for by its name, and by its id, too."""
+    topic = broker.metadata.topics.get(name or "") or broker.metadata.topics_by_id.get(topic_id)
+    return topic.topic_id if topic is not None else (name, topic_id)
+
+
+def _topic(name: str | None, topic_id: bytes, count: int, call: Call, broker: "Broker") -> Topic:
+    """The topic that may be deleted. Raises Refused."""
+    if not broker.configs.flag("delete.topic.enable"):
+        is_understood = call.version >= DISABLED_FROM
+        code = ErrorCode.TOPIC_DELETION_DISABLED if is_understood else ErrorCode.INVALID_REQUEST
+        raise Refused(code, "delete.topic.enable is false")
+    if (name is None) == (topic_id == ZERO_UUID):
+        raise Refused(ErrorCode.INVALID_REQUEST, "a topic has to be named by its name, or else by its id")
+    if count > 1:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"the topic is there {count} times")
+    if name is None:
+        topic, unknown = broker.metadata.topics_by_id.get(topic_id), ErrorCode.UNKNOWN_TOPIC_ID
+    else:
+        topic, unknown = broker.metadata.topics.get(name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if topic is None:
+        raise Refused(unknown, unknown.text)
+    return topic
+
+
+class Deletion(Later[DeleteTopicsResponse]):
+    """The answer, which leaves when the names of the topics are free again."""
+
+    __slots__ = ("_broker", "_response", "_topics")
+
+    def __init__(self, response: DeleteTopicsResponse, topics: Sequence[Topic], broker: "Broker") -> None:
+        super().__init__()
+        self._response = response
+        self._topics = topics
+        self._broker = broker
+        broker.metadata_log.when_settled().when_resolved(self._is_settled)
+
+    def _is_settled(self, error: LogError | None) -> None:
+        """Not before: a log that is taken away does not come back with a topic that a power cut brings back."""
+        if error is not None:
+            return  # the process is about to stop
+        self._broker.remove_logs(self._topics).when_resolved(lambda _: self.resolve(self._response))
+
+
+API = Api(
+    ApiKey.DELETE_TOPICS,
+    delete_topics,
+    elements_max=10_000,  # 100 ms, where they have no logs
+)

@@ -1,0 +1,130 @@
+"""DeleteRecords (key 21): partitions begin at a later offset from now on.
+
+Behaviour: -1 is the high watermark. What was appended before is flushed first, so that a client can name the end of its
+own `acks=1` writes. A partition that begins later than asked for already stays as it is. It is answered when the new
+start is on disk; segments that lie before it are deleted behind that. Refused for internal topics, and for those that
+are compacted only.
+
+Versions 0-2.
+    2   flexible
+Not done: `timeout_ms`; it is answered when it is done.
+"""
+
+from typing import TYPE_CHECKING
+
+from tailrace.broker.config_keys import parts_of
+from tailrace.broker.configs import topic_entry
+from tailrace.broker.errors import code_of
+from tailrace.broker.partition import Partition
+from tailrace.broker.requests import Api, Call
+from tailrace.broker.topics import Topic
+from tailrace.broker.waiting import Later
+from tailrace.log.errors import LogError, OffsetOutOfRange
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages import ApiKey
+from tailrace.protocol.messages.delete_records import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+
+if TYPE_CHECKING:
+    from tailrace.broker.broker import Broker
+
+HIGH_WATERMARK = -1
+
+
+def delete_records(request: DeleteRecordsRequest, call: Call, broker: "Broker") -> Later[DeleteRecordsResponse]:
+    deletion = Deletion(broker)
+    for wanted in request.topics:
+        results = DeleteRecordsTopicResult(name=wanted.name)
+        deletion.response.topics.append(results)
+        topic, refusal = broker.topic(wanted.name), _refusal(wanted.name, broker)
+        offsets = {partition.partition_index: partition.offset for partition in wanted.partitions}  # the last counts
+        for index, offset in offsets.items():
+            result = DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1, error_code=refusal)
+            results.partitions.append(result)
+            partition = topic.partition(index) if topic is not None else None
+            if not refusal and partition is not None:
+                deletion.add(partition, offset, result)
+            elif not refusal:
+                result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    deletion.one_done()
+    return deletion
+
+
+def _refusal(name: str, broker: "Broker") -> int:
+    """Why nothing can be deleted from this topic; 0 where it can."""
+    topic = broker.topic(name)
+    if topic is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if topic.is_internal:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+    return ErrorCode.POLICY_VIOLATION if _is_compacted_only(topic, broker) else 0
+
+
+def _is_compacted_only(topic: Topic, broker: "Broker") -> bool:
+    return parts_of(topic_entry("cleanup.policy", topic.overrides, broker.configs).text or "") == ["compact"]
+
+
+class Deletion(Later[DeleteRecordsResponse]):
+    """The answer to one request: first all that was appended is flushed, then starts move, then they are saved."""
+
+    __slots__ = ("_broker", "_done", "_outstanding", "response")
+
+    def __init__(self, broker: "Broker") -> None:
+        super().__init__()
+        self.response = DeleteRecordsResponse()
+        self._broker = broker
+        self._outstanding = 1
+        self._done: list[DeleteRecordsPartitionResult] = []
+
+    def add(self, partition: Partition, offset: int, result: DeleteRecordsPartitionResult) -> None:
+        self._outstanding += 1
+        self._broker.when_flushed(partition).when_resolved(lambda error: self._delete(partition, offset, result, error))
+
+    def _delete(
+        self, partition: Partition, offset: int, result: DeleteRecordsPartitionResult, error: LogError | None
+    ) -> None:
+        try:
+            if error is not None:
+                raise error
+            result.low_watermark = _delete_before(partition, offset)
+            self._done.append(result)
+        except LogError as refusal:
+            result.error_code = code_of(refusal)
+        self.one_done()
+
+    def one_done(self) -> None:
+        self._outstanding -= 1
+        if self._outstanding:
+            return
+        if self._done:
+            self._broker.upkeep.when_offsets_saved().when_resolved(self._saved)
+        else:
+            self.resolve(self.response)
+
+    def _saved(self, error: LogError | None) -> None:
+        if error is not None:
+            for result in self._done:
+                result.error_code, result.low_watermark = code_of(error), -1
+        self.resolve(self.response)
+
+
+def _delete_before(partition: Partition, offset: int) -> int:
+    """Where the partition begins now. Raises OffsetOutOfRange."""
+    end = partition.high_watermark
+    before = end if offset == HIGH_WATERMARK else offset
+    if not 0 <= before <= end:
+        raise OffsetOutOfRange(offset, partition.start_offset, end)
+    if partition.log is not None and before > partition.start_offset:
+        partition.log.delete_before(before)
+    return partition.start_offset
+
+
+API = Api(
+    ApiKey.DELETE_RECORDS,
+    delete_records,
+    elements_max=5_000,  # 150 ms, where all have logs
+)

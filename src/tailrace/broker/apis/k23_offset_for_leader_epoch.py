@@ -1,0 +1,59 @@
+"""OffsetForLeaderEpoch (key 23): where a leader epoch ended, by which a client notices that it has read what is gone.
+
+Behaviour: the epoch rises with every unclean start. The answer is the end of the largest epoch that is not above the
+one asked for, as far as readers may see; -1 and -1 for an epoch that the log does not know.
+
+Versions 2-4.
+    3   replica ids, which are ignored: there are no followers
+Not done: nothing.
+"""
+
+from typing import TYPE_CHECKING
+
+from tailrace.broker.fetching import check_leader_epoch
+from tailrace.broker.requests import Api, Call
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages import ApiKey
+from tailrace.protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+
+if TYPE_CHECKING:
+    from tailrace.broker.broker import Broker
+
+
+def offset_for_leader_epoch(
+    request: OffsetForLeaderEpochRequest, call: Call, broker: "Broker"
+) -> OffsetForLeaderEpochResponse:
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic, partitions=[_epoch_end(topic.topic, wanted, broker) for wanted in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _epoch_end(topic: str, wanted: OffsetForLeaderPartition, broker: "Broker") -> EpochEndOffset:
+    answer = EpochEndOffset(partition=wanted.partition)
+    partition = broker.partition(topic, wanted.partition)
+    if partition is None:
+        answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return answer
+    current = broker.leader_epoch(partition)
+    answer.error_code = check_leader_epoch(wanted.current_leader_epoch, current)
+    if answer.error_code:
+        return answer
+    if partition.log is not None:
+        answer.leader_epoch, answer.end_offset = partition.log.epoch_end(wanted.leader_epoch)
+    elif wanted.leader_epoch == current:  # nothing was ever appended: it ends where it begins
+        answer.leader_epoch, answer.end_offset = current, 0
+    return answer
+
+
+API = Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, offset_for_leader_epoch)

@@ -1,0 +1,152 @@
+"""DescribeConfigs (key 32): every config of topics and brokers, with where its value comes from.
+
+Behaviour: no keys, or none in the list, is all of them; keys that are not known are left out. Of a broker all values
+that it goes by; with "" for its name, only those that were set at run time for all brokers. How a config stands in the
+answer is encoded once for all topics that do not have it themselves.
+
+Versions 1-4.
+    1   sources and synonyms: every value the config has somewhere, the one that counts first
+    3   types, and documentation where it is asked for
+Not done: groups, client metrics and loggers, which have no configs here yet. No value of ours is a secret.
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from tailrace.broker.configs import BROKER_KEYS, TOPIC_KEYS, ConfigSource, Entry, broker_key, topic_layers
+from tailrace.broker.errors import Refused
+from tailrace.broker.metadata import BROKER_RESOURCE, TOPIC_RESOURCE
+from tailrace.broker.requests import Api, Call
+from tailrace.broker.topic_changes import check_name
+from tailrace.broker.topics import Topic
+from tailrace.protocol.codec import Encoded, encode_structure
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages import ApiKey
+from tailrace.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+if TYPE_CHECKING:
+    from tailrace.broker.broker import Broker
+
+ANSWER_BYTES_MAX = 100 << 20  # of configs; ten thousand topics with all of theirs take 40 MB
+
+Fragments = dict[str, bytes]
+"""How configs stand in the answer, by their names."""
+
+
+def describe_configs(request: DescribeConfigsRequest, call: Call, broker: "Broker") -> DescribeConfigsResponse:
+    description = Description(request, call, broker)
+    return DescribeConfigsResponse(results=[description.of(resource) for resource in request.resources])
+
+
+class Description:
+    """The answer to one request, and what is worth keeping while it is made."""
+
+    def __init__(self, request: DescribeConfigsRequest, call: Call, broker: "Broker") -> None:
+        self._broker = broker
+        self._version = call.version
+        self._with_synonyms = request.include_synonyms
+        self._with_documentation = request.include_documentation
+        self._bytes_left = ANSWER_BYTES_MAX
+        self._defaults: Fragments = {}
+        self._own: dict[tuple[str, str], bytes] = {}  # of topics, by name and value: many have the same
+        self._made: dict[tuple[int, str], Fragments] = {}
+
+    def of(self, resource: DescribeConfigsResource) -> DescribeConfigsResult:
+        result = DescribeConfigsResult(
+            error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name
+        )
+        try:
+            fragments = self._fragments(resource.resource_type, resource.resource_name)
+            result.configs = self._chosen(fragments, resource.configuration_keys)
+        except Refused as error:
+            result.error_code, result.error_message = error.code, error.message
+        return result
+
+    def _chosen(self, fragments: Fragments, names: list[str] | None) -> Encoded:
+        if names:
+            fragments = {name: fragments[name] for name in names if name in fragments}
+        data = b"".join(fragments.values())
+        self._bytes_left -= len(data)
+        if self._bytes_left < 0:
+            raise Refused(ErrorCode.INVALID_REQUEST, f"an answer of more than {ANSWER_BYTES_MAX} bytes: ask for less")
+        return Encoded(len(fragments), data)
+
+    def _fragments(self, kind: int, name: str) -> Fragments:
+        """Raises Refused where there is nothing of this kind and name."""
+        found = self._made.get((kind, name))
+        if found is None:
+            if kind == TOPIC_RESOURCE:
+                found = self._topic_fragments(self._topic(name))
+            elif kind == BROKER_RESOURCE:
+                found = self._broker_fragments(name)
+            else:
+                raise Refused(ErrorCode.INVALID_REQUEST, f"there are no configs of type {kind}: 2 is topics, 4 brokers")
+            self._made[kind, name] = found
+        return found
+
+    def _topic(self, name: str) -> Topic:
+        check_name(name)
+        topic = self._broker.topic(name)
+        if topic is None:
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+        return topic
+
+    def _topic_fragments(self, topic: Topic) -> Fragments:
+        if not self._defaults:
+            self._defaults = {name: self._topic_fragment(name, {}) for name in TOPIC_KEYS}
+        if not topic.overrides:
+            return self._defaults
+        own = {name: self._own_fragment(name, text) for name, text in topic.overrides.items() if name in TOPIC_KEYS}
+        return self._defaults | own
+
+    def _own_fragment(self, name: str, text: str) -> bytes:
+        found = self._own.get((name, text))
+        if found is None:
+            found = self._own[name, text] = self._topic_fragment(name, {name: text})
+        return found
+
+    def _topic_fragment(self, name: str, overrides: dict[str, str]) -> bytes:
+        return self._encode(name, topic_layers(name, overrides, self._broker.configs), is_read_only=False)
+
+    def _broker_fragments(self, name: str) -> Fragments:
+        configs = self._broker.configs
+        if name == "":
+            source = ConfigSource.ALL_BROKERS_AT_RUN_TIME
+            own = [
+                Entry(broker_key(key), text, source) for key, text in sorted(configs.at_run_time.get("", {}).items())
+            ]
+            return {entry.key.name: self._encode(entry.key.name, [entry], is_read_only=False) for entry in own}
+        if name != configs.node_name:
+            raise Refused(ErrorCode.INVALID_REQUEST, f"there is no broker {name!r} here: it is {configs.node_name}")
+        return {
+            key.name: self._encode(key.name, configs.layers(key.name), is_read_only=not key.is_dynamic)
+            for key in sorted(BROKER_KEYS.values())
+        }
+
+    def _encode(self, name: str, layers: Iterable[Entry], *, is_read_only: bool) -> bytes:
+        """`layers` as in `BrokerConfigs.layers`: the first one counts, the others are its synonyms, like itself."""
+        values = list(layers)
+        first = values[0]
+        described = DescribeConfigsResourceResult(
+            name=name,
+            value=first.text,
+            read_only=is_read_only,
+            config_source=first.source,
+            config_type=first.key.type,
+            documentation=first.key.doc if self._with_documentation else None,
+        )
+        if self._with_synonyms:
+            described.synonyms = [
+                DescribeConfigsSynonym(name=layer.key.name, value=layer.text, source=layer.source) for layer in values
+            ]
+        return encode_structure(described, DescribeConfigsResponse, self._version)
+
+
+API = Api(ApiKey.DESCRIBE_CONFIGS, describe_configs)

@@ -1,0 +1,69 @@
+"""CreatePartitions (key 37): more partitions for topics that exist.
+
+Behaviour: `count` is how many there are afterwards, which must be more than before. Topics stand for themselves. Where
+the request says where each new partition lies, that must be here, and one for each. Internal topics keep theirs.
+
+Versions 0-3.
+    2   flexible      3   THROTTLING_QUOTA_EXCEEDED is understood, which we never need
+Not done: `timeout_ms`; it is answered when it is on disk.
+"""
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from tailrace.broker.errors import Refused
+from tailrace.broker.metadata_records import MetadataRecord
+from tailrace.broker.metadata_writes import write_or_refuse
+from tailrace.broker.requests import Api, Call
+from tailrace.broker.topic_changes import add_partitions, check_placement
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages import ApiKey
+from tailrace.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+
+if TYPE_CHECKING:
+    from tailrace.broker.broker import Broker
+
+
+def create_partitions(request: CreatePartitionsRequest, call: Call, broker: "Broker") -> CreatePartitionsResponse:
+    counts = Counter(topic.name for topic in request.topics)
+    changes: list[MetadataRecord] = []
+    results: dict[str, CreatePartitionsTopicResult] = {}
+    for wanted in request.topics:
+        result = results[wanted.name] = CreatePartitionsTopicResult(name=wanted.name)
+        try:
+            if counts[wanted.name] > 1:
+                raise Refused(ErrorCode.INVALID_REQUEST, f"{wanted.name!r} is there {counts[wanted.name]} times")
+            changes.append(_decide(wanted, broker))
+        except Refused as error:
+            result.error_code, result.error_message = error.code, error.message
+    if changes and not request.validate_only:
+        write_or_refuse(changes, results.values(), call.now_ms, broker)
+    return CreatePartitionsResponse(results=list(results.values()))
+
+
+def _decide(wanted: CreatePartitionsTopic, broker: "Broker") -> MetadataRecord:
+    topic = broker.topic(wanted.name)
+    if topic is None:
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {wanted.name!r}")
+    change = add_partitions(topic, wanted.count)
+    if wanted.assignments is not None:
+        added = wanted.count - topic.partition_count
+        if len(wanted.assignments) != added:
+            raise Refused(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"{added} partitions are added, and {len(wanted.assignments)} of them are placed",
+            )
+        check_placement((assignment.broker_ids for assignment in wanted.assignments), broker.node_id)
+    return change
+
+
+API = Api(
+    ApiKey.CREATE_PARTITIONS,
+    create_partitions,
+    elements_max=10_000,  # 80 ms
+)

@@ -1,0 +1,48 @@
+"""ListConfigResources (key 74): what can be asked for its configs.
+
+Behaviour: every topic, internal ones too, and this broker. No types is all types.
+
+Versions 0-1.
+    0   client metrics only, of which there are none      1   the types that are asked for
+Not done: groups, client metrics and loggers, which have no configs here yet: none are listed.
+"""
+
+from typing import TYPE_CHECKING
+
+from tailrace.broker.metadata import BROKER_RESOURCE, TOPIC_RESOURCE
+from tailrace.broker.requests import Api, Call
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages import ApiKey
+from tailrace.protocol.messages.list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+
+if TYPE_CHECKING:
+    from tailrace.broker.broker import Broker
+
+TYPES_FROM = 1
+BROKER_LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE = 8, 16, 32
+KNOWN = {TOPIC_RESOURCE, BROKER_RESOURCE, BROKER_LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE}
+
+
+def list_config_resources(
+    request: ListConfigResourcesRequest, call: Call, broker: "Broker"
+) -> ListConfigResourcesResponse:
+    kinds = {CLIENT_METRICS_RESOURCE} if call.version < TYPES_FROM else set(request.resource_types) or KNOWN
+    if not kinds <= KNOWN:
+        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    response = ListConfigResourcesResponse()
+    if BROKER_RESOURCE in kinds:
+        response.config_resources.append(
+            ConfigResource(resource_name=str(broker.node_id), resource_type=BROKER_RESOURCE)
+        )
+    if TOPIC_RESOURCE in kinds:
+        response.config_resources += [
+            ConfigResource(resource_name=name, resource_type=TOPIC_RESOURCE) for name in sorted(broker.metadata.topics)
+        ]
+    return response
+
+
+API = Api(ApiKey.LIST_CONFIG_RESOURCES, list_config_resources)

@@ -1,0 +1,136 @@
+"""A broker for the verbs to talk to, and the verbs run as a user runs them.
+
+The broker is ours, started for the tests; where TAILRACE_TEST_BOOTSTRAP names another, such as Apache Kafka, it is that
+one.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+START_SECONDS = 20
+COMMAND = [sys.executable, "-m", "tailrace"]
+
+
+@contextmanager
+def our_broker(directory: Path, listen: str = "127.0.0.1:0") -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
+    """A broker of ours, with its data in `directory`: its address, and its process."""
+    said = directory.with_suffix(".said")
+    with said.open("wb") as file:
+        command = [*COMMAND, "serve", "--data", str(directory), "--listen", listen]
+        broker = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT)
+    try:
+        yield _address(said, broker), broker
+    finally:
+        broker.terminate()
+        try:
+            broker.wait(10)
+        except subprocess.TimeoutExpired:
+            broker.kill()
+            broker.wait()
+
+
+def _address(said: Path, broker: "subprocess.Popen[bytes]") -> str:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        if found := re.search(r"listening on (\S+:\d+)", said.read_text()):
+            return found[1]
+        if broker.poll() is not None:
+            break
+        time.sleep(0.02)
+    pytest.fail(f"the broker does not start: {said.read_text()}")
+
+
+@pytest.fixture(scope="session")
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    if given := os.environ.get("TAILRACE_TEST_BOOTSTRAP"):
+        yield given
+        return
+    with our_broker(tmp_path_factory.mktemp("broker") / "data") as (address, _):
+        yield address
+
+
+class Run(Protocol):
+    """Runs a verb, expects an exit code, and gives what was written to stdout and to stderr."""
+
+    def __call__(
+        self, *arguments: object, code: int = 0, given: bytes | None = None, environment: dict[str, str] | None = None
+    ) -> tuple[str, str]: ...
+
+
+@pytest.fixture
+def environment(bootstrap: str, tmp_path: Path) -> dict[str, str]:
+    state = {"XDG_STATE_HOME": str(tmp_path / "state"), "TZ": "UTC"}
+    return {**os.environ, **state, "TAILRACE_BOOTSTRAP": bootstrap, "COLUMNS": "200"}
+
+
+@pytest.fixture
+def run(environment: dict[str, str]) -> Run:
+    here = environment
+
+    def run(
+        *arguments: object, code: int = 0, given: bytes | None = None, environment: dict[str, str] | None = None
+    ) -> tuple[str, str]:
+        command = [*COMMAND, *map(str, arguments)]
+        source: dict[str, Any] = {"stdin": subprocess.DEVNULL} if given is None else {"input": given}
+        done = subprocess.run(command, capture_output=True, env={**here, **(environment or {})}, timeout=50, **source)
+        said, warned = done.stdout.decode(), done.stderr.decode()
+        assert done.returncode == code, f"{said}\n{warned}"
+        assert "Traceback" not in warned
+        assert "rdkafka" not in warned
+        return said, warned
+
+    return run
+
+
+@pytest.fixture
+def start(environment: dict[str, str]) -> Iterator[Callable[..., "subprocess.Popen[bytes]"]]:
+    """Starts a verb that runs for longer; whatever is left of it in the end is ended."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(*arguments: object) -> "subprocess.Popen[bytes]":
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        process = subprocess.Popen([*COMMAND, *map(str, arguments)], env=environment, **pipes)
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        with process:  # closes its pipes, and waits
+            pass
+
+
+@pytest.fixture
+def new_topic(bootstrap: str) -> Callable[..., str]:
+    """Makes topics that nobody else uses."""
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+
+    def new_topic(partitions: int = 1, name: str = "topic", **config: str) -> str:
+        name = f"{name}-{uuid.uuid4().hex[:10]}"
+        settings = {key.replace("_", "."): value for key, value in config.items()}
+        admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(20)
+        deadline = time.monotonic() + 10
+        while name not in admin.list_topics(timeout=10).topics:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        return name
+
+    return new_topic
+
+
+@pytest.fixture
+def unused() -> str:
+    """A name that no topic has."""
+    return f"unused-{uuid.uuid4().hex[:10]}"

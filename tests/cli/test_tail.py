@@ -1,0 +1,245 @@
+"""`tailrace tail`, run as a user runs it, against a broker."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+Run = Callable[..., tuple[str, str]]
+Start = Callable[..., "subprocess.Popen[bytes]"]
+NewTopic = Callable[..., str]
+
+
+def numbers(first: int, last: int) -> bytes:
+    return b"".join(b"%d\n" % number for number in range(first, last + 1))
+
+
+def line_of(process: "subprocess.Popen[bytes]") -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().decode().rstrip("\n")
+
+
+def ended(process: "subprocess.Popen[bytes]") -> tuple[int, str]:
+    """With which code it ended, and what it said on stderr."""
+    _, warned = process.communicate(timeout=20)
+    return process.returncode, warned.decode()
+
+
+@pytest.fixture
+def ten(new_topic: NewTopic, bootstrap: str) -> str:
+    """A topic of one partition with the messages 0 to 9."""
+    from confluent_kafka import Producer
+
+    topic = new_topic()
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    for number in range(10):
+        producer.produce(topic, str(number))
+    assert producer.flush(20) == 0
+    return topic
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ((), range(10)),
+        (("--from", "earliest"), range(10)),
+        (("--from", "latest"), []),
+        (("--from", "7"), [7, 8, 9]),
+        (("--from", "last:2"), [8, 9]),
+        (("--from", "last:100"), range(10)),
+        (("--from", "100"), []),
+        (("--from", "-1h"), range(10)),
+        (("--from", "now"), []),
+        (("--to", "now"), range(10)),
+        (("--to", "-1h"), []),
+        (("--from", "3", "--to", "5"), [3, 4, 5]),
+        (("-n", "3"), [0, 1, 2]),
+        (("--partition", "0", "-n", "1"), [0]),
+    ],
+)
+def test_what_is_there_is_printed_from_somewhere_to_somewhere(
+    run: Run, ten: str, options: tuple[str, ...], expected: list[int]
+) -> None:
+    said, warned = run("tail", ten, "--no-follow", *options)
+    assert [int(line) for line in said.splitlines()] == list(expected)
+    assert warned == ""
+
+
+def test_a_time_finds_the_first_message_that_is_not_older(run: Run, new_topic: NewTopic) -> None:
+    topic = new_topic()
+    noon = int(datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0).timestamp() * 1000) - 86_400_000
+    rows = [{"value": str(hour), "timestamp": noon + hour * 3_600_000} for hour in range(4)]
+    run("produce", topic, "--json", given="\n".join(map(json.dumps, rows)).encode())
+    moment = datetime.fromtimestamp((noon + 3_600_000) / 1000, UTC)
+    for said in (moment.strftime("%Y-%m-%dT13:00"), moment.isoformat(), "yesterday 13:00"):
+        assert run("tail", topic, "--from", said, "--no-follow")[0] == "1\n2\n3\n"
+    assert run("tail", topic, "--from", "yesterday 13:00", "--to", "yesterday 14:30")[0] == "1\n2\n"
+
+
+def test_messages_are_printed_as_they_come_until_so_many_came(run: Run, start: Start, ten: str) -> None:
+    tail = start("tail", ten, "--from", "8", "-n", 4)
+    assert [line_of(tail), line_of(tail)] == ["8", "9"]
+    for value in ("ten", "eleven"):
+        run("produce", ten, given=f"{value}\n".encode())
+        assert line_of(tail) == value
+    assert ended(tail) == (0, "")
+
+
+def test_from_the_latest_on_is_what_following_means_where_nothing_is_said(run: Run, start: Start, ten: str) -> None:
+    tail = start("tail", ten, "-n", 1)
+    deadline = time.monotonic() + 20
+    while tail.poll() is None and time.monotonic() < deadline:
+        run("produce", ten, given=b"new\n")
+        time.sleep(0.2)
+    assert tail.communicate()[0] == b"new\n"
+
+
+def test_an_offset_that_nobody_has_written_yet_is_waited_for(run: Run, start: Start, ten: str) -> None:
+    tail = start("tail", ten, "--from", "12", "-n", 1)
+    time.sleep(1)
+    run("produce", ten, given=numbers(10, 14))
+    assert line_of(tail) == "12"
+    assert ended(tail) == (0, "")
+
+
+def test_ctrl_c_ends_quietly(start: Start, ten: str) -> None:
+    tail = start("tail", ten, "--from", "9")
+    assert line_of(tail) == "9"
+    tail.send_signal(signal.SIGINT)
+    assert ended(tail) == (0, "")
+
+
+def test_a_reader_that_stops_ends_it_quietly_though_no_message_comes(start: Start, ten: str) -> None:
+    tail = start("tail", ten, "--from", "earliest")
+    assert line_of(tail) == "0"
+    assert tail.stdout is not None
+    tail.stdout.close()
+    tail.stdout = None
+    assert ended(tail) == (0, "")
+
+
+def test_new_topics_and_new_partitions_are_followed(run: Run, start: Start, new_topic: NewTopic) -> None:
+    first = new_topic(name="followed")
+    family = first[:-5]
+    tail = start("tail", f"{family}.*", "--from", "earliest", "--format", r"%t %p %v\n", "-n", 3)
+    run("produce", first, given=b"one\n")
+    assert line_of(tail) == f"{first} 0 one"
+    run("topic", "create", f"{family}new", "-p", 1)
+    run("topic", "alter", first, "-p", 2)
+    run("produce", f"{family}new", given=b"two\n")
+    run("produce", first, "--partition", 1, given=b"three\n")
+    assert {line_of(tail), line_of(tail)} == {f"{family}new 0 two", f"{first} 1 three"}
+    assert ended(tail) == (0, "")
+
+
+def test_several_topics_are_read_at_once(run: Run, new_topic: NewTopic) -> None:
+    topics = [new_topic(), new_topic(partitions=3)]
+    for number, topic in enumerate(topics):
+        run("produce", topic, given=numbers(10 * number, 10 * number + 5))
+    said = run("tail", *topics, "--no-follow", "--json")[0]
+    rows = [json.loads(line) for line in said.splitlines()]
+    assert {row["topic"] for row in rows} == set(topics)
+    assert sorted(int(row["value"]) for row in rows) == [*range(6), *range(10, 16)]
+
+
+def test_reading_leaves_no_group_behind(run: Run, ten: str, bootstrap: str) -> None:
+    from confluent_kafka.admin import AdminClient
+
+    run("tail", ten, "--no-follow")
+    groups = AdminClient({"bootstrap.servers": bootstrap}).list_consumer_groups(request_timeout=10).result().valid
+    assert "tailrace-tail" not in {group.group_id for group in groups}
+
+
+def test_an_end_that_is_no_message_is_an_end(run: Run, new_topic: NewTopic, bootstrap: str) -> None:
+    from confluent_kafka import Producer
+
+    topic = new_topic()
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic})
+    producer.init_transactions(20)
+    for end in (producer.commit_transaction, producer.abort_transaction):
+        producer.begin_transaction()
+        producer.produce(topic, b"in a transaction")
+        producer.flush(20)
+        end(20)
+    assert run("tail", topic, "--no-follow")[0].splitlines() == ["in a transaction"]
+    assert len(run("tail", topic, "--no-follow", "--uncommitted")[0].splitlines()) == 2
+
+
+def test_messages_lost_to_retention_are_told(run: Run, ten: str, bootstrap: str) -> None:
+    from confluent_kafka import TopicPartition
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.delete_records([TopicPartition(ten, 0, 6)]).values():
+        future.result(20)
+    said, warned = run("tail", ten, "--from", 2, "--no-follow")
+    assert said == "6\n7\n8\n9\n"
+    assert f"{ten} [0] begins at offset 6: what was before is gone" in warned
+
+
+def test_a_terminal_gets_columns_and_a_pipe_the_values(
+    run: Run, new_topic: NewTopic, environment: dict[str, str]
+) -> None:
+    topic = new_topic()
+    row = {"key": "k", "value": "v\u001b[2J", "headers": [["h", "x"]], "timestamp": int(time.time() * 1000)}
+    run("produce", topic, "--json", given=json.dumps(row).encode())
+    command = [sys.executable, "-m", "tailrace", "tail", topic, "--no-follow"]
+    for plain in (True, False):
+        ours, theirs = pty.openpty()
+        colours = {**environment, "TERM": "xterm-256color", **({"NO_COLOR": "1"} if plain else {})}
+        subprocess.run(command, stdout=theirs, env=colours, check=True)
+        os.close(theirs)
+        said = os.read(ours, 65536).decode()
+        os.close(ours)
+        assert ("\x1b[2m" in said) == (not plain)
+        place, moment, key, *rest = said.replace("\x1b[2m", "").replace("\x1b[0m", "").split()
+        assert (place, key, rest) == ("0:0", "k", ["v\\x1b[2J", "[h:", "x]"])
+        assert datetime.fromisoformat(moment).tzinfo is not None
+
+
+def test_what_is_not_there_ends_with_4(run: Run, new_topic: NewTopic, ten: str, unused: str) -> None:
+    assert "there is no topic" in run("tail", unused, code=4)[1]
+    assert "no topic matches" in run("tail", f"{unused}.*", "--no-follow", code=4)[1]
+    assert "no such partition" in run("tail", ten, "--partition", 5, code=4)[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (("--from", "soon"), "is no position"),
+        (("--from", "-5"), "last:5"),
+        (("--format", "%q"), "means nothing"),
+        (("--format", "%v", "--json"), "exclude"),
+        (("-n", "0"), "Invalid value"),
+    ],
+)
+def test_what_makes_no_sense_ends_with_2(run: Run, options: tuple[str, ...], why: str) -> None:
+    assert why in run("tail", "any", *options, code=2)[1]
+
+
+def test_nothing_heavy_is_imported_before_a_verb_runs() -> None:
+    code = "import sys, tailrace.cli.main; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"confluent_kafka", "rich.console", "tailrace.cli.following"} & set(loaded)
+
+
+def test_a_pipe_slows_down_who_writes_into_it(run: Run, start: Start, new_topic: NewTopic) -> None:
+    topic = new_topic()
+    run("produce", topic, given=(b"x" * 9_999 + b"\n") * 5_000)
+    tail: Any = start("tail", topic, "--from", "earliest")
+    assert line_of(tail)
+    time.sleep(1)
+    with open(f"/proc/{tail.pid}/io") as io:
+        writes = {name: int(value) for name, value in (entry.split(":") for entry in io)}
+    assert writes["wchar"] < 5_000 * 10_000 / 2
+    tail.stdout.close()
+    tail.stdout = None
+    assert ended(tail) == (0, "")

@@ -1,0 +1,153 @@
+"""`tailrace topic`, run as a user runs it, against a broker."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+Run = Callable[..., tuple[str, str]]
+NewTopic = Callable[..., str]
+
+
+def shown(run: Run, name: str, *options: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(run("topic", "show", name, "--json", *options)[0])
+    return found
+
+
+def test_a_topic_is_created_shown_listed_and_deleted(run: Run, unused: str) -> None:
+    assert run("topic", "create", unused, "-p", 3, "--config", "retention.ms=86400000")[0] == (
+        f"created {unused} with 3 partitions\n"
+    )
+    found = shown(run, unused)
+    assert (found["name"], found["messages"], len(found["id"])) == (unused, 0, 22)
+    assert [part["partition"] for part in found["partitions"]] == [0, 1, 2]
+    assert found["configs"]["retention.ms"] == {"value": "86400000", "source": "topic"}
+    assert "segment.bytes" not in found["configs"]
+    assert "segment.bytes" in shown(run, unused, "--all-configs")["configs"]
+    (row,) = json.loads(run("topic", "list", unused, "--json")[0])
+    assert (row["name"], row["partitions"], row["messages"]) == (unused, 3, 0)
+    assert run("topic", "delete", unused, "--yes")[0] == f"deleted {unused}\n"
+    run("topic", "show", unused, code=4)
+    assert json.loads(run("topic", "list", unused, "--json")[0]) == []
+
+
+def test_a_topic_that_is_there_is_refused_unless_that_is_fine(run: Run, new_topic: NewTopic) -> None:
+    name = new_topic(partitions=2)
+    assert "exists" in run("topic", "create", name, code=5)[1]
+    assert run("topic", "create", name, "--if-not-exists")[0] == f"{name} exists already, with 2 partitions\n"
+
+
+def test_a_topic_that_would_be_created_is_not(run: Run, unused: str) -> None:
+    assert run("topic", "create", unused, "-p", 2, "--dry-run")[0] == f"would create {unused} with 2 partitions\n"
+    run("topic", "show", unused, code=4)
+
+
+def test_what_the_broker_refuses_is_told_in_its_words(run: Run, unused: str) -> None:
+    assert "retention.ms" in run("topic", "create", unused, "--config", "retention.ms=soon", code=5)[1]
+    run("topic", "create", "no good name", code=5)
+    assert "KEY=VALUE" in run("topic", "create", unused, "--config", "retention.ms", code=2)[1]
+
+
+def test_one_topic_that_cannot_be_created_does_not_hinder_the_others(
+    run: Run, new_topic: NewTopic, unused: str
+) -> None:
+    said, warned = run("topic", "create", new_topic(), unused, "-p", 1, code=5)
+    assert said == f"created {unused} with 1 partition\n"
+    assert "exists" in warned
+
+
+def test_people_get_a_table(run: Run, new_topic: NewTopic) -> None:
+    name = new_topic(partitions=2)
+    run("produce", name, given=b"1\n2\n3\n")
+    heading, row = run("topic", "list", name)[0].splitlines()
+    assert heading.split() == ["TOPIC", "PARTITIONS", "REPLICAS", "MESSAGES"]
+    assert row.split() == [name, "2", "1", "3"]
+    assert f"{name}  2 partitions, 3 messages" in run("topic", "show", name)[0]
+
+
+def test_topics_are_listed_by_pattern_and_by_the_alias(run: Run, new_topic: NewTopic) -> None:
+    first, second = (new_topic(name="listed") for _ in range(2))
+    rows = json.loads(run("topic", "ls", "listed-.*", "--json")[0])
+    assert {first, second} <= {row["name"] for row in rows}
+    assert all(row["name"].startswith("listed-") for row in rows)
+    assert "did you mean 'listed-.*'" in run("topic", "list", "listed-*")[1]
+
+
+def test_a_topic_is_altered_and_what_changed_is_told(run: Run, new_topic: NewTopic) -> None:
+    name = new_topic()
+    change = ("topic", "alter", name, "--partitions", 3, "--set", "retention.ms=1000000")
+    for dry in (True, False):
+        said = run(*change, *(["--dry-run"] if dry else []))[0]
+        assert said.splitlines()[0] == f"{'would change' if dry else 'changed'} {name}"
+        assert "  partitions: 1 → 3" in said
+        assert "  retention.ms: 604800000 → 1000000" in said
+    found = shown(run, name)
+    assert len(found["partitions"]) == 3
+    assert found["configs"]["retention.ms"]["value"] == "1000000"
+    assert "retention.ms: 1000000 →" in run("topic", "alter", name, "--unset", "retention.ms")[0]
+    assert "retention.ms" not in shown(run, name)["configs"]
+
+
+def test_changes_that_cannot_be_made_are_refused_and_nothing_is_changed(run: Run, new_topic: NewTopic) -> None:
+    name = new_topic(partitions=2)
+    assert "never fewer" in run("topic", "alter", name, "-p", 1, code=5)[1]
+    assert "did you mean retention.ms" in run("topic", "alter", name, "--set", "retentoin.ms=1", code=5)[1]
+    run("topic", "alter", name, "-p", 4, "--set", "retention.ms=soon", code=5)
+    run("topic", "alter", name, code=2)
+    assert len(shown(run, name)["partitions"]) == 2
+
+
+def test_nothing_is_deleted_unless_somebody_says_yes(run: Run, new_topic: NewTopic) -> None:
+    name = new_topic()
+    assert run("topic", "delete", name, "--dry-run")[0] == f"would delete {name}: 1 partition, 0 messages\n"
+    assert "--yes" in run("topic", "delete", name, code=5)[1]
+    assert shown(run, name)
+    run("topic", "rm", name, "--yes")
+    run("topic", "show", name, code=4)
+
+
+@pytest.mark.parametrize(("answer", "code"), [(b"n\n", 5), (b"y\n", 0)])
+def test_on_a_terminal_the_question_is_asked(
+    run: Run, new_topic: NewTopic, environment: dict[str, str], answer: bytes, code: int
+) -> None:
+    name = new_topic()
+    ours, theirs = pty.openpty()
+    os.write(ours, answer)
+    command = [sys.executable, "-m", "tailrace", "topic", "delete", name]
+    done = subprocess.run(command, stdin=theirs, capture_output=True, env=environment)
+    os.close(theirs)
+    os.close(ours)
+    assert done.returncode == code
+    assert b"Delete 1 topic? This cannot be undone." in done.stderr
+    run("topic", "show", name, code=0 if code else 4)
+
+
+def test_one_topic_that_is_not_there_keeps_all_from_being_deleted(run: Run, new_topic: NewTopic, unused: str) -> None:
+    name = new_topic()
+    run("topic", "delete", name, unused, "--yes", code=4)
+    assert shown(run, name)
+
+
+def test_a_mistyped_topic_gets_a_suggestion(run: Run, new_topic: NewTopic) -> None:
+    name = new_topic(name="suggested")
+    assert f"did you mean {name}?" in run("topic", "show", name.replace("gg", "g"), code=4)[1]
+
+
+def test_where_no_broker_is_all_verbs_end_with_3_and_say_what_to_do(run: Run, start: Callable[..., Any]) -> None:
+    nowhere = ("-b", "127.0.0.1:1")
+    verbs = [("topic", "list"), ("topic", "show", "a"), ("produce", "a"), ("tail", "a")]
+    for process in [start(*verb, *nowhere) for verb in verbs]:
+        said, warned = process.communicate(timeout=20)
+        assert (process.returncode, said) == (3, b"")
+        assert warned.decode().startswith("tailrace: no broker answers at 127.0.0.1:1 (Connection refused)")
+        assert b"tailrace serve" in warned
+
+
+def test_properties_of_the_client_can_be_given_and_a_wrong_one_is_a_mistake_of_usage(run: Run) -> None:
+    run("topic", "list", "-X", "socket.timeout.ms=10000")
+    assert "no.such" in run("topic", "list", "-X", "no.such=1", code=2)[1]

@@ -1,0 +1,57 @@
+"""Numbered messages during which something happens to the broker, and whether all of them are there afterwards."""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+from compat.clients.confluent import ConfluentClient
+from compat.contract import Message
+
+PAUSE = 0.002  # between two messages, so that they are sent in many requests
+
+
+def numbered(count: int) -> list[Message]:
+    return [Message(b"%d" % n, b"key") for n in range(count)]
+
+
+def paced(count: int) -> Iterator[Message]:
+    for message in numbered(count):
+        time.sleep(PAUSE)
+        yield message
+
+
+@contextlib.contextmanager
+def meanwhile(work: Callable[[], object]) -> Iterator[None]:
+    """Does it in a thread, and waits for its end; what fails there fails the test."""
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 (raised below)
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+    for error in errors:
+        raise error
+
+
+def interrupted(count: int, at: int, interrupt: Callable[[], object]) -> Iterator[Message]:
+    """Numbered messages; from the one `at` on, something happens while the rest are sent."""
+    messages = paced(count)
+    for _ in range(at):
+        yield next(messages)
+    with meanwhile(interrupt):
+        yield from messages
+
+
+def check_each_once_in_order(reference: ConfluentClient, topic: str, count: int) -> None:
+    assert reference.offset(topic, "latest") == count
+    with reference.consumer(topic) as consumer:
+        assert [each.message for each in consumer.take(count)] == numbered(count)

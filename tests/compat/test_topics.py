@@ -1,0 +1,194 @@
+"""Topics and their settings, managed by clients of every kind."""
+
+import pytest
+from compat.brokers import BrokerProcess
+from compat.clients.confluent import ConfluentClient
+from compat.contract import Client, Code, Message, Refused, each_client_that
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry
+
+DEFAULTS = {
+    "cleanup.policy": "delete",
+    "compression.type": "producer",
+    "max.message.bytes": "1048588",
+    "message.timestamp.type": "CreateTime",
+    "min.insync.replicas": "1",
+    "retention.bytes": "-1",
+    "retention.ms": "604800000",
+    "segment.bytes": "1073741824",
+}
+some_messages = [Message(b"value %d" % n, b"key") for n in range(30)]
+
+
+@each_client_that("lists topics")
+def test_a_topic_is_listed(client: Client, topic: str) -> None:
+    assert topic in client.topics()
+
+
+@each_client_that("manages topics")
+def test_a_topic_is_created_and_described(client: Client, reference: ConfluentClient, name: str) -> None:
+    client.create_topic(name, partitions=3, configs={"retention.ms": "12345", "cleanup.policy": "compact"})
+    assert client.partitions(name) == reference.partitions(name) == 3
+    found = reference.configs(name)
+    assert (found["retention.ms"], found["cleanup.policy"]) == ("12345", "compact")
+    assert name in client.topics()
+
+
+@each_client_that("manages topics")
+def test_a_topic_is_not_created_twice(client: Client, reference: ConfluentClient, topic: str) -> None:
+    with pytest.raises(Refused) as refused:
+        client.create_topic(topic, partitions=2)
+    assert refused.value.code == Code.TOPIC_ALREADY_EXISTS
+    assert reference.partitions(topic) == 1
+
+
+@each_client_that("manages topics")
+@pytest.mark.parametrize("bad", ["a b", "..", "n" * 250])
+def test_a_name_that_is_none_is_refused(client: Client, reference: ConfluentClient, bad: str) -> None:
+    with pytest.raises(Refused) as refused:
+        client.create_topic(bad)
+    assert refused.value.code == Code.INVALID_TOPIC
+    assert bad not in reference.topics()
+
+
+def test_a_name_may_have_249_characters(reference: ConfluentClient, name: str) -> None:
+    longest = name + "x" * (249 - len(name))
+    reference.create_topic(longest)
+    reference.produce(longest, some_messages)
+    assert reference.offset(longest, "latest") == len(some_messages)
+
+
+def test_names_that_differ_in_a_dot_and_an_underscore_are_not_both_taken(
+    reference: ConfluentClient, name: str
+) -> None:
+    reference.create_topic(f"{name}.x")
+    with pytest.raises(Refused) as refused:
+        reference.create_topic(f"{name}_x")
+    assert refused.value.code == Code.INVALID_TOPIC
+
+
+@pytest.mark.parametrize(("partitions", "replicas", "code"), [(0, 1, 37), (-2, 1, 37), (1, 3, 38)])
+def test_numbers_that_cannot_be_are_refused(
+    reference: ConfluentClient, name: str, partitions: int, replicas: int, code: int
+) -> None:
+    with pytest.raises(Refused) as refused:
+        reference.create_topic(name, partitions=partitions, replicas=replicas)
+    assert refused.value.code == code
+    assert name not in reference.topics()
+
+
+@each_client_that("manages topics", but=["aiokafka"])  # whose question makes the topic
+def test_a_topic_that_is_not_there_is_not_described(client: Client, reference: ConfluentClient, name: str) -> None:
+    with pytest.raises(Refused) as refused:
+        client.partitions(name)
+    assert refused.value.code == Code.UNKNOWN_TOPIC_OR_PARTITION
+    assert name not in reference.topics()
+
+
+@each_client_that("manages topics")
+def test_a_topic_that_is_not_there_is_not_deleted(client: Client, name: str) -> None:
+    with pytest.raises(Refused) as refused:
+        client.delete_topic(name)
+    assert refused.value.code == Code.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@each_client_that("manages topics")
+def test_partitions_are_added_and_used(client: Client, reference: ConfluentClient, topic: str) -> None:
+    reference.produce(topic, some_messages)
+    client.add_partitions(topic, 3)
+    assert reference.partitions(topic) == 3
+    reference.produce(topic, some_messages, partition=2)
+    assert [reference.offset(topic, "latest", partition=partition) for partition in range(3)] == [30, 0, 30]
+
+
+@each_client_that("manages topics")
+def test_partitions_are_never_taken_away(client: Client, reference: ConfluentClient, name: str) -> None:
+    reference.create_topic(name, partitions=3)
+    with pytest.raises(Refused) as refused:
+        client.add_partitions(name, 2)
+    assert refused.value.code == Code.INVALID_PARTITIONS
+    assert reference.partitions(name) == 3
+
+
+@each_client_that("manages topics")
+def test_a_deleted_topic_is_gone_and_its_name_free_for_another(
+    client: Client, reference: ConfluentClient, topic: str
+) -> None:
+    reference.produce(topic, some_messages)
+    identity = reference.topic_id(topic)
+    client.delete_topic(topic)
+    assert topic not in client.topics()
+    client.create_topic(topic)
+    assert reference.topic_id(topic) != identity
+    assert reference.offset(topic, "latest") == 0
+    reference.produce(topic, some_messages[:7])
+    with reference.consumer(topic) as consumer:
+        assert [(each.offset, each.message) for each in consumer.take(7)] == list(enumerate(some_messages[:7]))
+
+
+@each_client_that("manages configs")
+def test_every_setting_is_described_with_kafka_s_default(client: Client, topic: str) -> None:
+    found = client.configs(topic)
+    assert {key: found.get(key) for key in DEFAULTS} == DEFAULTS
+
+
+@each_client_that("manages configs")
+def test_settings_are_changed(client: Client, reference: ConfluentClient, topic: str) -> None:
+    client.set_configs(topic, {"retention.ms": "600000", "max.message.bytes": "2000"})
+    found = reference.configs(topic)
+    assert (found["retention.ms"], found["max.message.bytes"]) == ("600000", "2000")
+    assert client.configs(topic) == found
+    with pytest.raises(Refused) as refused:
+        reference.produce(topic, [Message(b"x" * 3000)])
+    assert refused.value.code == Code.MESSAGE_TOO_LARGE
+
+
+@each_client_that("manages configs")
+@pytest.mark.parametrize("bad", [("retention.ms", "soon"), ("no.such.setting", "1"), ("cleanup.policy", "burn")])
+def test_settings_that_make_no_sense_are_refused(
+    client: Client, reference: ConfluentClient, topic: str, bad: tuple[str, str]
+) -> None:
+    before = reference.configs(topic)
+    with pytest.raises(Refused) as refused:
+        client.set_configs(topic, dict([bad]))
+    assert refused.value.code == Code.INVALID_CONFIG
+    assert reference.configs(topic) == before
+
+
+def test_settings_are_appended_to_taken_from_and_reset(reference: ConfluentClient, topic: str) -> None:
+    def alter(operation: AlterConfigOpType, value: str | None) -> str:
+        entry = ConfigEntry("cleanup.policy", value, incremental_operation=operation)
+        reference.alter_configs(topic, [entry])
+        return reference.configs(topic)["cleanup.policy"]
+
+    reference.set_configs(topic, {"retention.ms": "600000"})
+    assert set(alter(AlterConfigOpType.APPEND, "compact").split(",")) == {"delete", "compact"}
+    assert alter(AlterConfigOpType.SUBTRACT, "delete") == "compact"
+    assert alter(AlterConfigOpType.DELETE, None) == "delete"
+    assert reference.configs(topic)["retention.ms"] == "600000"
+
+
+@each_client_that("deletes records")
+def test_records_are_deleted_up_to_an_offset(client: Client, reference: ConfluentClient, topic: str) -> None:
+    reference.produce(topic, some_messages)
+    client.delete_records(topic, 12)
+    assert reference.offset(topic, "earliest") == 12
+    with reference.consumer(topic) as consumer:
+        assert [each.offset for each in consumer.take(18)] == list(range(12, 30))
+    client.delete_records(topic, -1)
+    assert reference.offset(topic, "earliest") == reference.offset(topic, "latest") == 30
+
+
+@each_client_that("deletes records", but=["java", "kafkajs"])  # which name no error; which looks at offsets itself
+def test_records_are_not_deleted_past_the_end(client: Client, reference: ConfluentClient, topic: str) -> None:
+    reference.produce(topic, some_messages)
+    with pytest.raises(Refused) as refused:
+        client.delete_records(topic, 31)
+    assert refused.value.code == Code.OFFSET_OUT_OF_RANGE
+    assert reference.offset(topic, "earliest") == 0
+
+
+@each_client_that("describes the cluster")
+def test_the_cluster_is_this_broker(client: Client, reference: ConfluentClient, broker: BrokerProcess) -> None:
+    found = client.cluster()
+    assert list(found.brokers.values()) == [broker.bootstrap]
+    assert found == reference.cluster()
