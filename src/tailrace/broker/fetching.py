@@ -286,7 +286,7 @@ class Fetch(Later[FetchResponse]):
             return None
         if self._up_to_stable:
             try:
-                aborted = log.aborted_transactions(offset, found.next_offset)
+                aborted = log.aborted_transactions(offset, found.next_offset, wait=wait)
             except BaseException:
                 found.release()
                 raise

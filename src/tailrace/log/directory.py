@@ -20,9 +20,18 @@ from tailrace.log.checkpoints import CLEAN_SHUTDOWN, FORMAT_FILE
 from tailrace.log.config import LogConfig
 from tailrace.log.directory_state import DirectoryState, Place
 from tailrace.log.errors import DirectoryInUse, JobUnderWay, LogOffline, StorageError, UnknownFormat
-from tailrace.log.files import Files, join, parent, read_whole, replace_whole
+from tailrace.log.files import Files, join, parent, read_whole, replace_whole, write_whole
 from tailrace.log.log import Log
-from tailrace.log.names import REMOVED, STRAY, TopicPartition, is_put_away, parse_partition, put_away_name
+from tailrace.log.names import (
+    PARTITION_METADATA,
+    REMOVED,
+    STRAY,
+    TopicPartition,
+    is_put_away,
+    parse_partition,
+    put_away_name,
+)
+from tailrace.log.partition_metadata import encode_topic_id
 from tailrace.log.recovery import RecoveryReport, recover
 from tailrace.log.removal import DeleteJob, Removal, RemoveJob
 from tailrace.log.saved_offsets import NotedOffsets, OffsetsJob, SavedOffsets
@@ -142,11 +151,14 @@ class DataDirectory:
         place = Place(join(self.path, str(partition)), partition, recovery_point=0, start_offset=0)
         try:
             log, _ = recover(self.files, place, config or self.config, leader_epoch=leader_epoch, cache=self._cache)
+            log.note_creation()
+            if topic_id is not None:
+                log.assign_topic_id(topic_id)
+                # Written now, so that a killed process leaves no log that nobody knows; flushed with all else.
+                metadata = join(place.directory, PARTITION_METADATA)
+                write_whole(self.files, metadata, encode_topic_id(topic_id), sync=False)
         except OSError as error:
             raise StorageError(f"{place.directory} cannot be made", error) from error
-        log.note_creation()
-        if topic_id is not None:
-            log.assign_topic_id(topic_id)
         self.logs[partition] = log
         return log
 

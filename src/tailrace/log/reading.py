@@ -207,16 +207,16 @@ class ReadableLog:
             return error.damage.position
         return found[0] if found is not None else limit
 
-    def aborted_transactions(self, first: int, end: int) -> list[AbortedTransaction]:
+    def aborted_transactions(self, first: int, end: int, *, wait: bool = True) -> list[AbortedTransaction]:
         """The aborted transactions with records from `first` to before `end`: what a reader of committed records
-        leaves out. May wait for a disk.
+        leaves out. With `wait=False`, raises WouldWait where a disk must be asked.
         """
-        return self._ask(lambda view: self._aborted_transactions(view, first, end))
+        return self._ask(lambda view: self._aborted_transactions(view, first, end, wait))
 
-    def _aborted_transactions(self, view: View, first: int, end: int) -> list[AbortedTransaction]:
+    def _aborted_transactions(self, view: View, first: int, end: int, wait: bool) -> list[AbortedTransaction]:
         aborted: list[AbortedTransaction] = []
-        for segment, _ in self._segments_from(view, max(first, view.first_readable)):
-            index = segment.transactions()
+        for segment, _ in self._segments_from(view, max(first, view.first_readable), wait):
+            index = segment.transactions(wait=wait)
             if index is None:
                 _, index = replay_segments(self.files, self.directory, view.segments, self.bounds.end, segment)
                 segment.adopt_transactions(index)

@@ -157,9 +157,11 @@ class Segment:
             self._cache.used(self, derived.resident_bytes)
         return derived
 
-    def transactions(self) -> TransactionIndex | None:
+    def transactions(self, *, wait: bool = True) -> TransactionIndex | None:
         """The aborted transactions; None where their index is lost and the log must find them anew."""
         if self._transactions is None:
+            if not wait:
+                raise WouldWait
             self._transactions = self.derived_files.load_transactions(self.size)
         return self._transactions
 

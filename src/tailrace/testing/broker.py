@@ -1,0 +1,143 @@
+"""A real broker inside a test's process: its own thread, its own loop, a directory that is gone afterwards.
+
+    with Broker() as broker:
+        producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})
+
+It is the broker that `tailrace serve` runs, on a free port of 127.0.0.1. `restart` is there for tests of what clients
+do meanwhile.
+"""
+
+import asyncio
+import shutil
+import socket
+import tempfile
+import threading
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TypeVar
+
+from tailrace.log.files import Files
+from tailrace.protocol.frame import decode_response, encode_request
+from tailrace.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from tailrace.server.node import Listen, Node
+from tailrace.server.running import new_event_loop
+
+Response = TypeVar("Response")
+
+STOP_S = 30.0
+
+
+class Broker:
+    def __init__(
+        self,
+        configs: Mapping[str, str] | None = None,
+        *,
+        data: str | None = None,
+        port: int = 0,
+        files: Files | None = None,
+    ) -> None:
+        """`configs` are broker configs, by Kafka's names. `data` is kept where it is given; otherwise a temporary
+        directory is used, and removed at the end.
+        """
+        self._configs = dict(configs or {})
+        self._files = files
+        self._is_temporary = data is None
+        self.data = data or tempfile.mkdtemp(prefix="tailrace-")
+        self.host = "127.0.0.1"
+        self.port = port
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        """What a client calls `bootstrap.servers`."""
+        return f"{self.host}:{self.port}"
+
+    def start(self) -> "Broker":
+        """Afterwards clients are served; on the same port as before, where it was started before."""
+        assert self._thread is None, "it runs already"
+        ready = threading.Event()
+        self._error = None
+        self._thread = threading.Thread(target=self._run, args=(ready,), name="tailrace-broker", daemon=True)
+        self._thread.start()
+        ready.wait()
+        if self._error is not None:
+            self._join()
+            raise self._error
+        return self
+
+    def _run(self, ready: threading.Event) -> None:
+        try:
+            with asyncio.Runner(loop_factory=new_event_loop) as runner:
+                runner.run(self._serve(ready))
+        except BaseException as error:  # noqa: BLE001 - told to whoever started it
+            self._error = error
+        finally:
+            ready.set()
+
+    async def _serve(self, ready: threading.Event) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        self.node = Node(self.data, [Listen(self.host, self.port)], self._configs, files=self._files)
+        await self.node.start()
+        self.port = self.node.listeners[0].port
+        ready.set()
+        await self._stop.wait()
+        await self.node.stop()
+
+    def stop(self) -> None:
+        """Afterwards everything is on disk and the broker is gone; `start` brings it back with all that it had."""
+        if self._thread is not None:
+            self._loop.call_soon_threadsafe(self._stop.set)
+            self._join()
+            if self._error is not None:
+                raise self._error
+
+    def _join(self) -> None:
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.join(STOP_S)
+            assert not thread.is_alive(), f"the broker has not stopped in {STOP_S:.0f} s"
+
+    def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
+        """Afterwards there is such a topic. Raises ValueError where there cannot be."""
+        wanted = CreatableTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=1,
+            configs=[CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()],
+        )
+        answer = self._ask(CreateTopicsRequest(topics=[wanted], timeout_ms=30_000), CreateTopicsResponse, version=7)
+        if answer.topics[0].error_code:
+            raise ValueError(answer.topics[0].error_message)
+
+    def _ask(self, request: object, response: type[Response], version: int) -> Response:
+        with socket.create_connection((self.host, self.port)) as connection, connection.makefile("rb") as answers:
+            connection.sendall(encode_request(request, version, 0, "tailrace.testing"))
+            length = int.from_bytes(answers.read(4))
+            return decode_response(response, version, answers.read(length))[1]
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def close(self) -> None:
+        """Stops it, and removes what it has kept in a temporary directory."""
+        try:
+            self.stop()
+        finally:
+            if self._is_temporary:
+                shutil.rmtree(self.data, ignore_errors=True)
+
+    def __enter__(self) -> "Broker":
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
