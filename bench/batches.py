@@ -10,18 +10,18 @@ NOW_MS = 1_800_000_000_000
 _OVERHEAD_GUESS = 70  # header, varints
 
 
-def batch_of(size: int, *, sequence: int | None = None, producer_id: int = 1) -> bytearray:
+def batch_of(size: int, *, sequence: int | None = None, producer_id: int = 1, now_ms: int = NOW_MS) -> bytearray:
     """One record that makes the batch `size` bytes long; with `sequence`, by an idempotent producer."""
     value_size = size - _OVERHEAD_GUESS
     while True:
-        batch = _batch(value_size, sequence, producer_id)
+        batch = _batch(value_size, sequence, producer_id, now_ms)
         if len(batch) == size:
             return batch
         value_size += size - len(batch)
 
 
-def _batch(value_size: int, sequence: int | None, producer_id: int) -> bytearray:
-    record = Record(0, NOW_MS, None, os.urandom(value_size))
+def _batch(value_size: int, sequence: int | None, producer_id: int, now_ms: int) -> bytearray:
+    record = Record(0, now_ms, None, os.urandom(value_size))
     if sequence is None:
         return encode_batch([record])
     return encode_batch([record], producer_id=producer_id, producer_epoch=0, base_sequence=sequence)

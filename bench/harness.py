@@ -35,7 +35,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What issue 3 asks of a figure."""
+    """What is asked of a figure: by the issue that brought it."""
 
     of: Literal["ours", "ratio", "difference"]
     bound: Literal["least", "most"]

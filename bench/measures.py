@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from bench import append, flushing, opening, preallocation, recovery
+from bench import append, flushing, opening, preallocation, recovery, serving
 from bench.harness import Bench, Figure
 
 MEASURES: dict[str, Callable[[Bench], list[Figure]]] = {
@@ -14,4 +14,8 @@ MEASURES: dict[str, Callable[[Bench], list[Figure]]] = {
     "group-commit": flushing.group_commit,
     "fdatasync": flushing.fdatasync,
     "preallocation": preallocation.ways,
+    "broker-start": serving.start,
+    "broker-ack": serving.acknowledgement,
+    "broker-produce": serving.produce,
+    "broker-consume": serving.consume,
 }

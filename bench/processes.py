@@ -1,0 +1,112 @@
+"""A broker as a process of its own, its CPU time and memory as the kernel counts them, and a raw connection to it."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from tailrace.protocol.frame import decode_response, encode_request
+
+Response = TypeVar("Response")
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a client has done, and what it cost both sides."""
+
+    messages: int
+    seconds: float
+    client_cpu: float
+    broker_cpu: float
+
+
+class BrokerProcess:
+    def __init__(self, process: subprocess.Popen[str], host: str, port: int) -> None:
+        self.process = process
+        self.host, self.port = host, port
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    def cpu_seconds(self) -> float:
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS
+
+    def memory_bytes(self) -> int:
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(status.partition("VmRSS:")[2].split()[0]) << 10
+
+    def load(self, what: str, topic: str, size: int, seconds: float, acks: str = "1") -> Load:
+        before = self.cpu_seconds()
+        command = [sys.executable, "-m", "bench.load", what, self.bootstrap, topic, str(size), str(seconds), acks]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+        result = json.loads(done.stdout)
+        return Load(result["messages"], result["seconds"], result["cpu"], self.cpu_seconds() - before)
+
+
+@contextmanager
+def broker_process(data: str) -> Iterator[BrokerProcess]:
+    """A broker that serves, until the block ends."""
+    process = start_broker(data)
+    try:
+        yield wait_until_ready(process)
+    finally:
+        process.terminate()
+        process.wait(30)
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def start_broker(data: str, port: int = 0) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tailrace", "serve", "--data", data, "--listen", f"127.0.0.1:{port}"]
+    # As an installed package runs: with its compiled modules at hand.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return subprocess.Popen(
+        [*command, "--metrics", "off"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
+    )
+
+
+def wait_until_ready(process: subprocess.Popen[str]) -> BrokerProcess:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line.startswith("listening on "), f"the broker does not start: {line!r}"
+    host, _, port = line.split()[-1].rpartition(":")
+    return BrokerProcess(process, host, int(port))
+
+
+class RawConnection:
+    """One request at a time, with no client library in between."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._socket = socket.create_connection((host, port), timeout=60)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._answers = self._socket.makefile("rb")
+
+    def ask(self, request: object, response: type[Response], version: int) -> Response:
+        self._socket.sendall(encode_request(request, version, 0, "bench"))
+        length = int.from_bytes(self._answers.read(4))
+        return decode_response(response, version, self._answers.read(length))[1]
+
+    def exchange(self, frame: bytes) -> bytes:
+        """Sends a frame, and returns the answer without its length."""
+        self._socket.sendall(frame)
+        return self._answers.read(int.from_bytes(self._answers.read(4)))
+
+    def close(self) -> None:
+        self._answers.close()
+        self._socket.close()
+
+    def __enter__(self) -> "RawConnection":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,162 @@
+"""The broker as a process: what it takes of a core while a C client uses one, how soon it acknowledges, how soon it is
+there.
+
+The client is the bottleneck where it uses a whole core and the broker much less than one; what the broker uses is the
+figure. CPU time is the kernel's count, so neighbours on the machine disturb it little.
+"""
+
+import os
+import time
+from functools import partial
+
+from bench.batches import batch_of
+from bench.harness import Bench, Demand, Figure, Sample, percentile
+from bench.processes import Load, RawConnection, broker_process, start_broker, wait_until_ready
+from tailrace.protocol.frame import encode_request
+from tailrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from tailrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+
+GB = 1e9
+SIZES = (100, 1000)
+ACKS = ("1", "all")
+_VERSION = 9
+
+
+def produce(bench: Bench) -> list[Figure]:
+    figures = []
+    with bench.place.directory() as data, broker_process(data) as broker:
+        for size in SIZES:
+            for acks in ACKS:
+                topic = f"produce-{size}-{acks}"
+                run = partial(broker.load, "produce", topic, size, bench.pick(5, 2), acks)
+                figures += _figures(f"produce/{size}/{acks}", f"produce {size} B, acks={acks}", size, bench, run)
+    return figures
+
+
+def consume(bench: Bench) -> list[Figure]:
+    figures = []
+    with bench.place.directory() as data, broker_process(data) as broker:
+        for size in SIZES:
+            topic = f"consume-{size}"
+            broker.load("produce", topic, size, bench.pick(5, 2), "1")
+            run = partial(broker.load, "consume", topic, size, bench.pick(5, 2))
+            figures += _figures(f"consume/{size}", f"consume {size} B", size, bench, run)
+    return figures
+
+
+def _figures(name: str, title: str, size: int, bench: Bench, run: "partial[Load]") -> list[Figure]:
+    loads = []
+    for number in range(bench.pick(5, 3)):
+        bench.tell(f"{title}: round {number + 1}")
+        loads.append(run())
+    rates = [load.messages / load.seconds / 1e6 for load in loads]
+    clients = [100 * load.client_cpu / load.seconds for load in loads]
+    brokers = [100 * load.broker_cpu / load.seconds for load in loads]
+    per_gb = [load.broker_cpu / (load.messages * size / GB) for load in loads]
+    is_demanded = name.startswith("produce")
+    return [
+        Figure(name, title, "M messages/s", Sample.of(rates)),
+        Figure(
+            f"{name}/client",
+            f"{title}: the client's CPU",
+            "% of a core",
+            Sample.of(clients),
+            demanded=Demand("ours", "least", 95) if is_demanded else None,
+        ),
+        Figure(
+            f"{name}/broker",
+            f"{title}: the broker's CPU",
+            "% of a core",
+            Sample.of(brokers),
+            demanded=Demand("ours", "most", 60) if is_demanded else None,
+        ),
+        Figure(f"{name}/cpu-per-gb", f"{title}: broker CPU", "s/GB", Sample.of(per_gb)),
+    ]
+
+
+def acknowledgement(bench: Bench) -> list[Figure]:
+    """One batch in flight on a bare socket: with and without the disk, beside a bare fdatasync of the same size."""
+    number = bench.pick(4000, 1000)
+    with (
+        bench.place.directory() as data,
+        broker_process(data) as broker,
+        RawConnection(broker.host, broker.port) as connection,
+    ):
+        _create(connection, "acks")
+        sides = [partial(_round_trips, connection, acks, number) for acks in (1, -1)]
+        times: list[list[float]] = [[], [], []]
+        for turn in range(bench.pick(6, 3)):
+            bench.tell(f"acknowledgements: round {turn + 1}")
+            for which, side in enumerate([*sides, partial(_bare_syncs, bench, number // 4)]):
+                times[which] += side()
+    return [
+        figure
+        for which, title in enumerate(("ack, acks=1", "ack, acks=all", "bare write + fdatasync"))
+        for figure in _percentiles(f"ack/{which}", title, times[which])
+    ]
+
+
+def _percentiles(name: str, title: str, times: list[float]) -> list[Figure]:
+    return [
+        Figure(f"{name}/p{percent}", f"{title}: p{percent}", "µs", Sample.of([1e6 * percentile(times, percent)]))
+        for percent in (50, 99)
+    ]
+
+
+def _create(connection: RawConnection, topic: str) -> None:
+    connection.ask(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), MetadataResponse, _VERSION)
+
+
+def _round_trips(connection: RawConnection, acks: int, number: int) -> list[float]:
+    records = batch_of(170, now_ms=int(time.time() * 1000))
+    data = [TopicProduceData(name="acks", partition_data=[PartitionProduceData(index=0, records=records)])]
+    frame = encode_request(ProduceRequest(acks=acks, timeout_ms=30_000, topic_data=data), _VERSION, 0, "bench")
+    times = []
+    for _ in range(number):
+        start = time.perf_counter()
+        connection.exchange(frame)
+        times.append(time.perf_counter() - start)
+    return times
+
+
+def _bare_syncs(bench: Bench, number: int) -> list[float]:
+    times = []
+    with bench.place.directory() as path:
+        descriptor = os.open(path, os.O_CREAT | os.O_WRONLY)
+        try:
+            for _ in range(number):
+                start = time.perf_counter()
+                os.write(descriptor, bytes(170))
+                os.fdatasync(descriptor)
+                times.append(time.perf_counter() - start)
+        finally:
+            os.close(descriptor)
+            os.unlink(path)
+    return times
+
+
+def start(bench: Bench) -> list[Figure]:
+    """From the start of the process to the first acknowledged message, on an empty directory, and its memory then."""
+    seconds, memory = [], []
+    for _ in range(bench.pick(15, 7)):
+        bench.tell("start of the process")
+        with bench.place.directory() as data:
+            begun = time.perf_counter()
+            process = start_broker(data)
+            try:
+                broker = wait_until_ready(process)
+                with RawConnection(broker.host, broker.port) as connection:
+                    _create(connection, "acks")
+                    _round_trips(connection, -1, 1)
+                seconds.append(1e3 * (time.perf_counter() - begun))
+                memory.append(broker.memory_bytes() / 1e6)
+            finally:
+                process.terminate()
+                process.wait(30)
+                if process.stdout is not None:
+                    process.stdout.close()
+    most = Demand("ours", "most", 250)
+    return [
+        Figure("start/first-ack", "start to the first acknowledged message", "ms", Sample.of(seconds), demanded=most),
+        Figure("start/memory", "memory then", "MB", Sample.of(memory), demanded=Demand("ours", "most", 60)),
+    ]
