@@ -10,7 +10,6 @@ import json
 import os
 import sys
 import time
-from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
@@ -43,25 +42,21 @@ def produce(bootstrap: str, topic: str, size: int, seconds: float, acks: str) ->
 
 
 def consume(bootstrap: str, topic: str, size: int, seconds: float, acks: str) -> tuple[int, float, float]:
-    """From the start to the end, again and again, until the time is up."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench", "enable.partition.eof": True})
-    consumer.assign([TopicPartition(topic, 0, 0)])
-    if not consumer.consume(1, 30):
-        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-    start, cpu, read = time.perf_counter(), time.process_time(), 0
-    while time.perf_counter() - start < seconds:
-        messages = consumer.consume(10_000, 1)
-        read += len(messages)
-        if messages and _is_end(messages[-1]):
-            consumer.seek(TopicPartition(topic, 0, 0))
+    """Everything that is there, once, from the start to the end; the time begins with the first messages."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench", "queued.min.messages": 1_000_000})
+    partition = TopicPartition(topic, 0, 0)
+    _, end = consumer.get_watermark_offsets(partition)
+    consumer.assign([partition])
+    first = consumer.consume(1, 30)[0].offset()
+    start, cpu, last = time.perf_counter(), time.process_time(), first
+    while last < end - 1:
+        messages = consumer.consume(min(AT_A_TIME, end - 1 - last), 30)
+        if not messages:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        last = messages[-1].offset()
     taken = time.perf_counter() - start, time.process_time() - cpu
     consumer.close()
-    return read, *taken
-
-
-def _is_end(message: Any) -> bool:
-    error = message.error()
-    return error is not None and error.code() == KafkaError._PARTITION_EOF
+    return last - first, *taken
 
 
 def main() -> None:

@@ -1,121 +1,134 @@
-"""Act one: a log that loses nothing. A writer is killed, a write is torn, a bit is flipped; the log says what it has.
+"""Act one: a broker that loses nothing. Events stream in and out, the broker is killed in the middle, all is counted.
 
-Everything happens in a temporary directory, through the same code and commands that a user has.
+Everything happens in a temporary directory, through the same commands and client library that a user has. The act
+fails, and `make demo` with it, if one event is lost, doubled or out of order.
 """
 
-import os
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
 
-from tailrace.log.config import LogConfig
-from tailrace.log.directory import DataDirectory
-from tailrace.log.files import OperatingSystemFiles
-from tailrace.log.names import TopicPartition
-from tailrace.records.record import Record, encode_batch
+from demo.broker_process import BrokerProcess
+from demo.clients import EVENTS_PER_SECOND, TOPIC, Reader, Writer
+from demo.ledger import Ledger, Verdict
+from demo.screen import TICK_SECONDS, Screen, View
 
-ORDERS = TopicPartition("orders", 0)
-CONFIG = LogConfig(segment_bytes=1 << 20)
-console = Console(highlight=False, width=100, record=True)
+BEFORE_SECONDS = 4.0
+AFTER_SECONDS = 4.0
+READ_SECONDS = 10.0  # for the reader to come to the end
+START_SECONDS = 10.0
 
 
-def run() -> None:
-    console.print("[bold]Act one: a log that loses nothing[/bold]")
+def run(screen: Screen) -> bool:
+    """Whether nothing was lost."""
+    screen.title("Act one: a broker that loses nothing")
     with tempfile.TemporaryDirectory(prefix="tailrace-demo-") as directory:
-        data = Path(directory) / "data"
-        promised = kill_a_writer(data)
-        tear_the_tail(data, open_again(data, promised))
-        flip_a_bit(data)
+        broker = BrokerProcess(Path(directory))
+        try:
+            start(broker, screen)
+            ledger = stream(broker, screen)
+            is_clean = broker.stop() == 0
+        finally:
+            broker.kill()
+        is_counted = count(ledger, screen)
+        is_healthy = tailrace(screen, broker.directory, "log", "verify", "data") == 0
+        screen.end_picture()
+        is_found = flip_a_bit(screen, broker.directory)
+    return is_clean and is_counted and is_healthy and is_found
 
 
-def open_log(data: Path) -> DataDirectory:
-    return DataDirectory(OperatingSystemFiles(), str(data), CONFIG)
+def start(broker: BrokerProcess, screen: Screen) -> None:
+    screen.step("A broker is started on an empty directory.")
+    screen.say(f"$ {broker.command}", "dim")
+    broker.start()
+    while not broker.is_ready:
+        time.sleep(0.01)
+    screen.say(f"It serves after {broker.start_seconds:.2f} s.")
 
 
-def now_ms() -> int:
-    return int(time.time() * 1000)
-
-
-def write(data: str) -> None:
-    """The writer: appends orders, flushes now and then, says how many are safe. It is never stopped, only killed."""
-    directory = open_log(Path(data))
-    log = directory.create(ORDERS)
-    while True:
-        end = int(log.end_offset)
-        orders = [Record(end + n, now_ms(), b"order-%d" % (end + n), b'{"amount": %d}' % n) for n in range(100)]
-        log.append(encode_batch(orders, base_offset=end), now_ms())
-        if end % 1000 == 0:
-            log.flush()
-            os.write(1, b"%d\n" % log.high_watermark)
-
-
-def kill_a_writer(data: Path) -> int:
-    step("A writer appends orders as fast as it can. After a second it is killed with kill -9.")
-    writer = subprocess.Popen([sys.executable, "-m", "demo.act_one", str(data)], stdout=subprocess.PIPE)
-    assert writer.stdout is not None
-    writer.stdout.readline()
-    time.sleep(1)
-    writer.kill()
-    promised = int(writer.stdout.read().split(b"\n")[-2])
-    writer.wait()
-    writer.stdout.close()
-    console.print(f"  It had been told that [bold]{promised:,}[/bold] orders were on disk.")
-    return promised
-
-
-def open_again(data: Path, promised: int) -> int:
-    step("The log is opened again.")
-    started = time.perf_counter()
-    directory = open_log(data)
-    took = time.perf_counter() - started
-    log, report = directory.logs[ORDERS], directory.reports[ORDERS]
-    console.print(
-        f"  Recovery looked at {report.scanned_bytes / 1e6:.1f} MB in {took * 1000:.0f} ms. The log has "
-        f"[bold]{log.end_offset:,}[/bold] orders: the {promised:,} that were promised, and "
-        f"{log.end_offset - promised:,} that the page cache still had."
+def stream(broker: BrokerProcess, screen: Screen) -> Ledger:
+    screen.step(
+        f"A producer sends {EVENTS_PER_SECOND:,} numbered orders a second (idempotent, acks=all), and a consumer\n"
+        "  reads them as they come. In the middle the broker is killed with kill -9, and started again."
     )
-    directory.close(now_ms())
-    return int(log.end_offset)
+    ledger = Ledger()
+    writer = Writer(broker.bootstrap, ledger)
+    reader = Reader(broker.bootstrap, ledger, writer)
+    view = View(writer, reader)
+    with screen.playing(view) as let_pass:
+        begin(writer, reader)
+        let_pass(BEFORE_SECONDS)
+        broker.kill()
+        view.is_killed()
+        broker.start()
+        while not broker.is_ready:
+            let_pass(TICK_SECONDS)
+        view.serves_again(broker.start_seconds)
+        let_pass(AFTER_SECONDS)
+        writer.finish()
+        reader.finish(READ_SECONDS)
+        view.tick()
+    return ledger
 
 
-def tear_the_tail(data: Path, end: int) -> None:
-    step("A power cut tears the last write: 100 bytes are missing, and there is no clean stop.")
-    # The epoch is 1: it rose with the unclean start.
-    batch = encode_batch([Record(end, now_ms(), b"half", b"an order" * 50)], base_offset=end, leader_epoch=1)
-    with max((data / str(ORDERS)).glob("*.log")).open("ab") as file:
-        file.write(batch[:-100])
-    (data / ".kafka_cleanshutdown").unlink()
-    tailrace(data, "log", "verify")
-    open_log(data).close(now_ms())
+def begin(writer: Writer, reader: Reader) -> None:
+    """The topic comes into being with the first order; then there is something to read."""
+    writer.start()
+    deadline = time.monotonic() + START_SECONDS
+    while not writer.ledger.acknowledged and time.monotonic() < deadline:
+        time.sleep(0.01)
+    reader.start()
 
 
-def flip_a_bit(data: Path) -> None:
-    step("A year later the disk flips one bit, somewhere in the first segment.")
-    first = min((data / str(ORDERS)).glob("*.log"))
-    with first.open("r+b") as file:
-        file.seek(500_000)
+def count(ledger: Ledger, screen: Screen) -> bool:
+    verdict = ledger.verdict()
+    screen.step("The producer has stopped. Everything is counted.")
+    screen.show(table_of(verdict))
+    for reason in ledger.failures[:3]:
+        screen.say(f"not acknowledged: {reason}", "red")
+    return verdict.is_good
+
+
+def table_of(verdict: Verdict) -> Padding:
+    table = Table.grid(padding=(0, 4, 0, 0))
+    figures = {
+        "acknowledged": (f"{verdict.acknowledged:,}", verdict.acknowledged > 0),
+        "read": (f"{verdict.read:,}", verdict.read == verdict.acknowledged),
+        "lost": (f"{verdict.lost:,}", not verdict.lost),
+        "duplicated": (f"{verdict.duplicated:,}", not verdict.duplicated),
+        "in order": ("yes" if verdict.is_in_order else "no", verdict.is_in_order),
+        "each at its offset": ("no" if verdict.misplaced else "yes", not verdict.misplaced),
+    }
+    table.add_row(*(Text(name, "dim") for name in figures))
+    table.add_row(*(Text(value, "bold green" if good else "bold red") for value, good in figures.values()))
+    return Padding(table, (0, 2))
+
+
+def flip_a_bit(screen: Screen, directory: Path) -> bool:
+    """Whether it was found."""
+    screen.step("A year later the disk flips one bit of the log.")
+    log = min((directory / "data" / f"{TOPIC}-0").glob("*.log"))
+    with log.open("r+b") as file:
+        position = log.stat().st_size // 4
+        file.seek(position)
         byte = file.read(1)[0]
-        file.seek(500_000)
+        file.seek(position)
         file.write(bytes([byte ^ 4]))
-    tailrace(data, "log", "verify")
-    step("One batch of a hundred orders cannot be trusted, by name. All others can, and are served.")
+    is_found = tailrace(screen, directory, "log", "verify", f"data/{TOPIC}-0") == 1
+    screen.step("One batch cannot be trusted, and it is known which. It is not served; all the others are.")
+    return is_found
 
 
-def step(text: str) -> None:
-    console.print(f"\n[cyan]●[/cyan] {text}")
-
-
-def tailrace(data: Path, *arguments: str) -> None:
-    console.print(f"  [dim]$ tailrace {' '.join(arguments)} {data.name}[/dim]")
-    command = [sys.executable, "-m", "tailrace.cli.main", *arguments, data.name]
-    output = subprocess.run(command, capture_output=True, text=True, check=False, cwd=data.parent)
-    for line in (output.stdout + output.stderr).splitlines():
-        console.print(f"  {line}", markup=False)
-
-
-if __name__ == "__main__":
-    write(sys.argv[1])
+def tailrace(screen: Screen, directory: Path, *arguments: str) -> int:
+    """Runs a verb, shows what it prints, and returns what it ended with."""
+    screen.say(f"\n$ tailrace {' '.join(arguments)}", "dim")
+    command = [sys.executable, "-m", "tailrace", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=directory)
+    screen.say((done.stdout + done.stderr).rstrip())
+    return done.returncode

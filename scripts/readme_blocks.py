@@ -5,22 +5,32 @@
 ```console         A command for bash follows each `$ `; it goes on in the next line after a backslash, or where that
                    begins with `> `. A command that fails stops the run. Other lines show output, and are not compared.
 ```console check   The output is compared too; `...` stands for anything.
+```console background
+                   The one command is left running, from when it has printed what is shown until the end of the run. It is
+                   then told to stop (SIGTERM), and has to: with exit code 0, or by that signal.
 ```python          A script for the interpreter that runs this one.
+```python file=NAME
+                   Not run, but kept as that file, for a command further down.
 no-run             Anywhere in the info string: skipped. For what sets up a checkout (`make …`), nothing else.
 
 A command that is meant to fail says so to the reader: `$ tailrace log verify damaged || echo "exit code $?"`.
 """
 
 import doctest
+import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 COMMAND_SECONDS_MAX = 120
+STOP_SECONDS_MAX = 20
 BLOCK = re.compile(r"^```(?P<info>(?:console|python)\b[^\n]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -34,20 +44,38 @@ class Step:
     argv: list[str]
     shown: str
     output_wanted: str | None
+    is_background: bool = False
 
 
-def steps(markdown: str) -> Iterator[Step]:
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A block that becomes a file."""
+
+    name: str
+    text: str
+
+    @property
+    def shown(self) -> str:
+        return f"(writes {self.name})"
+
+
+def steps(markdown: str) -> Iterator[Step | Source]:
     for block in BLOCK.finditer(markdown):
         language, *flags = block["info"].split()
         line = markdown.count("\n", 0, block.start("body")) + 1
         if "no-run" in flags:
+            continue
+        if names := [flag.removeprefix("file=") for flag in flags if flag.startswith("file=")]:
+            yield Source(names[0], block["body"])
             continue
         if language == "python":
             yield Step(line, [sys.executable, "-c", block["body"]], f"python block of line {line}", None)
             continue
         for number, command, output in commands(block["body"]):
             argv = ["bash", "-o", "pipefail", "-c", command]
-            yield Step(line + number, argv, f"$ {command}", output if "check" in flags else None)
+            is_background = "background" in flags
+            wanted = output if is_background or "check" in flags else None
+            yield Step(line + number, argv, f"$ {command}", wanted, is_background)
 
 
 def commands(body: str) -> Iterator[tuple[int, str, str]]:
@@ -81,23 +109,86 @@ def run(step: Step, directory: Path) -> None:
         what = f"exited with {code}" if code is not None else f"ran for more than {COMMAND_SECONDS_MAX} s"
         raise BlockFailed(f"line {step.line}: {step.shown}\n{what} after printing:\n{output}")
     wanted = step.output_wanted
-    if wanted is not None and not doctest.OutputChecker().check_output(wanted, output, doctest.ELLIPSIS):
+    if wanted is not None and not matches(wanted, output):
         raise BlockFailed(f"line {step.line}: {step.shown}\nshould print:\n{wanted}but printed:\n{output}")
 
 
-def main(markdown: Path) -> int:
-    done = 0
-    with tempfile.TemporaryDirectory() as directory:
+def matches(wanted: str, output: str) -> bool:
+    return doctest.OutputChecker().check_output(wanted, output, doctest.ELLIPSIS)
+
+
+@contextmanager
+def left_running(step: Step, directory: Path) -> Iterator[None]:
+    """Goes on when the command has printed what is shown; ends it afterwards. Raises BlockFailed where either fails."""
+    with tempfile.NamedTemporaryFile("w+") as log:
+        # A group of its own, so that all that the command has started is told to stop.
+        process = subprocess.Popen(
+            step.argv, cwd=directory, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        )
         try:
-            for step in steps(markdown.read_text()):
-                print(step.shown, flush=True)
-                run(step, Path(directory))
-                done += 1
-        except BlockFailed as failure:
-            print(f"{markdown.name}: {failure}", file=sys.stderr)
-            return 1
+            _wait_for_output(step, process, Path(log.name))
+            yield
+            if process.poll() is not None:
+                said = Path(log.name).read_text()
+                raise BlockFailed(
+                    f"line {step.line}: {step.shown}\nended before the last command, after printing:\n{said}"
+                )
+        finally:
+            code = _stop(process)
+        if code not in (0, -signal.SIGTERM, 128 + signal.SIGTERM):
+            said = Path(log.name).read_text()
+            raise BlockFailed(f"line {step.line}: {step.shown}\nstopped with {code} after printing:\n{said}")
+
+
+def _wait_for_output(step: Step, process: "subprocess.Popen[bytes]", log: Path) -> None:
+    deadline = time.monotonic() + COMMAND_SECONDS_MAX
+    wanted = (step.output_wanted or "") + "...\n"
+    while not matches(wanted, output := log.read_text()):
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise BlockFailed(
+                f"line {step.line}: {step.shown}\nshould print:\n{step.output_wanted}but printed:\n{output}"
+            )
+        time.sleep(0.05)
+
+
+def _stop(process: "subprocess.Popen[bytes]") -> int:
+    """What the process ended with, by itself or because it was told to."""
+    try:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGTERM)
+        return process.wait(STOP_SECONDS_MAX)
+    except subprocess.TimeoutExpired:
+        return -signal.SIGKILL
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def main(markdown: Path) -> int:
+    try:
+        with tempfile.TemporaryDirectory() as directory, ExitStack() as running:
+            done = run_all(steps(markdown.read_text()), Path(directory), running)
+    except BlockFailed as failure:
+        print(f"{markdown.name}: {failure}", file=sys.stderr)
+        return 1
     print(f"{markdown.name}: {done} commands work")
     return 0
+
+
+def run_all(todo: Iterator[Step | Source], directory: Path, running: ExitStack) -> int:
+    done = 0
+    for step in todo:
+        print(step.shown, flush=True)
+        if isinstance(step, Source):
+            (directory / step.name).write_text(step.text)
+            continue
+        if step.is_background:
+            running.enter_context(left_running(step, directory))
+        else:
+            run(step, directory)
+        done += 1
+    return done
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """A Fetch that waits: for more, for the metadata, or for a disk; and what it leaves behind when nobody wants it."""
 
+import random
 import threading
 from collections.abc import Callable
 from errno import EIO
@@ -21,6 +22,7 @@ from brokers import (
 
 from tailrace.broker import fetching
 from tailrace.broker.topic_changes import create_topic, delete_topic
+from tailrace.broker.waiting import Later
 from tailrace.log.errors import StorageError
 from tailrace.log.files import Data, File, OperatingSystemFile, OperatingSystemFiles
 from tailrace.log.log import Log
@@ -436,6 +438,7 @@ def test_aborted_transactions_that_cannot_be_read_let_go_of_the_records(
         monkeypatch.setattr(Log, "aborted_transactions", wrong)
         answer = only_partition(broker.fetch(from_offset(0), isolation_level=1))
         assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert values_of(answer) == [], "no records without them"
         assert files.pinned == []
 
 
@@ -454,3 +457,81 @@ def test_damage_is_told_and_never_skipped(tmp_path: Path) -> None:
         answer = only_partition(broker.fetch(from_offset(1)))
         assert answer.error_code == ErrorCode.CORRUPT_MESSAGE
         assert broker.values(offset=2) == [b"2" * 50]
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_whatever_happens_in_between_each_is_answered_once_and_nothing_is_held(
+    tmp_path: Path, files: ColdFiles, seed: int
+) -> None:
+    """Appends, flushes, threads, deletions, timeouts and lost connections, in any order."""
+    chance = random.Random(seed)
+    waiting: list[tuple[Any, list[Any]]] = []
+    written: dict[bytes, int] = {}  # how many records each topic, by its id, was given
+
+    with LocalBroker(tmp_path, files=files, seed=seed) as broker:
+        broker.hold_jobs = True
+
+        def topic_id() -> bytes:
+            topic = broker.broker.metadata.topics.get("orders")
+            return topic.topic_id if topic is not None else broker.create_topic(partitions=2)
+
+        def fetch() -> None:
+            known = [*written, topic_id()]
+            wanted = [from_offset(0, number) for number in range(2)]
+            isolation = chance.choice((0, 1))
+            request = fetch_request(
+                *wanted, topic=chance.choice(known), min_bytes=chance.choice((1, 400)), isolation_level=isolation
+            )
+            later = broker.begin(request, 13)
+            waiting.append((later, resolved(later)))
+
+        def produce() -> None:
+            topic, number = topic_id(), chance.randrange(2)
+            value = b"%d" % written.get(topic, 0)
+            later = broker.begin(produce_request(a_batch(value), topic, number, acks=chance.choice((-1, 1))), 13)
+            if not isinstance(later, Later) or not resolved(later) or not only_partition(resolved(later)[0]).error_code:
+                written[topic] = written.get(topic, 0) + 1
+
+        def flush() -> None:
+            if (job := broker.broker.flushes.next_job()) is not None:
+                job.run()
+                broker.broker.flushed(job)
+
+        def run_one() -> None:
+            if broker._jobs:
+                broker._jobs.rotate(chance.randrange(len(broker._jobs)))
+                job, finish = broker._jobs.popleft()
+                job.run()
+                for _ in range(chance.randrange(3)):
+                    chance.choice((produce, flush, end_one, fetch))()
+                finish()
+
+        def end_one() -> None:
+            if waiting:
+                later, answers = chance.choice(waiting)
+                if not answers:
+                    getattr(later, chance.choice(("expire", "hurry", "abandon")))()
+
+        def delete() -> None:
+            if "orders" in broker.broker.metadata.topics and not broker.directory.removing and chance.random() < 0.2:
+                broker.delete_topic()
+
+        def warm() -> None:
+            files.is_cold = not files.is_cold
+
+        for _ in range(200):
+            chance.choice((fetch, produce, produce, flush, run_one, run_one, end_one, delete, warm))()
+            assert all(len(answers) <= 1 for _, answers in waiting)
+        broker.hold_jobs = False
+        broker.run_jobs()
+        for later, _ in waiting:
+            later.expire()
+        broker.run_jobs()
+        for _, answers in waiting:
+            if answers:
+                fetching.release_records(answers[0])
+        abandoned = [later for later, answers in waiting if not answers]
+        assert all(later._is_over for later in abandoned), "who was not told had gone"
+        assert files.pinned == []
+        for topic in broker.broker.metadata.topics.values():
+            assert not any(partition.watchers for partition in topic.touched)

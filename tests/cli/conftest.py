@@ -26,7 +26,7 @@ def our_broker(directory: Path, listen: str = "127.0.0.1:0") -> Iterator[tuple[s
     """A broker of ours, with its data in `directory`: its address, and its process."""
     said = directory.with_suffix(".said")
     with said.open("wb") as file:
-        command = [*COMMAND, "serve", "--data", str(directory), "--listen", listen]
+        command = [*COMMAND, "serve", "--data", str(directory), "--listen", listen, "--metrics", "off"]
         broker = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT)
     try:
         yield _address(said, broker), broker
@@ -57,6 +57,14 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         return
     with our_broker(tmp_path_factory.mktemp("broker") / "data") as (address, _):
         yield address
+
+
+@pytest.fixture
+def own_broker() -> Callable[..., Any]:
+    """For tests that start and end brokers themselves."""
+    if os.environ.get("TAILRACE_TEST_BOOTSTRAP"):
+        pytest.skip("another broker is tested, and is not ours to end")
+    return our_broker
 
 
 class Run(Protocol):

@@ -1,13 +1,19 @@
-"""Which topics are meant, and how far a load got."""
+"""Which topics are meant, from where to where they are read, and how far a load got."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tailrace.cli import spans
+from tailrace.cli.offsets import Partition
 from tailrace.cli.output import Failure
+from tailrace.cli.positions import Earliest, Last, Latest, Offset, Position, Time
 from tailrace.cli.resuming import Bookmark, Progress
 from tailrace.cli.selection import Selection, require
+from tailrace.cli.spans import Span
 
 TOPICS = ["orders", "orders-eu", "orders.us", "payments", "__consumer_offsets"]
 
@@ -40,6 +46,46 @@ def test_a_mistyped_name_gets_a_suggestion() -> None:
     assert failure.value.code == 4
     with pytest.raises(Failure, match="topic create zebra"):
         require(["zebra"], TOPICS, "here", makes=True)
+
+
+class Known:
+    """Offsets of a log that begins at 10 and ends at 20, with a message each second from 10 s on."""
+
+    def earliest(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        return dict.fromkeys(partitions, 10)
+
+    def latest(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        return dict.fromkeys(partitions, 20)
+
+    def at(self, partitions: Iterable[Partition], timestamp: int) -> dict[Partition, int]:
+        return dict.fromkeys(partitions, max(10, -(-timestamp // 1000)) if timestamp <= 19_000 else -1)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "expected"),
+    [
+        (Earliest(), None, Span(10, 20)),
+        (Latest(), None, Span(20, 20)),
+        (Offset(15), None, Span(15, 20)),
+        (Offset(3), None, Span(10, 20)),
+        (Offset(30), None, Span(30, 20)),
+        (Last(2), None, Span(18, 20)),
+        (Last(100), None, Span(10, 20)),
+        (Time(12_500), None, Span(13, 20)),
+        (Time(0), None, Span(10, 20)),
+        (Time(99_000), None, Span(20, 20)),
+        (Offset(12), Offset(15), Span(12, 16)),
+        (Earliest(), Offset(99), Span(10, 20)),
+        (Earliest(), Time(12_000), Span(10, 12)),
+        (Earliest(), Time(99_000), Span(10, 20)),
+        (Earliest(), Last(3), Span(10, 17)),
+    ],
+)
+def test_where_to_read_is_found_in_what_brokers_say(start: Position, end: Position | None, expected: Span) -> None:
+    known: Any = Known()
+    partition = Partition("orders", 0)
+    assert spans.resolve(known, [partition], start, end, follow=False) == {partition: expected}
+    assert spans.resolve(known, [partition], start, end, follow=True) == {partition: Span(expected.first)}
 
 
 @pytest.fixture

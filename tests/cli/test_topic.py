@@ -38,7 +38,7 @@ def test_a_topic_is_created_shown_listed_and_deleted(run: Run, unused: str) -> N
 
 def test_a_topic_that_is_there_is_refused_unless_that_is_fine(run: Run, new_topic: NewTopic) -> None:
     name = new_topic(partitions=2)
-    assert "exists" in run("topic", "create", name, code=5)[1]
+    assert name in run("topic", "create", name, code=5)[1]
     assert run("topic", "create", name, "--if-not-exists")[0] == f"{name} exists already, with 2 partitions\n"
 
 
@@ -56,9 +56,10 @@ def test_what_the_broker_refuses_is_told_in_its_words(run: Run, unused: str) -> 
 def test_one_topic_that_cannot_be_created_does_not_hinder_the_others(
     run: Run, new_topic: NewTopic, unused: str
 ) -> None:
-    said, warned = run("topic", "create", new_topic(), unused, "-p", 1, code=5)
+    taken = new_topic()
+    said, warned = run("topic", "create", taken, unused, "-p", 1, code=5)
     assert said == f"created {unused} with 1 partition\n"
-    assert "exists" in warned
+    assert f"{taken} is not created" in warned
 
 
 def test_people_get_a_table(run: Run, new_topic: NewTopic) -> None:
@@ -135,7 +136,7 @@ def test_one_topic_that_is_not_there_keeps_all_from_being_deleted(run: Run, new_
 
 def test_a_mistyped_topic_gets_a_suggestion(run: Run, new_topic: NewTopic) -> None:
     name = new_topic(name="suggested")
-    assert f"did you mean {name}?" in run("topic", "show", name.replace("gg", "g"), code=4)[1]
+    assert f"did you mean {name}" in run("topic", "show", name.replace("gg", "g"), code=4)[1]
 
 
 def test_where_no_broker_is_all_verbs_end_with_3_and_say_what_to_do(run: Run, start: Callable[..., Any]) -> None:

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator
 from compat.clients.confluent import ConfluentClient
 from compat.contract import Message
 
-PAUSE = 0.002  # between two messages, so that they are sent in many requests
+PAUSE = 0.002  # between two messages
+SIZE = 2000  # a batch of most clients has 16 KB, so that all of it takes many requests, even if it had to wait
 
 
 def numbered(count: int) -> list[Message]:
-    return [Message(b"%d" % n, b"key") for n in range(count)]
+    return [Message((b"%d" % n).ljust(SIZE, b"."), b"key") for n in range(count)]
 
 
 def paced(count: int) -> Iterator[Message]:

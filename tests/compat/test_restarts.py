@@ -85,6 +85,7 @@ def test_topics_created_and_deleted_before_are_so_after(
     client: Client, reference: ConfluentClient, broker: BrokerProcess, name: str, end: End
 ) -> None:
     client.create_topic(name, partitions=3, configs={"retention.ms": "12345"})
+    reference.wait_for(name)
     client.create_topic(f"{name}-deleted")
     client.delete_topic(f"{name}-deleted")
     client.set_configs(name, {"retention.ms": "23456"})

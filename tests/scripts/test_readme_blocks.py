@@ -60,3 +60,41 @@ def test_no_run_and_other_languages_are_skipped(tmp_path: Path) -> None:
     done = run_blocks(tmp_path, "console no-run\n$ false", "text\n$ false", "console\n$ true")
     assert done.returncode == 0, done.stderr
     assert "1 commands work" in done.stdout
+
+
+def test_a_command_in_the_background_runs_until_the_end_and_the_run_waits_for_what_it_shows(tmp_path: Path) -> None:
+    forever = "sleep 0.3; echo ready > state; echo it is ready; while true; do sleep 0.05; done"
+    done = run_blocks(tmp_path, f"console background\n$ {forever}\nit is ready", "console check\n$ cat state\nready")
+    assert done.returncode == 0, done.stderr
+    assert "2 commands work" in done.stdout
+
+
+def test_it_is_told_to_stop_also_where_a_command_fails(tmp_path: Path) -> None:
+    mark = tmp_path / "stopped"
+    forever = f"trap 'touch {mark}; exit 0' TERM; echo ready; while true; do sleep 0.05; done"
+    done = run_blocks(tmp_path, f"console background\n$ {forever}\nready", "console\n$ false")
+    assert done.returncode == 1
+    assert "$ false" in done.stderr
+    assert mark.exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "complaint"),
+    [
+        ("echo ready", "ended before the last command"),
+        ("echo another thing", "should print:\nready\nbut printed:\nanother thing"),
+        ("trap 'exit 7' TERM; echo ready; while true; do sleep 0.05; done", "stopped with 7"),
+    ],
+)
+def test_a_command_in_the_background_that_ends_or_says_another_thing_fails_the_run(
+    tmp_path: Path, command: str, complaint: str
+) -> None:
+    done = run_blocks(tmp_path, f"console background\n$ {command}\nready", "console\n$ sleep 0.3")
+    assert done.returncode == 1
+    assert complaint in done.stderr
+
+
+def test_a_block_may_become_a_file(tmp_path: Path) -> None:
+    done = run_blocks(tmp_path, "python file=hello.py\nprint('hi')", "console check\n$ python3 hello.py\nhi")
+    assert done.returncode == 0, done.stderr
+    assert "1 commands work" in done.stdout

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 Value = bool | int | float | str | None
 
-LENGTH_MAX = 32_767  # of a value, in characters: Kafka's limit, in bytes
+BYTES_MAX = 32_767  # of a value: Kafka's limit, and that of a string in a record of the metadata log
 
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,20}")  # `int` would take other digits, and underscores
 _NUMBER = re.compile(r"[+-]?[0-9.]{1,40}([eE][+-]?[0-9]{1,4})?")
@@ -49,8 +49,8 @@ class ConfigKey(NamedTuple):
         """The value that `text` says. Raises InvalidConfig where it is none that this config takes."""
         if text is None:
             return None
-        if len(text) > LENGTH_MAX:
-            raise InvalidConfig(f"{self.name} has a value of {len(text)} characters: it takes at most {LENGTH_MAX}")
+        if len(text) > BYTES_MAX // 4 and len(text.encode()) > BYTES_MAX:
+            raise self.refuse(text, f"at most {BYTES_MAX} bytes")
         text = text.strip()
         value = _PARSERS[self.type](self, text)
         if self.choices:

@@ -39,13 +39,15 @@ def properties(*, follow: bool, uncommitted: bool) -> dict[str, Any]:
 
 
 class Follower:
-    def __init__(self, connection: Connection, consumer: Consumer, spans: dict[Partition, Span]) -> None:
+    def __init__(
+        self, connection: Connection, consumer: Consumer, spans: dict[Partition, Span], *, follow: bool
+    ) -> None:
         self._connection = connection
         self._consumer = consumer
         self._spans = {partition: span for partition, span in spans.items() if not span.is_empty}
         self._away_since: float | None = None
         self._refreshed = time.monotonic()
-        self._bounded = all(span.end is not None for span in spans.values())
+        self._bounded = not follow
         consumer.assign([TopicPartition(*partition, span.first) for partition, span in self._spans.items()])
 
     @property

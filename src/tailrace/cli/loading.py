@@ -4,23 +4,25 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import typer
 
 from tailrace.cli import output, sending
-from tailrace.cli.client import TopicCollection
-from tailrace.cli.connection import REQUEST_SECONDS, Connection
+from tailrace.cli.client import ClusterMetadata, KafkaException, TopicCollection
+from tailrace.cli.connection import REQUEST_SECONDS, Connection, until
 from tailrace.cli.lines import Line, Lines
 from tailrace.cli.messages import BadMessage, Row
 from tailrace.cli.output import ExitCode, Failure
 from tailrace.cli.parsing import Parser
 from tailrace.cli.resuming import Bookmark, Progress
-from tailrace.cli.selection import require
+from tailrace.cli.selection import require, similar
 from tailrace.cli.sending import Sender
 from tailrace.cli.stopping import Stop
 from tailrace.cli.topic_view import configs
 
+_BIRTH_SECONDS = 1.0
 _LOOK_SECONDS = 0.1
 _NOTE_SECONDS = 1.0
 _BAR_FROM_BYTES = 1 << 20
@@ -29,21 +31,35 @@ _INTERRUPTED = 130  # as shells have it
 
 
 class Load:
-    """A file, or with None what comes from stdin, into a topic."""
+    """A file, or with None what comes from stdin, into a topic. One that is not there is made, if the broker does so
+    for whoever names one and `may_create` says so, too.
+    """
 
-    def __init__(self, connection: Connection, topic: str, file: Path | None, parser: Parser) -> None:
+    def __init__(
+        self, connection: Connection, topic: str, file: Path | None, parser: Parser, *, may_create: bool
+    ) -> None:
         self._connection = connection
         self._topic = topic
         self._file = file
         self._parser = parser
         self._admin = connection.admin()
         metadata = connection.metadata(self._admin)
+        if topic not in metadata.topics and may_create and not similar(topic, metadata.topics):
+            metadata = self._ask_for_topic()
         require([topic], metadata.topics, connection.bootstrap, makes=True)
         self._cluster = str(metadata.cluster_id)
         self._partitions = len(metadata.topics[topic].partitions)
         self._without_time = 0
         if parser.partition is not None and parser.partition >= self._partitions:
             raise Failure(self._no_partition(parser.partition), ExitCode.NOT_FOUND)
+
+    def _ask_for_topic(self) -> ClusterMetadata:
+        """Whether a topic is made for those who name it is the broker's to say; when it is, that takes a moment."""
+        with suppress(KafkaException):
+            self._admin.list_topics(self._topic, timeout=REQUEST_SECONDS)
+        if until(lambda: self._topic in self._connection.metadata(self._admin).topics, _BIRTH_SECONDS):
+            output.warn(f"{self._topic} was not there, and was made by the broker")
+        return self._connection.metadata(self._admin)
 
     def check(self, *, resume: bool) -> None:
         """Reads and parses everything, and writes nothing."""

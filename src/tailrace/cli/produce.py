@@ -72,6 +72,8 @@ def produce(
     tailrace produce orders big.jsonl --resume        goes on where it was interrupted
     tailrace tail orders --json --no-follow | tailrace produce copy --json
 
+    A topic that is not there is made, if the broker does that, unless one with a similar name is.
+
     An empty line is a message with an empty value. With --json, a line is an object with value (or value_base64),
     and, if wanted, key (or key_base64), headers as a list of pairs, timestamp in milliseconds, and partition, which
     counts with --keep-partition only; null is null. Keys go to the partitions that Java's clients give them.
@@ -98,7 +100,8 @@ def produce(
     if source != Path("-") and not source.is_file():
         what = "is no file" if source.exists() else "does not exist"
         raise Failure(f"{source} {what}", ExitCode.USAGE if source.exists() else ExitCode.NOT_FOUND)
-    load = Load(Connection(bootstrap, client_config), topic, None if source == Path("-") else source, parser)
+    brokers = Connection(bootstrap, client_config)
+    load = Load(brokers, topic, None if source == Path("-") else source, parser, may_create=not dry_run)
     if dry_run:
         load.check(resume=resume)
     else:

@@ -49,14 +49,18 @@ def is_internal(name: str) -> bool:
     return name.startswith("__")
 
 
+def similar(name: str, topics: Iterable[str]) -> list[str]:
+    """What else may have been meant."""
+    return get_close_matches(name, [topic for topic in topics if not is_internal(topic)], n=3, cutoff=0.7)
+
+
 def require(names: Iterable[str], topics: Collection[str], bootstrap: str, *, makes: bool = False) -> None:
     """Whoever names a topic that is not there may have meant another."""
     for name in names:
         if name in topics:
             continue
         message = f"there is no topic {name!r} at {bootstrap}"
-        close = get_close_matches(name, [topic for topic in topics if not is_internal(topic)], n=3, cutoff=0.6)
-        if close:
+        if close := similar(name, topics):
             message += f"; did you mean {' or '.join(close)}?"
         if makes:
             message += f"\n  `tailrace topic create {name}` makes it"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tailrace.cli import connection
+from tailrace.cli import connection, output
 from tailrace.cli.connection import DEFAULT, Bootstrap, ClientConfig, Connection
 from tailrace.cli.output import ExitCode, Failure
 
@@ -120,7 +120,9 @@ def _spans(
     require(selection.names, metadata.topics, brokers.bootstrap)
     names = selection.of(metadata.topics)
     if not names and (not follow or selection.hint()):
-        raise Failure(f"no topic matches{selection.hint() or ' any of the patterns'}", ExitCode.NOT_FOUND)
+        raise Failure(f"no topic matches{selection.hint()}", ExitCode.NOT_FOUND)
+    if not names:
+        output.warn("no topic matches yet; waiting for one")
     there = partitions_of(metadata, names)
     chosen = [partition for partition in there if wanted is None or partition.number in wanted]
     if there and not chosen:
@@ -144,7 +146,7 @@ def _print(
 
     stop, reader, out = stopping.Stop(), stopping.Reader(), sys.stdout.buffer
     consumer = brokers.consumer(following.properties(follow=follow, uncommitted=uncommitted))
-    follower = following.Follower(brokers, consumer, spans)
+    follower = following.Follower(brokers, consumer, spans, follow=follow)
     left = count
     try:
         while not (stop.asked or reader.is_gone or follower.is_done or left == 0):

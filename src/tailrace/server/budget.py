@@ -1,18 +1,26 @@
 """How much memory requests that have not arrived whole may take, of all connections together.
 
-A connection that would go beyond waits until others have let go. One that waits for too long is closed, so that a few
-that send slowly cannot hold up the rest for ever.
+A connection that would go beyond waits until others have let go. When one has waited for too long, room is made: the
+one that has held its memory for the longest without asking for more is closed, if that is as long; else the one that
+waits. So a few that send slowly, or not at all, cannot hold up the rest for ever.
 """
 
 from asyncio import AbstractEventLoop, TimerHandle
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from tailrace.server.connection import Connection
 
 FIRST_BYTES = 1 << 20  # of a buffer for a request that claims to be larger: most are received without growing
 FIRST_BYTES_SCARCE = 4 << 10
+WOKEN_AT_ONCE = 16
+
+
+class Held(NamedTuple):
+    size: int
+    since: float
 
 
 class Budget:
@@ -20,7 +28,7 @@ class Budget:
         self._loop = loop
         self._limit = limit
         self._timeout_s = timeout_s
-        self._held: dict[Connection, int] = {}
+        self._held: OrderedDict[Connection, Held] = OrderedDict()  # the one that has not changed for longest first
         self._waiting: OrderedDict[Connection, TimerHandle] = OrderedDict()
         self.total = 0
 
@@ -30,26 +38,48 @@ class Budget:
 
     def holds(self, connection: "Connection", size: int) -> None:
         """What a connection holds now. Others go on where it has become less."""
-        self.total += size - self._held.pop(connection, 0)
+        before = self._size(connection)
+        if size == before:
+            return
+        self.total += size - before
+        self._held.pop(connection, None)
         if size:
-            self._held[connection] = size
-        elif timer := self._waiting.pop(connection, None):
-            timer.cancel()
-        if self._waiting and self.total < self._limit:
+            self._held[connection] = Held(size, self._loop.time())
+        else:
+            self._waits_no_more(connection)
+        if size < before and self.total < self._limit:
             self._wake()
 
     def may_hold(self, connection: "Connection", size: int) -> bool:
         """Whether a connection may hold so much now. If not, it is told to go on (`Connection.answer`) when it may."""
-        growth = size - self._held.get(connection, 0)
-        if self.total + growth <= self._limit or self.total == self._held.get(connection, 0):
+        before = self._size(connection)
+        if self.total - before + size <= self._limit or self.total == before:
+            self._waits_no_more(connection)
             self.holds(connection, size)
             return True
         if connection not in self._waiting:
-            error = TimeoutError("the broker has no memory to receive so large a request")
-            self._waiting[connection] = self._loop.call_later(self._timeout_s, connection.fail, error)
+            self._waiting[connection] = self._loop.call_later(self._timeout_s, self._make_room, connection)
         return False
 
+    def _size(self, connection: "Connection") -> int:
+        held = self._held.get(connection)
+        return held.size if held is not None else 0
+
+    def _waits_no_more(self, connection: "Connection") -> None:
+        if timer := self._waiting.pop(connection, None):
+            timer.cancel()
+
     def _wake(self) -> None:
-        connection, timer = self._waiting.popitem(last=False)
-        timer.cancel()
-        self._loop.call_soon(connection.answer)
+        """Those who have waited for longest try again; if that is in vain, others are the first next time."""
+        for connection in list(islice(self._waiting, WOKEN_AT_ONCE)):
+            self._waiting.move_to_end(connection)
+            self._loop.call_soon(connection.answer)
+
+    def _make_room(self, waiting: "Connection") -> None:
+        del self._waiting[waiting]
+        victim, held = next(iter(self._held.items()))
+        if self._loop.time() - held.since < self._timeout_s:
+            victim = waiting
+        if victim is not waiting:
+            self._loop.call_soon(waiting.answer)
+        victim.fail(TimeoutError("the broker has no memory to receive so large a request"))

@@ -15,6 +15,7 @@ import logging
 import socket
 import time
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -41,21 +42,30 @@ logger = logging.getLogger(__name__)
 
 PIPELINED_MAX = 100
 AT_ONCE_MAX = 32  # requests of one connection before the others have their turn
+TURN_S = 0.01  # and for no longer than this, but to the end of the request that is under way
+TURN_BYTES = 4 << 20  # of answers, likewise
 GATHERED_BYTES = 64 << 10  # of answers for one system call
 
 
 class Pending:
     """A request that is under way, at its place in the line."""
 
-    __slots__ = ("answer", "header", "is_answered", "later", "started", "timer")
+    __slots__ = ("answer", "header", "is_answered", "is_hurried", "later", "started", "timer")
 
     def __init__(self, header: RequestHeader, started: float) -> None:
         self.header = header
         self.started = started
         self.answer: Any = None
         self.is_answered = False
+        self.is_hurried = False
         self.later: Later[Any] | None = None
         self.timer: TimerHandle | None = None
+
+    def hurry(self) -> None:
+        """Once is enough: whoever was told looks at what there is, which may be a lot."""
+        if self.later is not None and not self.is_hurried:
+            self.is_hurried = True
+            self.later.hurry()
 
 
 class Connection:
@@ -74,7 +84,7 @@ class Connection:
             node.readers,
             node.metrics,
             timeout_s=node.write_timeout_s,
-            on_sent=self._go_on,
+            on_sent=self.answer,
             on_error=self.fail,
         )
         self._is_reading = False
@@ -83,9 +93,14 @@ class Connection:
         self._resume()
 
     @property
-    def is_idle(self) -> bool:
-        """Whether no request is under way, nor a part of one has arrived."""
-        return not self._pending and self._outbox.is_empty and not self._frames.is_amid
+    def owes_nothing(self) -> bool:
+        """Whether no request is under way, and all answers have gone."""
+        return not self._pending and self._outbox.is_empty
+
+    @property
+    def is_amid_request(self) -> bool:
+        """Whether a part of a request has arrived."""
+        return self._frames.is_amid
 
     # Reading
 
@@ -117,20 +132,22 @@ class Connection:
         self.active_at = self.node.loop.time()
         self.node.metrics.bytes_in += count
         self._frames.received(count)
-        self._work_off()
+        self._safely(self._work_off)
 
-    def _work_off(self) -> None:
-        """Starts what has arrived, and sends what is answered."""
+    def _safely(self, step: Callable[[], None]) -> None:
+        """Whatever goes wrong on the way ends this connection, and nothing else."""
         try:
-            all_started = self._start_requests()
+            step()
         except (Malformed, BadFrame) as error:
             logger.info("%s sent what is no request: %s", self.peer, error)
             self.close()
-            return
         except Exception as error:
             logger.exception("a request of %s failed in a way that nobody foresaw", self.peer)
             self.fail(error)
-            return
+
+    def _work_off(self) -> None:
+        """Starts what has arrived, and sends what is answered."""
+        all_started = self._start_requests()
         if self._is_closed:
             return
         self._frames.keep()
@@ -142,13 +159,14 @@ class Connection:
             self._pause()  # until an answer has gone
         elif self._has_more:
             self._pause()
-            self.node.loop.call_soon(self._go_on)
+            self.node.loop.call_soon(self.answer)
         else:
             self._resume()
 
     def _start_requests(self) -> bool:
         """False where some are left: the others' turn, or there are too many under way."""
         now_ms = int(time.time() * 1000)
+        turn_ends = time.perf_counter() + TURN_S
         for _ in range(AT_ONCE_MAX):
             if not self._may_start:
                 return False
@@ -158,11 +176,13 @@ class Connection:
             self._start(frame, now_ms)
             if self._is_closed:
                 return True
+            if time.perf_counter() > turn_ends:
+                return False
         return False
 
     @property
     def _may_start(self) -> bool:
-        return len(self._pending) < PIPELINED_MAX and self._outbox.is_empty
+        return len(self._pending) < PIPELINED_MAX and self._outbox.is_empty and not self.node.is_stopping
 
     def _go_on(self) -> None:
         """There is room again: for answers, and then for requests."""
@@ -188,8 +208,7 @@ class Connection:
             REQUESTS[header.api_key], header.api_version, frame, header.body, elements=api.elements_max
         )
         for earlier in self._pending:
-            if earlier.later is not None and not earlier.is_answered:
-                earlier.later.hurry()
+            earlier.hurry()
         call = Call(header.api_version, header.client_id, self._endpoint, now_ms)
         self._started(pending, api, self.node.broker.handle(api, request, call))
 
@@ -226,7 +245,7 @@ class Connection:
     def _expire(self, pending: Pending) -> None:
         pending.timer = None
         if pending.later is not None:
-            pending.later.expire()
+            self._safely(pending.later.expire)
             self.node.pump()
 
     def _resolved(self, pending: Pending, answer: Any) -> None:
@@ -251,15 +270,22 @@ class Connection:
 
     def answer(self) -> None:
         """Sends what is answered, in its order; and goes on reading where that had stopped."""
-        self._go_on()
+        self._safely(self._go_on)
 
     def _answer(self) -> None:
         """Answers are encoded when it is their turn; small ones go along with the next in one system call."""
+        metrics = self.node.metrics
+        turn_ends = metrics.bytes_out + TURN_BYTES
         while self._outbox.is_empty and self._is_next_answered():
+            if metrics.bytes_out >= turn_ends:
+                self.node.loop.call_soon(self.answer)
+                return
             gathered = 0
             while self._is_next_answered() and gathered < GATHERED_BYTES:
-                gathered += self._outbox.put(_encode(self._pending.popleft()))
+                gathered += self._outbox.put(_encode(self._pending[0]))
+                self._pending.popleft()
             self._outbox.send()
+            self.active_at = self.node.loop.time()
         if not self._outbox.is_empty:
             self._pause()
 
@@ -295,9 +321,9 @@ class Connection:
 
     def hurry(self) -> None:
         """The broker is about to stop: whoever waits for more to read is answered with what there is."""
+        self._pause()
         for pending in list(self._pending):
-            if pending.later is not None:
-                pending.later.hurry()
+            pending.hurry()
 
 
 def _encode(pending: Pending) -> list[Part]:

@@ -111,5 +111,5 @@ class Frames:
 
     def keep(self) -> None:
         """Afterwards what was not taken is safe from whoever uses the shared buffer next."""
-        if self._data is not None:
+        if self._data is not None and self._data.obj is self._scratch.obj:
             self._data, self._position = memoryview(bytearray(self._data[self._position :])), 0

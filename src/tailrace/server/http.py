@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 REQUEST_BYTES_MAX = 8 << 10
+CONNECTIONS_MAX = 100
 TIMEOUT_S = 5.0
 _TEXT = "text/plain; charset=utf-8"
 _METRICS = "text/plain; version=0.0.4; charset=utf-8"
@@ -25,6 +26,7 @@ class Pages:
     def __init__(self, node: "Node") -> None:
         self._node = node
         self._server: asyncio.Server | None = None
+        self._connections: set[asyncio.StreamWriter] = set()
         self.address: tuple[str, int] | None = None
 
     async def start(self, host: str, port: int) -> None:
@@ -36,20 +38,27 @@ class Pages:
         self._server = await asyncio.start_server(self._serve, sock=sockets[0], limit=REQUEST_BYTES_MAX)
 
     async def stop(self) -> None:
+        """Afterwards nobody is served; whoever was being served is cut off."""
         if self._server is not None:
             self._server.close()
-            await self._server.wait_closed()
+            for writer in list(self._connections):
+                writer.transport.abort()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._connections) >= CONNECTIONS_MAX:
+            writer.transport.abort()
+            return
+        self._connections.add(writer)
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 head = await reader.readuntil(b"\r\n\r\n")
                 writer.write(self._answer(head))
-                await writer.drain()
+                writer.close()
+                await writer.wait_closed()
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
-            pass  # whoever asks so gets no answer
+            writer.transport.abort()  # whoever asks so, or does not read, gets no answer
         finally:
-            writer.close()
+            self._connections.discard(writer)
 
     def _answer(self, head: bytes) -> bytes:
         method, _, rest = head.decode("latin-1").partition(" ")

@@ -18,22 +18,36 @@ logger = logging.getLogger(__name__)
 
 BACKLOG = 1024
 AT_ONCE_MAX = 64  # connections that are accepted before others have their turn
-REST_S = 1.0  # after the operating system has refused another descriptor
-_NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+REST_S = 1.0  # after the operating system has refused another connection: there are too many descriptors, say
+_NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
 def bind(host: str, port: int) -> list[socket.socket]:
-    """Sockets for every address that `host` has, all with the same port. Raises OSError where one is taken."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    """Sockets for every address that `host` has, all with the same port. Raises OSError where one is taken, or none is
+    this machine's.
+    """
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except UnicodeError:
+        raise OSError(errno.EINVAL, f"{host!r} is no name of a machine") from None
     sockets: list[socket.socket] = []
+    missing: OSError | None = None
     try:
         for family, address in dict.fromkeys((family, address[:2]) for family, _, _, _, address in found):
-            sockets.append(_bind_one(family, str(address[0]), port))
+            try:
+                sockets.append(_bind_one(family, str(address[0]), port))
+            except OSError as error:
+                if error.errno not in _NOT_HERE:
+                    raise
+                missing = error  # as ::1 of localhost, where IPv6 is switched off
+                continue
             port = sockets[0].getsockname()[1]  # where any would do, the second address gets the port of the first
     except OSError:
         for opened in sockets:
             opened.close()
         raise
+    if missing is not None and not sockets:
+        raise missing
     return sockets
 
 
@@ -71,13 +85,15 @@ class Listener:
             except (BlockingIOError, ConnectionAbortedError, InterruptedError):
                 return
             except OSError as error:
-                if error.errno not in _NO_ROOM:
-                    raise
                 logger.warning("cannot accept a connection: %s; trying again in %.0f s", error.strerror, REST_S)
                 self._node.loop.remove_reader(self._socket.fileno())
                 self._node.loop.call_later(REST_S, self._resume)
                 return
-            self._accept(accepted, str(address[0]), int(address[1]))
+            try:
+                self._accept(accepted, str(address[0]), int(address[1]))
+            except OSError as error:  # it is gone already
+                logger.info("cannot serve %s: %s", address[0], error.strerror)
+                accepted.close()
 
     def _accept(self, accepted: socket.socket, host: str, port: int) -> None:
         if not self._node.has_room_for(host):

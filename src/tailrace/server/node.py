@@ -11,6 +11,7 @@ once: `failed` is set, and nothing is noted as clean.
 
 import asyncio
 import logging
+import math
 import os
 import time
 from collections.abc import Callable
@@ -38,7 +39,8 @@ logger = logging.getLogger(__name__)
 
 READ_THREADS = 4
 HEARTBEAT_S = 0.25
-STOP_S = 5.0  # for answers that are under way; then connections are closed
+ANSWERS_S = 2.0  # for those that are under way at a stop; then connections are closed
+JOBS_S = 5.0
 
 
 class Listen(NamedTuple):
@@ -71,7 +73,8 @@ class Node:
         self._by_host: dict[str, int] = {}
         self._connections_max = self.configs.number("max.connections")
         self._connections_per_ip_max = self.configs.number("max.connections.per.ip")
-        self._idle_s = self.configs.number("connections.max.idle.ms") / 1000
+        idle_ms = self.configs.number("connections.max.idle.ms")
+        self._idle_s = idle_ms / 1000 if idle_ms >= 0 else math.inf
         self._frame_bytes_max = self.configs.number("socket.request.max.bytes")
         self._to_answer: list[Connection] = []
         self._heartbeat: asyncio.TimerHandle | None = None
@@ -92,7 +95,7 @@ class Node:
         try:
             for one in self._listen:
                 self.listeners += [Listener(self, sock, one.advertised) for sock in bind(one.host, one.port)]
-        except OSError:
+        except BaseException:
             await self.stop()
             raise
         self._beat(self.loop.time())
@@ -114,20 +117,20 @@ class Node:
             listener.close()
         for connection in list(self.connections):
             connection.hurry()
-        await self._wait_until(lambda: all(connection.is_idle for connection in self.connections))
+        await self._wait_until(lambda: all(one.owes_nothing for one in self.connections), ANSWERS_S)
         for connection in list(self.connections):
             connection.close()
         if self._heartbeat is not None:
             self._heartbeat.cancel()
         self.pump()
-        await self._wait_until(lambda: not self._flushers.under_way and not self.readers.under_way)
+        await self._wait_until(lambda: not self._flushers.under_way and not self.readers.under_way, JOBS_S)
         self.readers.stop()
         self._flushers.stop()
         await asyncio.sleep(0)  # what has just come back from a thread
         self.directory.close(now_ms())
 
-    async def _wait_until(self, is_so: Callable[[], bool]) -> None:
-        deadline = self.loop.time() + STOP_S
+    async def _wait_until(self, is_so: Callable[[], bool], timeout_s: float) -> None:
+        deadline = self.loop.time() + timeout_s
         while not is_so() and self.loop.time() < deadline:  # noqa: ASYNC110 - once in the life of a node
             await asyncio.sleep(0.005)
 
@@ -199,11 +202,21 @@ class Node:
     def _beat(self, due: float) -> None:
         now = self.loop.time()
         self.metrics.loop_lag(max(0.0, now - due))
-        self.broker.tick(now_ms())
-        self.pump()
-        for connection in [one for one in self.connections if now - one.active_at > self._idle_s and one.is_idle]:
-            connection.close()
+        try:
+            self.broker.tick(now_ms())
+            self.pump()
+            self._close_silent(now)
+        except Exception:  # the next beat must come, whatever this one has met
+            logger.exception("a heartbeat failed in a way that nobody foresaw")
         self._heartbeat = self.loop.call_later(HEARTBEAT_S, self._beat, self.loop.time() + HEARTBEAT_S)
+
+    def _close_silent(self, now: float) -> None:
+        """A client that is owed nothing may be silent for long between two requests, and not for long amid one."""
+        patience_s = min(self._idle_s, self.write_timeout_s)
+        for connection in [one for one in self.connections if now - one.active_at > patience_s]:
+            silent_s = now - connection.active_at
+            if connection.owes_nothing and (connection.is_amid_request or silent_s > self._idle_s):
+                connection.close()
 
 
 def now_ms() -> int:

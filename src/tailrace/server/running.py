@@ -45,20 +45,23 @@ async def serve(settings: Settings, ready: Callable[[Node, Pages], None]) -> Non
     """Serves until SIGTERM or SIGINT, and then stops cleanly. Raises CannotStart, and Failed where the disk did."""
     node = Node(settings.data, settings.listen, settings.configs)
     await _start(node)
-    pages = Pages(node)
-    await _start_pages(pages, settings)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         node.loop.add_signal_handler(number, stop.set)
-    ready(node, pages)
-    ends: list[asyncio.Future[Any]] = [asyncio.ensure_future(stop.wait()), node.failed]
-    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    pages = Pages(node)
+    try:
+        await _start_pages(pages, settings)
+        ready(node, pages)
+        ends: list[asyncio.Future[Any]] = [asyncio.ensure_future(stop.wait()), node.failed]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        if not node.failed.done():
+            logger.info("stopping")
+            await node.stop()
+            logger.info("stopped")
+        await pages.stop()
     if node.failed.done():
         raise Failed(f"{node.failed.result()}; the broker stops, since it can promise nothing any more")
-    logger.info("stopping")
-    await pages.stop()
-    await node.stop()
-    logger.info("stopped")
 
 
 async def _start(node: Node) -> None:
@@ -81,7 +84,11 @@ async def _start_pages(pages: Pages, settings: Settings) -> None:
         await pages.start(*settings.metrics)
     except OSError as error:
         if not settings.metrics_is_default:
-            raise
+            host, port = settings.metrics
+            raise CannotStart(
+                f"/metrics cannot be at {host}:{port}: {error.strerror or error}; --metrics HOST:PORT chooses another "
+                "address, and --metrics off does without"
+            ) from None
         logger.warning(
             "no /metrics: %s:%d is taken (%s); --metrics HOST:PORT chooses another",
             *settings.metrics,

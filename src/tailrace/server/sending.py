@@ -21,6 +21,8 @@ COPIED_BYTES_MAX = 32 << 10  # a slice up to here costs less to copy than anothe
 PIECE_BYTES = 1 << 20  # of a slice, at a time
 PROBE_BYTES = 128 << 10  # the kernel reads ahead, and forgets, in about such pieces
 GATHERED_MAX = 64  # buffers for one system call
+GATHERED_BYTES = 256 << 10  # and about so many bytes of them: all that a client which does not read is buffered
+TURN_BYTES = 4 << 20  # before others have their turn, where a client takes all as fast as it is sent
 
 _MORE = getattr(socket, "MSG_MORE", 0)
 
@@ -46,6 +48,7 @@ class Outbox:
         "_is_blocked",
         "_is_closed",
         "_is_reading",
+        "_left_of_turn",
         "_loop",
         "_metrics",
         "_on_error",
@@ -82,6 +85,7 @@ class Outbox:
         self._is_blocked = False  # the socket takes no more
         self._is_reading = False  # a thread reads what comes next
         self._is_closed = False
+        self._left_of_turn = 0
         self._deadline: TimerHandle | None = None
 
     @property
@@ -101,8 +105,12 @@ class Outbox:
         """Afterwards all is sent, or the rest is sent as soon as it can be."""
         if self._is_blocked or self._is_reading or self._is_closed:
             return
+        self._left_of_turn = TURN_BYTES
         try:
             while self._parts:
+                if self._left_of_turn <= 0:
+                    self._block()
+                    return
                 if not self._send_some():
                     return
         except BlockingIOError:
@@ -143,6 +151,7 @@ class Outbox:
 
     def _send_buffers(self) -> None:
         buffers: list[bytes | bytearray | memoryview] = []
+        size = 0
         flags = 0
         for part in self._parts:
             if not isinstance(part, bytes | bytearray | memoryview):
@@ -153,7 +162,8 @@ class Outbox:
                     flags = _MORE
                     break
             buffers.append(part)
-            if len(buffers) == GATHERED_MAX:
+            size += len(part)
+            if len(buffers) == GATHERED_MAX or size >= GATHERED_BYTES:
                 break
         if self._sent_of_part:
             buffers[0] = memoryview(buffers[0])[self._sent_of_part :]
@@ -164,6 +174,7 @@ class Outbox:
         if not count:
             raise OSError("a file has become shorter while it was sent")
         self._metrics.bytes_out += count
+        self._left_of_turn -= count
         count += self._sent_of_part
         while self._parts and count >= (length := length_of(self._parts[0])):
             count -= length
@@ -173,6 +184,7 @@ class Outbox:
     # Waiting for the client
 
     def _block(self) -> None:
+        """Afterwards it goes on when the socket takes more, if it does so in time."""
         self._is_blocked = True
         self._loop.add_writer(self._fd, self._writable)
         self._deadline = self._loop.call_later(self._timeout_s, self._took_too_long)

@@ -62,7 +62,7 @@ class ConfluentClient:
         producer = Producer(
             self._common
             | {"acks": acks, "compression.type": compression, "enable.idempotence": idempotent}
-            | {"linger.ms": 2, "message.max.bytes": 16_000_000}
+            | {"linger.ms": 2, "message.max.bytes": 16_000_000, "batch.num.messages": 10 if idempotent else 10_000}
         )
         for message in messages:
             where = {} if partition is None else {"partition": partition}
@@ -112,6 +112,14 @@ class ConfluentClient:
     ) -> None:
         new = NewTopic(topic, partitions, replicas, config=dict(configs or {}))
         _result(self._admin.create_topics([new], request_timeout=SECONDS)[topic])
+        self.wait_for(topic)
+
+    def wait_for(self, topic: str) -> None:
+        """Kafka tells of a new topic a moment after it was made."""
+        deadline = time.monotonic() + SECONDS
+        while topic not in self.topics():
+            assert time.monotonic() < deadline, f"{topic} does not come"
+            time.sleep(0.02)
 
     def topics(self) -> set[str]:
         return set(self._admin.list_topics(timeout=SECONDS).topics)

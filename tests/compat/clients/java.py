@@ -24,7 +24,7 @@ SENTENCES = {  # of the topic tool, which names no exception: what Kafka says, o
     r"already exists": Code.TOPIC_ALREADY_EXISTS,
     r"does not exist": Code.UNKNOWN_TOPIC_OR_PARTITION,
     r"[Tt]opic name .* (invalid|illegal)|on an invalid topic": Code.INVALID_TOPIC,
-    r"already has \d+ partition|below 1|fewer": Code.INVALID_PARTITIONS,
+    r"already has \d+ partition|not be an increase|below 1": Code.INVALID_PARTITIONS,
 }
 
 

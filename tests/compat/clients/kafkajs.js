@@ -63,7 +63,10 @@ const verbs = {
       admin.alterConfigs({ validateOnly: false, resources: [{ type: TOPIC, name: topic, configEntries: configs }] })
     ),
   deleteRecords: ({ topic, partition, before }) =>
-    administer(() => admin.deleteTopicRecords({ topic, partitions: [{ partition, offset: String(before) }] })),
+    administer(async () => {
+      await admin.fetchTopicOffsets(topic) // it deletes only in topics it has met
+      return admin.deleteTopicRecords({ topic, partitions: [{ partition, offset: String(before) }] })
+    }),
   cluster: () => administer(() => admin.describeCluster()),
 }
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import parts
-from compat.contract import Acks, Cluster, Consumer, Message, OffsetOf, Place, Refused, Start
+from compat.contract import Acks, Cluster, Code, Consumer, Message, OffsetOf, Place, Refused, Start
 
 DRIVER = Path(__file__).with_suffix(".js")
 MESSAGES_AT_ONCE = 10
@@ -83,7 +83,8 @@ class KafkajsClient:
         return int(found[{"earliest": "low", "latest": "high"}[of]])
 
     def create_topic(self, topic: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
-        self._tell("createTopic", topic=topic, partitions=partitions, configs=_entries(configs or {}))
+        if not self._tell("createTopic", topic=topic, partitions=partitions, configs=_entries(configs or {})):
+            raise Refused(Code.TOPIC_ALREADY_EXISTS)
 
     def topics(self) -> set[str]:
         return set(self._tell("topics"))

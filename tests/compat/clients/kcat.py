@@ -41,6 +41,7 @@ class KcatClient:
             "enable.idempotence": str(idempotent).lower(),
             "linger.ms": "2",
             "message.max.bytes": "16000000",
+            "batch.num.messages": "10" if idempotent else "10000",
         }
         command = [*self._command, "-P", "-t", topic, "-K", END_OF_KEY.decode()]
         command += [] if partition is None else ["-p", str(partition)]

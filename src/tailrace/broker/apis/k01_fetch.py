@@ -8,7 +8,8 @@ aborted transactions in between.
 Versions 4-18.
     7   sessions (KIP-227): a request names only what changed        12  epochs are checked against the log
     13  topics by id                                                 16  where the leader is
-Not done: followers (a replica id is ignored), preferred read replica and leader hints, there being one replica.
+Not done: followers (a replica id is ignored), preferred read replica and leader hints, there being one replica; zstd is
+sent to those who speak a version before 10, too: nobody looks into a batch on its way out.
 """
 
 from typing import TYPE_CHECKING

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
+EPOCHS_FROM = 4  # the version in which an answer has room for them
 FIRST_VERSIONS = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 
 
@@ -115,7 +116,14 @@ class Listing(Later[ListOffsetsResponse]):
     def one_done(self) -> None:
         self._outstanding -= 1
         if not self._outstanding:
+            if self._call.version < EPOCHS_FROM:
+                self._leave_out_epochs()
             self.resolve(self.response)
+
+    def _leave_out_epochs(self) -> None:
+        for topic in self.response.topics:
+            for answer in topic.partitions:
+                answer.leader_epoch = UNDEFINED_EPOCH
 
 
 class Searches:

@@ -1,0 +1,244 @@
+"""The registry of configs: Kafka's names and defaults, what values are taken, and which one counts."""
+
+import pytest
+
+from tailrace.broker.config_keys import BYTES_MAX, ConfigType, InvalidConfig
+from tailrace.broker.configs import (
+    BROKER_KEYS,
+    TOPIC_KEYS,
+    BrokerConfigs,
+    ConfigSource,
+    broker_key,
+    topic_config,
+    topic_entry,
+    topic_key,
+)
+from tailrace.log.config import LogConfig
+
+# What Kafka 4.3.1 answers to DescribeConfigs of a topic without configs of its own: value, type, the broker's name.
+# The answer lacks that name for flush.ms, retention.ms, segment.jitter.ms and segment.ms: Kafka's brokers have no
+# default under it.
+KAFKA = """
+cleanup.policy                           delete               7 log.cleanup.policy
+compression.gzip.level                   -1                   3 compression.gzip.level
+compression.lz4.level                    9                    3 compression.lz4.level
+compression.type                         producer             2 compression.type
+compression.zstd.level                   3                    3 compression.zstd.level
+delete.retention.ms                      86400000             5 log.cleaner.delete.retention.ms
+file.delete.delay.ms                     60000                5 log.segment.delete.delay.ms
+flush.messages                           9223372036854775807  5 log.flush.interval.messages
+flush.ms                                 9223372036854775807  5 log.flush.interval.ms
+follower.replication.throttled.replicas  ''                   7 -
+index.interval.bytes                     4096                 3 log.index.interval.bytes
+leader.replication.throttled.replicas    ''                   7 -
+local.retention.bytes                    -2                   5 log.local.retention.bytes
+local.retention.ms                       -2                   5 log.local.retention.ms
+max.compaction.lag.ms                    9223372036854775807  5 log.cleaner.max.compaction.lag.ms
+max.message.bytes                        1048588              3 message.max.bytes
+message.timestamp.after.max.ms           3600000              5 log.message.timestamp.after.max.ms
+message.timestamp.before.max.ms          9223372036854775807  5 log.message.timestamp.before.max.ms
+message.timestamp.type                   CreateTime           2 log.message.timestamp.type
+min.cleanable.dirty.ratio                0.5                  6 log.cleaner.min.cleanable.ratio
+min.compaction.lag.ms                    0                    5 log.cleaner.min.compaction.lag.ms
+min.insync.replicas                      1                    3 min.insync.replicas
+preallocate                              false                1 log.preallocate
+remote.log.copy.disable                  false                1 -
+remote.log.delete.on.disable             false                1 -
+remote.storage.enable                    false                1 -
+retention.bytes                          -1                   5 log.retention.bytes
+retention.ms                             604800000            5 log.retention.ms
+segment.bytes                            1073741824           3 log.segment.bytes
+segment.index.bytes                      10485760             3 log.index.size.max.bytes
+segment.jitter.ms                        0                    5 log.roll.jitter.ms
+segment.ms                               604800000            5 log.roll.ms
+unclean.leader.election.enable           false                1 unclean.leader.election.enable
+"""
+
+# The same of a broker, for those that it has alone; `max.connections` is without a limit there.
+KAFKA_BROKER = """
+auto.create.topics.enable                  true       1
+connections.max.idle.ms                    600000     5
+default.replication.factor                 1          3
+delete.topic.enable                        true       1
+fetch.max.bytes                            57671680   3
+max.connections.per.ip                     2147483647 3
+max.incremental.fetch.session.cache.slots  1000       3
+num.partitions                             1          3
+producer.id.expiration.ms                  86400000   3
+socket.request.max.bytes                   104857600  3
+"""
+
+
+def test_topic_configs_have_kafkas_names_defaults_and_types() -> None:
+    ours = [(key.name, key.default or "''", str(int(key.type)), key.broker_key or "-") for key in TOPIC_KEYS.values()]
+    assert ours == [tuple(line.split()) for line in KAFKA.strip().splitlines()]
+
+
+def test_broker_configs_have_kafkas_defaults_and_types() -> None:
+    for line in KAFKA_BROKER.strip().splitlines():
+        name, default, kind = line.split()
+        assert (name, BROKER_KEYS[name].default, BROKER_KEYS[name].type) == (name, default, int(kind))
+
+
+def test_every_default_is_a_value_that_the_config_takes_and_every_config_says_what_it_is_for() -> None:
+    for key in (*TOPIC_KEYS.values(), *BROKER_KEYS.values()):
+        key.parse(key.default)
+        assert key.doc
+        assert key.doc.endswith((".", "…"))
+
+
+def test_the_defaults_are_those_of_the_log() -> None:
+    assert BrokerConfigs().topic_defaults.log == LogConfig()
+
+
+def test_what_topics_can_say_brokers_can_say_for_all_of_them_and_change_while_they_run() -> None:
+    for key in TOPIC_KEYS.values():
+        if key.broker_key is not None:
+            of_broker = broker_key(key.broker_key)
+            assert (of_broker.type, of_broker.default, of_broker.is_dynamic) == (key.type, key.default, True)
+
+
+# Values
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("retention.ms", "-1", -1),
+        ("retention.ms", " 42 ", 42),
+        ("retention.ms", "+7", 7),
+        ("preallocate", "TRUE", True),
+        ("preallocate", "false", False),
+        ("cleanup.policy", "", ""),
+        ("cleanup.policy", "compact, delete", "compact, delete"),
+        ("min.cleanable.dirty.ratio", "0", 0.0),
+        ("min.cleanable.dirty.ratio", "1e-3", 0.001),
+        ("message.timestamp.type", "LogAppendTime", "LogAppendTime"),
+        ("segment.bytes", str(1 << 20), 1 << 20),
+        ("max.message.bytes", str((1 << 31) - 1), (1 << 31) - 1),
+        ("flush.messages", str((1 << 63) - 1), (1 << 63) - 1),
+        ("leader.replication.throttled.replicas", "0:1,1:1", "0:1,1:1"),
+        ("remote.storage.enable", "false", False),
+    ],
+)
+def test_values_that_are_taken(name: str, text: str, value: object) -> None:
+    assert topic_key(name).parse(text) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("retention.ms", ""),
+        ("retention.ms", "-2"),
+        ("retention.ms", "1.5"),
+        ("retention.ms", "1_000"),
+        ("retention.ms", "٣"),
+        ("retention.ms", "9" * 5000),
+        ("retention.ms", str(1 << 63)),
+        ("max.message.bytes", str(1 << 31)),
+        ("segment.bytes", str((1 << 20) - 1)),
+        ("preallocate", "yes"),
+        ("cleanup.policy", "compact,burn"),
+        ("compression.type", "zstd"),
+        ("compression.type", ""),
+        ("compression.gzip.level", "10"),
+        ("min.cleanable.dirty.ratio", "nan"),
+        ("min.cleanable.dirty.ratio", "inf"),
+        ("min.cleanable.dirty.ratio", "1.1"),
+        ("min.cleanable.dirty.ratio", "-0.1"),
+        ("min.cleanable.dirty.ratio", "1.2.3"),
+        ("min.cleanable.dirty.ratio", ""),
+        ("message.timestamp.type", "createtime"),
+        ("remote.storage.enable", "true"),
+        ("leader.replication.throttled.replicas", "x" * (BYTES_MAX + 1)),
+        ("leader.replication.throttled.replicas", "€" * (BYTES_MAX // 2)),
+    ],
+)
+def test_values_that_are_refused_with_what_would_be_taken(name: str, text: str) -> None:
+    with pytest.raises(InvalidConfig, match=f"^{name} .* it takes ") as refused:
+        topic_key(name).parse(text)
+    assert len(str(refused.value)) < 400
+
+
+def test_a_value_is_kept_without_spaces() -> None:
+    assert topic_key("cleanup.policy").tidy(" compact ,, delete ") == "compact,delete"
+    assert topic_key("retention.ms").tidy(" 7 ") == "7"
+    assert TOPIC_KEYS["cleanup.policy"].type is ConfigType.LIST
+
+
+def test_names_that_nobody_knows_are_refused() -> None:
+    with pytest.raises(InvalidConfig, match=r"no topic config 'log.retention.ms'"):
+        topic_key("log.retention.ms")
+    with pytest.raises(InvalidConfig, match=r"no broker config 'retention.ms'"):
+        broker_key("retention.ms")
+
+
+@pytest.mark.parametrize("at_start", [{"nothing": "1"}, {"num.partitions": "0"}, {"node.id": "one"}])
+def test_a_broker_does_not_start_with_what_it_does_not_know(at_start: dict[str, str]) -> None:
+    with pytest.raises(InvalidConfig):
+        BrokerConfigs(at_start)
+
+
+# Which one counts
+
+
+def test_a_brokers_value_is_the_one_set_for_it_else_for_all_else_at_its_start_else_the_default() -> None:
+    configs = BrokerConfigs({"log.roll.ms": "4", "node.id": "7"})
+    configs.set_at_run_time("", "log.roll.ms", "3")
+    configs.set_at_run_time("8", "log.roll.ms", "1")
+    configs.set_at_run_time("7", "log.roll.ms", "2")
+    assert [(entry.text, entry.source) for entry in configs.layers("log.roll.ms")] == [
+        ("2", ConfigSource.BROKER_AT_RUN_TIME),
+        ("3", ConfigSource.ALL_BROKERS_AT_RUN_TIME),
+        ("4", ConfigSource.BROKER_AT_START),
+        ("604800000", ConfigSource.DEFAULT),
+    ]
+    for left, broker in (("3", "7"), ("4", "")):
+        configs.set_at_run_time(broker, "log.roll.ms", None)
+        assert configs.entry("log.roll.ms").text == left
+    assert configs.at_run_time == {"8": {"log.roll.ms": "1"}}
+
+
+def test_a_topics_value_is_its_own_else_the_brokers() -> None:
+    configs = BrokerConfigs({"log.roll.ms": "4"})
+    assert topic_entry("segment.ms", {"segment.ms": "1"}, configs)[1:] == ("1", ConfigSource.TOPIC)
+    inherited = topic_entry("segment.ms", {}, configs)
+    assert (inherited.key.name, inherited.text, inherited.source) == ("segment.ms", "4", ConfigSource.BROKER_AT_START)
+    assert topic_entry("remote.log.copy.disable", {}, configs).source == ConfigSource.DEFAULT
+
+
+def test_topics_that_say_nothing_share_one_config() -> None:
+    configs = BrokerConfigs()
+    first = topic_config({}, configs)
+    assert topic_config({}, configs) is first
+    assert topic_config({"retention.ms": "7"}, configs) is first, "which has nothing for appends"
+    configs.set_at_run_time("", "log.roll.ms", "7")
+    assert topic_config({}, configs).log.segment_ms == 7
+    assert first.log.segment_ms != 7
+
+
+def test_what_an_append_obeys_comes_from_the_topic_where_it_says_so() -> None:
+    configs = BrokerConfigs(
+        {"log.segment.bytes": "2000000", "message.max.bytes": "9", "producer.id.expiration.ms": "5"}
+    )
+    overrides = {
+        "max.message.bytes": "1",
+        "message.timestamp.before.max.ms": "2",
+        "message.timestamp.after.max.ms": "3",
+        "message.timestamp.type": "LogAppendTime",
+        "segment.ms": "4",
+        "index.interval.bytes": "5",
+        "flush.messages": "6",
+        "flush.ms": "7",
+    }
+    config = topic_config(overrides, configs)
+    assert config[:3] == (1, 2, 3)
+    assert config.log == LogConfig(
+        segment_bytes=2_000_000,
+        segment_ms=4,
+        index_interval_bytes=5,
+        log_append_time=True,
+        producer_id_expiration_ms=5,
+        flush_messages=6,
+        flush_ms=7,
+    )

@@ -1,0 +1,78 @@
+"""Answers that come later: each is told once, and what is asked of it reaches the one who owes it."""
+
+import pytest
+
+from tailrace.broker.waiting import Chained, Later
+
+
+class Asked(Later[int]):
+    """Notes what it is told."""
+
+    def __init__(self) -> None:
+        super().__init__(250)
+        self.told: list[str] = []
+
+    def expire(self) -> None:
+        self.told.append("expire")
+
+    def hurry(self) -> None:
+        self.told.append("hurry")
+
+    def abandon(self) -> None:
+        self.told.append("abandon")
+
+
+def test_the_answer_is_told_when_it_comes() -> None:
+    later: Later[int] = Later()
+    answers: list[int] = []
+    later.when_resolved(answers.append)
+    assert not later.is_resolved
+    later.resolve(7)
+    assert (answers, later.is_resolved) == ([7], True)
+
+
+def test_who_asks_late_is_told_at_once() -> None:
+    later: Later[int] = Later()
+    later.resolve(7)
+    answers: list[int] = []
+    later.when_resolved(answers.append)
+    assert answers == [7]
+
+
+def test_only_the_first_answer_counts() -> None:
+    later: Later[int] = Later()
+    answers: list[int] = []
+    later.when_resolved(answers.append)
+    later.resolve(1)
+    later.resolve(2)
+    assert answers == [1]
+
+
+def test_none_is_an_answer() -> None:
+    later: Later[None] = Later()
+    answers: list[None] = []
+    later.when_resolved(answers.append)
+    later.resolve(None)
+    later.resolve(None)
+    assert answers == [None]
+
+
+@pytest.mark.parametrize("is_early", [False, True])
+def test_a_chain_makes_something_of_the_answer(is_early: bool) -> None:
+    first = Asked()
+    if is_early:
+        first.resolve(20)
+    chained = Chained(first, lambda number: str(number + 1))
+    answers: list[str] = []
+    chained.when_resolved(answers.append)
+    first.resolve(20)
+    assert (answers, chained.wait_ms) == (["21"], 250)
+
+
+def test_a_chain_passes_on_what_it_is_told() -> None:
+    first = Asked()
+    chained = Chained(first, str)
+    chained.hurry()
+    chained.expire()
+    chained.abandon()
+    assert first.told == ["hurry", "expire", "abandon"]

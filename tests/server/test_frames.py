@@ -1,0 +1,157 @@
+"""Frames: requests come out whole, wherever the bytes were cut, and lengths that are only claimed cost nothing."""
+
+import struct
+import tracemalloc
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailrace.server.frames import BadFrame, Frames
+
+FIRST = 64
+LIMIT = 4096
+
+
+def a_frames(scratch: int = 256, limit: int = LIMIT, first: int = FIRST) -> Frames:
+    return Frames(memoryview(bytearray(scratch)), lambda key: limit if key != 18 else 32, lambda: first)
+
+
+def request(length: int, key: int = 3, fill: int = 7) -> bytes:
+    """A request with its length before it: the key, and `length` bytes in all."""
+    return struct.pack(">ih", length, key) + bytes([fill]) * (length - 2)
+
+
+def feed(frames: Frames, pieces: Sequence[bytes]) -> list[bytes]:
+    """What comes out, where a connection receives these pieces and uses the shared buffer for others in between."""
+    out = []
+    for piece in pieces:
+        left = piece
+        while left:
+            room = frames.room()
+            count = min(len(left), len(room))
+            room[:count] = left[:count]
+            del room
+            frames.received(count)
+            left = left[count:]
+            while (frame := frames.next_frame()) is not None:
+                out.append(bytes(frame))
+            frames.keep()
+            frames._scratch[:] = b"\xee" * len(frames._scratch)
+    return out
+
+
+def test_a_request_cut_anywhere_comes_out_whole() -> None:
+    whole = request(40) + request(8, fill=1) + request(100, fill=2)
+    expected = [request(40)[4:], request(8, fill=1)[4:], request(100, fill=2)[4:]]
+    for first in range(1, len(whole)):
+        assert feed(a_frames(), [whole[:first], whole[first:]]) == expected
+    assert feed(a_frames(), [whole[n : n + 1] for n in range(len(whole))]) == expected
+
+
+@given(
+    lengths=st.lists(st.integers(8, 700), min_size=1, max_size=12),
+    cuts=st.lists(st.integers(1, 400), min_size=1),
+    scratch=st.integers(16, 300),
+    first=st.integers(1, 300),
+)
+def test_any_requests_in_any_pieces(lengths: list[int], cuts: list[int], scratch: int, first: int) -> None:
+    whole = b"".join(request(length, fill=n) for n, length in enumerate(lengths))
+    pieces, position = [], 0
+    while position < len(whole):
+        size = cuts[len(pieces) % len(cuts)]
+        pieces.append(whole[position : position + size])
+        position += size
+    frames = a_frames(scratch, first=first)
+    assert feed(frames, pieces) == [request(length, fill=n)[4:] for n, length in enumerate(lengths)]
+    assert not frames.is_amid
+    assert frames.held_bytes == 0
+
+
+@pytest.mark.parametrize("length", [-(1 << 31), -1, 0, 1, 7, LIMIT + 1, (1 << 31) - 1])
+def test_a_length_that_no_request_has_is_refused_before_anything_is_allocated(length: int) -> None:
+    frames = a_frames()
+    tracemalloc.start()
+    try:
+        with pytest.raises(BadFrame):
+            feed(frames, [struct.pack(">ih", length, 3)])
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_the_limit_is_that_of_the_key() -> None:
+    assert feed(a_frames(), [request(32, key=18)]) == [request(32, key=18)[4:]]
+    with pytest.raises(BadFrame, match="33 bytes for API key 18"):
+        feed(a_frames(), [request(33, key=18)])
+
+
+def test_nothing_is_said_before_the_key_is_there() -> None:
+    frames = a_frames()
+    assert feed(frames, [struct.pack(">i", -5), b"\0"]) == []
+    with pytest.raises(BadFrame):
+        feed(frames, [b"\3"])
+
+
+def test_a_claimed_length_costs_no_more_than_twice_what_has_arrived() -> None:
+    frames = a_frames(scratch=64, limit=1 << 20, first=FIRST)
+    whole = request(1 << 20)
+    arrived = 0
+    for start in range(0, 100_000, 64):
+        feed(frames, [whole[start : start + 64]])
+        arrived += 64
+        assert frames.held_bytes <= max(FIRST, 2 * arrived)
+
+
+def test_the_growth_is_known_before_it_happens() -> None:
+    frames = a_frames(limit=1 << 20, first=FIRST)
+    feed(frames, [request(1000)[: 4 + FIRST]])
+    assert frames.growth == FIRST
+    before = frames.held_bytes
+    assert len(frames.room()) == FIRST
+    assert frames.held_bytes == before + FIRST
+    assert frames.growth == 0
+
+
+def test_one_that_is_idle_holds_nothing() -> None:
+    frames = a_frames()
+    assert (frames.held_bytes, frames.is_amid) == (0, False)
+    feed(frames, [request(20)])
+    assert (frames.held_bytes, frames.is_amid) == (0, False)
+    feed(frames, [request(20)[:3]])
+    assert (frames.held_bytes, frames.is_amid) == (3, True)
+    feed(frames, [request(20)[3:]])
+    assert (frames.held_bytes, frames.is_amid) == (0, False)
+
+
+def test_requests_that_have_to_wait_are_safe_from_the_shared_buffer() -> None:
+    frames = a_frames()
+    whole = request(20, fill=1) + request(30, fill=2) + request(40, fill=3)
+    frames.room()[: len(whole)] = whole
+    frames.received(len(whole))
+    first = frames.next_frame()
+    assert first is not None
+    assert bytes(first) == request(20, fill=1)[4:]
+    frames.keep()
+    frames.room()[:] = b"\xee" * 256  # somebody else's
+    second = frames.next_frame()
+    frames.keep()
+    third = frames.next_frame()
+    assert second is not None
+    assert third is not None
+    assert (bytes(second), bytes(third)) == (request(30, fill=2)[4:], request(40, fill=3)[4:])
+    assert frames.next_frame() is None
+
+
+def test_what_waits_is_copied_once() -> None:
+    """However many turns it takes to work it off: a quarter of a megabyte of tiny requests would cost gigabytes."""
+    frames = a_frames()
+    frames.room()[:240] = request(8) * 20
+    frames.received(240)
+    frames.next_frame()
+    frames.keep()
+    kept = frames._data
+    frames.next_frame()
+    frames.keep()
+    assert frames._data is kept

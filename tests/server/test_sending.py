@@ -1,0 +1,325 @@
+"""The outbox: bytes and slices in their order, whatever the socket takes at a time, and nothing held afterwards."""
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from nodes import LOOPS
+
+from tailrace.server import sending
+from tailrace.server.metrics import Metrics
+from tailrace.server.sending import COPIED_BYTES_MAX, PIECE_BYTES, Outbox, length_of
+from tailrace.server.threads import Workers
+
+
+class FakeSlice:
+    """A slice of memory. `cold` bytes at its start are not in the page cache until they have been read."""
+
+    def __init__(self, data: bytes, cold: int = 0) -> None:
+        self.data = data
+        self.cold = cold
+        self.released = 0
+        self.reads: list[tuple[int, int]] = []
+        self.hold: threading.Event | None = None
+        self.error: Exception | None = None
+
+    @property
+    def length(self) -> int:
+        return len(self.data)
+
+    @property
+    def next_offset(self) -> int:
+        return 0
+
+    def read(self, start: int = 0, size: int | None = None) -> bytes:
+        assert threading.current_thread().name.startswith("tailrace-test"), "the loop must not wait for a disk"
+        assert not self.released
+        self.reads.append((start, size or 0))
+        if self.hold is not None:
+            self.hold.wait(10)
+        if self.error is not None:
+            raise self.error
+        return self.data[start : start + (self.length if size is None else size)]
+
+    def read_cached(self, start: int = 0, size: int | None = None) -> bytes | None:
+        assert not self.released
+        return None if start < self.cold else self.data[start : start + (self.length if size is None else size)]
+
+    def send_to(self, descriptor: int, start: int, size: int) -> int:
+        assert not self.released
+        assert start >= self.cold
+        sock = socket.socket(fileno=descriptor)
+        try:
+            return sock.send(self.data[start : start + size])
+        finally:
+            sock.detach()
+
+    def release(self) -> None:
+        self.released += 1
+
+
+class Setup:
+    def __init__(self, timeout_s: float = 10.0) -> None:
+        self.loop = asyncio.get_running_loop()
+        ours, self.theirs = socket.socketpair()
+        self.socket = ours
+        ours.setblocking(False)
+        self.theirs.setblocking(False)
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16 << 10)
+        self.workers = Workers(self.loop, "test", 2)
+        self.metrics = SimpleNamespace(bytes_out=0)
+        self.sent = 0
+        self.errors: list[Exception] = []
+        self.outbox = Outbox(
+            self.loop,
+            ours,
+            self.workers,
+            cast(Metrics, self.metrics),
+            timeout_s=timeout_s,
+            on_sent=self._on_sent,
+            on_error=self._on_error,
+        )
+
+    def _on_sent(self) -> None:
+        self.sent += 1
+
+    def _on_error(self, error: Exception) -> None:
+        self.errors.append(error)
+        self.outbox.close()
+
+    def put(self, *parts: Any) -> None:
+        self.outbox.put(parts)
+        self.outbox.send()
+
+    async def receive(self, count: int) -> bytes:
+        data = b""
+        async with asyncio.timeout(10):
+            while len(data) < count:
+                data += await self.loop.sock_recv(self.theirs, 1 << 16)
+        return data
+
+    def close(self) -> None:
+        self.outbox.close()
+        self.socket.close()
+        self.theirs.close()
+        self.workers.stop()
+
+
+@pytest.fixture(params=LOOPS)
+def on_loop(request: pytest.FixtureRequest) -> Callable[[Callable[..., Any]], None]:
+    def run(main: Callable[[Setup], Any], **options: Any) -> None:
+        async def in_loop() -> None:
+            setup = Setup(**options)
+            try:
+                await main(setup)
+            finally:
+                setup.close()
+                await asyncio.sleep(0.01)
+
+        with asyncio.Runner(loop_factory=LOOPS[request.param]) as runner:
+            runner.run(in_loop())
+
+    return run
+
+
+def pattern(size: int, seed: int = 0) -> bytes:
+    return bytes((n * 7 + seed) % 251 for n in range(min(size, 251))) * (size // 251 + 1)
+
+
+def piece(size: int, seed: int = 0) -> bytes:
+    return pattern(size, seed)[:size]
+
+
+def test_a_small_answer_goes_at_once(on_loop: Any) -> None:
+    async def main(setup: Setup) -> None:
+        setup.put(b"abc", b"", bytearray(b"def"), memoryview(b"ghi"))
+        assert setup.outbox.is_empty
+        assert await setup.receive(9) == b"abcdefghi"
+        assert setup.sent == 0, "nobody has waited"
+        assert setup.metrics.bytes_out == 9
+
+    on_loop(main)
+
+
+def test_parts_of_all_kinds_and_sizes_arrive_in_order(on_loop: Any) -> None:
+    async def main(setup: Setup) -> None:
+        slices = [
+            FakeSlice(piece(100, 1)),
+            FakeSlice(piece(COPIED_BYTES_MAX, 2)),
+            FakeSlice(piece(COPIED_BYTES_MAX + 1, 3)),
+            FakeSlice(piece(3 * PIECE_BYTES + 5, 4)),
+            FakeSlice(piece(50, 5), cold=50),
+            FakeSlice(piece(2 * PIECE_BYTES + 9, 6), cold=PIECE_BYTES),
+        ]
+        parts: list[Any] = [b"start"]
+        for number, one in enumerate(slices):
+            parts += [one, piece(number * 3000, 9)]
+        expected = b"".join(part if isinstance(part, bytes) else part.data for part in parts)
+        setup.put(*parts)
+        assert not setup.outbox.is_empty
+        assert await setup.receive(len(expected)) == expected
+        await asyncio.sleep(0.01)
+        assert setup.outbox.is_empty
+        assert setup.sent == 1
+        assert [one.released for one in slices] == [1] * len(slices)
+        assert setup.metrics.bytes_out == len(expected)
+
+    on_loop(main)
+
+
+def test_a_thousand_small_parts(on_loop: Any) -> None:
+    async def main(setup: Setup) -> None:
+        slices = [FakeSlice(piece(100 + n, n)) for n in range(1000)]
+        setup.put(*slices)
+        expected = b"".join(one.data for one in slices)
+        assert await setup.receive(len(expected)) == expected
+        assert all(one.released == 1 for one in slices)
+
+    on_loop(main)
+
+
+def test_what_is_cold_is_read_by_a_thread_a_piece_at_a_time(on_loop: Any) -> None:
+    async def main(setup: Setup) -> None:
+        cold = FakeSlice(piece(2 * PIECE_BYTES + 7), cold=3 * PIECE_BYTES)
+        setup.put(b"head", cold)
+        assert await setup.receive(4 + cold.length) == b"head" + cold.data
+        assert cold.reads == [(0, PIECE_BYTES), (PIECE_BYTES, PIECE_BYTES), (2 * PIECE_BYTES, 7)]
+        await asyncio.sleep(0.01)
+        assert cold.released == 1
+
+    on_loop(main)
+
+
+def test_a_client_that_does_not_read_is_not_buffered_for(on_loop: Any) -> None:
+    async def main(setup: Setup) -> None:
+        slices = [FakeSlice(piece(COPIED_BYTES_MAX, n)) for n in range(100)]
+        setup.put(*slices)
+        await asyncio.sleep(0.05)
+        assert not setup.outbox.is_empty
+        held = sum(length_of(part) for part in setup.outbox._parts if isinstance(part, bytes | bytearray | memoryview))
+        assert held <= sending.GATHERED_BYTES + COPIED_BYTES_MAX
+        assert sum(one.released for one in slices) < 20
+        assert setup.sent == 0
+
+    on_loop(main)
+
+
+def test_its_time_is_up_when_it_takes_nothing(on_loop: Any) -> None:
+    async def main(setup: Setup) -> None:
+        large = FakeSlice(piece(4 * PIECE_BYTES))
+        setup.put(large)
+        await asyncio.sleep(0.4)
+        (error,) = setup.errors
+        assert isinstance(error, TimeoutError)
+        assert large.released == 1
+
+    on_loop(main, timeout_s=0.2)
+
+
+def test_one_that_takes_a_little_now_and_then_has_more_time(on_loop: Any) -> None:
+    async def main(setup: Setup) -> None:
+        setup.put(FakeSlice(piece(PIECE_BYTES)))
+        for _ in range(6):
+            await asyncio.sleep(0.1)
+            await setup.receive(100_000)
+        assert setup.errors == []
+
+    on_loop(main, timeout_s=0.3)
+
+
+def test_closed_while_blocked(on_loop: Any) -> None:
+    async def main(setup: Setup) -> None:
+        large, behind = FakeSlice(piece(PIECE_BYTES)), FakeSlice(b"x")
+        setup.put(large, behind)
+        setup.outbox.close()
+        assert (large.released, behind.released) == (1, 1)
+        descriptor = setup.socket.fileno()
+        assert not setup.loop.remove_writer(descriptor), "its writer is gone"
+        await asyncio.sleep(0.05)
+        assert setup.errors == []
+        assert setup.sent == 0
+
+    on_loop(main, timeout_s=0.02)
+
+
+def test_closed_while_a_thread_reads(on_loop: Any) -> None:
+    async def main(setup: Setup) -> None:
+        cold, behind = FakeSlice(piece(1000), cold=1000), FakeSlice(b"x")
+        cold.hold = threading.Event()
+        setup.put(cold, behind)
+        setup.outbox.close()
+        assert (cold.released, behind.released) == (0, 1), "not while it is being read"
+        cold.hold.set()
+        while setup.workers.under_way:
+            await asyncio.sleep(0.001)
+        assert cold.released == 1
+        assert setup.sent == 0
+        setup.outbox.send()
+
+    on_loop(main)
+
+
+def test_a_disk_that_fails_ends_it(on_loop: Any) -> None:
+    async def main(setup: Setup) -> None:
+        cold = FakeSlice(piece(1000), cold=1000)
+        cold.error = EOFError("it has become shorter")
+        setup.put(b"head", cold)
+        while not setup.errors:
+            await asyncio.sleep(0.001)
+        assert setup.errors == [cold.error]
+        assert cold.released == 1
+
+    on_loop(main)
+
+
+def test_a_file_that_has_become_shorter_ends_it(on_loop: Any) -> None:
+    async def main(setup: Setup) -> None:
+        short = FakeSlice(piece(PIECE_BYTES))
+        short.send_to = lambda descriptor, start, size: 0  # type: ignore[method-assign]
+        setup.put(short)
+        assert isinstance(setup.errors[0], OSError)
+        assert short.released == 1
+
+    on_loop(main)
+
+
+def test_a_client_that_is_gone_ends_it(on_loop: Any) -> None:
+    async def main(setup: Setup) -> None:
+        large = FakeSlice(piece(PIECE_BYTES))
+        setup.put(large)
+        setup.theirs.close()
+        while not setup.errors:
+            await asyncio.sleep(0.001)
+        assert isinstance(setup.errors[0], ConnectionError)
+        assert large.released == 1
+
+    on_loop(main)
+
+
+def test_others_have_their_turn_while_a_client_takes_all_as_fast_as_it_comes(
+    on_loop: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main(setup: Setup) -> None:
+        sizes: list[int] = []
+
+        class Endless(FakeSlice):
+            def send_to(self, descriptor: int, start: int, size: int) -> int:
+                sizes.append(size)
+                return size
+
+        endless = Endless(b"")
+        monkeypatch.setattr(Endless, "length", 64 * PIECE_BYTES)
+        monkeypatch.setattr(Endless, "read_cached", lambda *_: b"x")
+        setup.put(endless)
+        assert sum(sizes) <= sending.TURN_BYTES + PIECE_BYTES
+        async with asyncio.timeout(5):
+            while not setup.outbox.is_empty:
+                await asyncio.sleep(0)
+        assert sum(sizes) == 64 * PIECE_BYTES
+        assert setup.sent == 1
+
+    on_loop(main)
