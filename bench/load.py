@@ -43,7 +43,14 @@ def produce(bootstrap: str, topic: str, size: int, seconds: float, acks: str) ->
 
 def consume(bootstrap: str, topic: str, size: int, seconds: float, acks: str) -> tuple[int, float, float]:
     """Everything that is there, once, from the start to the end; the time begins with the first messages."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench", "queued.min.messages": 1_000_000})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "bench",
+            "enable.auto.commit": False,
+            "queued.min.messages": 1_000_000,
+        }
+    )
     partition = TopicPartition(topic, 0, 0)
     _, end = consumer.get_watermark_offsets(partition)
     consumer.assign([partition])

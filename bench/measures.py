@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from bench import append, flushing, opening, preallocation, recovery, serving
+from bench import append, flushing, opening, preallocation, recovery, serving, waiting
 from bench.harness import Bench, Figure
 
 MEASURES: dict[str, Callable[[Bench], list[Figure]]] = {
@@ -18,4 +18,7 @@ MEASURES: dict[str, Callable[[Bench], list[Figure]]] = {
     "broker-ack": serving.acknowledgement,
     "broker-produce": serving.produce,
     "broker-consume": serving.consume,
+    "broker-wake": waiting.wake,
+    "broker-parked": waiting.parked,
+    "broker-cold-reader": waiting.cold_reader,
 }

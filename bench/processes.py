@@ -68,11 +68,14 @@ def broker_process(data: str) -> Iterator[BrokerProcess]:
 
 def start_broker(data: str, port: int = 0) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "tailrace", "serve", "--data", data, "--listen", f"127.0.0.1:{port}"]
-    # As an installed package runs: with its compiled modules at hand.
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     return subprocess.Popen(
-        [*command, "--metrics", "off"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
+        [*command, "--metrics", "off"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment()
     )
+
+
+def environment() -> dict[str, str]:
+    """As an installed package runs: with its compiled modules at hand."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def wait_until_ready(process: subprocess.Popen[str]) -> BrokerProcess:
@@ -92,13 +95,17 @@ class RawConnection:
         self._answers = self._socket.makefile("rb")
 
     def ask(self, request: object, response: type[Response], version: int) -> Response:
-        self._socket.sendall(encode_request(request, version, 0, "bench"))
-        length = int.from_bytes(self._answers.read(4))
-        return decode_response(response, version, self._answers.read(length))[1]
+        return decode_response(response, version, self.exchange(encode_request(request, version, 0, "bench")))[1]
 
     def exchange(self, frame: bytes) -> bytes:
-        """Sends a frame, and returns the answer without its length."""
+        self.send(frame)
+        return self.receive()
+
+    def send(self, frame: bytes) -> None:
         self._socket.sendall(frame)
+
+    def receive(self) -> bytes:
+        """The next answer without its length."""
         return self._answers.read(int.from_bytes(self._answers.read(4)))
 
     def close(self) -> None:

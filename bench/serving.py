@@ -6,12 +6,14 @@ figure. CPU time is the kernel's count, so neighbours on the machine disturb it 
 """
 
 import os
+import subprocess
+import sys
 import time
 from functools import partial
 
 from bench.batches import batch_of
 from bench.harness import Bench, Demand, Figure, Sample, percentile
-from bench.processes import Load, RawConnection, broker_process, start_broker, wait_until_ready
+from bench.processes import Load, RawConnection, broker_process, environment, start_broker, wait_until_ready
 from tailrace.protocol.frame import encode_request
 from tailrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tailrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -82,35 +84,40 @@ def acknowledgement(bench: Bench) -> list[Figure]:
         broker_process(data) as broker,
         RawConnection(broker.host, broker.port) as connection,
     ):
-        _create(connection, "acks")
-        sides = [partial(_round_trips, connection, acks, number) for acks in (1, -1)]
+        create_topic(connection, "acks")
+        sides = [partial(round_trips, connection, "acks", acks, number) for acks in (1, -1)]
         times: list[list[float]] = [[], [], []]
         for turn in range(bench.pick(6, 3)):
             bench.tell(f"acknowledgements: round {turn + 1}")
-            for which, side in enumerate([*sides, partial(_bare_syncs, bench, number // 4)]):
+            for which, side in enumerate([*sides, partial(bare_syncs, bench, number // 4)]):
                 times[which] += side()
     return [
         figure
         for which, title in enumerate(("ack, acks=1", "ack, acks=all", "bare write + fdatasync"))
-        for figure in _percentiles(f"ack/{which}", title, times[which])
+        for figure in percentiles(f"ack/{which}", title, times[which])
     ]
 
 
-def _percentiles(name: str, title: str, times: list[float]) -> list[Figure]:
+def percentiles(name: str, title: str, times: list[float]) -> list[Figure]:
     return [
         Figure(f"{name}/p{percent}", f"{title}: p{percent}", "µs", Sample.of([1e6 * percentile(times, percent)]))
         for percent in (50, 99)
     ]
 
 
-def _create(connection: RawConnection, topic: str) -> None:
+def create_topic(connection: RawConnection, topic: str) -> None:
     connection.ask(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), MetadataResponse, _VERSION)
 
 
-def _round_trips(connection: RawConnection, acks: int, number: int) -> list[float]:
+def produce_frame(topic: str, acks: int) -> bytes:
+    """One record of 100 bytes."""
     records = batch_of(170, now_ms=int(time.time() * 1000))
-    data = [TopicProduceData(name="acks", partition_data=[PartitionProduceData(index=0, records=records)])]
-    frame = encode_request(ProduceRequest(acks=acks, timeout_ms=30_000, topic_data=data), _VERSION, 0, "bench")
+    data = [TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=records)])]
+    return encode_request(ProduceRequest(acks=acks, timeout_ms=30_000, topic_data=data), _VERSION, 0, "bench")
+
+
+def round_trips(connection: RawConnection, topic: str, acks: int, number: int) -> list[float]:
+    frame = produce_frame(topic, acks)
     times = []
     for _ in range(number):
         start = time.perf_counter()
@@ -119,7 +126,7 @@ def _round_trips(connection: RawConnection, acks: int, number: int) -> list[floa
     return times
 
 
-def _bare_syncs(bench: Bench, number: int) -> list[float]:
+def bare_syncs(bench: Bench, number: int) -> list[float]:
     times = []
     with bench.place.directory() as path:
         descriptor = os.open(path, os.O_CREAT | os.O_WRONLY)
@@ -146,8 +153,8 @@ def start(bench: Bench) -> list[Figure]:
             try:
                 broker = wait_until_ready(process)
                 with RawConnection(broker.host, broker.port) as connection:
-                    _create(connection, "acks")
-                    _round_trips(connection, -1, 1)
+                    create_topic(connection, "acks")
+                    round_trips(connection, "acks", -1, 1)
                 seconds.append(1e3 * (time.perf_counter() - begun))
                 memory.append(broker.memory_bytes() / 1e6)
             finally:
@@ -156,7 +163,38 @@ def start(bench: Bench) -> list[Figure]:
                 if process.stdout is not None:
                     process.stdout.close()
     most = Demand("ours", "most", 250)
+    first, later = _fixtures(bench)
     return [
+        Figure("start/fixture", "the first fixture of a process", "ms", first, demanded=Demand("ours", "most", 150)),
+        Figure("start/fixture-next", "a further fixture", "ms", later, demanded=Demand("ours", "most", 40)),
         Figure("start/first-ack", "start to the first acknowledged message", "ms", Sample.of(seconds), demanded=most),
         Figure("start/memory", "memory then", "MB", Sample.of(memory), demanded=Demand("ours", "most", 60)),
     ]
+
+
+_FIXTURES = """
+import time
+start = time.perf_counter()
+from tailrace.testing import Broker
+for _ in range(6):
+    with Broker() as broker:
+        broker.create_topic("first")
+        print(1e3 * (time.perf_counter() - start))
+    start = time.perf_counter()
+"""
+
+
+def _fixtures(bench: Bench) -> tuple[Sample, Sample]:
+    """Milliseconds until a broker in a test's process has created a topic: of the first one, imports included, and of
+    those after it.
+    """
+    first: list[float] = []
+    later: list[float] = []
+    for _ in range(bench.pick(9, 4)):
+        bench.tell("fixtures")
+        command = [sys.executable, "-c", _FIXTURES]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment(), timeout=60)
+        times = [float(line) for line in done.stdout.split()]
+        first.append(times[0])
+        later += times[1:]
+    return Sample.of(first), Sample.of(later)

@@ -6,6 +6,7 @@ Each side has lists of its own, so that two threads need no lock.
 
 from collections import Counter
 from dataclasses import dataclass
+from itertools import pairwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,6 @@ class Ledger:
             duplicated=sum(count - 1 for count in times.values()),
             unknown=sum(not 0 <= event < self.sent for event in times),
             misplaced=sum(self.offsets.get(event, offset) != offset for event, offset in self.read),
-            is_in_order=all(earlier < later for earlier, later in zip(events, events[1:], strict=False)),
+            is_in_order=all(earlier < later for earlier, later in pairwise(events)),
             failed=len(self.failures),
         )

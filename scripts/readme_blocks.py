@@ -6,8 +6,8 @@
                    begins with `> `. A command that fails stops the run. Other lines show output, and are not compared.
 ```console check   The output is compared too; `...` stands for anything.
 ```console background
-                   The one command is left running, from when it has printed what is shown until the end of the run. It is
-                   then told to stop (SIGTERM), and has to: with exit code 0, or by that signal.
+                   The one command is left running, from when it has printed what is shown until the end of the run.
+                   It is then told to stop (SIGTERM), and has to: with exit code 0, or by that signal.
 ```python          A script for the interpreter that runs this one.
 ```python file=NAME
                    Not run, but kept as that file, for a command further down.
@@ -142,9 +142,12 @@ def left_running(step: Step, directory: Path) -> Iterator[None]:
 
 def _wait_for_output(step: Step, process: "subprocess.Popen[bytes]", log: Path) -> None:
     deadline = time.monotonic() + COMMAND_SECONDS_MAX
-    wanted = (step.output_wanted or "") + "...\n"
-    while not matches(wanted, output := log.read_text()):
-        if process.poll() is not None or time.monotonic() > deadline:
+    wanted = (step.output_wanted or "").rstrip("\n") + "..."
+    while True:
+        is_over = process.poll() is not None or time.monotonic() > deadline
+        if matches(wanted, output := log.read_text()):
+            return
+        if is_over:
             raise BlockFailed(
                 f"line {step.line}: {step.shown}\nshould print:\n{step.output_wanted}but printed:\n{output}"
             )

@@ -183,9 +183,11 @@ class KafkaProcess(BrokerProcess):
     def _lists_itself(self) -> bool:
         admin = AdminClient({"bootstrap.servers": self.address, "log_level": 0})
         try:
-            return bool(admin.list_topics(timeout=2).brokers)
+            found = admin.list_topics(timeout=2)
         except KafkaException:
             return False
+        partitions = [partition for topic in found.topics.values() for partition in topic.partitions.values()]
+        return bool(found.brokers) and all(partition.leader in found.brokers for partition in partitions)
 
 
 def new_broker(directory: Path, *, advertised: int | None = None) -> BrokerProcess:

@@ -43,6 +43,7 @@ class Clients:
         self.common = COMMON | {"bootstrap.servers": broker.address}
         self.admin = AdminClient(self.common)
         self.stopping = threading.Event()
+        self.acknowledged = 0  # roughly: counted by several threads
         self._lot = random.Random(f"clients {seed}")
         self._broker = broker
         self._acks_1 = acks_1
@@ -64,6 +65,13 @@ class Clients:
         for worker in (*self._writers, *self._readers, self.changes):
             worker.thread.start()
 
+    def wait_until_busy(self) -> None:
+        """Until messages are acknowledged again, which takes clients a moment after a start."""
+        before, deadline = self.acknowledged, time.monotonic() + SECONDS
+        while self.acknowledged == before and not self.trouble:
+            assert time.monotonic() < deadline, f"no message was acknowledged in {SECONDS} s"
+            time.sleep(0.005)
+
     def leader_epoch(self) -> int:
         return int(self._latest("orders", 0).leader_epoch)
 
@@ -72,7 +80,8 @@ class Clients:
 
     def _latest(self, topic: str, partition: int) -> Any:
         place = TopicPartition(topic, partition)
-        return result(self.new_admin().list_offsets({place: OffsetSpec.latest()}, request_timeout=SECONDS)[place])
+        admin = self.new_admin()  # which gives no answer once nobody holds it
+        return result(admin.list_offsets({place: OffsetSpec.latest()}, request_timeout=SECONDS)[place])
 
     def new_admin(self) -> AdminClient:
         """One that knows nothing of connections and epochs before, unlike the one that makes and deletes topics."""
@@ -176,7 +185,7 @@ class Writer(Worker):
         self._lot = random.Random(f"{name} {clients._lot.random()}")
         self._promise = promise
         self._places = [(topic, index) for topic in topics for index in range(TOPICS[topic])]
-        self._producer = Producer(
+        self._producer: Producer | None = Producer(
             clients.common
             | {"retry.backoff.ms": 20, "message.timeout.ms": 10 * SECONDS * 1000, "error_cb": self._error}
             | {"batch.num.messages": 100}
@@ -184,17 +193,18 @@ class Writer(Worker):
         )
 
     def work(self) -> None:
-        number = 0
-        while not self.clients.stopping.is_set():
+        number, producer = 0, self._producer
+        assert producer is not None
+        while not self.clients.stopping.wait(self._lot.uniform(0, 0.02)):
             place = self._lot.choice(self._places)
             for _ in range(self._lot.randint(1, 30)):
                 number += 1
-                self._send(place, number)
-            self._producer.poll(self._lot.uniform(0, 0.02))
-            while len(self._producer) > IN_QUEUE_MAX and not self.clients.stopping.is_set():
-                self._producer.poll(0.02)
+                self._send(producer, place, number)
+            producer.poll(0)
+            while len(producer) > IN_QUEUE_MAX and not self.clients.stopping.is_set():
+                producer.poll(0.02)
 
-    def _send(self, place: tuple[str, int], number: int) -> None:
+    def _send(self, producer: Producer, place: tuple[str, int], number: int) -> None:
         size = self._lot.choice([10, 50, 200, 200, 3000])
         value = b"%s %d " % (self.name.encode(), number) + b"." * self._lot.randint(0, size)
         send = self.clients.history.sends(self.name, place, value, self._promise)
@@ -202,10 +212,11 @@ class Writer(Worker):
         def delivered(error: KafkaError | None, message: Message) -> None:
             if error is None:
                 send.acknowledge(message.offset() if message.offset() >= 0 else None)
-            elif error.code() != KafkaError._PURGE_QUEUE:
+                self.clients.acknowledged += 1
+            else:
                 self.clients.trouble.append(f"{self.name} was told {error!s} for {value[:20]!r} to {place}")
 
-        self._producer.produce(place[0], value, partition=place[1], on_delivery=delivered)
+        producer.produce(place[0], value, partition=place[1], on_delivery=delivered)
 
     def _error(self, error: KafkaError) -> None:
         if error.fatal() or error.code() > 0:
@@ -213,16 +224,14 @@ class Writer(Worker):
 
     def end(self) -> None:
         self.join()
-        left = self._producer.flush(SECONDS)
+        left = self._producer.flush(SECONDS) if self._producer is not None else 0
         if left:
             self.clients.trouble.append(f"{self.name} has {left} messages that were not answered in {SECONDS} s")
             self.abandon()
 
     def abandon(self) -> None:
         self.join()
-        with contextlib.suppress(SystemError):  # the client's own, where a callback comes while it is purged
-            self._producer.purge()
-            self._producer.flush(1)
+        self._producer = None  # it forgets what it has not sent
 
 
 class Reader(Worker):
@@ -357,7 +366,7 @@ class Changes(Worker):
 
     def read_all(self) -> None:
         """Notes what is left of the topics, under the numbers they were made with."""
-        left = set(self.clients.new_admin().list_topics(timeout=SECONDS).topics)
+        left = {name for name in self.NAMES if self._exists(name)}
         for name, possible in self.possible.items():
             if not possible & ({None} if name not in left else possible - {None}):
                 self.clients.trouble.append(f"{name} should be one of {possible}, and is {name in left}")
@@ -368,6 +377,9 @@ class Changes(Worker):
                         self.clients.history.deletes((name, partition, number))
             for partition in range(2) if name in left else ():
                 self._read(name, partition)
+
+    def _exists(self, name: str) -> bool:
+        return self.clients.new_admin().list_topics(name, timeout=SECONDS).topics[name].error is None
 
     def _read(self, name: str, partition: int) -> None:
         end = self.clients.end_offset(name, partition)

@@ -7,6 +7,7 @@ were on disk: the page cache outlives the process. Power cuts are in test_broker
 
 import os
 import random
+import time
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,9 @@ ROUNDS = int(os.environ.get("ROUNDS", "500"))
 
 def one_round(broker: Victim, clients: Clients, lot: random.Random) -> None:
     epoch = clients.leader_epoch()
-    clients.stopping.wait(lot.uniform(0.0, 0.7))
+    if lot.random() < 0.8:
+        clients.wait_until_busy()
+    time.sleep(lot.uniform(0.0, 0.4))
     end = lot.random()
     if end < 0.15:
         broker.stop()

@@ -27,6 +27,7 @@ _SOURCES = {  # where a setting comes from, in Kafka's numbers
     4: "broker's file",
     5: "default",
 }
+_URL_SAFE = str.maketrans("+/", "-_")  # an id in base64 as Kafka prints it; librdkafka uses the other alphabet
 _DAY_MS = 86_400_000
 _STEPS = ((_DAY_MS, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
 
@@ -64,7 +65,7 @@ def details(brokers: Connection, admin: AdminClient, name: str, *, all_configs: 
     found = configs(brokers, admin, name)
     return {
         "name": name,
-        "id": str(topic.topic_id),
+        "id": str(topic.topic_id).translate(_URL_SAFE),
         "internal": topic.is_internal,
         "messages": sum(part["messages"] for part in partitions),
         "partitions": partitions,

@@ -27,10 +27,19 @@ _structure_writers: dict[tuple[type[Any], int, bool], Writer] = {}
 _without_records: set[type[Any]] = set()
 
 
-def decode(message: type[T], version: int, buffer: Buffer, position: int = 0, *, elements: int = ELEMENTS_MAX) -> T:
+def decode(
+    message: type[T],
+    version: int,
+    buffer: Buffer,
+    position: int = 0,
+    *,
+    elements: int = ELEMENTS_MAX,
+    more_may_follow: bool = False,
+) -> T:
     """The message that the buffer holds from `position` to its end. Records in it are views of the buffer.
 
     Raises Malformed unless the bytes are a message of this version and nothing else, with at most so many elements.
+    `more_may_follow` lets bytes behind it pass: as Kafka does in requests, where librdkafka has some in its Metadata.
     """
     read = _readers.get((message, version)) or _reader(message, version)
     end = len(buffer)
@@ -44,7 +53,7 @@ def decode(message: type[T], version: int, buffer: Buffer, position: int = 0, *,
         raise Malformed(f"{message.__name__} v{version} ends too early: {error}") from None
     except UnicodeDecodeError as error:
         raise Malformed(f"{message.__name__} v{version} has a string that is no UTF-8: {error.reason}") from None
-    if position != end:
+    if position != end and not more_may_follow:
         raise Malformed(f"{end - position} bytes behind {message.__name__} v{version}")
     return value  # type: ignore[no-any-return]
 

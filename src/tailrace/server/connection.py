@@ -205,7 +205,12 @@ class Connection:
             self._refuse_version(pending)
             return
         request = codec.decode(
-            REQUESTS[header.api_key], header.api_version, frame, header.body, elements=api.elements_max
+            REQUESTS[header.api_key],
+            header.api_version,
+            frame,
+            header.body,
+            elements=api.elements_max,
+            more_may_follow=True,
         )
         for earlier in self._pending:
             earlier.hurry()

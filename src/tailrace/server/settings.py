@@ -120,19 +120,23 @@ def _assignments(texts: Sequence[str]) -> dict[str, str]:
 def parse_address(text: str) -> Endpoint:
     """HOST:PORT, [IPv6]:PORT, HOST, :PORT or PORT; a port that is not given is 9092. Raises BadSettings."""
     text = text.strip()
-    if text.isdigit():
+    if _is_number(text):
         host, port = "127.0.0.1", text
     elif text.startswith("["):
-        host, _, rest = text[1:].partition("]")
-        port = rest.removeprefix(":") or str(PORT)
+        host, bracket, rest = text[1:].partition("]")
+        port = (rest.removeprefix(":") or str(PORT)) if host and bracket else ""
     elif text.count(":") > 1:
         raise BadSettings(f"{text!r} is no address: an IPv6 address stands in brackets, as in [::1]:{PORT}")
     else:
         host, _, port = text.partition(":")
         port = port or str(PORT)
-    if not port.isdigit() or int(port) > 65535:
+    if not _is_number(port) or int(port) > 65535:
         raise BadSettings(f"{text!r} is no address: write HOST:PORT, as in {LISTEN}")
     return Endpoint(host or "0.0.0.0", int(port))  # noqa: S104 - what was asked for; see _require_loopback
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()
 
 
 def _require_loopback(addresses: Sequence[Endpoint]) -> None:

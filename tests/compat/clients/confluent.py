@@ -35,10 +35,14 @@ OFFSET_SPECS = {"earliest": OffsetSpec.earliest(), "latest": OffsetSpec.latest()
 class ConfluentClient:
     def __init__(self, bootstrap: str) -> None:
         self._common: dict[str, Any] = {"bootstrap.servers": bootstrap, "reconnect.backoff.max.ms": 500}
-        self._admin = AdminClient(self._common)
 
     def close(self) -> None:
-        self._admin.poll(0)
+        pass
+
+    @property
+    def _admin(self) -> AdminClient:
+        """A new one for each question: it would remember the leader epochs of a broker that has been restarted."""
+        return AdminClient(self._common)
 
     def produce(
         self,

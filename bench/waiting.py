@@ -1,0 +1,143 @@
+"""Readers that wait: how soon they hear of an append, and what it costs to have a thousand of them.
+
+And readers of cold history, which the page cache has forgotten: what they cost a producer beside them.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+from bench.harness import Bench, Demand, Figure, Sample, compare, percentile
+from bench.processes import BrokerProcess, RawConnection, broker_process
+from bench.serving import bare_syncs, create_topic, percentiles, produce_frame, round_trips
+from tailrace.protocol.frame import encode_request
+from tailrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+
+_FETCH_VERSION = 11
+MB = 1 << 20
+PARKED = 1000
+
+
+def fetch_frame(topic: str, offset: int, wait_ms: int, size: int = MB) -> bytes:
+    partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=size)
+    request = FetchRequest(max_wait_ms=wait_ms, min_bytes=1, topics=[FetchTopic(topic=topic, partitions=[partition])])
+    return encode_request(request, _FETCH_VERSION, 0, "bench")
+
+
+def wake(bench: Bench) -> list[Figure]:
+    """From a producer's send to the answer of a Fetch that was waiting: `acks=1`, so that only the reader wants the
+    flush.
+    """
+    number = bench.pick(3000, 800)
+    with bench.place.directory() as data, broker_process(data) as broker, ExitStack() as stack:
+        producer, reader = (stack.enter_context(RawConnection(broker.host, broker.port)) for _ in range(2))
+        create_topic(producer, "wake")
+        frame = produce_frame("wake", 1)
+        times = []
+        for offset in range(number):
+            reader.send(fetch_frame("wake", offset, 30_000))
+            time.sleep(0.0005)  # so that it is parked
+            start = time.perf_counter()
+            producer.send(frame)
+            reader.receive()
+            times.append(time.perf_counter() - start)
+            producer.receive()
+    disk = bare_syncs(bench, number // 2)
+    return percentiles("wake", "a waiting reader sees an append", times) + percentiles(
+        "wake/disk", "bare write + fdatasync", disk
+    )
+
+
+def parked(bench: Bench) -> list[Figure]:
+    """What a thousand connections that wait cost: in one long poll, and in polls of 500 ms as clients make them."""
+    figures = []
+    for wait_ms, limit in ((30_000, 1), (500, 25)):
+        bench.tell(f"{PARKED} parked connections, polls of {wait_ms} ms")
+        cpu = _parked_cpu(bench, wait_ms, seconds=bench.pick(10, 5))
+        title = f"{PARKED} connections parked in polls of {wait_ms / 1000:g} s"
+        demanded = Demand("ours", "most", limit)
+        figures.append(Figure(f"parked/{wait_ms}", title, "% of a core", Sample.of([cpu]), demanded=demanded))
+    return figures
+
+
+def _parked_cpu(bench: Bench, wait_ms: int, seconds: float) -> float:
+    frame = fetch_frame("parked", 0, wait_ms)
+    with bench.place.directory() as data, broker_process(data) as broker, ExitStack() as stack:
+        connections = [stack.enter_context(RawConnection(broker.host, broker.port)) for _ in range(PARKED)]
+        create_topic(connections[0], "parked")
+        for number, connection in enumerate(connections):
+            connection.send(frame)
+            if wait_ms < 1000:
+                time.sleep(wait_ms / 1000 / PARKED)  # clients do not poll all at once
+            elif number % 100 == 0:
+                time.sleep(0.01)
+        time.sleep(1)
+        before, start = broker.cpu_seconds(), time.perf_counter()
+        if wait_ms > 1000 * seconds:
+            time.sleep(seconds)
+        else:
+            _poll_again_and_again(connections, frame, start + seconds)
+        return 100 * (broker.cpu_seconds() - before) / (time.perf_counter() - start)
+
+
+def _poll_again_and_again(connections: list[RawConnection], frame: bytes, until: float) -> None:
+    while time.perf_counter() < until:
+        for connection in connections:  # in the order in which they were sent, which is that of the answers
+            connection.receive()
+            connection.send(frame)
+
+
+def cold_reader(bench: Bench) -> list[Figure]:
+    """`acks=1` round trips of a producer, with and without a reader of history that the page cache has forgotten."""
+    number = bench.pick(3000, 1000)
+    with bench.place.directory() as data, broker_process(data) as broker:
+        broker.load("produce", "history", 1000, bench.pick(8, 4), "1")
+        with RawConnection(broker.host, broker.port) as connection:
+            create_topic(connection, "live")
+            alone = partial(_p99, connection, number)
+            beside = partial(_p99_beside_reader, broker, Path(data, "history-0"), connection, number)
+            without, with_reader = bench.take_turns("a cold reader", bench.pick(7, 4), alone, beside)
+    title = "acks=1 p99 beside a reader of cold history"
+    demanded = Demand("ratio", "most", 2)
+    return [compare("cold-reader", title, "µs", with_reader, without, "without it", demanded=demanded)]
+
+
+def _p99(connection: RawConnection, number: int) -> float:
+    return 1e6 * percentile(round_trips(connection, "live", 1, number), 99)
+
+
+def _p99_beside_reader(broker: BrokerProcess, history: Path, connection: RawConnection, number: int) -> float:
+    for path in history.glob("*.log"):
+        _forget_cached(path)
+    # A process of its own: in a thread of ours it would disturb the one who measures.
+    reader = subprocess.Popen([sys.executable, "-m", "bench.waiting", broker.host, str(broker.port)])
+    try:
+        time.sleep(0.5)
+        return _p99(connection, number)
+    finally:
+        reader.kill()
+        reader.wait()
+
+
+def _forget_cached(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    os.fdatasync(descriptor)
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(descriptor)
+
+
+def read_history(host: str, port: int) -> None:
+    """Whole fetches, one after the other. Offsets are guessed from sizes: any place in the history will do."""
+    offset = 0
+    with RawConnection(host, port) as connection:
+        while True:
+            answer = connection.exchange(fetch_frame("history", offset, 0))
+            offset = offset + len(answer) // 1100 if len(answer) > 10_000 else 0
+
+
+if __name__ == "__main__":
+    read_history(sys.argv[1], int(sys.argv[2]))

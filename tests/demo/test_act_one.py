@@ -1,0 +1,65 @@
+"""The demo as it is run without a terminal: what it says at the end, how long it takes, and that it can fail."""
+
+import io
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from demo import __main__ as command
+from demo import act_one
+from demo.ledger import Ledger
+from demo.screen import BARS, Screen, bars
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.slow
+def test_it_loses_nothing_says_so_and_takes_less_than_30_seconds(tmp_path: Path) -> None:
+    picture = tmp_path / "demo.svg"
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", "demo", "--picture", picture], cwd=ROOT, capture_output=True, text=True, timeout=55
+    )
+    took = time.monotonic() - began
+    assert done.returncode == 0, done.stdout + done.stderr
+    for said in ("killed with kill -9", "and serving after", "Healthy: no damage.", "its CRC-32C does not match"):
+        assert said in done.stdout
+    names, figures = done.stdout.partition("Everything is counted.\n")[2].splitlines()[:2]
+    assert names.split()[:4] == ["acknowledged", "read", "lost", "duplicated"]
+    acknowledged, read, lost, duplicated, in_order, at_its_offset = figures.split()
+    assert acknowledged == read
+    assert (lost, duplicated, in_order, at_its_offset) == ("0", "0", "yes", "yes")
+    assert "make\xa0demo" in "".join(ElementTree.parse(picture).getroot().itertext())
+    assert took < 30
+
+
+def test_an_act_that_fails_ends_the_demo_with_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(act_one, "run", lambda screen: False)
+    monkeypatch.setattr(sys, "argv", ["demo"])
+    assert command.main() == 1
+    assert "not how it should end" in capsys.readouterr().err
+
+
+def test_a_lost_order_is_shown_and_is_a_failure() -> None:
+    ledger = Ledger()
+    ledger.sent = 2
+    ledger.was_acknowledged(0, 0)
+    ledger.was_acknowledged(1, 1)
+    ledger.was_read(0, 0)
+    shown = io.StringIO()
+    assert not act_one.count(ledger, Screen(Console(file=shown, width=100)))
+    names, figures = shown.getvalue().splitlines()[-2:]
+    assert names.split()[:3] == ["acknowledged", "read", "lost"]
+    assert figures.split()[:3] == ["2", "1", "1"]
+
+
+def test_bars_are_empty_for_nothing_and_full_for_twice_the_pace() -> None:
+    drawn = bars([0, 1, 2000, 4000, 1_000_000], "").plain
+    assert drawn == BARS[0] + BARS[1] + BARS[4] + BARS[-1] + BARS[-1]

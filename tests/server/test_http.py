@@ -1,0 +1,180 @@
+"""The pages: metrics that Prometheus can read, health, and nothing else."""
+
+import re
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from nodes import LOOPS, RunningNode
+from raw_client import RawClient, a_produce
+
+from tailrace.protocol.messages.api_versions import ApiVersionsRequest
+from tailrace.server import http
+
+_NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
+_LABEL = rf'{_NAME}="(?:[^"\\\n]|\\["\\n])*"'
+_SAMPLE = re.compile(rf"({_NAME})(?:\{{((?:{_LABEL})(?:,{_LABEL})*)?\}})? (\S+)")
+
+
+def parse(text: str) -> dict[str, dict[str, float]]:
+    """The samples by name and labels. Fails where the text is none that Prometheus takes (format 0.0.4)."""
+    assert text.endswith("\n")
+    families: dict[str, str] = {}
+    samples: dict[str, dict[str, float]] = {}
+    for line in text.splitlines():
+        if line.startswith("# "):
+            _, word, name, rest = line.split(" ", 3)
+            assert word in ("HELP", "TYPE")
+            if word == "TYPE":
+                assert name not in families, f"{name} is there twice"
+                families[name] = rest
+            continue
+        matched = _SAMPLE.fullmatch(line)
+        assert matched, line
+        name, labels, value = matched.groups()
+        family = re.sub("_(bucket|sum|count)$", "", name) if families.get(name) is None else name
+        assert families[family] in ("counter", "gauge", "histogram")
+        assert (labels or "") not in samples.setdefault(name, {}), f"{line} is there twice"
+        samples[name][labels or ""] = float(value)
+    _check_histograms(families, samples)
+    return samples
+
+
+def _check_histograms(families: dict[str, str], samples: dict[str, dict[str, float]]) -> None:
+    for name in (name for name, kind in families.items() if kind == "histogram"):
+        series: dict[str, list[tuple[float, float]]] = {}
+        for labels, count in samples.get(f"{name}_bucket", {}).items():
+            rest, limit = re.fullmatch(r'(.*?),?le="([^"]+)"', labels).groups()  # type: ignore[union-attr]
+            series.setdefault(rest, []).append((float(limit), count))
+        for labels, buckets in series.items():
+            assert buckets == sorted(buckets)
+            assert buckets[-1] == (float("inf"), samples[f"{name}_count"][labels])
+            assert labels in samples[f"{name}_sum"]
+
+
+@pytest.fixture(params=LOOPS)
+def node(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[RunningNode]:
+    with RunningNode(tmp_path, loop=LOOPS[request.param]) as node:
+        yield node
+
+
+def exchange(node: RunningNode, request: bytes) -> bytes:
+    assert node.pages.address is not None
+    with socket.create_connection(node.pages.address, timeout=10) as client:
+        client.sendall(request)
+        answer = b""
+        try:
+            while received := client.recv(1 << 16):
+                answer += received
+        except ConnectionError:
+            pass
+        return answer
+
+
+def get(node: RunningNode, path: str, method: str = "GET") -> tuple[int, dict[str, str], str]:
+    head, _, body = exchange(node, f"{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode()).partition(b"\r\n\r\n")
+    status, *headers = head.decode().split("\r\n")
+    fields = dict(header.split(": ", 1) for header in headers)
+    assert method == "HEAD" or int(fields["Content-Length"]) == len(body)
+    return int(status.split(" ")[1]), fields, body.decode()
+
+
+def test_health(node: RunningNode) -> None:
+    assert get(node, "/healthz")[0] == 200
+    assert get(node, "/readyz") == (200, get(node, "/readyz")[1], "ready\n")
+    assert get(node, "/readyz?x=1")[0] == 200
+
+
+def test_a_broker_that_stops_is_not_ready(node: RunningNode) -> None:
+    node.on_loop(lambda: setattr(node.node, "is_stopping", True))
+    assert get(node, "/readyz")[0] == 503
+    assert get(node, "/healthz")[0] == 200
+
+
+def test_what_is_not_there(node: RunningNode) -> None:
+    assert get(node, "/")[0] == 404
+    assert get(node, "/metrics/../etc/passwd")[0] == 404
+    assert get(node, "/metrics", "POST")[0] == 405
+
+
+def test_head_has_no_body(node: RunningNode) -> None:
+    status, headers, body = get(node, "/healthz", "HEAD")
+    assert (status, body) == (200, "")
+    assert headers["Content-Length"] == "3"
+
+
+def test_metrics_are_what_prometheus_reads(node: RunningNode) -> None:
+    node.create_topic("a.topic_with-all", 2)
+    with RawClient(node.address) as client:
+        client.ask(ApiVersionsRequest(), 3)
+        client.produce(b"one", b"two", topic="a.topic_with-all", partition=1)
+        _, headers, text = get(node, "/metrics")
+    assert headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+    samples = parse(text)
+    assert samples["tailrace_connections"][""] == 1
+    assert samples["tailrace_connections_opened_total"][""] == 1
+    assert samples["tailrace_topics"][""] == 2
+    assert samples["tailrace_logs"][""] == 2
+    assert samples["tailrace_logs_offline"][""] == 0
+    assert samples["tailrace_topic_produced_records_total"] == {'topic="a.topic_with-all"': 2}
+    assert samples["tailrace_request_duration_seconds_count"] == {'api="produce"': 1, 'api="api_versions"': 1}
+    assert samples["tailrace_flush_duration_seconds_count"][""] >= 1
+    assert samples["tailrace_received_bytes_total"][""] > 0
+    assert samples["tailrace_sent_bytes_total"][""] > 0
+    assert samples["tailrace_inflight_bytes"][""] == 0
+
+
+def test_what_is_held_of_requests_is_counted(node: RunningNode) -> None:
+    node.create_topic()
+    with RawClient(node.address) as client:
+        half = client.frame(a_produce(b"x" * 300_000), 12)[:200_000]
+        client.socket.sendall(half)
+        node.until(lambda: node.node.budget.total >= 200_000)
+        assert parse(get(node, "/metrics")[2])["tailrace_inflight_bytes"][""] >= 200_000
+    node.until(lambda: node.node.budget.total == 0)
+
+
+@pytest.mark.parametrize("request_bytes", [b"\r\n\r\n", b"\0\xff\xff\xff\r\n\r\n", b"GET\r\n\r\n", b"G" * 20_000])
+def test_what_is_no_request_is_answered_with_an_error_or_not_at_all(node: RunningNode, request_bytes: bytes) -> None:
+    answer = exchange(node, request_bytes)
+    assert not answer or answer.split(b" ")[1] in (b"404", b"405")
+    assert get(node, "/healthz")[0] == 200
+
+
+def test_whoever_says_nothing_or_reads_nothing_is_cut_off(node: RunningNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "TIMEOUT_S", 0.2)
+    monkeypatch.setattr(node.node.metrics, "exposition", lambda: "x" * (64 << 20))
+    assert node.pages.address is not None
+    with (
+        socket.create_connection(node.pages.address, timeout=5) as silent,
+        socket.create_connection(node.pages.address, timeout=5) as deaf,
+    ):
+        deaf.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+        try:
+            assert silent.recv(1) == b""
+        except ConnectionError:
+            pass
+        node.until(lambda: not node.pages._connections)
+
+
+def test_there_are_only_so_many_at_once(node: RunningNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "CONNECTIONS_MAX", 2)
+    assert node.pages.address is not None
+    first = [socket.create_connection(node.pages.address, timeout=5) for _ in range(2)]
+    node.until(lambda: len(node.pages._connections) == 2)
+    assert exchange(node, b"GET /healthz HTTP/1.1\r\n\r\n") == b""
+    for one in first:
+        one.close()
+    node.until(lambda: not node.pages._connections)
+    assert get(node, "/healthz")[0] == 200
+
+
+def test_a_stop_does_not_wait_for_those_who_say_nothing(node: RunningNode) -> None:
+    assert node.pages.address is not None
+    with socket.create_connection(node.pages.address, timeout=5):
+        node.until(lambda: node.pages._connections)
+        began = time.monotonic()
+        node.stop()
+        assert time.monotonic() - began < 2

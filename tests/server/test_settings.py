@@ -1,0 +1,174 @@
+"""Settings: a file and flags over it, addresses of all kinds, and words that say what to write instead."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tailrace.broker.requests import Endpoint
+from tailrace.server.node import Listen
+from tailrace.server.settings import BadSettings, NotSafe, Settings, parse_address, read_settings
+
+
+def test_the_defaults_are_reached_from_this_machine_alone() -> None:
+    settings = read_settings()
+    assert settings.data == "./tailrace-data"
+    assert settings.listen == [Listen("127.0.0.1", 9092, Endpoint("127.0.0.1", 9092))]
+    assert settings.metrics == Endpoint("127.0.0.1", 9464)
+    assert settings.metrics_is_default
+    assert settings.configs == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [
+        ("127.0.0.1:9092", "127.0.0.1", 9092),
+        ("localhost:0", "localhost", 0),
+        ("localhost", "localhost", 9092),
+        ("19092", "127.0.0.1", 19092),
+        (":19092", "0.0.0.0", 19092),
+        ("[::1]:19092", "::1", 19092),
+        ("[::1]", "::1", 9092),
+        ("[::]:65535", "::", 65535),
+        (" broker.example.org:1 ", "broker.example.org", 1),
+    ],
+)
+def test_addresses(text: str, host: str, port: int) -> None:
+    assert parse_address(text) == Endpoint(host, port)
+
+
+@pytest.mark.parametrize(
+    "text", ["::1:9092", "localhost:kafka", "localhost:65536", "localhost:-1", "[::1]:x", "localhost:٣", "[::1", "[]:1"]
+)
+def test_what_is_no_address(text: str) -> None:
+    with pytest.raises(BadSettings, match="is no address"):
+        parse_address(text)
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0:9092", ":9092", "[::]:9092", "192.168.1.7:9092", "example.org:9092"])
+def test_beyond_this_machine_only_if_it_is_said(listen: str) -> None:
+    with pytest.raises(NotSafe, match="--insecure"):
+        read_settings(listen=[listen])
+    assert read_settings(listen=[listen], insecure=True).listen[0].port == 9092
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "localhost:1", "1"])
+def test_on_this_machine_without_a_word(listen: str) -> None:
+    assert read_settings(listen=[listen]).listen[0].port == 1
+
+
+def test_one_address_of_many_is_enough_to_refuse() -> None:
+    with pytest.raises(NotSafe):
+        read_settings(listen=["127.0.0.1:9092", "0.0.0.0:9093"])
+
+
+@pytest.mark.parametrize(
+    ("listen", "advertise", "told"),
+    [
+        ("127.0.0.1:5", None, Endpoint("127.0.0.1", 5)),
+        ("127.0.0.1:0", None, None),
+        ("0.0.0.0:5", None, None),
+        ("[::]:5", None, None),
+        ("localhost:5", None, Endpoint("localhost", 5)),
+        ("0.0.0.0:5", "kafka.example.org:7", Endpoint("kafka.example.org", 7)),
+        ("0.0.0.0:5", "kafka.example.org:0", Endpoint("kafka.example.org", 5)),
+    ],
+)
+def test_what_clients_are_told(listen: str, advertise: str | None, told: Endpoint | None) -> None:
+    settings = read_settings(listen=[listen], advertise=[advertise] if advertise else (), insecure=True)
+    assert settings.listen[0].advertised == told
+
+
+def test_every_listener_or_none_is_advertised() -> None:
+    with pytest.raises(BadSettings, match="there are 2 of those, not 1"):
+        read_settings(listen=["1", "2"], advertise=["a:1"])
+
+
+def a_file(directory: Path, text: str) -> str:
+    path = directory / "broker.toml"
+    path.write_text(text)
+    return str(path)
+
+
+FILE = """
+data = "/var/lib/tailrace"
+listen = ["127.0.0.1:1", "[::1]:2"]
+advertise = ["a:1", "b:2"]
+metrics = "off"
+num.partitions = 6
+"auto.create.topics.enable" = false
+[log.segment]
+bytes = 2000000
+[log.cleanup]
+policy = ["delete", "compact"]
+"""
+
+
+def test_a_file(tmp_path: Path) -> None:
+    settings = read_settings(config_file=a_file(tmp_path, FILE))
+    assert settings == Settings(
+        data="/var/lib/tailrace",
+        listen=[Listen("127.0.0.1", 1, Endpoint("a", 1)), Listen("::1", 2, Endpoint("b", 2))],
+        metrics=None,
+        metrics_is_default=False,
+        configs={
+            "num.partitions": "6",
+            "auto.create.topics.enable": "false",
+            "log.segment.bytes": "2000000",
+            "log.cleanup.policy": "delete,compact",
+        },
+    )
+
+
+def test_flags_count_more_than_the_file(tmp_path: Path) -> None:
+    settings = read_settings(
+        config_file=a_file(tmp_path, FILE),
+        data="here",
+        listen=["3"],
+        advertise=["c:3"],
+        metrics="127.0.0.1:4",
+        configs=["num.partitions = 7"],
+    )
+    assert settings.data == "here"
+    assert settings.listen == [Listen("127.0.0.1", 3, Endpoint("c", 3))]
+    assert settings.metrics == Endpoint("127.0.0.1", 4)
+    assert settings.configs["num.partitions"] == "7"
+    assert settings.configs["log.segment.bytes"] == "2000000"
+
+
+def test_one_address_needs_no_brackets(tmp_path: Path) -> None:
+    assert read_settings(config_file=a_file(tmp_path, 'listen = "127.0.0.1:7"')).listen[0].port == 7
+
+
+def test_a_file_can_be_insecure_too(tmp_path: Path) -> None:
+    text = 'listen = "0.0.0.0:9092"\ninsecure = {}'
+    assert read_settings(config_file=a_file(tmp_path, text.format("true"))).listen[0].host == "0.0.0.0"
+    with pytest.raises(NotSafe):
+        read_settings(config_file=a_file(tmp_path, text.format("false")))
+    with pytest.raises(NotSafe):
+        read_settings(config_file=a_file(tmp_path, text.format('"yes"')))
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"configs": ["num.partitions"]}, "--set takes key=value"),
+        ({"configs": ["num.partitons=3"]}, "num.partitons"),
+        ({"configs": ["num.partitions=many"]}, "whole number"),
+        ({"configs": ["num.partitions=0"]}, "from 1"),
+        ({"config_file": "/nowhere/broker.toml"}, "/nowhere/broker.toml cannot be read: No such file"),
+        ({"listen": ["a:b"]}, "write HOST:PORT"),
+        ({"metrics": "a:b"}, "write HOST:PORT"),
+    ],
+)
+def test_what_is_wrong_is_said(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(BadSettings, match=says):
+        read_settings(**options)
+
+
+@pytest.mark.parametrize("text", [b"data = ", b"\xff\xfe", b"data = 'a'\ndata = 'b'"])
+def test_a_file_that_is_no_toml(tmp_path: Path, text: bytes) -> None:
+    path = tmp_path / "broker.toml"
+    path.write_bytes(text)
+    with pytest.raises(BadSettings, match="is not TOML"):
+        read_settings(config_file=str(path))
