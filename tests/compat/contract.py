@@ -1,7 +1,7 @@
 """What the tests ask of a client, in words that fit all of them, and which client can do what.
 
-An adapter in `clients/` says each of these things in its client's own way. A test is written once, against `Client`, and
-runs with every client that can do what it is about: `@each_client_that("produces", "sets timestamps")`.
+An adapter in `clients/` says each of these things in its client's own way. A test is written once, against `Client`,
+and runs with every client that can do what it is about: `@each_client_that("produces", "sets timestamps")`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -85,7 +85,7 @@ class Code(IntEnum):
     INVALID_RECORD = 87
 
 
-class Refused(Exception):  # noqa: N818 (what the broker did, not what went wrong)
+class Refused(Exception):
     """The broker said no; every adapter translates its client's way to tell."""
 
     def __init__(self, code: int, said: object = "") -> None:

@@ -84,9 +84,7 @@ def test_the_log_tool_tells_of_the_partitions_on_disk(
 
 
 @pytest.mark.parametrize("ended", [False, True], ids=["running", "stopped"])
-def test_the_dump_tool_reads_what_the_broker_wrote(
-    own_broker: BrokerProcess, ended: bool, name: str
-) -> None:
+def test_the_dump_tool_reads_what_the_broker_wrote(own_broker: BrokerProcess, ended: bool, name: str) -> None:
     client = ConfluentClient(own_broker.bootstrap)
     messages = [Message(b"value %d" % n, b"key", (("h", b"x"),)) for n in range(100)]
     client.produce(name, messages, idempotent=True, compression="zstd")

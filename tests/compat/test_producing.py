@@ -47,9 +47,7 @@ def test_messages_are_kept_as_they_were_sent(
 
 
 @each_client_that("produces")
-def test_messages_that_nobody_acknowledges_are_kept_too(
-    client: Client, reference: ConfluentClient, topic: str
-) -> None:
+def test_messages_that_nobody_acknowledges_are_kept_too(client: Client, reference: ConfluentClient, topic: str) -> None:
     client.produce(topic, some_messages, acks="0")
     with reference.consumer(topic) as consumer:
         assert sent(consumer.take(len(some_messages))) == some_messages

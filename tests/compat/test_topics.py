@@ -58,9 +58,7 @@ def test_a_name_may_have_249_characters(reference: ConfluentClient, name: str) -
     assert reference.offset(longest, "latest") == len(some_messages)
 
 
-def test_names_that_differ_in_a_dot_and_an_underscore_are_not_both_taken(
-    reference: ConfluentClient, name: str
-) -> None:
+def test_names_that_differ_in_a_dot_and_an_underscore_are_not_both_taken(reference: ConfluentClient, name: str) -> None:
     reference.create_topic(f"{name}.x")
     with pytest.raises(Refused) as refused:
         reference.create_topic(f"{name}_x")

@@ -104,20 +104,28 @@ def test_what_is_held_adds_up() -> None:
     assert setup.budget.total == 500
 
 
-def test_who_goes_beyond_waits_until_others_let_go() -> None:
+def test_one_at_a_time_may_go_beyond() -> None:
     setup = Setup()
-    first, second = setup.client(600), setup.client(300)
-    assert not second.wants(600)
+    first, second, third = setup.client(500), setup.client(400), setup.client(10)
+    assert first.wants(700)
+    assert not second.wants(500)
+    assert first.wants(5000)
+    assert not third.wants(20)
     first.lets_go()
     setup.clock.run()
-    assert second.size == 600
+    assert (second.size, third.size) == (500, 20)
     assert setup.clock.timers == []
 
 
-def test_one_alone_may_go_beyond() -> None:
+def test_who_goes_beyond_waits_until_others_let_go() -> None:
     setup = Setup()
-    client = setup.client(500)
-    assert client.wants(5000)
+    first, second, third = setup.client(300), setup.client(300), setup.client(300)
+    assert first.wants(500)
+    assert not second.wants(500)
+    third.lets_go()
+    setup.clock.run()
+    assert second.size == 500
+    assert setup.clock.timers == []
 
 
 def test_buffers_begin_small_when_half_is_taken() -> None:
@@ -130,64 +138,66 @@ def test_buffers_begin_small_when_half_is_taken() -> None:
 def test_one_that_stands_still_goes_so_that_others_can() -> None:
     setup = Setup()
     still = setup.client(600)
-    busy = setup.client(300)
+    beyond, busy = setup.client(200), setup.client(200)
+    assert beyond.wants(500)
     assert not busy.wants(600)
     setup.clock.run(TIMEOUT_S)
     assert still.error is not None
+    assert beyond.error is None
+    setup.clock.run(TIMEOUT_S)
+    assert beyond.error is not None
     assert busy.error is None
     assert busy.size == 600
 
 
 def test_where_all_get_on_the_one_that_waits_goes() -> None:
     setup = Setup()
-    first, second = setup.client(500), setup.client(300)
-    setup.clock.run(1)
-    assert not second.wants(600)
-    setup.clock.run(TIMEOUT_S / 2)
-    first.lets_go()
-    first.error = None
-    third = setup.client(800)  # quicker than the one that is told to try
-    setup.clock.run(TIMEOUT_S / 2)
-    assert third.error is None
-    assert second.error is not None
+    beyond, waiting = setup.client(500), setup.client(300)
+    assert beyond.wants(1000)
+    assert not waiting.wants(600)
+    for size in range(1100, 1600, 100):
+        setup.clock.run(TIMEOUT_S / 5)
+        if waiting.error is None:
+            setup.budget.holds(cast(Connection, waiting), 300 + size % 7)  # it gets on, too, with what it may have
+        assert beyond.wants(size)
+    setup.clock.run(TIMEOUT_S / 5)
+    assert beyond.error is None
+    assert waiting.error is not None
 
 
 def test_a_wait_does_not_begin_anew_with_every_try() -> None:
     setup = Setup()
-    waiting = setup.client(10)
-    others = [setup.client(330) for _ in range(3)]
+    beyond, waiting, other = setup.client(900), setup.client(10), setup.client(50)
+    assert beyond.wants(2000)
     assert not waiting.wants(900)
-    for _ in range(10):
+    for size in range(10):
         setup.clock.run(TIMEOUT_S / 5)
-        for other in others:  # each lets go and comes back, and so none stands still
-            other.lets_go()
-            assert setup.budget.may_hold(cast(Connection, other), 330)
-            other.size = 330
+        assert beyond.wants(2001 + size)
+        other.lets_go()  # which tells the one that waits to try
+        setup.budget.holds(cast(Connection, other), 50)
     assert waiting.error is not None
 
 
 def test_one_that_needs_too_much_does_not_hold_up_those_behind() -> None:
     setup = Setup()
-    large, small, holder, rest = setup.client(10), setup.client(10), setup.client(480), setup.client(490)
+    beyond, large, small, holder = setup.client(500), setup.client(10), setup.client(10), setup.client(480)
+    assert beyond.wants(600)
     assert not large.wants(900)
     assert not small.wants(100)
     holder.lets_go()
     setup.clock.run()
-    assert small.size == 100
-    assert large.size == 10
-    rest.lets_go()
-    setup.clock.run()
-    small.lets_go()
+    assert (large.size, small.size) == (10, 100)
+    beyond.lets_go()
     setup.clock.run()
     assert large.size == 900
 
 
 def test_one_that_is_closed_waits_no_more() -> None:
     setup = Setup()
-    setup.client(900)
+    setup.client(900).wants(1001)
     waiting = setup.client(50)
     assert not waiting.wants(500)
     waiting.lets_go()
     assert setup.clock.timers == []
-    setup.clock.run(100)
+    setup.clock.run(TIMEOUT_S - 1)
     assert waiting.error is None

@@ -273,20 +273,28 @@ def test_memory_for_requests_is_bounded(tmp_path: Path, loop: str) -> None:
     configs = {"tailrace.inflight.bytes": str(1 << 20), "message.max.bytes": str(8 << 20)}
     with RunningNode(tmp_path, configs, loop=LOOPS[loop]) as node:
         node.create_topic()
-        with RawClient(node.address) as first, RawClient(node.address) as second:
-            frames = [one.frame(a_produce(b"x" * 3_000_000), 12) for one in (first, second)]
-            first.socket.sendall(frames[0][:700_000])
-            node.until(lambda: node.node.budget.total >= 700_000)
-            sender = threading.Thread(target=second.socket.sendall, args=(frames[1],))
+        clients = [RawClient(node.address) for _ in range(10)]
+        frames = [one.frame(a_produce(b"x" * 3_000_000), 12) for one in clients]
+        senders = [
+            threading.Thread(target=one.socket.sendall, args=(frame[:-1],))
+            for one, frame in zip(clients, frames, strict=True)
+        ]
+        for sender in senders:
             sender.start()
-            node.until(lambda: node.node.budget._waiting)
-            assert node.on_loop(lambda: node.node.budget.total) <= 2 << 20
-            first.socket.sendall(frames[0][700_000:])
-            assert only_partition(first.receive()).error_code == 0
-            assert only_partition(second.receive()).error_code == 0
-            sender.join()
+        node.until(lambda: len(node.node.budget._waiting) == 9)
+        assert node.on_loop(lambda: node.node.budget.total) < (1 << 20) + 3_001_000 + (300 << 10)  # one goes beyond
+        for one, frame, sender in zip(clients, frames, senders, strict=True):
+            threading.Thread(target=finish, args=(sender, one, frame)).start()
+        for one in clients:
+            assert only_partition(one.receive()).error_code == 0
+            one.close()
         node.until(lambda: node.node.budget.total == 0)
         assert not node.node.budget._waiting
+
+
+def finish(sender: threading.Thread, client: RawClient, frame: bytes) -> None:
+    sender.join()
+    client.socket.sendall(frame[-1:])
 
 
 # What is refused
@@ -440,17 +448,17 @@ def test_one_that_goes_amid_a_large_answer_lets_go_of_the_file(node: RunningNode
             producer.produce(b"x" * 1_000_000)
     log = node.node.broker.partition("orders", 0).log  # type: ignore[union-attr]
     assert log is not None
-    pins = node.on_loop(lambda: log.segments[-1].file._pins)  # type: ignore[attr-defined]
+    pins = node.on_loop(lambda: log.segments[-1].log._pins)  # type: ignore[attr-defined]
     clients = [RawClient(node.address, receive_buffer=4096) for _ in range(10)]
     for client in clients:
         for _ in range(5):
             client.send(park(), 12)
     node.until(lambda: all(one._outbox._is_blocked for one in node.node.connections))
-    assert node.on_loop(lambda: log.segments[-1].file._pins) >= pins + 10  # type: ignore[attr-defined]
+    assert node.on_loop(lambda: log.segments[-1].log._pins) >= pins + 10  # type: ignore[attr-defined]
     for client in clients:
         client.reset()
     node.until(lambda: not node.node.connections)
-    assert node.on_loop(lambda: log.segments[-1].file._pins) == pins  # type: ignore[attr-defined]
+    assert node.on_loop(lambda: log.segments[-1].log._pins) == pins  # type: ignore[attr-defined]
 
 
 def test_descriptors_that_are_used_again_are_not_mixed_up(node: RunningNode) -> None:

@@ -147,8 +147,10 @@ class Broker:
         Resolved when their names are free again.
         """
         removed: Later[None] = Later()
-        names = []
-        gone = [partition for topic in topics for partition in topic.touched]
+        names, gone = [], []
+        for topic in topics:
+            self.counters.topics.pop(topic.name, None)
+            gone += topic.touched
         for partition in gone:
             if (log := partition.log) is not None:
                 partition.log = None

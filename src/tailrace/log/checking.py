@@ -40,6 +40,10 @@ class Checks:
         with self._mutex:
             return self._ranges.cover(start, min(end, self._trusted_from))
 
+    def are_sound(self, start: int, end: int) -> bool:
+        """Whether these bytes have been checked, and nothing in this segment is known to be damaged."""
+        return not self.damage and self.cover(start, end)
+
     def trust(self, start: int, end: int) -> None:
         with self._mutex:
             self._ranges.add(start, end)

@@ -170,9 +170,16 @@ class ReadableLog:
                 return None
             if end < view.high_watermark:
                 limit = self._limit_before(segment, end, limit, wait)
+            elif self._is_near_end(view, segment, position, limit - max_bytes):
+                return FileSlice(segment.log, position, limit - position, view.high_watermark)
             stop, next_offset = segment.end_of_batches(position, header, max_bytes, limit, wait=wait)
             return FileSlice(segment.log, position, stop - position, next_offset)
         return None
+
+    def _is_near_end(self, view: View, segment: Segment, position: int, near: int) -> bool:
+        """Whether a reader that stands behind `near` can have all the rest, without looking where batches end."""
+        is_last = segment.base_offset == view.visible.segment_base
+        return position >= near and is_last and segment.checks.are_sound(position, view.visible.position)
 
     def _segments_from(self, view: View, offset: int, wait: bool = True) -> Iterator[tuple[Segment, int]]:
         """The segments that can hold `offset` or what follows it, each with the position up to which readers may

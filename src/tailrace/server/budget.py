@@ -1,8 +1,11 @@
 """How much memory requests that have not arrived whole may take, of all connections together.
 
-A connection that would go beyond waits until others have let go. When one has waited for too long, room is made: the
-one that has held its memory for the longest without asking for more is closed, if that is as long; else the one that
-waits. So a few that send slowly, or not at all, cannot hold up the rest for ever.
+A connection that would go beyond waits until others have let go. One at a time may go beyond, to the end of its
+request: else some that have a part each could all wait for each other.
+
+When one has waited for too long, room is made: of those that could go on, the one that has held its memory for the
+longest without asking for more is closed, if that is as long; else the one that waits. So a few that send slowly, or not
+at all, cannot hold up the rest for ever.
 """
 
 from asyncio import AbstractEventLoop, TimerHandle
@@ -30,11 +33,16 @@ class Budget:
         self._timeout_s = timeout_s
         self._held: OrderedDict[Connection, Held] = OrderedDict()  # the one that has not changed for longest first
         self._waiting: OrderedDict[Connection, TimerHandle] = OrderedDict()
+        self._beyond: Connection | None = None  # the one that has gone beyond the limit
         self.total = 0
 
     def first_bytes(self) -> int:
         """Where half of all is taken, a connection begins small."""
         return FIRST_BYTES if 2 * self.total < self._limit else FIRST_BYTES_SCARCE
+
+    @property
+    def is_used_up(self) -> bool:
+        return self.total >= self._limit
 
     def holds(self, connection: "Connection", size: int) -> None:
         """What a connection holds now. Others go on where it has become less."""
@@ -47,19 +55,22 @@ class Budget:
             self._held[connection] = Held(size, self._loop.time())
         else:
             self._waits_no_more(connection)
-        if size < before and self.total < self._limit:
+        if size < before:
+            if connection is self._beyond:
+                self._beyond = None
             self._wake()
 
     def may_hold(self, connection: "Connection", size: int) -> bool:
         """Whether a connection may hold so much now. If not, it is told to go on (`Connection.answer`) when it may."""
-        before = self._size(connection)
-        if self.total - before + size <= self._limit or self.total == before:
-            self._waits_no_more(connection)
-            self.holds(connection, size)
-            return True
-        if connection not in self._waiting:
-            self._waiting[connection] = self._loop.call_later(self._timeout_s, self._make_room, connection)
-        return False
+        if self.total - self._size(connection) + size > self._limit:
+            if self._beyond is not None and self._beyond is not connection:
+                if connection not in self._waiting:
+                    self._waiting[connection] = self._loop.call_later(self._timeout_s, self._make_room, connection)
+                return False
+            self._beyond = connection
+        self._waits_no_more(connection)
+        self.holds(connection, size)
+        return True
 
     def _size(self, connection: "Connection") -> int:
         held = self._held.get(connection)
@@ -76,10 +87,10 @@ class Budget:
             self._loop.call_soon(connection.answer)
 
     def _make_room(self, waiting: "Connection") -> None:
+        still = next((one for one in self._held if one not in self._waiting), waiting)
+        if self._loop.time() - self._held[still].since < self._timeout_s:
+            still = waiting
         del self._waiting[waiting]
-        victim, held = next(iter(self._held.items()))
-        if self._loop.time() - held.since < self._timeout_s:
-            victim = waiting
-        if victim is not waiting:
+        if still is not waiting:
             self._loop.call_soon(waiting.answer)
-        victim.fail(TimeoutError("the broker has no memory to receive so large a request"))
+        still.fail(TimeoutError("the broker has no memory to receive so large a request"))

@@ -30,6 +30,7 @@ from tailrace.protocol.frame import RequestHeader, read_request_header, response
 from tailrace.protocol.message import versions_of
 from tailrace.protocol.messages import REQUESTS, ApiKey
 from tailrace.protocol.messages.fetch import FetchResponse
+from tailrace.server.budget import FIRST_BYTES_SCARCE
 from tailrace.server.frames import BadFrame, Frames
 from tailrace.server.sending import Outbox, Part, length_of
 
@@ -119,8 +120,11 @@ class Connection:
         if growth and not self.node.budget.may_hold(self, self._frames.held_bytes + growth):
             self._pause()  # until others have let go of theirs
             return
+        room = self._frames.room()
+        if self.node.budget.is_used_up and not self._frames.is_amid:
+            room = room[:FIRST_BYTES_SCARCE]
         try:
-            count = self._socket.recv_into(self._frames.room())
+            count = self._socket.recv_into(room)
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:

@@ -39,10 +39,15 @@ class ConfluentClient:
     def close(self) -> None:
         pass
 
-    @property
-    def _admin(self) -> AdminClient:
-        """A new one for each question: it would remember the leader epochs of a broker that has been restarted."""
-        return AdminClient(self._common)
+    def _ask(self, verb: str, *what: Any) -> Any:
+        """By a new client each time: one would remember the leader epochs of a broker that has been restarted."""
+        admin = AdminClient(self._common)
+        answer = getattr(admin, verb)(*what, request_timeout=SECONDS)
+        (future,) = answer.values() if isinstance(answer, dict) else [answer]
+        try:
+            return future.result(SECONDS)
+        except KafkaException as error:
+            raise Refused(error.args[0].code(), error) from error
 
     def produce(
         self,
@@ -107,15 +112,13 @@ class ConfluentClient:
 
     def offset(self, topic: str, of: OffsetOf, *, partition: int = 0) -> int | None:
         spec = OffsetSpec.for_timestamp(of.milliseconds) if isinstance(of, AtTime) else OFFSET_SPECS[of]
-        (answer,) = self._admin.list_offsets({TopicPartition(topic, partition): spec}, request_timeout=SECONDS).values()
-        offset: int = _result(answer).offset
+        offset: int = self._ask("list_offsets", {TopicPartition(topic, partition): spec}).offset
         return None if offset < 0 else offset
 
     def create_topic(
         self, topic: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None, replicas: int = 1
     ) -> None:
-        new = NewTopic(topic, partitions, replicas, config=dict(configs or {}))
-        _result(self._admin.create_topics([new], request_timeout=SECONDS)[topic])
+        self._ask("create_topics", [NewTopic(topic, partitions, replicas, config=dict(configs or {}))])
         self.wait_for(topic)
 
     def wait_for(self, topic: str) -> None:
@@ -126,48 +129,39 @@ class ConfluentClient:
             time.sleep(0.02)
 
     def topics(self) -> set[str]:
-        return set(self._admin.list_topics(timeout=SECONDS).topics)
+        return set(AdminClient(self._common).list_topics(timeout=SECONDS).topics)
 
     def partitions(self, topic: str) -> int:
-        return len(self._describe(topic).partitions)
+        return len(self._ask("describe_topics", TopicCollection([topic])).partitions)
 
     def topic_id(self, topic: str) -> str:
-        return str(self._describe(topic).topic_id)
-
-    def _describe(self, topic: str) -> Any:
-        return _result(self._admin.describe_topics(TopicCollection([topic]), request_timeout=SECONDS)[topic])
+        return str(self._ask("describe_topics", TopicCollection([topic])).topic_id)
 
     def add_partitions(self, topic: str, total: int) -> None:
-        _result(self._admin.create_partitions([NewPartitions(topic, total)], request_timeout=SECONDS)[topic])
+        self._ask("create_partitions", [NewPartitions(topic, total)])
 
     def delete_topic(self, topic: str) -> None:
-        _result(self._admin.delete_topics([topic], request_timeout=SECONDS)[topic])
+        self._ask("delete_topics", [topic])
 
     def configs(self, topic: str) -> dict[str, str]:
-        (answer,) = self._admin.describe_configs(
-            [ConfigResource(ResourceType.TOPIC, topic)], request_timeout=SECONDS
-        ).values()
-        return {name: entry.value for name, entry in _result(answer).items()}
+        found = self._ask("describe_configs", [ConfigResource(ResourceType.TOPIC, topic)])
+        return {name: entry.value for name, entry in found.items()}
 
     def set_configs(self, topic: str, configs: Mapping[str, str]) -> None:
-        set_them = [
-            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in configs.items()
-        ]
-        self.alter_configs(topic, set_them)
+        self.alter_configs(
+            topic,
+            [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in configs.items()],
+        )
 
     def alter_configs(self, topic: str, entries: list[ConfigEntry]) -> None:
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
-        (answer,) = self._admin.incremental_alter_configs([resource], request_timeout=SECONDS).values()
-        _result(answer)
+        self._ask("incremental_alter_configs", [resource])
 
     def delete_records(self, topic: str, before: int, *, partition: int = 0) -> None:
-        (answer,) = self._admin.delete_records(
-            [TopicPartition(topic, partition, before)], request_timeout=SECONDS
-        ).values()
-        _result(answer)
+        self._ask("delete_records", [TopicPartition(topic, partition, before)])
 
     def cluster(self) -> Cluster:
-        found = _result(self._admin.describe_cluster(request_timeout=SECONDS))
+        found = self._ask("describe_cluster")
         return Cluster(found.cluster_id, {node.id: f"{node.host}:{node.port}" for node in found.nodes})
 
 
@@ -221,10 +215,3 @@ def _offset(start: Start) -> int:
         case AtTime(milliseconds):
             return milliseconds
     return start
-
-
-def _result(future: Any) -> Any:
-    try:
-        return future.result(SECONDS)
-    except KafkaException as error:
-        raise Refused(error.args[0].code(), error) from error

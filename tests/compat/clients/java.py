@@ -20,7 +20,8 @@ EXCEPTIONS = {
     "UnknownTopicOrPartitionException": Code.UNKNOWN_TOPIC_OR_PARTITION,
     "OffsetOutOfRangeException": Code.OFFSET_OUT_OF_RANGE,
 }
-SENTENCES = {  # of the topic tool, which names no exception: what Kafka says, or what its clients say where it is silent
+# Of the topic tool, which names no exception: what Kafka says, or what its clients say for a broker that is silent.
+SENTENCES = {
     r"already exists": Code.TOPIC_ALREADY_EXISTS,
     r"does not exist": Code.UNKNOWN_TOPIC_OR_PARTITION,
     r"[Tt]opic name .* (invalid|illegal)|on an invalid topic": Code.INVALID_TOPIC,

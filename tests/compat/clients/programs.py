@@ -42,10 +42,8 @@ class PrintingConsumer:
 
     def __init__(self, command: list[str], parse: Callable[[bytes], Received], explain: Callable[[str], None]) -> None:
         """`explain` is given what the program complained of, should it end by itself, and may raise."""
-        self._errors = tempfile.TemporaryFile()
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self._errors
-        )
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the rest)
+        self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self._errors)
         self._parse = parse
         self._explain = explain
         self._lines: queue.Queue[bytes | None] = queue.Queue()

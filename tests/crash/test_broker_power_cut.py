@@ -1,0 +1,72 @@
+"""The power of a broker's disk cut under load: every acknowledged message is there, and nothing a reader saw is gone.
+
+The broker works on a file system in a file. A cut stops the process, copies the file, which is what the disk has by
+then, and goes on with the copy: what was only in memory is gone, the journal is replayed, and the same clients, who
+know nothing of it, are served from what is left. Where flushes do nothing, the same test finds that messages are lost.
+"""
+
+import os
+import random
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from crash.clients import Clients
+from crash.victims import SYNCLESS, VictimOnDisk, a_disk, kept_on_failure
+
+from tailrace.testing.history import Promise, check
+
+CUTS_A_LIFE = 5
+CUTS = int(os.environ.get("CUTS", "20"))
+NEVER = 600  # seconds: the file system writes when it is told to
+
+
+def one_round(broker: VictimOnDisk, clients: Clients, lot: random.Random) -> None:
+    clients.wait_until_busy()
+    time.sleep(lot.uniform(0.0, 1.0))
+    broker.cut_power()
+    broker.start()
+
+
+def live(path: Path, seed: int, cuts: int, *, commit: int, program: Sequence[str] = ("-m", "tailrace")) -> Clients:
+    """The clients, with all that they have noted."""
+    with a_disk(path / "disk", commit=commit) as disk:
+        broker = VictimOnDisk(path / "broker", disk, program=program)
+        with kept_on_failure(broker, seed):
+            broker.start()
+            # With `acks=1` what is acknowledged may be lost, and its offset given again, unless somebody has read it.
+            clients = Clients(broker, seed, acks_1=Promise.NOTHING)
+            try:
+                clients.start()
+                lot = random.Random(seed)
+                for _ in range(cuts):
+                    one_round(broker, clients, lot)
+                clients.stop()
+            finally:
+                clients.abandon()
+            clients.check()
+            broker.cut_power()
+            broker.verify()
+            assert "Traceback" not in broker.said()
+    return clients
+
+
+@pytest.mark.timeout(120)
+def test_a_broker_whose_power_is_cut_keeps_what_it_acknowledged_once_and_in_order(tmp_path: Path) -> None:
+    live(tmp_path, 0, 2, commit=NEVER)
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("commit", [1, NEVER])
+@pytest.mark.parametrize("seed", range(1, 1 + -(-CUTS // CUTS_A_LIFE)))
+def test_a_broker_whose_power_is_cut_many_times_keeps_what_it_acknowledged_once_and_in_order(
+    tmp_path: Path, seed: int, commit: int
+) -> None:
+    live(tmp_path, seed, CUTS_A_LIFE, commit=commit)
+
+
+@pytest.mark.timeout(120)
+def test_the_same_test_fails_where_flushes_do_nothing(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError):
+        live(tmp_path, 0, 2, commit=NEVER, program=(SYNCLESS,))
