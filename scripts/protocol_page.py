@@ -109,9 +109,10 @@ def entries() -> list[Entry]:
         if not re.match(r"k\d\d_", info.name):
             continue
         module = import_module(f"{apis.__name__}.{info.name}")
-        if APIS.get(module.API.key) is not module.API:
+        api: Api = module.API
+        if APIS.get(api.key) is not api:
             raise ValueError(f"{info.name} is not in the registry")
-        entry = Entry(module.API, head_of(module), info.name, versions_of(REQUESTS[module.API.key]))
+        entry = Entry(api, head_of(module), info.name, versions_of(REQUESTS[api.key]))
         if entry.head.versions != shown(entry.served):
             raise ValueError(f"{info.name} says versions {entry.head.versions}, its message class {entry.served}")
         found.append(entry)

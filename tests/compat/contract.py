@@ -4,7 +4,8 @@ An adapter in `clients/` says each of these things in its client's own way. A te
 and runs with every client that can do what it is about: `@each_client_that("produces", "sets timestamps")`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from enum import IntEnum
 from typing import Literal, NamedTuple, Protocol
@@ -42,7 +43,12 @@ ABILITIES = """
     deletes records            x         x           x               x       x
     describes the cluster      x         x           x               x       x
 """
-NEEDS = {"kcat": "kcat", "java": "kafka", "kafkajs": "node"}  # a part of tests/parts.py
+MARKS = {
+    "kafka-python": pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),  # if a connection is refused
+    "kcat": pytest.mark.needs("kcat"),
+    "java": pytest.mark.needs("kafka"),
+    "kafkajs": pytest.mark.needs("node"),
+}
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 Acks = Literal["0", "1", "all"]
 
@@ -64,15 +70,16 @@ def clients_that(*abilities: str) -> list[str]:
 def each_client_that(*abilities: str, but: Sequence[str] = ()) -> pytest.MarkDecorator:
     """Runs a test, which takes `client`, with each of them. Who is left out `but` can, says in a comment why."""
     names = [name for name in clients_that(*abilities) if name not in but]
-    marks = {name: [pytest.mark.needs(part)] for name, part in NEEDS.items()}
     return pytest.mark.parametrize(
-        "client", [pytest.param(name, marks=marks.get(name, [])) for name in names], indirect=True
+        "client", [pytest.param(name, marks=MARKS.get(name, ())) for name in names], indirect=True
     )
 
 
 class Code(IntEnum):
     """Kafka's own numbers, those that the tests expect."""
 
+    UNREACHABLE = -195  # librdkafka's number; the broker itself has said nothing
+    NOT_TOLD = 0  # by the client, which says only that it was refused
     OFFSET_OUT_OF_RANGE = 1
     UNKNOWN_TOPIC_OR_PARTITION = 3
     MESSAGE_TOO_LARGE = 10
@@ -91,6 +98,13 @@ class Refused(Exception):
     def __init__(self, code: int, said: object = "") -> None:
         super().__init__(code, said)
         self.code = code
+
+
+@contextlib.contextmanager
+def refused(code: int) -> Iterator[None]:
+    with pytest.raises(Refused) as refusal:
+        yield
+    assert refusal.value.code in (code, Code.NOT_TOLD)
 
 
 Header = tuple[str, bytes | None]

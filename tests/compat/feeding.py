@@ -23,20 +23,23 @@ def paced(count: int) -> Iterator[Message]:
 
 
 @contextlib.contextmanager
-def meanwhile(work: Callable[[], object]) -> Iterator[None]:
-    """Does it in a thread, and waits for its end; what fails there fails the test."""
+def meanwhile(work: Callable[[], object]) -> Iterator[threading.Event]:
+    """Does it in a thread and tells when it is done; what fails there fails the test."""
     errors: list[BaseException] = []
+    done = threading.Event()
 
     def run() -> None:
         try:
             work()
         except BaseException as error:  # noqa: BLE001 (raised below)
             errors.append(error)
+        finally:
+            done.set()
 
     thread = threading.Thread(target=run)
     thread.start()
     try:
-        yield
+        yield done
     finally:
         thread.join()
     for error in errors:
@@ -54,5 +57,5 @@ def interrupted(count: int, at: int, interrupt: Callable[[], object]) -> Iterato
 
 def check_each_once_in_order(reference: ConfluentClient, topic: str, count: int) -> None:
     assert reference.offset(topic, "latest") == count
-    with reference.consumer(topic) as consumer:
+    with reference.consumer(topic, 0) as consumer:
         assert [each.message for each in consumer.take(count)] == numbered(count)

@@ -3,7 +3,7 @@
 import pytest
 from compat.brokers import BrokerProcess
 from compat.clients.confluent import ConfluentClient
-from compat.contract import Client, Code, Message, Refused, each_client_that
+from compat.contract import Client, Code, Message, each_client_that, refused
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry
 
 DEFAULTS = {
@@ -36,18 +36,16 @@ def test_a_topic_is_created_and_described(client: Client, reference: ConfluentCl
 
 @each_client_that("manages topics")
 def test_a_topic_is_not_created_twice(client: Client, reference: ConfluentClient, topic: str) -> None:
-    with pytest.raises(Refused) as refused:
+    with refused(Code.TOPIC_ALREADY_EXISTS):
         client.create_topic(topic, partitions=2)
-    assert refused.value.code == Code.TOPIC_ALREADY_EXISTS
     assert reference.partitions(topic) == 1
 
 
 @each_client_that("manages topics")
 @pytest.mark.parametrize("bad", ["a b", "..", "n" * 250])
 def test_a_name_that_is_none_is_refused(client: Client, reference: ConfluentClient, bad: str) -> None:
-    with pytest.raises(Refused) as refused:
+    with refused(Code.INVALID_TOPIC):
         client.create_topic(bad)
-    assert refused.value.code == Code.INVALID_TOPIC
     assert bad not in reference.topics()
 
 
@@ -60,34 +58,30 @@ def test_a_name_may_have_249_characters(reference: ConfluentClient, name: str) -
 
 def test_names_that_differ_in_a_dot_and_an_underscore_are_not_both_taken(reference: ConfluentClient, name: str) -> None:
     reference.create_topic(f"{name}.x")
-    with pytest.raises(Refused) as refused:
+    with refused(Code.INVALID_TOPIC):
         reference.create_topic(f"{name}_x")
-    assert refused.value.code == Code.INVALID_TOPIC
 
 
 @pytest.mark.parametrize(("partitions", "replicas", "code"), [(0, 1, 37), (1, 3, 38)])
 def test_numbers_that_cannot_be_are_refused(
     reference: ConfluentClient, name: str, partitions: int, replicas: int, code: int
 ) -> None:
-    with pytest.raises(Refused) as refused:
+    with refused(code):
         reference.create_topic(name, partitions=partitions, replicas=replicas)
-    assert refused.value.code == code
     assert name not in reference.topics()
 
 
 @each_client_that("manages topics", but=["aiokafka"])  # whose question makes the topic
 def test_a_topic_that_is_not_there_is_not_described(client: Client, reference: ConfluentClient, name: str) -> None:
-    with pytest.raises(Refused) as refused:
+    with refused(Code.UNKNOWN_TOPIC_OR_PARTITION):
         client.partitions(name)
-    assert refused.value.code == Code.UNKNOWN_TOPIC_OR_PARTITION
     assert name not in reference.topics()
 
 
 @each_client_that("manages topics")
 def test_a_topic_that_is_not_there_is_not_deleted(client: Client, name: str) -> None:
-    with pytest.raises(Refused) as refused:
+    with refused(Code.UNKNOWN_TOPIC_OR_PARTITION):
         client.delete_topic(name)
-    assert refused.value.code == Code.UNKNOWN_TOPIC_OR_PARTITION
 
 
 @each_client_that("manages topics")
@@ -102,9 +96,8 @@ def test_partitions_are_added_and_used(client: Client, reference: ConfluentClien
 @each_client_that("manages topics")
 def test_partitions_are_never_taken_away(client: Client, reference: ConfluentClient, name: str) -> None:
     reference.create_topic(name, partitions=3)
-    with pytest.raises(Refused) as refused:
+    with refused(Code.INVALID_PARTITIONS):
         client.add_partitions(name, 2)
-    assert refused.value.code == Code.INVALID_PARTITIONS
     assert reference.partitions(name) == 3
 
 
@@ -121,7 +114,7 @@ def test_a_deleted_topic_is_gone_and_its_name_free_for_another(
     assert reference.topic_id(topic) != identity
     assert reference.offset(topic, "latest") == 0
     reference.produce(topic, some_messages[:7])
-    with reference.consumer(topic) as consumer:
+    with reference.consumer(topic, 0) as consumer:
         assert [(each.offset, each.message) for each in consumer.take(7)] == list(enumerate(some_messages[:7]))
 
 
@@ -137,9 +130,8 @@ def test_settings_are_changed(client: Client, reference: ConfluentClient, topic:
     found = reference.configs(topic)
     assert (found["retention.ms"], found["max.message.bytes"]) == ("600000", "2000")
     assert client.configs(topic) == found
-    with pytest.raises(Refused) as refused:
+    with refused(Code.MESSAGE_TOO_LARGE):
         reference.produce(topic, [Message(b"x" * 3000)])
-    assert refused.value.code == Code.MESSAGE_TOO_LARGE
 
 
 @each_client_that("manages configs")
@@ -148,9 +140,8 @@ def test_settings_that_make_no_sense_are_refused(
     client: Client, reference: ConfluentClient, topic: str, bad: tuple[str, str]
 ) -> None:
     before = reference.configs(topic)
-    with pytest.raises(Refused) as refused:
+    with refused(Code.INVALID_CONFIG):
         client.set_configs(topic, dict([bad]))
-    assert refused.value.code == Code.INVALID_CONFIG
     assert reference.configs(topic) == before
 
 
@@ -178,12 +169,11 @@ def test_records_are_deleted_up_to_an_offset(client: Client, reference: Confluen
     assert reference.offset(topic, "earliest") == reference.offset(topic, "latest") == 30
 
 
-@each_client_that("deletes records", but=["java", "kafkajs"])  # which name no error; which looks at offsets itself
+@each_client_that("deletes records", but=["kafkajs"])  # which asks for the end first, and gives up
 def test_records_are_not_deleted_past_the_end(client: Client, reference: ConfluentClient, topic: str) -> None:
     reference.produce(topic, some_messages)
-    with pytest.raises(Refused) as refused:
+    with refused(Code.OFFSET_OUT_OF_RANGE):
         client.delete_records(topic, 31)
-    assert refused.value.code == Code.OFFSET_OUT_OF_RANGE
     assert reference.offset(topic, "earliest") == 0
 
 

@@ -29,10 +29,15 @@ CONFIGS = {"orders": {"segment.ms": "300"}, "clicks": {"segment.ms": "1000"}}  #
 COMMON: dict[str, Any] = {
     "reconnect.backoff.ms": 20,
     "reconnect.backoff.max.ms": 100,
+    "retry.backoff.ms": 20,
+    "retry.backoff.max.ms": 100,
+    "topic.metadata.refresh.fast.interval.ms": 50,
     "log_level": 0,  # a broker that is down is no news here
 }
 IDEMPOTENT = {"acks": "all", "enable.idempotence": True, "enable.gapless.guarantee": True}
 FAST_ACKS = {"acks": 1}
+
+Places = dict[tuple[str, int], int]  # an offset for each partition of some topics
 
 
 class Clients:
@@ -51,9 +56,11 @@ class Clients:
         self._readers: list[Reader] = []
         self.changes = Changes(self, self._lot.random())
 
-    def start(self) -> None:
+    def make_topics(self) -> None:
         for topic, partitions in TOPICS.items():
             result(self.admin.create_topics([NewTopic(topic, partitions, 1, config=CONFIGS.get(topic, {}))])[topic])
+
+    def start(self) -> None:
         acknowledged = {"linger.ms": 2, "compression.type": "none"} | IDEMPOTENT
         self._writers = [
             Writer(self, "a", ["orders"], acknowledged, Promise.IDEMPOTENT),
@@ -95,8 +102,7 @@ class Clients:
         ends = {place: self.end_offset(*place) for place in partitions()}
         for reader in self._readers:
             reader.end(ends)
-        for place, end in ends.items():
-            self.read_all(*place, end)
+        self._read_all(ends)
         self.changes.read_all()
 
     def abandon(self) -> None:
@@ -113,27 +119,27 @@ class Clients:
         anomalies = check(self.history)
         assert not anomalies, "\n".join([f"{len(anomalies)} of {counts}", *map(str, anomalies[:20])])
 
-    def read_all(self, topic: str, partition: int, end: int, name: object = None) -> None:
-        """Notes what is there, from the start to the end offset; and that no leader epoch follows a later one."""
-        epoch = 0
-        for message in self.messages(topic, partition, end):
-            self.history.finds(name or (topic, partition), message.offset(), message.value())
-            if message.leader_epoch() < epoch:
-                self.trouble.append(f"epoch {message.leader_epoch()} after {epoch} at {message.offset()} of {topic}")
-            epoch = message.leader_epoch()
+    def _read_all(self, ends: Places) -> None:
+        """Notes what is there; and whether any leader epoch follows a later one."""
+        epochs = dict.fromkeys(ends, 0)
+        for place, message in self.messages(ends):
+            self.history.finds(place, message.offset(), message.value())
+            if message.leader_epoch() < epochs[place]:
+                self.trouble.append(f"at {message.offset()} of {place} epochs go back to {message.leader_epoch()}")
+            epochs[place] = message.leader_epoch()
 
-    def messages(self, topic: str, partition: int, end: int) -> Iterator[Message]:
+    def messages(self, ends: Places) -> Iterator[tuple[tuple[str, int], Message]]:
+        """All that is in some partitions, from the start to the offset where each ends."""
         with contextlib.closing(self.consumer()) as consumer:
-            place = TopicPartition(topic, partition, OFFSET_BEGINNING)
-            consumer.assign([place])
-            deadline = time.monotonic() + SECONDS
-            position = 0
-            while position < end:
-                assert time.monotonic() < deadline, f"{topic}-{partition} ends at {position} and not at {end}"
-                for message in consumer.consume(1000, 0.2):
+            consumer.assign([TopicPartition(*place, OFFSET_BEGINNING) for place in ends])
+            positions, deadline = dict.fromkeys(ends, 0), time.monotonic() + SECONDS
+            while any(positions[place] < end for place, end in ends.items()):
+                assert time.monotonic() < deadline, f"there is nothing to read from {positions} to {ends}"
+                for message in consumer.consume(500, 0.05):
                     if (error := message.error()) is None:
-                        yield message
-                        position = message.offset() + 1
+                        place = (message.topic(), message.partition())
+                        yield place, message
+                        positions[place] = message.offset() + 1
                     elif is_serious(error):
                         raise KafkaException(error)
 
@@ -187,7 +193,7 @@ class Writer(Worker):
         self._places = [(topic, index) for topic in topics for index in range(TOPICS[topic])]
         self._producer: Producer | None = Producer(
             clients.common
-            | {"retry.backoff.ms": 20, "message.timeout.ms": 10 * SECONDS * 1000, "error_cb": self._error}
+            | {"message.timeout.ms": 10 * SECONDS * 1000, "error_cb": self._error}
             | {"batch.num.messages": 100}
             | configs
         )
@@ -195,9 +201,9 @@ class Writer(Worker):
     def work(self) -> None:
         number, producer = 0, self._producer
         assert producer is not None
-        while not self.clients.stopping.wait(self._lot.uniform(0, 0.02)):
+        while not self.clients.stopping.wait(self._lot.uniform(0.0, 0.05)):
             place = self._lot.choice(self._places)
-            for _ in range(self._lot.randint(1, 30)):
+            for _ in range(self._lot.randint(1, 20)):
                 number += 1
                 self._send(producer, place, number)
             producer.poll(0)
@@ -239,7 +245,7 @@ class Reader(Worker):
 
     def __init__(self, clients: Clients, name: str) -> None:
         super().__init__(clients, name)
-        self._ends: dict[tuple[str, int], int] | None = None
+        self._ends: Places | None = None
         self._positions = dict.fromkeys(partitions(), 0)
         self._is_abandoned = False
 
@@ -259,13 +265,13 @@ class Reader(Worker):
     def _take(self, message: Message) -> None:
         if (error := message.error()) is not None:
             if is_serious(error):
-                self.clients.trouble.append(f"{self.name} was told {error!s} for {message.topic()}-{message.partition()}")
+                raise AssertionError(f"{self.name} was told {error!s} for {message.topic()}-{message.partition()}")
             return
         place = (message.topic(), message.partition())
         self.clients.history.reads(self.name, place, message.offset(), message.value())
         self._positions[place] = message.offset() + 1
 
-    def end(self, ends: dict[tuple[str, int], int]) -> None:
+    def end(self, ends: Places) -> None:
         self._ends = ends
         deadline = time.monotonic() + SECONDS
         while self.thread.is_alive() and time.monotonic() < deadline:
@@ -347,7 +353,7 @@ class Changes(Worker):
 
     def _fill(self, name: str) -> None:
         (number,) = self.possible[name]
-        producer = Producer(self.clients.common | {"acks": "all", "retry.backoff.ms": 20})
+        producer = Producer(self.clients.common | {"acks": "all"})
         for each in range(10):
             value = b"%s %d %d" % (name.encode(), number, self._lot.getrandbits(60))
             send = self.clients.history.sends("changes", (name, each % 2, number), value, Promise.KEPT)
@@ -375,16 +381,15 @@ class Changes(Worker):
                 for partition in range(2):
                     if number not in numbers:
                         self.clients.history.deletes((name, partition, number))
-            for partition in range(2) if name in left else ():
-                self._read(name, partition)
+        self._read([(name, partition) for name in sorted(left) for partition in range(2)])
 
     def _exists(self, name: str) -> bool:
         return self.clients.new_admin().list_topics(name, timeout=SECONDS).topics[name].error is None
 
-    def _read(self, name: str, partition: int) -> None:
-        end = self.clients.end_offset(name, partition)
-        for message in self.clients.messages(name, partition, end):
-            number = int(message.value().split()[1])  # of another topic, if it has what a deleted one had
+    def _read(self, places: list[tuple[str, int]]) -> None:
+        ends = {place: self.clients.end_offset(*place) for place in places}
+        for (name, partition), message in self.clients.messages(ends):
+            number = int(message.value().split()[1])  # of another topic, if this one has what a deleted one had
             self.clients.history.finds((name, partition, number), message.offset(), message.value())
 
 

@@ -5,18 +5,21 @@ directory, of 25 kills; `make crash` runs as many lives as ROUNDS kills need. Wh
 were on disk: the page cache outlives the process. Power cuts are in test_broker_power_cut.py.
 """
 
+import contextlib
 import os
 import random
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from crash.clients import Clients
-from crash.victims import Victim, kept_on_failure
+from crash.victims import Victim, kept_on_failure, killed_at, needs_strace
 
 from tailrace.testing.history import Promise
 
 ROUNDS_A_LIFE = 25
+CALLED_WITHIN = 4.0  # seconds from a start, and a bit for strace
 ROUNDS = int(os.environ.get("ROUNDS", "500"))
 
 
@@ -33,23 +36,24 @@ def one_round(broker: Victim, clients: Clients, lot: random.Random) -> None:
         return
     broker.kill()
     while end > 0.8:  # and again, in the middle of recovery or before it
-        broker.kill_while_starting(lot.uniform(0.1, 0.6))
+        broker.live_for(lot.uniform(0.1, 0.6))
         end = lot.random()
     broker.start()
     assert clients.leader_epoch() > epoch, "an unclean stop begins an epoch"
 
 
-def live(path: Path, seed: int, rounds: int) -> None:
+@contextlib.contextmanager
+def a_life(path: Path, seed: object) -> Iterator[tuple[Victim, Clients]]:
+    """A broker that runs, under load; must run in the end, and is then checked."""
     broker = Victim(path / "broker")
     with kept_on_failure(broker, seed):
         broker.start()
         # Appended is with the operating system, which outlives the process: even `acks=1` is kept.
         clients = Clients(broker, seed, acks_1=Promise.KEPT)
         try:
+            clients.make_topics()
             clients.start()
-            lot = random.Random(seed)
-            for _ in range(rounds):
-                one_round(broker, clients, lot)
+            yield broker, clients
             clients.stop()
         finally:
             clients.abandon()
@@ -60,9 +64,16 @@ def live(path: Path, seed: int, rounds: int) -> None:
         assert "Traceback" not in broker.said()
 
 
+def kill_again_and_again(path: Path, seed: int, rounds: int) -> None:
+    lot = random.Random(seed)
+    with a_life(path, seed) as (broker, clients):
+        for _ in range(rounds):
+            one_round(broker, clients, lot)
+
+
 @pytest.mark.timeout(300)
 def test_a_broker_killed_in_a_loop_keeps_what_it_acknowledged_once_and_in_order(tmp_path: Path) -> None:
-    live(tmp_path, 0, ROUNDS_A_LIFE)
+    kill_again_and_again(tmp_path, 0, ROUNDS_A_LIFE)
 
 
 @pytest.mark.crash
@@ -70,4 +81,48 @@ def test_a_broker_killed_in_a_loop_keeps_what_it_acknowledged_once_and_in_order(
 def test_a_broker_killed_hundreds_of_times_keeps_what_it_acknowledged_once_and_in_order(
     tmp_path: Path, seed: int
 ) -> None:
-    live(tmp_path, seed, ROUNDS_A_LIFE)
+    kill_again_and_again(tmp_path, seed, ROUNDS_A_LIFE)
+
+
+# At a call: the n-th of a thread since the start, so that small numbers are those of recovery.
+
+SPREAD = [
+    *[("pwrite64", 1), ("pwrite64", 6), ("pwrite64", 300), ("ftruncate", 3)],
+    *[("fdatasync", 2), ("fdatasync", 9), ("fdatasync", 80), ("unlink", 2)],
+    *[("fsync", 1), ("fsync", 4), ("rename", 2), ("mkdir", 3)],
+]
+BUSY_AFTER = 4  # that many points there is something new to recover
+UP_TO = {"pwrite64": 100, "fdatasync": 80, "fsync": 40, "rename": 40, "ftruncate": 40, "unlink": 20, "mkdir": 8}
+EACH = [(call, number) for call, count in UP_TO.items() for number in range(1, count + 1)]
+
+
+def kill_at(path: Path, points: list[tuple[str, int]]) -> None:
+    reached = 0
+    with a_life(path, points) as (broker, clients):
+        for index, (call, number) in enumerate(points):
+            if index % BUSY_AFTER == 0:
+                clients.wait_until_busy()
+                broker.kill()
+            broker.under = killed_at(call, number, broker.directory / "strace")
+            reached += broker.live_for(CALLED_WITHIN)
+            broker.under = ()
+            if index % BUSY_AFTER == BUSY_AFTER - 1:
+                broker.start()
+        if len(points) % BUSY_AFTER:
+            broker.start()
+    assert reached >= len(points) // 2, "not even half of the calls were made"
+
+
+@needs_strace
+@pytest.mark.timeout(300)
+def test_a_broker_killed_at_a_call_to_the_disk_keeps_what_it_acknowledged_once_and_in_order(tmp_path: Path) -> None:
+    kill_at(tmp_path, SPREAD)
+
+
+@needs_strace
+@pytest.mark.crash
+@pytest.mark.parametrize("share", range(-(-len(EACH) // ROUNDS_A_LIFE)))
+def test_a_broker_killed_at_any_call_to_the_disk_keeps_what_it_acknowledged_once_and_in_order(
+    tmp_path: Path, share: int
+) -> None:
+    kill_at(tmp_path, EACH[share * ROUNDS_A_LIFE :][:ROUNDS_A_LIFE])

@@ -1,4 +1,4 @@
-"""Brokers that are there to be killed: as processes, on a disk of their own whose power can be cut, and under strace."""
+"""Brokers that are there to be killed: as processes, on a disk whose power can be cut, and with faults by strace."""
 
 import contextlib
 import os
@@ -15,13 +15,16 @@ import pytest
 from compat.brokers import TailraceProcess
 
 SETTINGS = ("auto.create.topics.enable=false",)  # else who asks for a deleted topic makes it anew
+PROGRAM = ("-m", "tailrace")
 SYNCLESS = str(Path(__file__).with_name("serve_without_sync.py"))
 
 
 class Victim(TailraceProcess):
     """The same data directory and port from one start to the next. `under` is a command that runs it (strace)."""
 
-    def __init__(self, directory: Path, *, program: Sequence[str] = ("-m", "tailrace"), data: Path | None = None) -> None:
+    def __init__(
+        self, directory: Path, *, program: Sequence[str] = ("-m", "tailrace"), data: Path | None = None
+    ) -> None:
         super().__init__(directory)
         self.data = data or self.data
         self.under: Sequence[str] = ()
@@ -45,12 +48,17 @@ class Victim(TailraceProcess):
         finally:
             self.kill()
 
-    def kill_while_starting(self, after: float) -> None:
+    def live_for(self, seconds: float) -> bool:
+        """Starts it, and kills it after so long, ready or not. Whether it was dead by then, by what it runs under."""
         with self.output.open("ab") as output:
             process = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL, stdout=output, stderr=output)
-        time.sleep(after)
-        process.kill()
-        process.wait()
+        try:
+            return process.wait(seconds) == -signal.SIGKILL
+        except subprocess.TimeoutExpired:
+            return False
+        finally:
+            process.kill()
+            process.wait()
 
     def verify(self) -> None:
         """Every byte on disk is right."""
@@ -81,7 +89,7 @@ def kept_on_failure(broker: Victim, seed: object) -> Iterator[None]:
         broker.close()
 
 
-# A disk whose power can be cut: a file system in a file. What the file holds is what the disk has; the rest is in memory.
+# A disk whose power can be cut: a file system in a file. What the file holds is on disk; the rest is in memory.
 
 IMAGE_BYTES = 96 << 20
 
@@ -108,6 +116,10 @@ class Disk:
         if self._is_mounted:
             _run("umount", self.path)
             self._is_mounted = False
+
+    def sync(self) -> None:
+        """Afterwards all that was written is on disk, whether anybody asked for it or not."""
+        _run("sync", "-f", self.path)
 
     def snapshot(self) -> None:
         """Remembers what is on disk at one moment: copied again, if the system wrote meanwhile."""
@@ -155,7 +167,7 @@ def a_disk(directory: Path, *, commit: int) -> Iterator[Disk]:
 
 
 class VictimOnDisk(Victim):
-    def __init__(self, directory: Path, disk: Disk, *, program: Sequence[str] = ("-m", "tailrace")) -> None:
+    def __init__(self, directory: Path, disk: Disk, *, program: Sequence[str] = PROGRAM) -> None:
         super().__init__(directory, program=program, data=disk.path / "data")
         self._disk = disk
 
@@ -184,10 +196,12 @@ def _state(task: Path) -> str:
 needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="no strace on the PATH")
 
 
-def under_strace(calls: str, fault: str, output: Path) -> list[str]:
-    """Runs a command with a fault at some calls; what is started is the command itself, strace being its grandchild."""
-    trace = ["-e", f"trace={calls}", "-e", f"inject={calls}:{fault}"]
-    return ["strace", "-D", "-f", "-qq", "--seccomp-bpf", "-o", str(output), *trace, "--"]
+def killed_at(call: str, number: int, output: Path) -> list[str]:
+    """Runs a command and kills it when one of its threads is about to make the call for the n-th time. What is started
+    is the command itself, strace being its grandchild.
+    """
+    trace = ["-e", f"trace={call}", "-e", f"inject={call}:signal=KILL:when={number}"]
+    return ["strace", "-D", "-f", "-qq", "-o", str(output), *trace, "--"]
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from tailrace.server.connection import Connection
 
-FIRST_BYTES = 1 << 20  # of a buffer for a request that claims to be larger: most are received without growing
+FIRST_BYTES = 1 << 20  # of a buffer for a request that claims to be larger, at most
 FIRST_BYTES_SCARCE = 4 << 10
 WOKEN_AT_ONCE = 16
 

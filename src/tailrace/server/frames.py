@@ -2,7 +2,7 @@
 
 What arrives goes into a buffer that all connections share, and small requests are handled right there, uncopied. Only a
 request that has not arrived whole gets a buffer of its own, which the rest is then received into; it grows with what
-has arrived, so that a length that is only claimed costs nothing. A connection that is idle owns no buffer at all.
+has arrived, so that a length that is only claimed costs little. A connection that is idle owns no buffer at all.
 """
 
 import struct
@@ -12,6 +12,8 @@ _LENGTH = struct.Struct(">i")
 _LENGTH_AND_KEY = struct.Struct(">ih")
 
 SCRATCH_BYTES = 256 << 10
+LEAST_BYTES = 16 << 10  # of a buffer, where the request is not shorter
+AHEAD = 4  # a buffer is at most so many times larger than what has arrived
 
 
 class BadFrame(Exception):
@@ -24,8 +26,8 @@ class Frames:
     __slots__ = ("_data", "_filled", "_first_bytes", "_length", "_limit_of", "_own", "_position", "_scratch")
 
     def __init__(self, scratch: memoryview, limit_of: Callable[[int], int], first_bytes: Callable[[], int]) -> None:
-        """`limit_of` says how long a request with an API key may be, `first_bytes` how large a buffer begins for one
-        that claims to be larger.
+        """`limit_of` says how long a request with an API key may be, `first_bytes` how large a buffer begins at most
+        for one that claims to be larger.
         """
         self._scratch = scratch
         self._limit_of = limit_of
@@ -59,7 +61,7 @@ class Frames:
         """How much memory `room` will take."""
         if self._own is None or self._filled < len(self._own):
             return 0
-        return min(self._length, 2 * len(self._own)) - len(self._own)
+        return min(self._length, AHEAD * len(self._own)) - len(self._own)
 
     def received(self, count: int) -> None:
         """So many bytes were put into the room."""
@@ -98,7 +100,8 @@ class Frames:
         self._length = length
         arrived = self._data[start:]
         self._filled = len(arrived)
-        self._own = bytearray(min(length, max(self._first_bytes(), self._filled)))
+        ahead = min(self._first_bytes(), max(LEAST_BYTES, AHEAD * self._filled))
+        self._own = bytearray(min(length, max(self._filled, ahead)))
         self._own[: self._filled] = arrived
         self._data = None
 

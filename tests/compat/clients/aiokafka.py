@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import KafkaError
-from compat.contract import Acks, AtTime, Cluster, Message, OffsetOf, Place, Received, Refused, Start
+from aiokafka.errors import BrokerResponseError, KafkaError
+from compat.contract import Acks, AtTime, Cluster, Code, Message, OffsetOf, Place, Received, Refused, Start
 
 SECONDS = 50
 T = TypeVar("T")
@@ -32,8 +32,10 @@ class AiokafkaClient:
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         try:
             return asyncio.run_coroutine_threadsafe(work, self._loop).result(SECONDS + 5)
-        except KafkaError as error:
+        except BrokerResponseError as error:
             raise Refused(error.errno, error) from error
+        except KafkaError as error:
+            raise Refused(Code.UNREACHABLE, error) from error
 
     def produce(
         self,

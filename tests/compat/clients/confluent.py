@@ -129,7 +129,10 @@ class ConfluentClient:
             time.sleep(0.02)
 
     def topics(self) -> set[str]:
-        return set(AdminClient(self._common).list_topics(timeout=SECONDS).topics)
+        try:
+            return set(AdminClient(self._common).list_topics(timeout=SECONDS).topics)
+        except KafkaException as error:
+            raise Refused(error.args[0].code(), error) from error
 
     def partitions(self, topic: str) -> int:
         return len(self._ask("describe_topics", TopicCollection([topic])).partitions)

@@ -4,7 +4,7 @@ const readline = require('node:readline')
 const { Kafka, CompressionTypes, Partitioners, logLevel } = require('kafkajs')
 
 const kafka = new Kafka({ clientId: 'compat', brokers: [process.argv[2]], logLevel: logLevel.NOTHING })
-const admin = kafka.admin()
+const admin = kafka.admin({ retry: { initialRetryTime: 50, retries: 5 } })
 const TOPIC = 2 // a type of resource
 let connected = false
 let producer = null

@@ -41,8 +41,7 @@ class KafkajsClient:
         self._process.stdin.flush()
         answer = json.loads(self._process.stdout.readline())
         if error := answer.get("error"):
-            assert error["code"] is not None, error["text"]
-            raise Refused(error["code"], error["text"])
+            raise Refused(Code.UNREACHABLE if error["code"] is None else error["code"], error["text"])
         return answer["done"]
 
     def produce(

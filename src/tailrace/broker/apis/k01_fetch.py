@@ -36,4 +36,8 @@ def fetch(request: FetchRequest, call: Call, broker: "Broker") -> FetchResponse 
     return waiting
 
 
-API = Api(ApiKey.FETCH, fetch)
+API = Api(
+    ApiKey.FETCH,
+    fetch,
+    elements_max=10_000,  # 60 ms; 150 where each partition has something
+)

@@ -159,4 +159,8 @@ def _describe_missing(wanted: MetadataRequestTopic, unknown: ErrorCode, version:
     return encode_structure(missing, MetadataResponse, version)
 
 
-API = Api(ApiKey.METADATA, metadata)
+API = Api(
+    ApiKey.METADATA,
+    metadata,
+    elements_max=10_000,  # 80 ms
+)

@@ -149,4 +149,8 @@ class Description:
         return encode_structure(described, DescribeConfigsResponse, self._version)
 
 
-API = Api(ApiKey.DESCRIBE_CONFIGS, describe_configs)
+API = Api(
+    ApiKey.DESCRIBE_CONFIGS,
+    describe_configs,
+    elements_max=6_000,  # 90 ms, and 30 MB of configs with their documentation
+)

@@ -70,5 +70,6 @@ def _decide(resource: AlterConfigsResource, broker: "Broker") -> list[MetadataRe
 API = Api(
     ApiKey.INCREMENTAL_ALTER_CONFIGS,
     incremental_alter_configs,
+    frame_bytes_max=1 << 20,  # 80 ms, where these are lists with many parts
     elements_max=10_000,  # 5,000 topics with a config each take 80 ms
 )

@@ -1,0 +1,48 @@
+"""What OPERATING.md lists is all there is: flags, metrics, pages; and its file means what it says."""
+
+import re
+import shlex
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from tailrace.cli.main import app
+from tailrace.cli.output import ExitCode
+from tailrace.server.settings import read_settings
+from tailrace.testing import Broker
+
+PAGE = (Path(__file__).parents[2] / "docs" / "OPERATING.md").read_text()
+
+
+def test_every_flag_of_serve_is_there_and_no_other() -> None:
+    said = CliRunner().invoke(app, ["serve", "--help"], env={"COLUMNS": "200"}).stdout
+    flags = set(re.findall(r"^ +(?:-h, )?(--[\w-]+)", said, re.MULTILINE)) - {"--help"}
+    assert set(re.findall(r"^\| `(--[\w-]+)", PAGE, re.MULTILINE)) == flags
+
+
+def test_every_metric_is_there_and_no_other() -> None:
+    with Broker() as broker:
+        broker.create_topic("orders")
+        metrics = set(re.findall(r"^# TYPE (\w+)", broker.node.metrics.exposition(), re.MULTILINE))
+    table = PAGE.partition("| metric | type |")[2].partition("\n## ")[0]
+    rows = "\n".join(line.split("|")[1] for line in table.splitlines() if line.startswith("| `"))
+    assert set(re.findall(r"`(tailrace_\w+)`", rows)) == metrics
+
+
+def test_every_exit_code_is_there() -> None:
+    table = PAGE.partition("## Exit codes")[2].partition("\n## ")[0]
+    assert [int(code) for code in re.findall(r"^\| (\d) \|", table, re.MULTILINE)] == list(ExitCode)
+
+
+def test_the_file_and_the_flags_that_are_said_to_be_the_same_are(tmp_path: Path) -> None:
+    file = tmp_path / "tailrace.toml"
+    file.write_text(PAGE.partition("```toml\n")[2].partition("```")[0])
+    command = PAGE.partition("```toml\n")[2].partition("$ tailrace serve ")[2].partition("```")[0]
+    words = shlex.split(command.replace("\\\n", " "))
+    given = list(zip(words[::2], words[1::2], strict=True))
+    flags = read_settings(
+        data=dict(given)["--data"],
+        listen=[value for flag, value in given if flag == "--listen"],
+        configs=[value for flag, value in given if flag == "--set"],
+    )
+    assert read_settings(config_file=str(file)) == flags
