@@ -1,0 +1,158 @@
+"""`tailrace serve`: it says where it is, refuses what is not safe or not possible, and stops cleanly when told to."""
+
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+from broker_process import BrokerProcess
+from raw_client import RawClient
+
+from tailrace.protocol.messages.api_versions import ApiVersionsRequest
+from tailrace.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+
+CLEAN = ".kafka_cleanshutdown"
+REFUSED, USAGE, FAILED = 5, 2, 1
+
+
+def serve(*options: str) -> tuple[int, str]:
+    """The exit code of a broker that is not expected to start, and what it says."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tailrace", "serve", *options], capture_output=True, text=True, timeout=30
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.returncode, done.stderr
+
+
+def test_it_says_where_it_is_and_what_to_try(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data", "--listen", "127.0.0.1:0") as broker:
+        assert broker.said.count("listening on 127.0.0.1:") == 2
+        host, port = broker.address
+        assert f"Connect any Kafka client to {host}:{port}" in broker.said
+        assert f"tailrace produce greetings -b {host}:{port}" in broker.said
+        with RawClient(broker.address) as client:
+            client.ask(ApiVersionsRequest(), 3)
+        assert broker.stop() == 0
+    assert (tmp_path / "data" / CLEAN).exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_it_cleanly_under_load(tmp_path: Path, number: signal.Signals) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        with RawClient(broker.address) as client:
+            topic = CreatableTopic(name="orders", num_partitions=4, replication_factor=1)
+            client.ask(CreateTopicsRequest(topics=[topic]), 7)
+        threads = [threading.Thread(target=load, args=(broker.address, index)) for index in range(4)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.5)
+        began = time.monotonic()
+        broker.process.send_signal(number)
+        assert broker.process.wait(20) == 0
+        assert time.monotonic() - began < 5
+        for thread in threads:
+            thread.join()
+    assert (tmp_path / "data" / CLEAN).exists()
+
+
+def load(address: tuple[str, int], partition: int) -> None:
+    with RawClient(address) as client:
+        try:
+            while True:
+                client.produce(b"x" * 100_000, partition=partition)
+                client.values(partition=partition, max_wait_ms=100)
+        except OSError:
+            pass
+
+
+def test_a_second_one_on_the_same_directory_is_refused(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data"):
+        code, said = serve("--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0", "--metrics", "off")
+    assert code == REFUSED
+    assert "is in use by another process" in said
+    assert "--data" in said
+
+
+def test_an_address_that_is_taken(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        code, said = serve("--data", str(tmp_path / "data"), "--listen", address, "--metrics", "off")
+        assert code == REFUSED
+        assert "in use" in said
+        assert "--listen HOST:PORT" in said
+        code, said = serve("--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0", "--metrics", address)
+        assert code == REFUSED
+        assert "--metrics off" in said
+    assert (tmp_path / "data" / CLEAN).exists(), "it had started, and stopped"
+
+
+def test_a_name_that_is_none(tmp_path: Path) -> None:
+    for option in ("--listen", "--metrics"):
+        other = ("--metrics", "off") if option == "--listen" else ("--listen", "127.0.0.1:0")
+        code, said = serve("--data", str(tmp_path / "data"), "--insecure", option, "a..b:1", *other)
+        assert code == REFUSED
+        assert "no name of a machine" in said
+
+
+def test_beyond_this_machine_only_if_it_is_said(tmp_path: Path) -> None:
+    code, said = serve("--data", str(tmp_path / "data"), "--listen", "0.0.0.0:0", "--metrics", "off")
+    assert code == REFUSED
+    assert "--insecure" in said
+    assert not (tmp_path / "data").exists()
+    with BrokerProcess(tmp_path / "data", "--insecure", listen="0.0.0.0:0") as broker:
+        with RawClient(("127.0.0.1", broker.address[1])) as client:
+            client.ask(ApiVersionsRequest(), 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--set", "num.partitions"], "key=value"),
+        (["--set", "no.such=1"], "no.such"),
+        (["--listen", "nonsense:port"], "HOST:PORT"),
+        (["--config", "/nowhere.toml"], "cannot be read"),
+    ],
+)
+def test_what_is_wrong_is_said(tmp_path: Path, options: list[str], says: str) -> None:
+    code, said = serve("--data", str(tmp_path / "data"), *options)
+    assert code == USAGE
+    assert says in said
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_directory_that_cannot_be_made() -> None:
+    code, said = serve("--data", "/proc/no/such", "--listen", "127.0.0.1:0", "--metrics", "off")
+    assert code in (REFUSED, FAILED)
+    assert "/proc/no" in said
+    assert "--listen" not in said, "the address is not what is wrong"
+
+
+def test_metrics(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data", metrics="127.0.0.1:0") as broker:
+        (address,) = (line.split()[-1] for line in broker.said.splitlines() if "curl" in line)
+        with urllib.request.urlopen(address, timeout=10) as page:
+            assert b"tailrace_connections 0" in page.read()
+
+
+def test_a_reader_of_its_words_that_goes_away_does_not_leave_it_unclean(tmp_path: Path) -> None:
+    """As in `tailrace serve | head -0`: it cannot say that it is ready, and ends; what it has is safe."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tailrace", "serve", "--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    try:
+        time.sleep(3)
+        process.terminate()
+        process.wait(20)
+    finally:
+        process.kill()
+        process.wait()
+    assert (tmp_path / "data" / CLEAN).exists()
