@@ -43,7 +43,7 @@ def cut_again_and_again(broker: VictimOnDisk, clients: Clients, lot: random.Rand
         clients.start()
         for _ in range(cuts):
             clients.wait_until_busy()
-            time.sleep(lot.uniform(0.0, 1.0))
+            time.sleep(lot.uniform(0.0, 0.7))
             broker.cut_power()
             broker.start()
         clients.stop()

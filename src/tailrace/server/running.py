@@ -72,6 +72,8 @@ async def _start(node: Node) -> None:
     except (NotOurs, UnknownFormat, UnknownRecord) as error:
         raise CannotStart(str(error)) from None
     except OSError as error:
+        if error.filename is not None:
+            raise CannotStart(f"{error.filename}: {error.strerror}; --data chooses another directory") from None
         raise CannotStart(f"{error.strerror or error}; --listen HOST:PORT chooses another address") from None
     except (LogError, CorruptBatch) as error:
         raise Failed(f"the broker cannot start: {error}\n  tailrace log verify {node.data}   says more") from error
