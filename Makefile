@@ -29,5 +29,5 @@ demo: $(READY)  ## Show what tailrace does
 bench: $(READY)  ## Measure
 	$(PY) -m bench
 
-crash: $(READY)  ## Long runs with faults injected (ROUNDS=… says how long)
+crash: $(READY)  ## Long runs with faults injected (ROUNDS=… kills, CUTS=… power cuts)
 	$(PY) -m pytest -m crash --timeout 0 -n 2

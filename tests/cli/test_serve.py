@@ -104,9 +104,11 @@ def test_beyond_this_machine_only_if_it_is_said(tmp_path: Path) -> None:
     assert code == REFUSED
     assert "--insecure" in said
     assert not (tmp_path / "data").exists()
-    with BrokerProcess(tmp_path / "data", "--insecure", listen="0.0.0.0:0") as broker:
-        with RawClient(("127.0.0.1", broker.address[1])) as client:
-            client.ask(ApiVersionsRequest(), 3)
+    with (
+        BrokerProcess(tmp_path / "data", "--insecure", listen="0.0.0.0:0") as broker,
+        RawClient(("127.0.0.1", broker.address[1])) as client,
+    ):
+        client.ask(ApiVersionsRequest(), 3)
 
 
 @pytest.mark.parametrize(

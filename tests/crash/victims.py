@@ -193,7 +193,15 @@ def _state(task: Path) -> str:
 
 # Faults by strace
 
-needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="no strace on the PATH")
+
+def _strace_missing() -> str | None:
+    if shutil.which("strace") is None:
+        return "no strace on the PATH"
+    tried = subprocess.run(["strace", "-qq", "-o", os.devnull, "true"], capture_output=True, text=True)
+    return f"strace may not trace here: {tried.stderr.strip()}" if tried.returncode else None
+
+
+needs_strace = pytest.mark.skipif(_strace_missing() is not None, reason=str(_strace_missing()))
 
 
 def killed_at(call: str, number: int, output: Path) -> list[str]:

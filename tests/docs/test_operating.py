@@ -6,7 +6,7 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from tailrace.cli.main import app
+from tailrace.cli.main import app_of
 from tailrace.cli.output import ExitCode
 from tailrace.server.settings import read_settings
 from tailrace.testing import Broker
@@ -15,7 +15,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "OPERATING.md").read_text()
 
 
 def test_every_flag_of_serve_is_there_and_no_other() -> None:
-    said = CliRunner().invoke(app, ["serve", "--help"], env={"COLUMNS": "200"}).stdout
+    said = CliRunner().invoke(app_of(), ["serve", "--help"], env={"COLUMNS": "200"}).stdout
     flags = set(re.findall(r"^ +(?:-h, )?(--[\w-]+)", said, re.MULTILINE)) - {"--help"}
     assert set(re.findall(r"^\| `(--[\w-]+)", PAGE, re.MULTILINE)) == flags
 

@@ -25,7 +25,9 @@ MEMORY = 64 << 20
 
 def prepare(client: RawClient) -> None:
     for start in range(0, TOPICS, 1000):
-        topics = [CreatableTopic(name=f"t{n}", num_partitions=1, replication_factor=1) for n in range(start, start + 1000)]
+        topics = [
+            CreatableTopic(name=f"t{n}", num_partitions=1, replication_factor=1) for n in range(start, start + 1000)
+        ]
         client.ask(CreateTopicsRequest(topics=topics), 7)
     many = CreatableTopic(name=MANY, num_partitions=MANY_PARTITIONS, replication_factor=1)
     client.ask(CreateTopicsRequest(topics=[many]), 7)

@@ -1,6 +1,6 @@
-"""For each API, the well-formed requests that cost the most: as many elements as it takes, of the kind it is slowest at.
+"""For each API, the well-formed requests that cost the most: as many elements as it takes, of the slowest kind.
 
-They speak of a broker with many topics (`PREPARED`), and one of many partitions.
+They speak of a broker with many topics, and one of many partitions.
 """
 
 from typing import Any

@@ -67,9 +67,9 @@ class Client:
         return self.size == size
 
     def answer(self) -> None:
-        if self.error is None and self.wanted > self.size:
-            if self.setup.budget.may_hold(cast(Connection, self), self.wanted):
-                self.size = self.wanted
+        wants_more = self.error is None and self.wanted > self.size
+        if wants_more and self.setup.budget.may_hold(cast(Connection, self), self.wanted):
+            self.size = self.wanted
 
     def fail(self, error: Exception) -> None:
         self.error = error

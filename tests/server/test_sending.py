@@ -109,6 +109,12 @@ class Setup:
         self.workers.stop()
 
 
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not is_so():  # noqa: ASYNC110 - there is no event for what tests wait for
+            await asyncio.sleep(0.001)
+
+
 @pytest.fixture(params=LOOPS)
 def on_loop(request: pytest.FixtureRequest) -> Callable[[Callable[..., Any]], None]:
     def run(main: Callable[[Setup], Any], **options: Any) -> None:
@@ -254,8 +260,7 @@ def test_closed_while_a_thread_reads(on_loop: Any) -> None:
         setup.outbox.close()
         assert (cold.released, behind.released) == (0, 1), "not while it is being read"
         cold.hold.set()
-        while setup.workers.under_way:
-            await asyncio.sleep(0.001)
+        await until(lambda: not setup.workers.under_way)
         assert cold.released == 1
         assert setup.sent == 0
         setup.outbox.send()
@@ -268,8 +273,7 @@ def test_a_disk_that_fails_ends_it(on_loop: Any) -> None:
         cold = FakeSlice(piece(1000), cold=1000)
         cold.error = EOFError("it has become shorter")
         setup.put(b"head", cold)
-        while not setup.errors:
-            await asyncio.sleep(0.001)
+        await until(lambda: bool(setup.errors))
         assert setup.errors == [cold.error]
         assert cold.released == 1
 
@@ -292,8 +296,7 @@ def test_a_client_that_is_gone_ends_it(on_loop: Any) -> None:
         large = FakeSlice(piece(PIECE_BYTES))
         setup.put(large)
         setup.theirs.close()
-        while not setup.errors:
-            await asyncio.sleep(0.001)
+        await until(lambda: bool(setup.errors))
         assert isinstance(setup.errors[0], ConnectionError)
         assert large.released == 1
 
@@ -316,9 +319,7 @@ def test_others_have_their_turn_while_a_client_takes_all_as_fast_as_it_comes(
         monkeypatch.setattr(Endless, "read_cached", lambda *_: b"x")
         setup.put(endless)
         assert sum(sizes) <= sending.TURN_BYTES + PIECE_BYTES
-        async with asyncio.timeout(5):
-            while not setup.outbox.is_empty:
-                await asyncio.sleep(0)
+        await until(lambda: setup.outbox.is_empty)
         assert sum(sizes) == 64 * PIECE_BYTES
         assert setup.sent == 1
 

@@ -233,7 +233,7 @@ class BrokerConfigs:
         if self._topic_defaults is None:
             texts = {name: topic_entry(name, {}, self).text or "" for name in (*_FIELDS, *_LOG_FIELDS)}
             log = LogConfig(producer_id_expiration_ms=self.number("producer.id.expiration.ms"))
-            self._topic_defaults = _with(TopicConfig(0, 0, 0, log), texts)
+            self._topic_defaults = _with(TopicConfig(0, 0, 0, False, log), texts)
         return self._topic_defaults
 
 
@@ -258,10 +258,12 @@ class TopicConfig(NamedTuple):
     max_message_bytes: int
     timestamp_before_max_ms: int
     timestamp_after_max_ms: int
+    needs_keys: bool  # of every record: compaction would lose one that has none
     log: LogConfig
 
 
 _FIELDS = {
+    "cleanup.policy": "needs_keys",
     "max.message.bytes": "max_message_bytes",
     "message.timestamp.before.max.ms": "timestamp_before_max_ms",
     "message.timestamp.after.max.ms": "timestamp_after_max_ms",
@@ -291,4 +293,6 @@ def _with(config: TopicConfig, texts: Mapping[str, str]) -> TopicConfig:
 
 def _parsed(name: str, text: str) -> Any:
     value = TOPIC_KEYS[name].parse(text)
-    return value == "LogAppendTime" if name == "message.timestamp.type" else value
+    if name == "message.timestamp.type":
+        return value == "LogAppendTime"
+    return "compact" in text if name == "cleanup.policy" else value

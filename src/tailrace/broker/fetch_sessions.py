@@ -21,7 +21,7 @@ INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 EPOCH_MAX = (1 << 31) - 1
 BUSY_MS = 120_000  # a session used since then is not given up for a new one
-PARTITIONS_MAX = ELEMENTS_MAX  # of one session: it can follow no more than one request can name
+PARTITIONS_MAX = ELEMENTS_MAX // 2  # of one session: it can follow no more than one Fetch can name
 
 TopicKey = bytes | str  # the id, or in older versions the name
 Wanted = tuple[TopicKey, FetchPartition]

@@ -274,7 +274,7 @@ class Fetch(Later[FetchResponse]):
         """The records that fit, which `answer` then has, too; `length` bytes of the answer are taken already."""
         offset = wanted.fetch_offset
         left = min(self._limit - length, wanted.partition_max_bytes)
-        if not view.start <= offset <= view.high_watermark:
+        if not view.start <= offset <= log.end_offset:  # what is written and not yet flushed is waited for
             raise OffsetOutOfRange(offset, view.start, view.high_watermark)
         if offset >= up_to or (length and left <= 0):
             return None

@@ -1,6 +1,7 @@
 """Writing for clients: what a Produce must satisfy by its header alone, the append, and who waits for the disk.
 
-The order of the checks is Kafka's. Nothing looks inside a batch: 61 bytes say what must be known (design, decision 2).
+The order of the checks is Kafka's. Nothing looks inside a batch: 61 bytes say what must be known. The exception are
+compacted topics, which take no record without a key.
 """
 
 from typing import TYPE_CHECKING
@@ -12,15 +13,17 @@ from tailrace.broker.waiting import Later
 from tailrace.log.errors import LogError
 from tailrace.log.log import Log
 from tailrace.protocol.errors import ErrorCode
-from tailrace.protocol.messages.produce import PartitionProduceResponse, ProduceResponse
+from tailrace.protocol.messages.produce import BatchIndexAndErrorMessage, PartitionProduceResponse, ProduceResponse
 from tailrace.records import batch
 from tailrace.records.batch import BatchHeader
 from tailrace.records.compression import Codec
 from tailrace.records.errors import CorruptBatch
+from tailrace.records.record import decode_records
 
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
 
+DECODED_BYTES_MAX = 16 << 20  # of a batch for a compacted topic: it is looked into on the broker's own thread
 ZSTD_FROM = 7  # clients of older versions of Produce may not know the codec, and neither may readers of that age
 
 Records = bytes | bytearray | memoryview
@@ -41,6 +44,11 @@ def append(
         appended = log.append(records, call.now_ms)
     except (Refused, LogError, CorruptBatch) as error:
         refuse(answer, code_of(error), str(error))
+        if isinstance(error, KeysMissing):
+            answer.record_errors = [
+                BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message="a key is missing")
+                for index in error.indexes
+            ]
         return None
     answer.base_offset = appended.base_offset
     answer.log_append_time_ms = appended.log_append_time
@@ -78,7 +86,25 @@ def _check(partition: Partition, records: Records | None, call: Call) -> BatchHe
         )
     _check_attributes(header, call.version)
     _check_timestamps(header, partition, call.now_ms)
+    if topic.config.needs_keys:
+        _require_keys(records)
     return header
+
+
+class KeysMissing(Refused):
+    """Records without a key, for a topic that is compacted by key; `indexes` says which of the batch."""
+
+    def __init__(self, indexes: list[int]) -> None:
+        super().__init__(ErrorCode.INVALID_RECORD, "a compacted topic takes no record without a key")
+        self.indexes = indexes
+
+
+def _require_keys(records: Records) -> None:
+    """The one look inside a batch: compaction would lose what has no key."""
+    batch.check(records)
+    decoded = decode_records(records, limit=DECODED_BYTES_MAX)
+    if missing := [index for index, record in enumerate(decoded) if record.key is None]:
+        raise KeysMissing(missing)
 
 
 def _check_attributes(header: BatchHeader, version: int) -> None:

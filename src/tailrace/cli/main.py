@@ -6,27 +6,36 @@ is shown only to those who ask with --debug.
 """
 
 import sys
+from importlib import import_module
 from typing import Annotated
 
 import typer
 
 from tailrace import __version__
-from tailrace.cli import log, output, produce, serve, tail, topic
+from tailrace.cli import output
 from tailrace.cli.output import ExitCode, Failure
 
-app = typer.Typer(
-    name="tailrace",
-    help="A log-based message broker that speaks Kafka's protocol.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.command()(serve.serve)
-app.add_typer(topic.app, name="topic")
-app.command()(produce.produce)
-app.command()(tail.tail)
-app.add_typer(log.app, name="log")
+VERBS = ("serve", "topic", "produce", "tail", "log")  # each a module beside this one, in the order of --help
+
+
+def app_of(verbs: tuple[str, ...] = VERBS) -> typer.Typer:
+    """The command with these verbs: a module has a group of commands, `app`, or a function of its own name."""
+    app = typer.Typer(
+        name="tailrace",
+        help="A log-based message broker that speaks Kafka's protocol.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_options)
+    for verb in verbs:
+        module = import_module(f"tailrace.cli.{verb}")
+        if (group := getattr(module, "app", None)) is not None:
+            app.add_typer(group, name=verb)
+        else:
+            app.command(verb)(getattr(module, verb))
+    return app
 
 
 def _show_version(wanted: bool) -> None:
@@ -35,7 +44,6 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and end.")
@@ -47,11 +55,17 @@ def _options(
 
 def main() -> None:
     try:
-        app(prog_name="tailrace")
+        app_of(_wanted_verbs(sys.argv[1:]))(prog_name="tailrace")
     except Failure as failure:
         _end(str(failure), failure.code)
     except Exception as error:  # noqa: BLE001 - the last one to catch it: a stack trace helps no user
         _end(_in_words(error), ExitCode.FAILED)
+
+
+def _wanted_verbs(arguments: list[str]) -> tuple[str, ...]:
+    """The one that is asked for, so that no other is loaded; all of them for --help, completion and mistakes."""
+    first = next((argument for argument in arguments if not argument.startswith("-")), "")
+    return (first,) if first in VERBS else VERBS
 
 
 def _end(message: str, code: ExitCode) -> None:

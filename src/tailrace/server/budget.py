@@ -4,8 +4,8 @@ A connection that would go beyond waits until others have let go. One at a time 
 request: else some that have a part each could all wait for each other.
 
 When one has waited for too long, room is made: of those that could go on, the one that has held its memory for the
-longest without asking for more is closed, if that is as long; else the one that waits. So a few that send slowly, or not
-at all, cannot hold up the rest for ever.
+longest without asking for more is closed, if that is as long; else the one that waits. So a few that send slowly, or
+not at all, cannot hold up the rest for ever.
 """
 
 from asyncio import AbstractEventLoop, TimerHandle

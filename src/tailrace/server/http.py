@@ -6,6 +6,7 @@
 
 import asyncio
 import logging
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from tailrace.server.listener import bind
@@ -31,11 +32,10 @@ class Pages:
 
     async def start(self, host: str, port: int) -> None:
         """Raises OSError where the address is taken."""
-        sockets = bind(host, port)
-        self.address = sockets[0].getsockname()[:2]
-        for extra in sockets[1:]:
-            extra.close()
-        self._server = await asyncio.start_server(self._serve, sock=sockets[0], limit=REQUEST_BYTES_MAX)
+        with ExitStack() as undo:
+            first = bind(host, port, undo)[0]  # one address is enough for those who watch
+            self.address = first.getsockname()[:2]
+            self._server = await asyncio.start_server(self._serve, sock=first.dup(), limit=REQUEST_BYTES_MAX)
 
     async def stop(self) -> None:
         """Afterwards nobody is served; whoever was being served is cut off."""

@@ -6,6 +6,7 @@ Where nothing is said (`advertised` is None), a client is told the address at wh
 import errno
 import logging
 import socket
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from tailrace.broker.requests import Endpoint
@@ -22,9 +23,9 @@ REST_S = 1.0  # after the operating system has refused another connection: there
 _NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
-def bind(host: str, port: int) -> list[socket.socket]:
-    """Sockets for every address that `host` has, all with the same port. Raises OSError where one is taken, or none is
-    this machine's.
+def bind(host: str, port: int, undo: ExitStack) -> list[socket.socket]:
+    """Sockets for every address that `host` has, all with the same port; `undo` closes them. Raises OSError where one
+    is taken, or none is this machine's.
     """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -32,20 +33,15 @@ def bind(host: str, port: int) -> list[socket.socket]:
         raise OSError(errno.EINVAL, f"{host!r} is no name of a machine") from None
     sockets: list[socket.socket] = []
     missing: OSError | None = None
-    try:
-        for family, address in dict.fromkeys((family, address[:2]) for family, _, _, _, address in found):
-            try:
-                sockets.append(_bind_one(family, str(address[0]), port))
-            except OSError as error:
-                if error.errno not in _NOT_HERE:
-                    raise
-                missing = error  # as ::1 of localhost, where IPv6 is switched off
-                continue
-            port = sockets[0].getsockname()[1]  # where any would do, the second address gets the port of the first
-    except OSError:
-        for opened in sockets:
-            opened.close()
-        raise
+    for family, address in dict.fromkeys((family, address[:2]) for family, _, _, _, address in found):
+        try:
+            sockets.append(undo.enter_context(_bind_one(family, str(address[0]), port)))
+        except OSError as error:
+            missing = OSError(error.errno, f"{host}:{port}: {error.strerror}")
+            if error.errno not in _NOT_HERE:
+                raise missing from error
+            continue  # as ::1 of localhost, where IPv6 is switched off
+        port = sockets[0].getsockname()[1]  # where any would do, the second address gets the port of the first
     if missing is not None and not sockets:
         raise missing
     return sockets
@@ -58,7 +54,6 @@ def _bind_one(family: int, host: str, port: int) -> socket.socket:
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         sock.bind((host, port))
-        sock.listen(BACKLOG)
         sock.setblocking(False)
     except OSError:
         sock.close()
@@ -72,6 +67,7 @@ class Listener:
         self._node = node
         self._socket = sock
         self._advertised = advertised
+        sock.listen(BACKLOG)
         self._resume()
 
     def _resume(self) -> None:

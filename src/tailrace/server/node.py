@@ -15,6 +15,7 @@ import math
 import os
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from typing import NamedTuple
 
@@ -91,13 +92,14 @@ class Node:
         self.readers = Workers(self.loop, "read", READ_THREADS)
         self._flushers = Workers(self.loop, "flush", IN_FLIGHT_MAX)
         self.budget = Budget(self.loop, self.configs.number("tailrace.inflight.bytes"), self.write_timeout_s)
-        self._open()
-        try:
-            for one in self._listen:
-                self.listeners += [Listener(self, sock, one.advertised) for sock in bind(one.host, one.port)]
-        except BaseException:
-            await self.stop()
-            raise
+        with ExitStack() as undo:  # bound first: where an address is taken, no directory is made
+            bound = [(sock, one.advertised) for one in self._listen for sock in bind(one.host, one.port, undo)]
+            self._open()
+            undo.callback(self.directory.abandon)
+            for sock, advertised in bound:
+                self.listeners.append(Listener(self, sock, advertised))
+                undo.callback(self.listeners[-1].close)
+            undo.pop_all()
         self._beat(self.loop.time())
 
     def _open(self) -> None:

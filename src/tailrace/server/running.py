@@ -86,13 +86,8 @@ async def _start_pages(pages: Pages, settings: Settings) -> None:
         await pages.start(*settings.metrics)
     except OSError as error:
         if not settings.metrics_is_default:
-            host, port = settings.metrics
             raise CannotStart(
-                f"/metrics cannot be at {host}:{port}: {error.strerror or error}; --metrics HOST:PORT chooses another "
-                "address, and --metrics off does without"
+                f"no /metrics: {error.strerror or error}; --metrics HOST:PORT chooses another address, and "
+                "--metrics off does without"
             ) from None
-        logger.warning(
-            "no /metrics: %s:%d is taken (%s); --metrics HOST:PORT chooses another",
-            *settings.metrics,
-            error.strerror,
-        )
+        logger.warning("no /metrics: %s; --metrics HOST:PORT chooses another address", error.strerror or error)

@@ -57,9 +57,11 @@ def read_settings(
     told = [parse_address(text) for text in advertise or _texts(file, "advertise")]
     if told and len(told) != len(addresses):
         raise BadSettings(f"--advertise goes with each --listen: there are {len(addresses)} of those, not {len(told)}")
-    if not (insecure or file.get("insecure") is True):
-        _require_loopback(addresses)
     watched = metrics or _text(file, "metrics")
+    pages = None if watched in ("off", "none") else parse_address(watched or METRICS)
+    if not (insecure or file.get("insecure") is True):
+        _require_loopback(addresses, "read and delete your topics", "--listen")
+        _require_loopback([pages] if pages else [], "see what you have", "--metrics")
     try:
         BrokerConfigs(values)
     except InvalidConfig as error:
@@ -70,7 +72,7 @@ def read_settings(
             Listen(address.host, address.port, _advertised(address, told[n] if told else None))
             for n, address in enumerate(addresses)
         ],
-        metrics=None if watched in ("off", "none") else parse_address(watched or METRICS),
+        metrics=pages,
         metrics_is_default=watched is None,
         configs=values,
     )
@@ -139,14 +141,14 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit()
 
 
-def _require_loopback(addresses: Sequence[Endpoint]) -> None:
+def _require_loopback(addresses: Sequence[Endpoint], risk: str, flag: str) -> None:
     for address in addresses:
         if not _is_loopback(address.host):
             raise NotSafe(
-                f"refusing to listen on {address.host} without authentication: anyone who reaches this port could read "
-                "and delete your topics.\n"
+                f"refusing to listen on {address.host} without authentication: anyone who reaches this port could "
+                f"{risk}.\n"
                 "  On a network you trust:   tailrace serve --insecure …\n"
-                "  Else leave --listen away: 127.0.0.1 is reached from this machine alone."
+                f"  Else leave {flag} away: 127.0.0.1 is reached from this machine alone."
             )
 
 

@@ -26,6 +26,7 @@ from tailrace.protocol.messages.produce import PartitionProduceData, ProduceRequ
 from tailrace.records import batch
 from tailrace.records.compression import Codec
 from tailrace.records.control import Marker, encode_marker
+from tailrace.records.record import Record, encode_batch
 from tailrace.testing.faulty_files import FaultyFiles
 
 HOUR_MS = 3_600_000
@@ -367,6 +368,22 @@ def test_a_batch_may_be_as_large_as_the_topic_says(tmp_path: Path) -> None:
         broker.create_topic(max_message_bytes=str(len(data)))
         assert refused(broker, a_batch(b"a" * 501)) == ErrorCode.MESSAGE_TOO_LARGE
         assert only_partition(broker.ask(produce_request(data), 9)).error_code == 0
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_a_compacted_topic_takes_no_record_without_a_key(tmp_path: Path, codec: Codec) -> None:
+    """Pitfall 13."""
+    with LocalBroker(tmp_path) as broker:
+        broker.create_topic(**{"cleanup.policy": "compact"})
+        keyed, bare = Record(0, NOW_MS, b"key", b"1"), Record(1, NOW_MS, None, b"2")
+        mixed = encode_batch([keyed, bare, Record(2, NOW_MS, None, b"3")], codec=codec)
+        answer = only_partition(broker.ask(produce_request(mixed), 12))
+        assert answer.error_code == ErrorCode.INVALID_RECORD
+        assert [one.batch_index for one in answer.record_errors] == [1, 2]
+        assert only_partition(broker.ask(produce_request(encode_batch([keyed], codec=codec)), 12)).error_code == 0
+        broken = encode_batch([keyed], codec=codec)
+        broken[-1] ^= 1
+        assert only_partition(broker.ask(produce_request(broken), 12)).error_code == ErrorCode.CORRUPT_MESSAGE
 
 
 def test_zstd_needs_version_7(tmp_path: Path) -> None:
