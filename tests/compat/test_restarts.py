@@ -88,6 +88,7 @@ def test_topics_created_and_deleted_before_are_so_after(
     client.create_topic(name, partitions=3, configs={"retention.ms": "12345"})
     reference.wait_for(name)
     client.create_topic(f"{name}-deleted")
+    reference.wait_for(f"{name}-deleted")
     client.delete_topic(f"{name}-deleted")
     client.set_configs(name, {"retention.ms": "23456"})
     client.add_partitions(name, 5)

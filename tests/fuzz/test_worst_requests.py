@@ -68,9 +68,11 @@ def test_no_request_holds_the_loop_for_long(tmp_path: Path, stopwatch: Stopwatch
             stopwatch.longest = 0
             client.send(request, version)
             client.receive_unread()
+            node.on_loop(lambda: None)  # the answer comes before the callback that sends it has ended, and is timed
             costs[name] = stopwatch.longest
     for name, cost in sorted(costs.items(), key=lambda item: -item[1]):
         print(f"{cost * 1e3:6.0f} ms  {name}", file=sys.stderr)
+    assert min(costs.values()) > 0, "one was not timed"
     assert {name: cost for name, cost in costs.items() if cost > SLACK * LOOP_S} == {}
 
 
@@ -129,7 +131,7 @@ def test_as_many_tiny_elements_as_fit(broker: BrokerProcess, size: int) -> None:
             with RawClient(broker.address, timeout_s=20) as client:
                 try:
                     client.socket.sendall(frame)
-                    client.socket.settimeout(0.05)
+                    client.socket.settimeout(0.5)
                     client.socket.recv(1)
                 except OSError:
                     pass

@@ -188,6 +188,20 @@ def test_a_thousand_small_parts(on_loop: Any) -> None:
     on_loop(main)
 
 
+def test_others_have_their_turn_between_thousands_of_small_parts(on_loop: Any) -> None:
+    async def main(setup: Setup) -> None:
+        setup.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
+        slices = [FakeSlice(b"x") for _ in range(5000)]
+        setup.put(*slices)
+        turn = sending.TURN_BYTES // sending.SLICE_BYTES
+        assert sum(one.released for one in slices) <= turn + sending.GATHERED_MAX
+        assert await setup.receive(5000) == b"x" * 5000
+        await until(lambda: setup.outbox.is_empty)
+        assert all(one.released == 1 for one in slices)
+
+    on_loop(main)
+
+
 def test_what_is_cold_is_read_by_a_thread_a_piece_at_a_time(on_loop: Any) -> None:
     async def main(setup: Setup) -> None:
         cold = FakeSlice(piece(2 * PIECE_BYTES + 7), cold=3 * PIECE_BYTES)

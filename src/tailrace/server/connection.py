@@ -338,6 +338,9 @@ class Connection:
 def _encode(pending: Pending) -> list[Part]:
     header = pending.header
     head = response_header(header.api_key, header.api_version, header.correlation_id)
+    if not isinstance(pending.answer, FetchResponse):
+        body = codec.encode(pending.answer, header.api_version)
+        return [(len(head) + len(body)).to_bytes(4) + head + body]
     parts = cast(list[Part], codec.encode_parts(pending.answer, header.api_version))  # slices are the log's
     length = len(head) + sum(map(length_of, parts))
     return [length.to_bytes(4) + head, *parts]

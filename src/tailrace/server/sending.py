@@ -12,6 +12,7 @@ import socket
 from asyncio import AbstractEventLoop, TimerHandle
 from collections import deque
 from collections.abc import Callable, Iterable
+from typing import cast
 
 from tailrace.log.slices import Slice
 from tailrace.server.metrics import Metrics
@@ -23,6 +24,7 @@ PROBE_BYTES = 128 << 10  # the kernel reads ahead, and forgets, in about such pi
 GATHERED_MAX = 64  # buffers for one system call
 GATHERED_BYTES = 256 << 10  # and about so many bytes of them: all that a client which does not read is buffered
 TURN_BYTES = 4 << 20  # before others have their turn, where a client takes all as fast as it is sent
+SLICE_BYTES = 4 << 10  # what reading one slice, however small, counts for in a turn: it takes as long
 
 _MORE = getattr(socket, "MSG_MORE", 0)
 
@@ -150,6 +152,9 @@ class Outbox:
         self._sent(count)
 
     def _send_buffers(self) -> None:
+        if len(self._parts) == 1 and not self._sent_of_part:
+            self._sent(self._socket.send(cast(bytes, self._parts[0])))
+            return
         buffers: list[bytes | bytearray | memoryview] = []
         size = 0
         flags = 0
@@ -158,6 +163,7 @@ class Outbox:
                 if part.length <= COPIED_BYTES_MAX and (data := part.read_cached()) is not None:
                     part.release()
                     self._parts[len(buffers)] = part = data
+                    self._left_of_turn -= SLICE_BYTES
                 else:
                     flags = _MORE
                     break

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from compat.brokers import against_kafka
 from compat.contract import Acks, AtTime, Cluster, Message, OffsetOf, Place, Received, Refused, Start
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -121,11 +122,11 @@ class ConfluentClient:
         self._ask("create_topics", [NewTopic(topic, partitions, replicas, config=dict(configs or {}))])
         self.wait_for(topic)
 
-    def wait_for(self, topic: str) -> None:
-        """Kafka tells of a new topic a moment after it was made."""
-        deadline = time.monotonic() + SECONDS
-        while topic not in self.topics():
-            assert time.monotonic() < deadline, f"{topic} does not come"
+    def wait_for(self, topic: str, *, there: bool = True) -> None:
+        """Kafka is given a moment between making a topic, or deleting it, and telling so; we are not."""
+        deadline = time.monotonic() + (SECONDS if against_kafka() else 0)
+        while (topic in self.topics()) != there:
+            assert time.monotonic() < deadline, f"{topic} does not {'come' if there else 'go'}"
             time.sleep(0.02)
 
     def topics(self) -> set[str]:

@@ -92,4 +92,8 @@ def _described(topic: Topic, indexes: Iterable[int], broker: "Broker") -> Descri
     )
 
 
-API = Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, describe_topic_partitions)
+API = Api(
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+    describe_topic_partitions,
+    elements_max=10_000,  # 60 ms
+)
