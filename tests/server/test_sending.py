@@ -111,7 +111,7 @@ class Setup:
 
 async def until(is_so: Callable[[], bool]) -> None:
     async with asyncio.timeout(10):
-        while not is_so():  # noqa: ASYNC110 - there is no event for what tests wait for
+        while not is_so():
             await asyncio.sleep(0.001)
 
 

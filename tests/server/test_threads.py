@@ -43,7 +43,7 @@ def test_threads_are_started_when_all_others_are_busy(loop_factory: Callable[[],
         workers.submit(lambda: None, done.set)
         hold.set()
         await done.wait()
-        while workers.under_way:  # noqa: ASYNC110 - there is no event for it
+        while workers.under_way:
             await asyncio.sleep(0.001)
         again = asyncio.Event()
         workers.submit(lambda: None, again.set)
