@@ -56,15 +56,22 @@ def test_that_holds_when_the_broker_ends_in_between(
     check_each_once_in_order(reference, topic, COUNT)
 
 
-def test_an_answer_lost_over_a_restart_is_known_to_have_been_given(
-    reference: ConfluentClient, proxy: LosingProxy, broker: BrokerProcess, topic: str
+@each_client_that("is idempotent")
+@pytest.mark.parametrize("end", [BrokerProcess.restart, BrokerProcess.kill_and_start], ids=["restart", "kill"])
+def test_what_was_done_before_a_restart_is_known_after_it(
+    client: Client,
+    reference: ConfluentClient,
+    proxy: LosingProxy,
+    broker: BrokerProcess,
+    topic: str,
+    end: Callable[[BrokerProcess], None],
 ) -> None:
-    """The producer asks again only when the broker is another process."""
+    """The producer has several requests under way, all of them done, and asks again when there is another process."""
     proxy.lose([None, Loss.ANSWER])
-    proxy.on_loss = broker.kill_and_start
-    reference.produce(topic, paced(50), idempotent=True)
+    proxy.on_loss = lambda: end(broker)
+    client.produce(topic, numbered(200), idempotent=True)
     assert proxy.lost == [Loss.ANSWER]
-    check_each_once_in_order(reference, topic, 50)
+    check_each_once_in_order(reference, topic, 200)
 
 
 @each_client_that("consumes")

@@ -307,7 +307,7 @@ class Changes(Worker):
             name = self._lot.choice(self.NAMES)
             if None in self.possible[name]:
                 self._make(name)
-            elif self._lot.random() < 0.5:
+            elif len(self.possible[name]) > 1 or self._lot.random() < 0.5:
                 self._delete(name)
             else:
                 self._fill(name)

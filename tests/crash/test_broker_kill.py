@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from crash.clients import Clients
+from confluent_kafka import OFFSET_BEGINNING, TopicPartition
+from crash.clients import Clients, is_serious
 from crash.victims import Victim, kept_on_failure, killed_at, needs_strace
 
 from tailrace.testing.history import Promise
@@ -84,15 +85,31 @@ def test_a_broker_killed_hundreds_of_times_keeps_what_it_acknowledged_once_and_i
     kill_again_and_again(tmp_path, seed, ROUNDS_A_LIFE)
 
 
+@pytest.mark.xfail(reason="OffsetForLeaderEpoch answers -1 for an earlier epoch of a partition without a log")
+def test_a_reader_that_waits_for_the_first_message_of_all_waits_on(tmp_path: Path) -> None:
+    broker = Victim(tmp_path / "broker")
+    with kept_on_failure(broker, "none"):
+        broker.start()
+        clients = Clients(broker, 0, acks_1=Promise.KEPT)
+        clients.make_topics()
+        with contextlib.closing(clients.consumer()) as consumer:
+            consumer.assign([TopicPartition("orders", 0, OFFSET_BEGINNING)])
+            assert consumer.poll(0.5) is None
+            broker.kill()
+            broker.start()
+            errors = [message.error() for message in consumer.consume(10, 2.0)]
+        assert not [str(error) for error in errors if error is None or is_serious(error)]
+
+
 # At a call: the n-th of a thread since the start, so that small numbers are those of recovery.
 
 SPREAD = [
     *[("pwrite64", 1), ("pwrite64", 6), ("pwrite64", 300), ("ftruncate", 3)],
-    *[("fdatasync", 2), ("fdatasync", 9), ("fdatasync", 80), ("unlink", 2)],
+    *[("fdatasync", 2), ("fdatasync", 9), ("fdatasync", 50), ("unlink", 2)],
     *[("fsync", 1), ("fsync", 4), ("rename", 2), ("mkdir", 3)],
 ]
 BUSY_AFTER = 4  # that many points there is something new to recover
-UP_TO = {"pwrite64": 100, "fdatasync": 80, "fsync": 40, "rename": 40, "ftruncate": 40, "unlink": 20, "mkdir": 8}
+UP_TO = {"pwrite64": 100, "fdatasync": 50, "fsync": 25, "rename": 10, "ftruncate": 50, "unlink": 30, "mkdir": 4}
 EACH = [(call, number) for call, count in UP_TO.items() for number in range(1, count + 1)]
 
 

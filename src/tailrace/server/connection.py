@@ -340,7 +340,8 @@ def _encode(pending: Pending) -> list[Part]:
     head = response_header(header.api_key, header.api_version, header.correlation_id)
     if not isinstance(pending.answer, FetchResponse):
         body = codec.encode(pending.answer, header.api_version)
-        return [(len(head) + len(body)).to_bytes(4) + head + body]
+        before = (len(head) + len(body)).to_bytes(4) + head
+        return [before + body] if len(body) <= GATHERED_BYTES else [before, body]  # a large one is not copied again
     parts = cast(list[Part], codec.encode_parts(pending.answer, header.api_version))  # slices are the log's
     length = len(head) + sum(map(length_of, parts))
     return [length.to_bytes(4) + head, *parts]

@@ -51,8 +51,8 @@ def _epoch_end(topic: str, wanted: OffsetForLeaderPartition, broker: "Broker") -
         return answer
     if partition.log is not None:
         answer.leader_epoch, answer.end_offset = partition.log.epoch_end(wanted.leader_epoch)
-    elif wanted.leader_epoch == current:  # nothing was ever appended: it ends where it begins
-        answer.leader_epoch, answer.end_offset = current, 0
+    elif 0 <= wanted.leader_epoch <= current:  # nothing was ever appended: every epoch ends where it begins
+        answer.leader_epoch, answer.end_offset = wanted.leader_epoch, 0
     return answer
 
 
