@@ -15,7 +15,7 @@ from brokers import fetch_request, from_offset, only_partition, values_of
 from nodes import LOOPS, RunningNode
 from raw_client import RawClient, a_produce
 
-from tailrace.log.files import Data, File, OperatingSystemFiles
+from tailrace.log.files import File, OperatingSystemFiles
 from tailrace.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from tailrace.testing.faulty_files import FaultyFile, FaultyFiles
 
@@ -121,11 +121,14 @@ def percentile(times: list[float], percent: int) -> float:
 
 
 class SlowFiles(FaultyFiles):
-    """A disk that takes its time to sync, once it is told to."""
+    """A disk that syncs when a test lets it, and takes its time for it."""
 
     def __init__(self) -> None:
         super().__init__(OperatingSystemFiles())
         self.sync_s = 0.0
+        self.may_sync = threading.Event()
+        self.may_sync.set()
+        self.synced = 0
 
     def open(self, path: str, *, create: bool = False) -> FaultyFile:
         return SlowFile(self, self._files.open(path, create=create))
@@ -136,37 +139,51 @@ class SlowFile(FaultyFile):
         super().__init__(files, file)
         self._slow = files
 
-    def read_cached_at(self, position: int, size: int) -> Data | None:
-        return self._file.read_cached_at(position, size)
-
     def sync(self) -> None:
+        assert self._slow.may_sync.wait(30)
         time.sleep(self._slow.sync_s)
         super().sync()
+        self._slow.synced += 1
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_acks_all_waits_for_the_disk_and_nobody_reads_before(tmp_path: Path, loop: str) -> None:
+def test_nobody_is_told_or_reads_before_the_disk_has_it(tmp_path: Path, loop: str) -> None:
+    """No clock decides here: while the disk does not sync, nothing that waits for it may happen, however long."""
     files = SlowFiles()
-    delay = 0.2
     with RunningNode(tmp_path, files=files, loop=LOOPS[loop]) as node:
         node.create_topic()
         with RawClient(node.address) as writer, RawClient(node.address) as reader, RawClient(node.address) as other:
             writer.produce(b"first")
-            files.sync_s = delay
-            reader.send(fetch_request(from_offset(1), max_wait_ms=10_000), 12)
-            began = time.monotonic()
-            other.produce(b"acks=1", acks=1)
-            written = time.monotonic() - began
-            writer.send(a_produce(b"acks=all"), 12)
-            assert other.values() == [b"first"], "what is not flushed is not there"
-            assert reader.has_nothing(delay / 4)
-            assert writer.has_nothing(delay / 4)
-            values = values_of(only_partition(reader.receive()))
-            read = time.monotonic() - began
+            reader.send(fetch_request(from_offset(1), max_wait_ms=30_000), 12)
+            files.may_sync.clear()
+            synced = files.synced
+            assert other.produce(b"acks=1", acks=1).base_offset == 1, "which does not wait"
+            writer.send(a_produce(b"acks=all", timeout_ms=30_000), 12)
+            for _ in range(5):
+                assert other.values() == [b"first"]
+                assert reader.has_nothing(0.1)
+                assert writer.has_nothing(0.1)
+            assert files.synced == synced
+            files.may_sync.set()
+            assert values_of(only_partition(reader.receive()))[0] == b"acks=1"
             assert only_partition(writer.receive()).base_offset == 2
-            acknowledged = time.monotonic() - began
+            assert files.synced > synced
+            assert other.values() == [b"first", b"acks=1", b"acks=all"]
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_acks_all_takes_as_long_as_the_disk_and_acks_1_does_not(tmp_path: Path, loop: str) -> None:
+    files = SlowFiles()
+    with RunningNode(tmp_path, files=files, loop=LOOPS[loop]) as node:
+        node.create_topic()
+        with RawClient(node.address) as client:
+            client.produce(b"first")
+            files.sync_s = 0.2
+            took: dict[int, list[float]] = {acks: [] for acks in (1, -1)}
+            for acks, times in list(took.items()) * 3:
+                began = time.monotonic()
+                client.produce(b"x", acks=acks)
+                times.append(time.monotonic() - began)
             files.sync_s = 0.0
-        assert written < delay / 2
-        assert read >= delay
-        assert acknowledged >= delay
-        assert values[0] == b"acks=1"
+    assert min(took[-1]) >= 0.2
+    assert min(took[1]) < 0.2

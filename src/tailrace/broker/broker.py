@@ -35,6 +35,8 @@ from tailrace.protocol.errors import ErrorCode
 
 logger = logging.getLogger(__name__)
 
+LOGS_MADE_MAX = 100  # by one request: each takes some system calls, and others wait meanwhile
+
 
 class Broker:
     def __init__(
@@ -61,6 +63,7 @@ class Broker:
         self.fetch_bytes_max = self.configs.number("fetch.max.bytes")
         self.counters = Counters()
         self.all_topics: Cached[bytes] = Cached(metadata)  # as Metadata says them, by version
+        self._may_make = LOGS_MADE_MAX  # by the request at hand
         self._partitions: dict[Log, Partition] = {}
         for name, log in directory.logs.items():
             partition = self.partition(name.topic, name.partition)
@@ -71,6 +74,7 @@ class Broker:
 
     def handle(self, api: Api, request: Any, call: Call) -> Any:
         """The answer, or a Later. It leaves when all of the metadata that it may rest on is on disk."""
+        self._may_make = LOGS_MADE_MAX
         answer = api.handle(request, call, self)
         if self.metadata_log.is_settled or isinstance(answer, Silence | Fetch):  # a Fetch sees to it itself
             return answer
@@ -87,10 +91,12 @@ class Broker:
 
     def log_for_append(self, partition: Partition) -> Log:
         """The partition's log, made now where there is none. Raises StorageError, or Refused while the one before it
-        is being removed.
+        is being removed, or where one request would make too many.
         """
         if partition.log is not None:
             return partition.log
+        if not self._may_make:
+            raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "too many partitions at once are new: the next try gets on")
         # In the logs it is until the deletion of the topic before this one, of the same name, is on disk.
         if partition.name in self.directory.removing or partition.name in self.directory.logs:
             raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.name} is still being deleted")
@@ -101,6 +107,7 @@ class Broker:
             leader_epoch=self.metadata.leader_epoch,
             config=topic.config.log,
         )
+        self._may_make -= 1
         self._adopt(partition, log)
         return log
 

@@ -23,6 +23,7 @@ from tailrace.records.record import decode_records
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
 
+DECODED_RECORDS_MAX = 50_000  # of a batch for a compacted topic, a microsecond or so each
 DECODED_BYTES_MAX = 16 << 20  # of a batch for a compacted topic: it is looked into on the broker's own thread
 ZSTD_FROM = 7  # clients of older versions of Produce may not know the codec, and neither may readers of that age
 
@@ -87,7 +88,7 @@ def _check(partition: Partition, records: Records | None, call: Call) -> BatchHe
     _check_attributes(header, call.version)
     _check_timestamps(header, partition, call.now_ms)
     if topic.config.needs_keys:
-        _require_keys(records)
+        _require_keys(records, header.record_count)
     return header
 
 
@@ -99,8 +100,12 @@ class KeysMissing(Refused):
         self.indexes = indexes
 
 
-def _require_keys(records: Records) -> None:
+def _require_keys(records: Records, record_count: int) -> None:
     """The one look inside a batch: compaction would lose what has no key."""
+    if record_count > DECODED_RECORDS_MAX:  # clients split a batch that is too large, and try again
+        raise Refused(
+            ErrorCode.MESSAGE_TOO_LARGE, f"a batch for a compacted topic has at most {DECODED_RECORDS_MAX} records"
+        )
     batch.check(records)
     decoded = decode_records(records, limit=DECODED_BYTES_MAX)
     if missing := [index for index, record in enumerate(decoded) if record.key is None]:

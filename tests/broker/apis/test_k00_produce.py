@@ -592,6 +592,29 @@ def test_who_waits_for_a_topic_that_is_deleted_is_told(tmp_path: Path) -> None:
         broker.hold_jobs = False
 
 
+def test_a_request_makes_a_hundred_logs_at_most_and_the_rest_with_the_next_try(tmp_path: Path) -> None:
+    with LocalBroker(tmp_path) as broker:
+        broker.create_topic(partitions=150)
+
+        def refused_of(indexes: list[int]) -> list[int]:
+            data = [PartitionProduceData(index=index, records=a_batch(b"x")) for index in indexes]
+            request = ProduceRequest(acks=1, topic_data=[TopicProduceData(name="orders", partition_data=data)])
+            answers = broker.ask(request, 12).responses[0].partition_responses
+            assert {answer.error_code for answer in answers} <= {0, ErrorCode.NOT_LEADER_OR_FOLLOWER}
+            return [answer.index for answer in answers if answer.error_code]
+
+        left = refused_of(list(range(150)))
+        assert left == list(range(100, 150))
+        assert refused_of(left) == []
+
+
+def test_a_compacted_topic_takes_batches_that_are_quickly_looked_through(tmp_path: Path) -> None:
+    with LocalBroker(tmp_path) as broker:
+        broker.create_topic(**{"cleanup.policy": "compact"})
+        many = encode_batch([Record(n, NOW_MS, b"", b"") for n in range(50_001)])
+        assert only_partition(broker.ask(produce_request(many), 12)).error_code == ErrorCode.MESSAGE_TOO_LARGE
+
+
 def test_an_empty_produce_is_answered_with_nothing(tmp_path: Path) -> None:
     with LocalBroker(tmp_path) as broker:
         assert broker.ask(ProduceRequest(acks=-1, timeout_ms=1000), 9).responses == []
