@@ -140,7 +140,7 @@ _STATIC_KEYS = (
     _long("tailrace.inflight.bytes", None, 512 << 20, 1 << 20,
         "How many bytes of requests the broker holds at once, of all connections."),
     _int("tailrace.write.timeout.ms", None, 30_000, 1,
-        "A client that takes nothing of its answer for so long is disconnected."),
+        "A client that takes nothing of its answer, or does not go on with its request, for so long is disconnected."),
 )
 # fmt: on
 BROKER_KEYS: dict[str, ConfigKey] = {
