@@ -12,7 +12,7 @@ import time
 from functools import partial
 
 from bench.batches import batch_of
-from bench.harness import Bench, Demand, Figure, Sample, percentile
+from bench.harness import Bench, Demand, Figure, Sample, compare, percentile
 from bench.processes import Load, RawConnection, broker_process, environment, start_broker, wait_until_ready
 from tailrace.protocol.frame import encode_request
 from tailrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -47,9 +47,11 @@ def consume(bench: Bench) -> list[Figure]:
 
 
 def _figures(name: str, title: str, size: int, bench: Bench, run: "partial[Load]") -> list[Figure]:
-    loads = []
+    loads, bare = [], []
     for number in range(bench.pick(5, 3)):
         bench.tell(f"{title}: round {number + 1}")
+        _bare_writes(bench)  # so that neither side pays for memory that the host has yet to give
+        bare.append(_bare_writes(bench))
         loads.append(run())
     rates = [load.messages / load.seconds / 1e6 for load in loads]
     clients = [100 * load.client_cpu / load.seconds for load in loads]
@@ -72,8 +74,23 @@ def _figures(name: str, title: str, size: int, bench: Bench, run: "partial[Load]
             Sample.of(brokers),
             demanded=Demand("ours", "most", 60) if is_demanded else None,
         ),
-        Figure(f"{name}/cpu-per-gb", f"{title}: broker CPU", "s/GB", Sample.of(per_gb)),
+        compare(f"{name}/cpu-per-gb", f"{title}: broker CPU", "s/GB", per_gb, bare, "bare 1 MB writes"),
     ]
+
+
+def _bare_writes(bench: Bench, size: int = 1 << 30) -> float:
+    """CPU seconds for each GB that is written to a new file, which is then removed."""
+    chunk = os.urandom(1 << 20)
+    with bench.place.directory() as path:
+        descriptor = os.open(path, os.O_CREAT | os.O_WRONLY)
+        try:
+            cpu = time.process_time()
+            for position in range(0, size, len(chunk)):
+                os.pwrite(descriptor, chunk, position)
+            return (time.process_time() - cpu) / (size / GB)
+        finally:
+            os.close(descriptor)
+            os.unlink(path)
 
 
 def acknowledgement(bench: Bench) -> list[Figure]:

@@ -16,8 +16,8 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 
 import parts
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 HOST = "127.0.0.1"
 START_SECONDS = 60
@@ -175,19 +175,21 @@ class KafkaProcess(BrokerProcess):
         return self._java("kafka.Kafka", str(self._properties))
 
     def is_ready(self, said: str) -> bool:
-        """It prints nothing without a logger; ready is who lists itself. (A port may be open well before.)"""
+        """It prints nothing without a logger; ready is who knows its partitions. (A port may be open well before.)"""
         with contextlib.suppress(OSError), socket.create_connection((HOST, self.port), timeout=1):
-            return self._lists_itself()
+            return self._knows_its_partitions()
         return False
 
-    def _lists_itself(self) -> bool:
+    def _knows_its_partitions(self) -> bool:
         admin = AdminClient({"bootstrap.servers": self.address, "log_level": 0})
         try:
-            found = admin.list_topics(timeout=2)
-        except KafkaException:
+            topics = admin.list_topics(timeout=2).topics
+            partitions = [TopicPartition(name, number) for name in topics for number in topics[name].partitions]
+            for answer in admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.latest())).values():
+                answer.result(2)
+        except (KafkaException, TimeoutError):
             return False
-        partitions = [partition for topic in found.topics.values() for partition in topic.partitions.values()]
-        return bool(found.brokers) and all(partition.leader in found.brokers for partition in partitions)
+        return True
 
 
 def new_broker(directory: Path, *, advertised: int | None = None) -> BrokerProcess:

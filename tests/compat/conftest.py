@@ -1,4 +1,5 @@
 import contextlib
+import gc
 import re
 import secrets
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ KAFKA_REMEMBERS_ONE = "over a clean restart, Kafka remembers one batch of each p
 KAFKA_FAILS = {  # by name of test: what Kafka itself does not do
     "test_that_holds_when_the_broker_ends_in_between[restart-java]": KAFKA_REMEMBERS_ONE,
     "test_what_was_done_before_a_restart_is_known_after_it[restart-java]": KAFKA_REMEMBERS_ONE,
+    "test_deleted_records_stay_deleted[kill]": "Kafka writes down once a minute where its logs start",
 }
 
 
@@ -86,6 +88,7 @@ def client(request: pytest.FixtureRequest, broker: BrokerProcess) -> Iterator[Cl
     """One of the clients; `each_client_that` says which."""
     with contextlib.closing(CLIENTS[request.param](broker.bootstrap)) as client:
         yield client
+    gc.collect()  # of what a client has left behind, nothing is to be found by another test
 
 
 @pytest.fixture

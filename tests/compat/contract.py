@@ -43,8 +43,11 @@ ABILITIES = """
     deletes records            x         x           x               x       x
     describes the cluster      x         x           x               x       x
 """
+# Where a connection is refused, asyncio (of 3.11) and kafka-python leave the socket to the garbage.
+leaves_sockets = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 MARKS = {
-    "kafka-python": pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),  # if a connection is refused
+    "aiokafka": leaves_sockets,
+    "kafka-python": leaves_sockets,
     "kcat": pytest.mark.needs("kcat"),
     "java": pytest.mark.needs("kafka"),
     "kafkajs": pytest.mark.needs("node"),

@@ -230,7 +230,11 @@ class Writer(Worker):
 
     def end(self) -> None:
         self.join()
-        left = self._producer.flush(SECONDS) if self._producer is not None else 0
+        left = 0
+        try:
+            left = self._producer.flush(SECONDS) if self._producer is not None else 0
+        except (KafkaException, SystemError) as error:  # the latter is the client's own, after a fatal error
+            self.clients.trouble.append(f"{self.name}: {error!r}")
         if left:
             self.clients.trouble.append(f"{self.name} has {left} messages that were not answered in {SECONDS} s")
             self.abandon()

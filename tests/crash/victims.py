@@ -16,7 +16,10 @@ from compat.brokers import TailraceProcess
 
 SETTINGS = ("auto.create.topics.enable=false",)  # else who asks for a deleted topic makes it anew
 PROGRAM = ("-m", "tailrace")
-SYNCLESS = str(Path(__file__).with_name("serve_without_sync.py"))
+_OTHER_SYNC = str(Path(__file__).with_name("serve_with_other_sync.py"))
+WITHOUT_SYNC = (_OTHER_SYNC, "none")
+WITH_SLOW_SYNC = (_OTHER_SYNC, "slow")
+ACKNOWLEDGING_EARLY = (_OTHER_SYNC, "early")
 
 
 class Victim(TailraceProcess):

@@ -10,6 +10,7 @@ Not done: groups, client metrics and loggers, which have no configs here yet.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tailrace.broker.config_changes import alter_broker, alter_topic
@@ -35,22 +36,29 @@ if TYPE_CHECKING:
 def incremental_alter_configs(
     request: IncrementalAlterConfigsRequest, call: Call, broker: "Broker"
 ) -> IncrementalAlterConfigsResponse:
-    counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
+    return IncrementalAlterConfigsResponse(responses=alter(request.resources, request.validate_only, call, broker))
+
+
+def alter(
+    resources: Sequence[AlterConfigsResource], validate_only: bool, call: Call, broker: "Broker"
+) -> list[AlterConfigsResourceResponse]:
+    """Makes the changes, and says for each resource how that went."""
+    counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     changes: list[MetadataRecord] = []
-    response = IncrementalAlterConfigsResponse()
-    for resource in request.resources:
+    results: list[AlterConfigsResourceResponse] = []
+    for resource in resources:
         kind, name = resource.resource_type, resource.resource_name
         result = AlterConfigsResourceResponse(error_message=None, resource_type=kind, resource_name=name)
-        response.responses.append(result)
+        results.append(result)
         try:
             if counts[kind, name] > 1:
                 raise Refused(ErrorCode.INVALID_REQUEST, f"{name!r} is there {counts[kind, name]} times")
             changes += _decide(resource, broker)
         except Refused as error:
             result.error_code, result.error_message = error.code, error.message
-    if changes and not request.validate_only:
-        write_or_refuse(changes, response.responses, call.now_ms, broker)
-    return response
+    if changes and not validate_only:
+        write_or_refuse(changes, results, call.now_ms, broker)
+    return results
 
 
 def _decide(resource: AlterConfigsResource, broker: "Broker") -> list[MetadataRecord]:

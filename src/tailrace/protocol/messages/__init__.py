@@ -3,6 +3,7 @@
 from enum import IntEnum
 from typing import Any
 
+from tailrace.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from tailrace.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tailrace.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from tailrace.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
@@ -15,6 +16,7 @@ from tailrace.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponse,
 )
 from tailrace.protocol.messages.fetch import FetchRequest, FetchResponse
+from tailrace.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from tailrace.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
@@ -32,6 +34,7 @@ class ApiKey(IntEnum):
     FETCH = 1
     LIST_OFFSETS = 2
     METADATA = 3
+    FIND_COORDINATOR = 10
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
@@ -39,6 +42,7 @@ class ApiKey(IntEnum):
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
     DESCRIBE_CONFIGS = 32
+    ALTER_CONFIGS = 33
     CREATE_PARTITIONS = 37
     INCREMENTAL_ALTER_CONFIGS = 44
     DESCRIBE_CLUSTER = 60
@@ -51,6 +55,7 @@ REQUESTS: dict[int, type[Any]] = {
     ApiKey.FETCH: FetchRequest,
     ApiKey.LIST_OFFSETS: ListOffsetsRequest,
     ApiKey.METADATA: MetadataRequest,
+    ApiKey.FIND_COORDINATOR: FindCoordinatorRequest,
     ApiKey.API_VERSIONS: ApiVersionsRequest,
     ApiKey.CREATE_TOPICS: CreateTopicsRequest,
     ApiKey.DELETE_TOPICS: DeleteTopicsRequest,
@@ -58,6 +63,7 @@ REQUESTS: dict[int, type[Any]] = {
     ApiKey.INIT_PRODUCER_ID: InitProducerIdRequest,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpochRequest,
     ApiKey.DESCRIBE_CONFIGS: DescribeConfigsRequest,
+    ApiKey.ALTER_CONFIGS: AlterConfigsRequest,
     ApiKey.CREATE_PARTITIONS: CreatePartitionsRequest,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: IncrementalAlterConfigsRequest,
     ApiKey.DESCRIBE_CLUSTER: DescribeClusterRequest,
@@ -71,6 +77,7 @@ RESPONSES: dict[int, type[Any]] = {
     ApiKey.FETCH: FetchResponse,
     ApiKey.LIST_OFFSETS: ListOffsetsResponse,
     ApiKey.METADATA: MetadataResponse,
+    ApiKey.FIND_COORDINATOR: FindCoordinatorResponse,
     ApiKey.API_VERSIONS: ApiVersionsResponse,
     ApiKey.CREATE_TOPICS: CreateTopicsResponse,
     ApiKey.DELETE_TOPICS: DeleteTopicsResponse,
@@ -78,6 +85,7 @@ RESPONSES: dict[int, type[Any]] = {
     ApiKey.INIT_PRODUCER_ID: InitProducerIdResponse,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpochResponse,
     ApiKey.DESCRIBE_CONFIGS: DescribeConfigsResponse,
+    ApiKey.ALTER_CONFIGS: AlterConfigsResponse,
     ApiKey.CREATE_PARTITIONS: CreatePartitionsResponse,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: IncrementalAlterConfigsResponse,
     ApiKey.DESCRIBE_CLUSTER: DescribeClusterResponse,
