@@ -21,6 +21,20 @@ def directories(path: Path) -> set[str]:
     return {entry.name for entry in path.iterdir() if entry.is_dir()}
 
 
+def test_a_log_whose_creation_was_cut_short_does_not_go_back_to_an_earlier_epoch(tmp_path: Path) -> None:
+    with LocalBroker(tmp_path) as broker:
+        broker.create_topic()
+        for _ in range(2):
+            broker.kill()
+        epoch = broker.broker.metadata.leader_epoch
+        broker.hold_jobs = True
+        broker.begin(produce_request(a_batch(b"never flushed"), acks=1), 9)
+        (tmp_path / "orders-0" / "leader-epoch-checkpoint").unlink(missing_ok=True)
+        broker.hold_jobs = False
+        broker.kill()
+        assert broker.broker.leader_epoch(broker.partition()) > epoch
+
+
 def test_a_new_directory_becomes_a_cluster_with_a_name_for_ever(tmp_path: Path) -> None:
     with LocalBroker(tmp_path) as broker:
         name = broker.broker.metadata.cluster_id

@@ -4,6 +4,7 @@
 2  the metadata log is replayed; in an empty directory it begins with the cluster's name
 3  an unclean stop is counted, on disk: from now on everything is appended under a new leader epoch
 4  logs of topics that were deleted are removed; logs that nobody knows are set aside, never deleted
+5  the others have that leader epoch, at least, also where a crash came before their own was written
 """
 
 import logging
@@ -52,6 +53,9 @@ def open_broker(
         log.flush()
     stale = _sort_out(directory, metadata)
     removal = directory.begin_remove(stale) if stale else None  # a log without a topic is none of the broker's
+    for known in directory.logs.values():  # one whose creation was cut short does not know its epoch
+        if known.offline is None:
+            known.raise_leader_epoch(metadata.leader_epoch)
     broker = Broker(directory, metadata, log, start_job=start_job, random_bytes=random_bytes)
     if removal is not None:
         start_job(removal, lambda: finish_removal(removal, start_job))
