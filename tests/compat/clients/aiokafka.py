@@ -28,6 +28,7 @@ class AiokafkaClient:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+        del self._loop  # and all that hangs on it
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         try:
