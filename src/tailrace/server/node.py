@@ -187,7 +187,11 @@ class Node:
         self.pump()
 
     def pump(self) -> None:
-        """Afterwards all flushes that may run do."""
+        """Afterwards all flushes that may run do. Called after whatever may have written: so it is here that a
+        metadata log which took no write is noticed.
+        """
+        if (error := self.broker.metadata_log.log.offline) is not None:
+            self.fail(error)
         while (job := self.broker.flushes.next_job()) is not None:
             self._flushers.submit(job.run, partial(self._flushed, job, time.perf_counter()))
 

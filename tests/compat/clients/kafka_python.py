@@ -1,6 +1,7 @@
 """kafka-python."""
 
 import contextlib
+import logging
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,6 +14,7 @@ from kafka.errors import BrokerResponseError, KafkaError
 
 SECONDS = 50
 BIG = 16_000_000
+logging.getLogger("kafka").setLevel(logging.CRITICAL)  # pytest would keep what it logs, with the sockets it speaks of
 OFFSET_SPECS = {"earliest": -2, "latest": -1, "newest": -3}
 
 
