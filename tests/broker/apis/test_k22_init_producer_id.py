@@ -68,6 +68,6 @@ def test_who_has_an_id_gets_another(tmp_path: Path) -> None:
 
 def test_transactional_ids_are_refused(tmp_path: Path) -> None:
     with LocalBroker(tmp_path) as broker:
-        for name, code in (("mine", ErrorCode.UNSUPPORTED_VERSION), ("", ErrorCode.INVALID_REQUEST)):
+        for name, code in (("mine", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), ("", ErrorCode.INVALID_REQUEST)):
             refused = broker.ask(request(transactional_id=name), 4)
             assert (refused.error_code, refused.producer_id, refused.producer_epoch) == (code, -1, -1)

@@ -5,7 +5,7 @@ epoch (version 3 on), gets a new id too: what it wrote under the old one stays r
 
 Versions 0-5.
     3   a producer may say which id and epoch it has       4   PRODUCER_FENCED is understood
-Not done: transactional ids, which are refused.
+Not done: transactional ids, which nobody may use here yet: clients try again on most other errors, and end on this one.
 """
 
 from typing import TYPE_CHECKING
@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 
 
 def init_producer_id(request: InitProducerIdRequest, call: Call, broker: "Broker") -> InitProducerIdResponse:
+    if request.transactional_id == "":
+        return _refuse(ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
-        return _refuse(ErrorCode.UNSUPPORTED_VERSION if request.transactional_id else ErrorCode.INVALID_REQUEST)
+        return _refuse(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     try:
         producer_id = broker.producer_ids.take(call.now_ms)
     except StorageError as error:
