@@ -29,7 +29,8 @@ def written(run: Run, topic: str) -> list[dict[str, Any]]:
 def test_lines_become_messages_empty_ones_too(run: Run, new_topic: NewTopic) -> None:
     topic = new_topic()
     said, warned = run("produce", topic, given=b"one\n\nthree\r\nlast")
-    assert (said, warned) == ("", f"4 messages written to {topic}\n")
+    assert said == ""
+    assert warned.startswith(f"4 messages written to {topic}"), "how fast is said, too, where it took a second"
     rows = written(run, topic)
     assert [row["value"] for row in rows] == ["one", "", "three\r", "last"]
     assert all(row["key"] is None and row["headers"] == [] for row in rows)
@@ -45,7 +46,7 @@ def test_a_topic_that_is_not_there_is_made_if_the_broker_does_that(run: Run) -> 
 
 def test_nothing_is_nothing(run: Run, new_topic: NewTopic) -> None:
     topic = new_topic()
-    assert run("produce", topic, "-", given=b"")[1] == f"0 messages written to {topic}\n"
+    assert run("produce", topic, "-", given=b"")[1].startswith(f"0 messages written to {topic}")
 
 
 def test_keys_headers_partitions_and_compression_can_be_given(run: Run, new_topic: NewTopic, tmp_path: Path) -> None:

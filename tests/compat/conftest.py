@@ -13,7 +13,7 @@ from compat.clients.java import JavaClient
 from compat.clients.kafka_python import KafkaPythonClient
 from compat.clients.kafkajs import KafkajsClient
 from compat.clients.kcat import KcatClient
-from compat.contract import Client
+from compat.contract import Client, leaves_sockets
 from compat.proxy import LosingProxy
 
 CLIENTS = {
@@ -43,10 +43,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def nothing_left_for_another_test_to_find() -> Iterator[None]:
-    """Sockets that clients leave to the garbage are found while the test that ignores them (`contract.MARKS`) lasts."""
+def nothing_left_for_another_test_to_find(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Sockets that a client leaves to the garbage are found while the test lasts that ignores them."""
     yield
-    gc.collect()
+    if leaves_sockets.mark in request.node.iter_markers():
+        gc.collect()
 
 
 @contextlib.contextmanager

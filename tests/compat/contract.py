@@ -1,7 +1,7 @@
 """What the tests ask of a client, in words that fit all of them, and which client can do what.
 
 An adapter in `clients/` says each of these things in its client's own way. A test is written once, against `Client`,
-and runs with every client that can do what it is about: `@each_client_that("produces", "sets timestamps")`.
+and runs with every client that can do what it is about: `@each_client_that("sets timestamps")`.
 """
 
 import contextlib
@@ -66,13 +66,9 @@ def _read_abilities() -> dict[str, list[str]]:
 WHO_CAN = _read_abilities()
 
 
-def clients_that(*abilities: str) -> list[str]:
-    return [name for name in WHO_CAN[abilities[0]] if all(name in WHO_CAN[ability] for ability in abilities)]
-
-
-def each_client_that(*abilities: str, but: Sequence[str] = ()) -> pytest.MarkDecorator:
-    """Runs a test, which takes `client`, with each of them. Who is left out `but` can, says in a comment why."""
-    names = [name for name in clients_that(*abilities) if name not in but]
+def each_client_that(ability: str, *, but: Sequence[str] = ()) -> pytest.MarkDecorator:
+    """Runs a test, which takes `client`, with each of them. Why some are left out, a comment says."""
+    names = [name for name in WHO_CAN[ability] if name not in but]
     return pytest.mark.parametrize(
         "client", [pytest.param(name, marks=MARKS.get(name, ())) for name in names], indirect=True
     )
