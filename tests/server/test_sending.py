@@ -12,7 +12,7 @@ from nodes import LOOPS
 
 from tailrace.server import sending
 from tailrace.server.metrics import Metrics
-from tailrace.server.sending import COPIED_BYTES_MAX, PIECE_BYTES, Outbox, length_of
+from tailrace.server.sending import COPIED_BYTES_MAX, READ_BYTES, Outbox, length_of
 from tailrace.server.threads import Workers
 
 
@@ -157,9 +157,9 @@ def test_parts_of_all_kinds_and_sizes_arrive_in_order(on_loop: Any) -> None:
             FakeSlice(piece(100, 1)),
             FakeSlice(piece(COPIED_BYTES_MAX, 2)),
             FakeSlice(piece(COPIED_BYTES_MAX + 1, 3)),
-            FakeSlice(piece(3 * PIECE_BYTES + 5, 4)),
+            FakeSlice(piece(3 * READ_BYTES + 5, 4)),
             FakeSlice(piece(50, 5), cold=50),
-            FakeSlice(piece(2 * PIECE_BYTES + 9, 6), cold=PIECE_BYTES),
+            FakeSlice(piece(2 * READ_BYTES + 9, 6), cold=READ_BYTES),
         ]
         parts: list[Any] = [b"start"]
         for number, one in enumerate(slices):
@@ -204,10 +204,10 @@ def test_others_have_their_turn_between_thousands_of_small_parts(on_loop: Any) -
 
 def test_what_is_cold_is_read_by_a_thread_a_piece_at_a_time(on_loop: Any) -> None:
     async def main(setup: Setup) -> None:
-        cold = FakeSlice(piece(2 * PIECE_BYTES + 7), cold=3 * PIECE_BYTES)
+        cold = FakeSlice(piece(2 * READ_BYTES + 7), cold=3 * READ_BYTES)
         setup.put(b"head", cold)
         assert await setup.receive(4 + cold.length) == b"head" + cold.data
-        assert cold.reads == [(0, PIECE_BYTES), (PIECE_BYTES, PIECE_BYTES), (2 * PIECE_BYTES, 7)]
+        assert cold.reads == [(0, READ_BYTES), (READ_BYTES, READ_BYTES), (2 * READ_BYTES, 7)]
         await asyncio.sleep(0.01)
         assert cold.released == 1
 
@@ -230,7 +230,7 @@ def test_a_client_that_does_not_read_is_not_buffered_for(on_loop: Any) -> None:
 
 def test_its_time_is_up_when_it_takes_nothing(on_loop: Any) -> None:
     async def main(setup: Setup) -> None:
-        large = FakeSlice(piece(4 * PIECE_BYTES))
+        large = FakeSlice(piece(4 * READ_BYTES))
         setup.put(large)
         await asyncio.sleep(0.4)
         (error,) = setup.errors
@@ -242,7 +242,7 @@ def test_its_time_is_up_when_it_takes_nothing(on_loop: Any) -> None:
 
 def test_one_that_takes_a_little_now_and_then_has_more_time(on_loop: Any) -> None:
     async def main(setup: Setup) -> None:
-        setup.put(FakeSlice(piece(PIECE_BYTES)))
+        setup.put(FakeSlice(piece(READ_BYTES)))
         for _ in range(6):
             await asyncio.sleep(0.1)
             await setup.receive(100_000)
@@ -253,7 +253,7 @@ def test_one_that_takes_a_little_now_and_then_has_more_time(on_loop: Any) -> Non
 
 def test_closed_while_blocked(on_loop: Any) -> None:
     async def main(setup: Setup) -> None:
-        large, behind = FakeSlice(piece(PIECE_BYTES)), FakeSlice(b"x")
+        large, behind = FakeSlice(piece(READ_BYTES)), FakeSlice(b"x")
         setup.put(large, behind)
         setup.outbox.close()
         assert (large.released, behind.released) == (1, 1)
@@ -296,7 +296,7 @@ def test_a_disk_that_fails_ends_it(on_loop: Any) -> None:
 
 def test_a_file_that_has_become_shorter_ends_it(on_loop: Any) -> None:
     async def main(setup: Setup) -> None:
-        short = FakeSlice(piece(PIECE_BYTES))
+        short = FakeSlice(piece(READ_BYTES))
         short.send_to = lambda descriptor, start, size: 0  # type: ignore[method-assign]
         setup.put(short)
         assert isinstance(setup.errors[0], OSError)
@@ -307,7 +307,7 @@ def test_a_file_that_has_become_shorter_ends_it(on_loop: Any) -> None:
 
 def test_a_client_that_is_gone_ends_it(on_loop: Any) -> None:
     async def main(setup: Setup) -> None:
-        large = FakeSlice(piece(PIECE_BYTES))
+        large = FakeSlice(piece(READ_BYTES))
         setup.put(large)
         setup.theirs.close()
         await until(lambda: bool(setup.errors))
@@ -329,12 +329,12 @@ def test_others_have_their_turn_while_a_client_takes_all_as_fast_as_it_comes(
                 return size
 
         endless = Endless(b"")
-        monkeypatch.setattr(Endless, "length", 64 * PIECE_BYTES)
+        monkeypatch.setattr(Endless, "length", 64 * READ_BYTES)
         monkeypatch.setattr(Endless, "read_cached", lambda *_: b"x")
         setup.put(endless)
-        assert sum(sizes) <= sending.TURN_BYTES + PIECE_BYTES
+        assert sum(sizes) <= sending.TURN_BYTES + READ_BYTES
         await until(lambda: setup.outbox.is_empty)
-        assert sum(sizes) == 64 * PIECE_BYTES
+        assert sum(sizes) == 64 * READ_BYTES
         assert setup.sent == 1
 
     on_loop(main)

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import signal
+import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -18,6 +19,8 @@ logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
+SWITCH_INTERVAL_S = 0.0001
+
 
 class CannotStart(Exception):
     """The broker refuses to start so: what is in the way, and what to do."""
@@ -29,6 +32,8 @@ class Failed(Exception):
 
 def run_on_loop(main: Coroutine[Any, Any, Result]) -> Result:
     """Runs it on uvloop, or on asyncio's own loop where there is none."""
+    # A thread that has read from the disk gives way to the loop soon: the default is 5 ms, which clients would notice.
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(main)
 

@@ -19,11 +19,12 @@ from tailrace.server.metrics import Metrics
 from tailrace.server.threads import Workers
 
 COPIED_BYTES_MAX = 32 << 10  # a slice up to here costs less to copy than another system call
-PIECE_BYTES = 1 << 20  # of a slice, at a time
+READ_BYTES = 1 << 20  # of a slice, by a thread
+PIECE_BYTES = 128 << 10  # of a slice, to the socket: some ten microseconds, as others wait meanwhile
 PROBE_BYTES = 128 << 10  # the kernel reads ahead, and forgets, in about such pieces
 GATHERED_MAX = 64  # buffers for one system call
 GATHERED_BYTES = 256 << 10  # and about so many bytes of them: all that a client which does not read is buffered
-TURN_BYTES = 4 << 20  # before others have their turn, where a client takes all as fast as it is sent
+TURN_BYTES = 128 << 10  # before others have their turn, where a client takes all as fast as it is sent
 SLICE_BYTES = 4 << 10  # what reading one slice, however small, counts for in a turn: it takes as long
 
 _MORE = getattr(socket, "MSG_MORE", 0)
@@ -141,13 +142,13 @@ class Outbox:
             return True
         size = min(left, PIECE_BYTES)
         if not self._is_cached(part, size):
-            self._read_in_thread(part, size)
+            self._read_in_thread(part, min(left, READ_BYTES))
             return False
         self._sent(part.send_to(self._fd, self._sent_of_part, size))
         return True
 
     def _send_ahead(self, ahead: memoryview) -> None:
-        count = self._socket.send(ahead)
+        count = self._socket.send(ahead[:PIECE_BYTES])
         self._ahead = ahead[count:] if count < len(ahead) else None
         self._sent(count)
 
