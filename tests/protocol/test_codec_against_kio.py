@@ -55,6 +55,7 @@ def _to_kio(value: Any, kind: str | None, version: int, module: ModuleType) -> A
     conversions = {
         "uuid": lambda: uuid.UUID(bytes=value) if any(value) else None,
         "error_code": lambda: KioErrorCode(value),
+        "timedelta_i64": lambda: datetime.timedelta(milliseconds=value),
         "timedelta_i32": lambda: datetime.timedelta(milliseconds=value),
         "datetime_i64": lambda: None if value == -1 else EPOCH + datetime.timedelta(milliseconds=value),
         "records": lambda: bytes(value),

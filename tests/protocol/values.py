@@ -41,7 +41,13 @@ def _full(field: Field, version: int) -> Any:
         return [full(element, version) if isinstance(element, type) else _full(element, version) for _ in range(2)]
     if field.kind == "nested":
         return full(field.of, version)
-    others = {"boolean": True, "string": "abc", "records": b"records", "uuid": b"0123456789abcdef"}
+    others = {
+        "boolean": True,
+        "string": "abc",
+        "byte_string": b"bytes",
+        "records": b"records",
+        "uuid": b"0123456789abcdef",
+    }
     return others.get(field.kind, 5)
 
 
@@ -80,8 +86,16 @@ def _primitives(name: str, kind: str) -> st.SearchStrategy[Any]:
         return st.sampled_from([int(code) for code in ErrorCode])
     if name in ("timestamp", "log_append_time_ms"):
         return st.just(-1) | st.integers(0, 250_000_000_000_000)  # what kio can hold as a date
+    if name == "retention_time_ms":
+        return st.integers(-1_000_000_000_000, 1_000_000_000_000)  # what it holds as a duration, to the millisecond
     if kind in BITS:
         limit = 1 << BITS[kind] - 1
         return st.integers(-limit, limit - 1)
-    others = {"boolean": st.booleans(), "string": texts, "records": blobs, "uuid": st.binary(min_size=16, max_size=16)}
+    others = {
+        "boolean": st.booleans(),
+        "string": texts,
+        "byte_string": blobs,
+        "records": blobs,
+        "uuid": st.binary(min_size=16, max_size=16),
+    }
     return others[kind]

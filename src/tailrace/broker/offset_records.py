@@ -1,0 +1,179 @@
+"""What the log of groups says, `__consumer_offsets`: Kafka's own records, so that its tools and brokers can read them.
+
+The key of a record begins with the number of its kind, which Kafka calls the version of the key; the value with the
+version of its own bytes. A record without a value takes back what its key names: one offset, or a group.
+"""
+
+import struct
+from typing import NamedTuple, TypeVar
+
+from tailrace.protocol import codec
+from tailrace.protocol.errors import Malformed
+from tailrace.protocol.fields import ZERO_UUID, array, byte_string, int32, int64, string, uuid
+from tailrace.protocol.message import message, structure, versions_of
+from tailrace.records.record import Record
+
+T = TypeVar("T")
+
+_VERSION = struct.Struct(">h")
+_INT_MIN = 1 << 31  # the absolute value of the least int of Java, which no int of Java has
+
+
+class UnreadableRecord(Exception):
+    """The log of groups holds what is no record of it, or one in a form that a later release brought."""
+
+
+@message(versions="0-1")
+class OffsetCommitKey:
+    """Of either version, which do not differ."""
+
+    group: str = string()
+    topic: str = string()
+    partition: int = int32()
+
+
+@message(versions="0-4", flexible="4+")
+class OffsetCommitValue:
+    """`metadata` is the client's, "" if it has none; `expire_timestamp` is of clients that say how long to keep it."""
+
+    offset: int = int64()
+    leader_epoch: int = int32(versions="3+", default=-1, ignorable=True)
+    metadata: str = string()
+    commit_timestamp: int = int64()
+    expire_timestamp: int = int64(versions="1", default=-1, ignorable=True)
+    topic_id: bytes = uuid(versions="4+", tag=0, ignorable=True)
+
+
+@message(versions="2")
+class GroupMetadataKey:
+    group: str = string()
+
+
+@structure
+class MemberMetadata:
+    """The timeouts are in ms; `subscription` and `assignment` are the clients' own bytes."""
+
+    member_id: str = string()
+    group_instance_id: str | None = string(versions="3+", null="3+", default=None, ignorable=True)
+    client_id: str = string()
+    client_host: str = string()
+    rebalance_timeout: int = int32(versions="1+", default=-1, ignorable=True)
+    session_timeout: int = int32()
+    subscription: bytes = byte_string()
+    assignment: bytes = byte_string()
+
+
+@message(versions="0-4", flexible="4+")
+class GroupMetadataValue:
+    """A group as its last rebalance left it; without members it has neither protocol nor leader."""
+
+    protocol_type: str = string()
+    generation: int = int32()
+    protocol: str | None = string(null="0+")
+    leader: str | None = string(null="0+")
+    current_state_timestamp: int = int64(versions="2+", default=-1, ignorable=True)
+    members: list[MemberMetadata] = array(MemberMetadata)
+
+
+class OffsetCommitted(NamedTuple):
+    group: str
+    topic: str
+    partition: int
+    value: OffsetCommitValue
+
+
+class OffsetRemoved(NamedTuple):
+    group: str
+    topic: str
+    partition: int
+
+
+class GroupSaved(NamedTuple):
+    group: str
+    value: GroupMetadataValue
+
+
+class GroupRemoved(NamedTuple):
+    group: str
+
+
+class OfAnotherKind(NamedTuple):
+    """Of one of the kinds of group that Kafka has besides (KIP-848 and later), which are passed over here."""
+
+    kind: int
+
+
+OffsetRecord = OffsetCommitted | OffsetRemoved | GroupSaved | GroupRemoved | OfAnotherKind
+
+_OFFSET_KINDS = versions_of(OffsetCommitKey)
+_GROUP_KINDS = versions_of(GroupMetadataKey)
+_GROUP_VALUE_VERSION = 3
+
+
+def encode_offset(group: str, topic: str, partition: int, value: OffsetCommitValue | None, timestamp: int) -> Record:
+    """A record without an offset of its own; None takes back what was committed."""
+    key = OffsetCommitKey(group=group, topic=topic, partition=partition)
+    version = 0 if value is None else _offset_value_version(value)
+    return _record(key, _OFFSET_KINDS.last, value, version, timestamp)
+
+
+def encode_group(group: str, value: GroupMetadataValue | None, timestamp: int) -> Record:
+    """A record without an offset of its own; None takes the group away."""
+    return _record(GroupMetadataKey(group=group), _GROUP_KINDS.last, value, _GROUP_VALUE_VERSION, timestamp)
+
+
+def decode(record: Record) -> OffsetRecord:
+    """Raises UnreadableRecord for what is no record of this log or has a later form than this release knows."""
+    try:
+        return _decode(record.key or b"", record.value)
+    except (struct.error, Malformed) as error:
+        raise UnreadableRecord(f"record {record.offset} of the log of groups cannot be read: {error}") from error
+
+
+def partition_of(group: str, count: int) -> int:
+    """Which of `count` partitions has the records of a group: as in Kafka, by the hash that Java has of its name."""
+    units = group.encode("utf-16-be", "surrogatepass")
+    hashed = 0
+    for (unit,) in struct.iter_unpack(">H", units):
+        hashed = (31 * hashed + unit) & 0xFFFFFFFF
+    magnitude = min(hashed, (1 << 32) - hashed)  # of the signed int of these bits
+    return 0 if magnitude == _INT_MIN else magnitude % count
+
+
+def _offset_value_version(value: OffsetCommitValue) -> int:
+    """The oldest that carries the value, so that Kafkas from before topic ids can read what has none."""
+    if value.expire_timestamp != -1:
+        return 1  # no other version has it; leader epoch and topic id are lost, as they are in Kafka
+    return 3 if value.topic_id == ZERO_UUID else 4
+
+
+def _record(
+    key: OffsetCommitKey | GroupMetadataKey,
+    kind: int,
+    value: OffsetCommitValue | GroupMetadataValue | None,
+    version: int,
+    timestamp: int,
+) -> Record:
+    encoded = None if value is None else _VERSION.pack(version) + codec.encode(value, version)
+    return Record(0, timestamp, _VERSION.pack(kind) + codec.encode(key, kind), encoded)
+
+
+def _decode(key: bytes, value: bytes | None) -> OffsetRecord:
+    (kind,) = _VERSION.unpack_from(key)
+    if kind in _OFFSET_KINDS:
+        of = _read(OffsetCommitKey, key)
+        if value is None:
+            return OffsetRemoved(of.group, of.topic, of.partition)
+        return OffsetCommitted(of.group, of.topic, of.partition, _read(OffsetCommitValue, value))
+    if kind in _GROUP_KINDS:
+        group = _read(GroupMetadataKey, key).group
+        return GroupRemoved(group) if value is None else GroupSaved(group, _read(GroupMetadataValue, value))
+    if kind < 0:
+        raise Malformed(f"a key of kind {kind}")
+    return OfAnotherKind(kind)
+
+
+def _read(message: type[T], data: bytes) -> T:
+    """The message behind the number of its version."""
+    (version,) = _VERSION.unpack_from(data)
+    return codec.decode(message, version, data, _VERSION.size)
