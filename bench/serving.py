@@ -30,7 +30,7 @@ def produce(bench: Bench) -> list[Figure]:
         for size in SIZES:
             for acks in ACKS:
                 topic = f"produce-{size}-{acks}"
-                run = partial(broker.load, "produce", topic, size, bench.pick(5, 2), acks)
+                run = partial(broker.load, "produce", topic, size, bench.pick(3, 1), acks)
                 figures += _figures(f"produce/{size}/{acks}", f"produce {size} B, acks={acks}", size, bench, run)
     return figures
 
@@ -78,8 +78,9 @@ def _figures(name: str, title: str, size: int, bench: Bench, run: "partial[Load]
     ]
 
 
-def _bare_writes(bench: Bench, size: int = 1 << 30) -> float:
-    """CPU seconds for each GB that is written to a new file, which is then removed."""
+def _bare_writes(bench: Bench) -> float:
+    """CPU seconds for each GB that is written to a new file, which is then removed: about as much as a load writes."""
+    size = bench.pick(5, 2) << 29
     chunk = os.urandom(1 << 20)
     with bench.place.directory() as path:
         descriptor = os.open(path, os.O_CREAT | os.O_WRONLY)

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.server.frames import AHEAD, LEAST_BYTES, BadFrame, Frames
+from tailrace.server.frames import AHEAD, LEAST_BYTES, BadFrame, Frames, SharedBuffers
 
 FIRST = 64
 LIMIT = 4096
 
 
 def a_frames(scratch: int = 256, limit: int = LIMIT, first: int = FIRST) -> Frames:
-    return Frames(memoryview(bytearray(scratch)), lambda key: limit if key != 18 else 32, lambda: first)
+    return Frames(SharedBuffers(scratch, spare=0), lambda key: limit if key != 18 else 32, lambda: first)
 
 
 def request(length: int, key: int = 3, fill: int = 7) -> bytes:
@@ -156,3 +156,25 @@ def test_what_waits_is_copied_once() -> None:
     frames.next_frame()
     frames.keep()
     assert frames._data is kept
+
+
+def test_a_large_request_is_received_into_a_spare_buffer_that_the_next_one_gets() -> None:
+    buffers = SharedBuffers(scratch=64, spare=1000, spares=1)
+    frames = [Frames(buffers, lambda _: 2000, lambda: FIRST) for _ in range(3)]
+    whole = [request(900, fill=n) for n in range(3)]
+    assert feed(frames[0], [whole[0]]) == [whole[0][4:]]
+    assert feed(frames[1], [whole[1][:200]]) == []
+    assert frames[1].held_bytes == 1000
+    assert feed(frames[2], [whole[2]]) == [whole[2][4:]]  # the spare one is taken: it gets its own
+    assert feed(frames[1], [whole[1][200:]]) == [whole[1][4:]]
+    assert frames[1].held_bytes == 0
+    assert buffers.take(900) is not None
+
+
+def test_a_connection_that_ends_amid_a_request_gives_its_spare_buffer_back() -> None:
+    buffers = SharedBuffers(scratch=64, spare=1000, spares=1)
+    frames = Frames(buffers, lambda _: 2000, lambda: FIRST)
+    feed(frames, [request(900)[:200]])
+    assert buffers.take(900) is None
+    frames.release()
+    assert buffers.take(900) is not None

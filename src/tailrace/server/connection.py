@@ -77,7 +77,7 @@ class Connection:
         self._socket = sock
         self._fd = sock.fileno()
         self._endpoint = endpoint
-        self._frames = Frames(node.scratch, node.frame_bytes_max, node.budget.first_bytes)
+        self._frames = Frames(node.buffers, node.frame_bytes_max, node.budget.first_bytes)
         self._pending: deque[Pending] = deque()
         self._outbox = Outbox(
             node.loop,
@@ -316,6 +316,7 @@ class Connection:
         self._is_closed = True
         self._pause()
         self._outbox.close()
+        self._frames.release()
         for pending in self._pending:
             if pending.timer is not None:
                 pending.timer.cancel()

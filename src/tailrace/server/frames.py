@@ -1,8 +1,10 @@
 """Bytes from a socket, cut into frames: four bytes of length, and then a request.
 
 What arrives goes into a buffer that all connections share, and small requests are handled right there, uncopied. Only a
-request that has not arrived whole gets a buffer of its own, which the rest is then received into; it grows with what
-has arrived, so that a length that is only claimed costs little. A connection that is idle owns no buffer at all.
+request that has not arrived whole gets a buffer of its own, which the rest is then received into: one of a few spare
+ones, where one is free and large enough (fresh memory for each megabyte would cost more than the request), else one that
+grows with what has arrived, so that a length that is only claimed costs little. A connection that is idle owns no buffer
+at all.
 """
 
 import struct
@@ -14,27 +16,60 @@ _LENGTH_AND_KEY = struct.Struct(">ih")
 SCRATCH_BYTES = 256 << 10
 LEAST_BYTES = 16 << 10  # of a buffer, where the request is not shorter
 AHEAD = 4  # a buffer is at most so many times larger than what has arrived
+SPARE_BYTES = (1 << 20) + (64 << 10)  # the batch that clients fill by default, and what stands around it
+SPARES = 4
 
 
 class BadFrame(Exception):
     """A length that no request of this kind has. There is no way to tell where the next one would begin."""
 
 
+class SharedBuffers:
+    """What all connections of a node receive into."""
+
+    def __init__(self, scratch: int = SCRATCH_BYTES, spare: int = SPARE_BYTES, spares: int = SPARES) -> None:
+        self.scratch = memoryview(bytearray(scratch))
+        self._spare_bytes = spare
+        self._spares = [bytearray() for _ in range(spares)]  # the one that was used last is the next
+
+    def take(self, length: int) -> bytearray | None:
+        """A spare one with room for so much, if any is free. Give it back."""
+        if length > self._spare_bytes or not self._spares:
+            return None
+        return self._spares.pop() or bytearray(self._spare_bytes)
+
+    def give(self, spare: bytearray) -> None:
+        self._spares.append(spare)
+
+
 class Frames:
     """One connection's. After every `received`, take frames with `next_frame`, and `keep` the rest."""
 
-    __slots__ = ("_data", "_filled", "_first_bytes", "_length", "_limit_of", "_own", "_position", "_scratch")
+    __slots__ = (
+        "_buffers",
+        "_data",
+        "_filled",
+        "_first_bytes",
+        "_length",
+        "_limit_of",
+        "_own",
+        "_position",
+        "_scratch",
+        "_spare",
+    )
 
-    def __init__(self, scratch: memoryview, limit_of: Callable[[int], int], first_bytes: Callable[[], int]) -> None:
+    def __init__(self, buffers: SharedBuffers, limit_of: Callable[[int], int], first_bytes: Callable[[], int]) -> None:
         """`limit_of` says how long a request with an API key may be, `first_bytes` how large a buffer begins at most
         for one that claims to be larger.
         """
-        self._scratch = scratch
+        self._buffers = buffers
+        self._scratch = buffers.scratch
         self._limit_of = limit_of
         self._first_bytes = first_bytes
         self._data: memoryview | None = None  # has arrived, and was not taken
         self._position = 0
         self._own: bytearray | None = None  # of the request that has not arrived whole
+        self._spare: bytearray | None = None  # to be given back, once the request in it is handled
         self._filled = 0
         self._length = 0
 
@@ -54,7 +89,7 @@ class Frames:
             return self._scratch
         if growth := self.growth:
             self._own.extend(bytes(growth))
-        return memoryview(self._own)[self._filled :]
+        return memoryview(self._own)[self._filled : self._length]
 
     @property
     def growth(self) -> int:
@@ -100,15 +135,19 @@ class Frames:
         self._length = length
         arrived = self._data[start:]
         self._filled = len(arrived)
-        ahead = min(self._first_bytes(), max(LEAST_BYTES, AHEAD * self._filled))
-        self._own = bytearray(min(length, max(self._filled, ahead)))
+        self._spare = self._buffers.take(length) if length > len(self._scratch) else None
+        if self._spare is not None:
+            self._own = self._spare
+        else:
+            ahead = min(self._first_bytes(), max(LEAST_BYTES, AHEAD * self._filled))
+            self._own = bytearray(min(length, max(self._filled, ahead)))
         self._own[: self._filled] = arrived
         self._data = None
 
     def _take_own(self) -> memoryview | None:
         if self._own is None or self._filled < self._length:
             return None
-        frame = memoryview(self._own)
+        frame = memoryview(self._own)[: self._length]
         self._own = None
         return frame
 
@@ -116,3 +155,11 @@ class Frames:
         """Afterwards what was not taken is safe from whoever uses the shared buffer next."""
         if self._data is not None and self._data.obj is self._scratch.obj:
             self._data, self._position = memoryview(bytearray(self._data[self._position :])), 0
+        if self._own is None:
+            self.release()
+
+    def release(self) -> None:
+        """Gives back what is not this connection's."""
+        if self._spare is not None:
+            self._buffers.give(self._spare)
+            self._spare = self._own = None

@@ -31,7 +31,7 @@ from tailrace.log.flush import IN_FLIGHT_MAX, Job
 from tailrace.log.store import Job as AnyJob
 from tailrace.server.budget import Budget
 from tailrace.server.connection import Connection
-from tailrace.server.frames import SCRATCH_BYTES
+from tailrace.server.frames import SharedBuffers
 from tailrace.server.listener import Listener, bind
 from tailrace.server.metrics import Metrics
 from tailrace.server.threads import Workers
@@ -67,7 +67,7 @@ class Node:
         self.metrics = Metrics(self)
         self.listeners: list[Listener] = []
         self.connections: dict[Connection, str] = {}
-        self.scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self.buffers = SharedBuffers()
         self.write_timeout_s = self.configs.number("tailrace.write.timeout.ms") / 1000
         self._files = files or OperatingSystemFiles()
         self._listen = listen
