@@ -41,6 +41,7 @@ logger = logging.getLogger(__name__)
 
 READ_COMMITTED = 1
 BY_TOPIC_ID = 13  # from this version on topics have ids instead of names
+READS_MAX = 2_000  # partitions that one answer has records of; as with its bytes, the rest comes with the next one
 
 NOTHING = b""
 
@@ -220,21 +221,26 @@ class Fetch(Later[FetchResponse]):
     def look(self, goals: Sequence[Goal], *, wait: bool) -> Found:
         answers: list[tuple[TopicKey, PartitionData, Slice | None]] = []
         length = 0
+        reads = 0
         is_final = False
         try:
             for goal in goals:
-                answer, records, must_be_said = self._look_at(goal, length, wait)
+                limit = self._limit - length if reads < READS_MAX else 0
+                answer, records, must_be_said = self._look_at(goal, length, limit, wait)
                 answers.append((goal.topic, answer, records))
                 is_final = is_final or must_be_said
                 if records is not None:
                     length += records.length
+                    reads += 1
         except BaseException:
             Found(answers, length, is_final).release()
             raise
         return Found(answers, length, is_final)
 
-    def _look_at(self, goal: Goal, length: int, wait: bool) -> tuple[PartitionData, Slice | None, bool]:
-        """What is to be said of one partition, its records, and whether that is reason enough to answer."""
+    def _look_at(self, goal: Goal, length: int, limit: int, wait: bool) -> tuple[PartitionData, Slice | None, bool]:
+        """What is to be said of one partition, its records, and whether that is reason enough to answer. `length` bytes
+        of records are there already, and `limit` more may be.
+        """
         wanted, log = goal.wanted, goal.log
         if goal.error:
             index, error = wanted.partition, goal.error
@@ -255,7 +261,7 @@ class Fetch(Later[FetchResponse]):
                 _bound(view, answer)
                 return answer, None, True
             up_to = view.last_stable if self._up_to_stable else view.high_watermark
-            records = self._read(log, view, up_to, wanted, answer, length, wait)
+            records = self._read(log, view, up_to, wanted, answer, length, limit, wait)
         except LogError as error:
             answer.error_code = code_of(error)
             if isinstance(error, Damaged):
@@ -269,11 +275,19 @@ class Fetch(Later[FetchResponse]):
         return answer, records, is_behind
 
     def _read(
-        self, log: Log, view: View, up_to: int, wanted: FetchPartition, answer: PartitionData, length: int, wait: bool
+        self,
+        log: Log,
+        view: View,
+        up_to: int,
+        wanted: FetchPartition,
+        answer: PartitionData,
+        length: int,
+        limit: int,
+        wait: bool,
     ) -> Slice | None:
-        """The records that fit, which `answer` then has, too; `length` bytes of the answer are taken already."""
+        """The records that fit, which `answer` then has, too."""
         offset = wanted.fetch_offset
-        left = min(self._limit - length, wanted.partition_max_bytes)
+        left = min(limit, wanted.partition_max_bytes)
         if not view.start <= offset <= log.end_offset:  # what is written and not yet flushed is waited for
             raise OffsetOutOfRange(offset, view.start, view.high_watermark)
         if offset >= up_to or (length and left <= 0):

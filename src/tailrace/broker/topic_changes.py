@@ -27,7 +27,7 @@ def create_topic(
 
     `beside` has the topics that are created by the same request, by what they become as metrics: this one is added.
     """
-    _check_name(metadata, name, beside or {})
+    check_new_name(metadata, name, beside or {})
     _check_count(partition_count)
     configs = checked_overrides(overrides, metadata.configs)
     if beside is not None:
@@ -40,7 +40,8 @@ def create_topic(
     ]
 
 
-def _check_name(metadata: Metadata, name: str, beside: Mapping[str, str]) -> None:
+def check_new_name(metadata: Metadata, name: str, beside: Mapping[str, str]) -> None:
+    """Raises Refused where no topic of this name can be created, beside those that there are."""
     check_name(name)
     if name in metadata.topics:
         raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"there is a topic {name!r} already")

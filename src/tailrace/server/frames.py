@@ -2,9 +2,9 @@
 
 What arrives goes into a buffer that all connections share, and small requests are handled right there, uncopied. Only a
 request that has not arrived whole gets a buffer of its own, which the rest is then received into: one of a few spare
-ones, where one is free and large enough (fresh memory for each megabyte would cost more than the request), else one that
-grows with what has arrived, so that a length that is only claimed costs little. A connection that is idle owns no buffer
-at all.
+ones, where one is free and large enough (fresh memory for each megabyte would cost more than the request), else one
+that grows with what has arrived, so that a length that is only claimed costs little. A connection that is idle owns no
+buffer at all.
 """
 
 import struct

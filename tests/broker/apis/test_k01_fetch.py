@@ -15,6 +15,7 @@ from brokers import (
     values_of,
 )
 
+from tailrace.broker import fetching
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.fetch import FetchTopic
 from tailrace.records import batch
@@ -133,6 +134,18 @@ def test_a_partition_asked_for_twice_is_answered_twice_within_the_limit(tmp_path
 
 
 # Which offsets: pitfall 21
+
+
+def test_an_answer_has_records_of_so_many_partitions_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading all of ten thousand would hold up the others; the next request gets the rest, and need not wait."""
+    monkeypatch.setattr(fetching, "READS_MAX", 2)
+    with LocalBroker(tmp_path) as broker:
+        broker.create_topic(partitions=4)
+        for index in range(4):
+            broker.produce(b"x", partition=index)
+        wanted = [from_offset(0, index) for index in range(4)]
+        answers = broker.fetch(*wanted, max_wait_ms=10_000, min_bytes=1 << 20).responses[0].partitions
+        assert [values_of(answer) for answer in answers] == [[b"x"], [b"x"], [], []]
 
 
 def test_an_offset_outside_of_the_log_is_out_of_range_and_says_where_the_log_begins(tmp_path: Path) -> None:

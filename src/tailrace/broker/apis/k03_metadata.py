@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from tailrace.broker.errors import Refused
 from tailrace.broker.requests import Api, Call
-from tailrace.broker.topic_changes import create_topic
+from tailrace.broker.topic_changes import check_new_name, create_topic
 from tailrace.broker.topics import Topic, as_metric
 from tailrace.log.errors import StorageError
 from tailrace.protocol.codec import Encoded, encode_structure
@@ -150,7 +150,7 @@ def _describe_missing(wanted: MetadataRequestTopic, unknown: ErrorCode, version:
     code = unknown
     if wanted.name is not None and unknown is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         try:
-            create_topic(broker.metadata, wanted.name, 1, {}, broker.random_bytes)
+            check_new_name(broker.metadata, wanted.name, {})
         except Refused as error:
             code = error.code
     missing = MetadataResponseTopic(

@@ -63,6 +63,7 @@ class Creation:
         self._version = call.version
         self._beside: dict[str, str] = {}
         self._default_configs = self._encode_defaults() if call.version >= CONFIGS_FROM else {}
+        self._all_defaults = Encoded(len(self._default_configs), b"".join(self._default_configs.values()))
 
     def refuse(self, name: str, error: Refused) -> None:
         self.results[name] = CreatableTopicResult(name=name, error_code=error.code, error_message=error.message)
@@ -95,11 +96,11 @@ class Creation:
         return {name: self._encode(topic_entry(name, {}, self._broker.configs)) for name in TOPIC_KEYS}
 
     def _configs(self, changes: Iterable[MetadataRecord]) -> Encoded:
-        fragments = self._default_configs
-        if fragments:
-            own = (change for change in changes if isinstance(change, ConfigChanged))
-            entries = (Entry(TOPIC_KEYS[change.key], change.value, ConfigSource.TOPIC) for change in own)
-            fragments = fragments | {entry.key.name: self._encode(entry) for entry in entries}
+        own = [change for change in changes if isinstance(change, ConfigChanged)]
+        if not own or not self._default_configs:
+            return self._all_defaults
+        entries = (Entry(TOPIC_KEYS[change.key], change.value, ConfigSource.TOPIC) for change in own)
+        fragments = self._default_configs | {entry.key.name: self._encode(entry) for entry in entries}
         return Encoded(len(fragments), b"".join(fragments.values()))
 
     def _encode(self, entry: Entry) -> bytes:
@@ -128,5 +129,5 @@ def partition_count(wanted: CreatableTopic, broker: "Broker") -> int:
 API = Api(
     ApiKey.CREATE_TOPICS,
     create_topics,
-    elements_max=6_000,  # 5,000 topics take 80 ms
+    elements_max=4_000,  # 80 ms
 )

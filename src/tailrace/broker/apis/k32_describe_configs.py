@@ -152,5 +152,5 @@ class Description:
 API = Api(
     ApiKey.DESCRIBE_CONFIGS,
     describe_configs,
-    elements_max=4_000,  # 60 ms, and 20 MB of configs with their documentation
+    elements_max=3_000,  # 60 ms, and 15 MB of configs with their documentation
 )
