@@ -12,18 +12,18 @@ from nodes import LOOPS
 
 from tailrace.server import sending
 from tailrace.server.metrics import Metrics
-from tailrace.server.sending import COPIED_BYTES_MAX, READ_BYTES, Outbox, length_of
+from tailrace.server.sending import COLD_BYTES, COPIED_BYTES_MAX, Outbox, length_of
 from tailrace.server.threads import Workers
 
 
 class FakeSlice:
-    """A slice of memory. `cold` bytes at its start are not in the page cache until they have been read."""
+    """A slice of memory. `cold` bytes at its start are not in the page cache: sending them waits for a disk."""
 
     def __init__(self, data: bytes, cold: int = 0) -> None:
         self.data = data
         self.cold = cold
         self.released = 0
-        self.reads: list[tuple[int, int]] = []
+        self.sent_cold: list[int] = []  # up to where
         self.hold: threading.Event | None = None
         self.error: Exception | None = None
 
@@ -36,14 +36,7 @@ class FakeSlice:
         return 0
 
     def read(self, start: int = 0, size: int | None = None) -> bytes:
-        assert threading.current_thread().name.startswith("tailrace-test"), "the loop must not wait for a disk"
-        assert not self.released
-        self.reads.append((start, size or 0))
-        if self.hold is not None:
-            self.hold.wait(10)
-        if self.error is not None:
-            raise self.error
-        return self.data[start : start + (self.length if size is None else size)]
+        raise NotImplementedError
 
     def read_cached(self, start: int = 0, size: int | None = None) -> bytes | None:
         assert not self.released
@@ -51,12 +44,23 @@ class FakeSlice:
 
     def send_to(self, descriptor: int, start: int, size: int) -> int:
         assert not self.released
-        assert start >= self.cold
+        if start < self.cold:
+            self._wait(start)
         sock = socket.socket(fileno=descriptor)
         try:
-            return sock.send(self.data[start : start + size])
+            count = sock.send(self.data[start : start + size])
         finally:
             sock.detach()
+        if start < self.cold:
+            self.sent_cold.append(start + count)
+        return count
+
+    def _wait(self, start: int) -> None:
+        assert threading.current_thread().name.startswith("tailrace-test"), "the loop must not wait for a disk"
+        if self.hold is not None:
+            self.hold.wait(10)
+        if self.error is not None:
+            raise self.error
 
     def release(self) -> None:
         self.released += 1
@@ -157,9 +161,9 @@ def test_parts_of_all_kinds_and_sizes_arrive_in_order(on_loop: Any) -> None:
             FakeSlice(piece(100, 1)),
             FakeSlice(piece(COPIED_BYTES_MAX, 2)),
             FakeSlice(piece(COPIED_BYTES_MAX + 1, 3)),
-            FakeSlice(piece(3 * READ_BYTES + 5, 4)),
+            FakeSlice(piece(3 * COLD_BYTES + 5, 4)),
             FakeSlice(piece(50, 5), cold=50),
-            FakeSlice(piece(2 * READ_BYTES + 9, 6), cold=READ_BYTES),
+            FakeSlice(piece(2 * COLD_BYTES + 9, 6), cold=COLD_BYTES),
         ]
         parts: list[Any] = [b"start"]
         for number, one in enumerate(slices):
@@ -202,12 +206,13 @@ def test_others_have_their_turn_between_thousands_of_small_parts(on_loop: Any) -
     on_loop(main)
 
 
-def test_what_is_cold_is_read_by_a_thread_a_piece_at_a_time(on_loop: Any) -> None:
+def test_what_is_cold_is_sent_by_a_thread_as_much_as_the_socket_takes(on_loop: Any) -> None:
     async def main(setup: Setup) -> None:
-        cold = FakeSlice(piece(2 * READ_BYTES + 7), cold=3 * READ_BYTES)
+        cold = FakeSlice(piece(2 * COLD_BYTES + 7), cold=3 * COLD_BYTES)
         setup.put(b"head", cold)
         assert await setup.receive(4 + cold.length) == b"head" + cold.data
-        assert cold.reads == [(0, READ_BYTES), (READ_BYTES, READ_BYTES), (2 * READ_BYTES, 7)]
+        assert cold.sent_cold == sorted(cold.sent_cold)
+        assert cold.sent_cold[-1] == cold.length
         await asyncio.sleep(0.01)
         assert cold.released == 1
 
@@ -230,7 +235,7 @@ def test_a_client_that_does_not_read_is_not_buffered_for(on_loop: Any) -> None:
 
 def test_its_time_is_up_when_it_takes_nothing(on_loop: Any) -> None:
     async def main(setup: Setup) -> None:
-        large = FakeSlice(piece(4 * READ_BYTES))
+        large = FakeSlice(piece(4 * COLD_BYTES))
         setup.put(large)
         await asyncio.sleep(0.4)
         (error,) = setup.errors
@@ -242,7 +247,7 @@ def test_its_time_is_up_when_it_takes_nothing(on_loop: Any) -> None:
 
 def test_one_that_takes_a_little_now_and_then_has_more_time(on_loop: Any) -> None:
     async def main(setup: Setup) -> None:
-        setup.put(FakeSlice(piece(READ_BYTES)))
+        setup.put(FakeSlice(piece(COLD_BYTES)))
         for _ in range(6):
             await asyncio.sleep(0.1)
             await setup.receive(100_000)
@@ -253,7 +258,7 @@ def test_one_that_takes_a_little_now_and_then_has_more_time(on_loop: Any) -> Non
 
 def test_closed_while_blocked(on_loop: Any) -> None:
     async def main(setup: Setup) -> None:
-        large, behind = FakeSlice(piece(READ_BYTES)), FakeSlice(b"x")
+        large, behind = FakeSlice(piece(COLD_BYTES)), FakeSlice(b"x")
         setup.put(large, behind)
         setup.outbox.close()
         assert (large.released, behind.released) == (1, 1)
@@ -266,15 +271,24 @@ def test_closed_while_blocked(on_loop: Any) -> None:
     on_loop(main, timeout_s=0.02)
 
 
-def test_closed_while_a_thread_reads(on_loop: Any) -> None:
+def test_closed_while_a_thread_sends(on_loop: Any) -> None:
     async def main(setup: Setup) -> None:
         cold, behind = FakeSlice(piece(1000), cold=1000), FakeSlice(b"x")
         cold.hold = threading.Event()
         setup.put(cold, behind)
         setup.outbox.close()
-        assert (cold.released, behind.released) == (0, 1), "not while it is being read"
+        assert (cold.released, behind.released) == (0, 1), "not while it is being sent"
+        setup.socket.close()
+        pair = socket.socketpair()  # one of them has its number now
         cold.hold.set()
         await until(lambda: not setup.workers.under_way)
+        assert setup.theirs.recv(2000) == cold.data
+        for one in pair:
+            one.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                one.recv(1)
+        for one in pair:
+            one.close()
         assert cold.released == 1
         assert setup.sent == 0
         setup.outbox.send()
@@ -285,7 +299,7 @@ def test_closed_while_a_thread_reads(on_loop: Any) -> None:
 def test_a_disk_that_fails_ends_it(on_loop: Any) -> None:
     async def main(setup: Setup) -> None:
         cold = FakeSlice(piece(1000), cold=1000)
-        cold.error = EOFError("it has become shorter")
+        cold.error = OSError("rotten")
         setup.put(b"head", cold)
         await until(lambda: bool(setup.errors))
         assert setup.errors == [cold.error]
@@ -296,7 +310,7 @@ def test_a_disk_that_fails_ends_it(on_loop: Any) -> None:
 
 def test_a_file_that_has_become_shorter_ends_it(on_loop: Any) -> None:
     async def main(setup: Setup) -> None:
-        short = FakeSlice(piece(READ_BYTES))
+        short = FakeSlice(piece(COLD_BYTES))
         short.send_to = lambda descriptor, start, size: 0  # type: ignore[method-assign]
         setup.put(short)
         assert isinstance(setup.errors[0], OSError)
@@ -307,7 +321,7 @@ def test_a_file_that_has_become_shorter_ends_it(on_loop: Any) -> None:
 
 def test_a_client_that_is_gone_ends_it(on_loop: Any) -> None:
     async def main(setup: Setup) -> None:
-        large = FakeSlice(piece(READ_BYTES))
+        large = FakeSlice(piece(COLD_BYTES))
         setup.put(large)
         setup.theirs.close()
         await until(lambda: bool(setup.errors))
@@ -329,12 +343,12 @@ def test_others_have_their_turn_while_a_client_takes_all_as_fast_as_it_comes(
                 return size
 
         endless = Endless(b"")
-        monkeypatch.setattr(Endless, "length", 64 * READ_BYTES)
+        monkeypatch.setattr(Endless, "length", 64 * COLD_BYTES)
         monkeypatch.setattr(Endless, "read_cached", lambda *_: b"x")
         setup.put(endless)
-        assert sum(sizes) <= sending.TURN_BYTES + READ_BYTES
+        assert sum(sizes) <= sending.TURN_BYTES + COLD_BYTES
         await until(lambda: setup.outbox.is_empty)
-        assert sum(sizes) == 64 * READ_BYTES
+        assert sum(sizes) == 64 * COLD_BYTES
         assert setup.sent == 1
 
     on_loop(main)

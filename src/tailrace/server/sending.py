@@ -2,12 +2,13 @@
 
 An answer is bytes, and between them slices of files. Small slices are read and sent along with the bytes around them;
 larger ones go from the page cache to the socket without passing through this process (`sendfile`). What is not in the
-page cache is read by a thread first, a piece at a time: the loop never waits for a disk.
+page cache is sent in the same way by a thread, a piece at a time: the loop never waits for a disk.
 
 A socket that takes no more is waited for. Until then nothing more is put in: a client that does not read is not
 buffered for.
 """
 
+import os
 import socket
 from asyncio import AbstractEventLoop, TimerHandle
 from collections import deque
@@ -19,12 +20,12 @@ from tailrace.server.metrics import Metrics
 from tailrace.server.threads import Workers
 
 COPIED_BYTES_MAX = 32 << 10  # a slice up to here costs less to copy than another system call
-READ_BYTES = 1 << 20  # of a slice, by a thread
-PIECE_BYTES = 128 << 10  # of a slice, to the socket: some ten microseconds, as others wait meanwhile
+COLD_BYTES = 1 << 20  # of a slice, by a thread
+PIECE_BYTES = 64 << 10  # of a slice, to the socket: some ten microseconds, as others wait meanwhile
 PROBE_BYTES = 128 << 10  # the kernel reads ahead, and forgets, in about such pieces
 GATHERED_MAX = 64  # buffers for one system call
 GATHERED_BYTES = 256 << 10  # and about so many bytes of them: all that a client which does not read is buffered
-TURN_BYTES = 128 << 10  # before others have their turn, where a client takes all as fast as it is sent
+TURN_BYTES = 64 << 10  # before others have their turn, where a client takes all as fast as it is sent
 SLICE_BYTES = 4 << 10  # what reading one slice, however small, counts for in a turn: it takes as long
 
 _MORE = getattr(socket, "MSG_MORE", 0)
@@ -45,12 +46,11 @@ class Outbox:
     """One connection's. `put` and `send`; `on_sent` is called when it has become empty after it was not."""
 
     __slots__ = (
-        "_ahead",
         "_deadline",
         "_fd",
         "_is_blocked",
         "_is_closed",
-        "_is_reading",
+        "_is_in_thread",
         "_left_of_turn",
         "_loop",
         "_metrics",
@@ -84,9 +84,8 @@ class Outbox:
         self._on_error = on_error
         self._parts: deque[Part] = deque()
         self._sent_of_part = 0
-        self._ahead: memoryview | None = None  # of the slice that stands first: what a thread has read of it
-        self._is_blocked = False  # the socket takes no more
-        self._is_reading = False  # a thread reads what comes next
+        self._is_blocked = False  # the socket takes no more, or it is the others' turn
+        self._is_in_thread = False  # which sends what comes next
         self._is_closed = False
         self._left_of_turn = 0
         self._deadline: TimerHandle | None = None
@@ -106,13 +105,14 @@ class Outbox:
 
     def send(self) -> None:
         """Afterwards all is sent, or the rest is sent as soon as it can be."""
-        if self._is_blocked or self._is_reading or self._is_closed:
+        if self._is_blocked or self._is_in_thread or self._is_closed:
             return
         self._left_of_turn = TURN_BYTES
         try:
             while self._parts:
                 if self._left_of_turn <= 0:
-                    self._block()
+                    self._is_blocked = True
+                    self._loop.call_soon(self._has_turn)
                     return
                 if not self._send_some():
                     return
@@ -122,19 +122,16 @@ class Outbox:
             self._on_error(error)
 
     def _send_some(self) -> bool:
-        """Sends what stands first. False where a thread has to read it before."""
+        """Sends what stands first. False where a thread does."""
         part = self._parts[0]
         if isinstance(part, bytes | bytearray | memoryview):
             self._send_buffers()
-            return True
-        if self._ahead is not None:
-            self._send_ahead(self._ahead)
             return True
         left = part.length - self._sent_of_part
         if left <= COPIED_BYTES_MAX:
             data = part.read_cached(self._sent_of_part, left)
             if data is None:
-                self._read_in_thread(part, left)
+                self._send_in_thread(part, left)
                 return False
             part.release()
             self._parts[0] = data
@@ -142,15 +139,10 @@ class Outbox:
             return True
         size = min(left, PIECE_BYTES)
         if not self._is_cached(part, size):
-            self._read_in_thread(part, min(left, READ_BYTES))
+            self._send_in_thread(part, min(left, COLD_BYTES))
             return False
         self._sent(part.send_to(self._fd, self._sent_of_part, size))
         return True
-
-    def _send_ahead(self, ahead: memoryview) -> None:
-        count = self._socket.send(ahead[:PIECE_BYTES])
-        self._ahead = ahead[count:] if count < len(ahead) else None
-        self._sent(count)
 
     def _send_buffers(self) -> None:
         if len(self._parts) == 1 and not self._sent_of_part:
@@ -188,7 +180,13 @@ class Outbox:
             release(self._parts.popleft())
         self._sent_of_part = count
 
-    # Waiting for the client
+    # Waiting for others, and for the client
+
+    def _has_turn(self) -> None:
+        if not self._is_closed:
+            self._is_blocked = False
+            self.send()
+            self._tell_if_empty()
 
     def _block(self) -> None:
         """Afterwards it goes on when the socket takes more, if it does so in time."""
@@ -225,46 +223,61 @@ class Outbox:
                 return False
         return part.read_cached(start + size - 1, 1) is not None
 
-    def _read_in_thread(self, part: Slice, size: int) -> None:
-        self._is_reading = True
-        read = ColdRead(part, self._sent_of_part, size)
-        self._readers.submit(read.run, lambda: self._was_read(part, read))
+    def _send_in_thread(self, part: Slice, size: int) -> None:
+        self._is_in_thread = True
+        piece = ColdPiece(os.dup(self._fd), part, self._sent_of_part, size)
+        self._readers.submit(piece.send, lambda: self._was_sent(piece))
 
-    def _was_read(self, part: Slice, read: "ColdRead") -> None:
-        self._is_reading = False
+    def _was_sent(self, piece: "ColdPiece") -> None:
+        self._is_in_thread = False
         if self._is_closed:
-            part.release()
+            piece.part.release()
             return
-        if read.data is None:
-            self._on_error(read.error or OSError("a file could not be read"))
+        try:
+            self._sent(piece.sent())
+        except BlockingIOError:
+            self._block()
             return
-        self._ahead = memoryview(read.data)
+        except OSError as error:
+            self._on_error(error)
+            return
         self.send()
         self._tell_if_empty()
 
     def close(self) -> None:
-        """Afterwards nothing is sent any more, and no file is held, but by a thread that is still reading."""
+        """Afterwards nothing is sent any more, and no file is held, but by a thread that is still sending."""
         self._is_closed = True
         self._unblock()
-        first = self._parts[0] if self._is_reading else None
+        first = self._parts[0] if self._is_in_thread else None
         for part in self._parts:
             if part is not first:
                 release(part)
         self._parts.clear()
 
 
-class ColdRead:
-    """A piece of a slice, read by a thread."""
+class ColdPiece:
+    """A piece of a slice that a thread sends, through a descriptor of its own: the connection may be closed meanwhile,
+    and its number be somebody else's.
+    """
 
-    def __init__(self, part: Slice, start: int, size: int) -> None:
-        self._part = part
+    def __init__(self, descriptor: int, part: Slice, start: int, size: int) -> None:
+        self.part = part
+        self._descriptor = descriptor
         self._start = start
         self._size = size
-        self.data: bytes | None = None
-        self.error: Exception | None = None
+        self._count = 0
+        self._error: OSError | None = None
 
-    def run(self) -> None:
+    def send(self) -> None:
         try:
-            self.data = self._part.read(self._start, self._size)
-        except (OSError, EOFError) as error:
-            self.error = error
+            self._count = self.part.send_to(self._descriptor, self._start, self._size)
+        except OSError as error:
+            self._error = error
+        finally:
+            os.close(self._descriptor)
+
+    def sent(self) -> int:
+        """How many bytes went. Raises what sending has raised."""
+        if self._error is not None:
+            raise self._error
+        return self._count
