@@ -93,7 +93,9 @@ class LocalBroker:
         # A bytearray, as it comes from a socket: offsets are stamped in place.
         frame = memoryview(bytearray(codec.encode(request, version)))
         decoded = codec.decode(type(request), version, frame, elements=api.elements_max)
-        return self.broker.handle(api, decoded, Call(version, client_id, ENDPOINT, self.now_ms))
+        return self.broker.handle(
+            api, decoded, Call(version, client_id, ENDPOINT, self.now_ms, self.now_ms, "/127.0.0.1")
+        )
 
     def ask(self, request: Any, version: int, *, client_id: str | None = "test") -> Any:
         """The answer as a client would read it; None where there is none. Fails if it would still have to wait."""
@@ -164,8 +166,14 @@ class LocalBroker:
     def run_flushes(self) -> None:
         """Afterwards all that somebody waits for is on disk; other jobs wait."""
         while (flush := self.broker.flushes.next_job()) is not None:
-            flush.run()
-            self.broker.flushed(flush)
+            self._run_flush(flush)
+
+    def _run_flush(self, flush: Any) -> None:
+        """Raises what a server would stop for."""
+        flush.run()
+        self.broker.flushed(flush)
+        if self.broker.failure is not None:
+            raise self.broker.failure
 
     def run_jobs(self) -> None:
         """Afterwards nothing is left to do in a thread."""
@@ -175,15 +183,14 @@ class LocalBroker:
                 job.run()
                 finish()
             elif (flush := self.broker.flushes.next_job()) is not None:
-                flush.run()
-                self.broker.flushed(flush)
+                self._run_flush(flush)
             else:
                 return
 
     def tick(self, ms: int = 1000) -> None:
         """Time passes."""
         self.now_ms += ms
-        self.broker.tick(self.now_ms)
+        self.broker.tick(self.now_ms, self.now_ms)
         if not self.hold_jobs:
             self.run_jobs()
 

@@ -374,7 +374,7 @@ def keep_fetching(address: tuple[str, int]) -> None:
 def test_a_heartbeat_that_fails_is_not_the_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     beats: list[int] = []
 
-    def fail(now_ms: int) -> None:
+    def fail(now_ms: int, steady_ms: int) -> None:
         beats.append(now_ms)
         raise ValueError("nobody foresaw this")
 

@@ -9,7 +9,7 @@ Nothing in this package waits, starts a thread or opens a socket: `start_job` is
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tailrace.broker.cached import Cached
@@ -17,6 +17,7 @@ from tailrace.broker.counters import Counters
 from tailrace.broker.errors import Refused
 from tailrace.broker.fetch_sessions import FetchSessions
 from tailrace.broker.fetching import Fetch
+from tailrace.broker.groups.coordinator import GroupCoordinator
 from tailrace.broker.metadata import Metadata
 from tailrace.broker.metadata_log import MetadataLog
 from tailrace.broker.partition import Partition
@@ -26,7 +27,7 @@ from tailrace.broker.topics import Topic
 from tailrace.broker.upkeep import StartJob, Upkeep
 from tailrace.broker.waiting import Flushed, Later
 from tailrace.log.directory import DataDirectory
-from tailrace.log.errors import StorageError
+from tailrace.log.errors import LogOffline, StorageError
 from tailrace.log.flush import FlushQueue, Job
 from tailrace.log.jobs import FlushJob
 from tailrace.log.log import Log
@@ -62,9 +63,11 @@ class Broker:
         self.fetch_sessions = FetchSessions(self.configs.number("max.incremental.fetch.session.cache.slots"))
         self.fetch_bytes_max = self.configs.number("fetch.max.bytes")
         self.counters = Counters()
+        self.groups = GroupCoordinator(self)
         self.all_topics: Cached[bytes] = Cached(metadata)  # as Metadata says them, by version
         self._may_make = LOGS_MADE_MAX  # by the request at hand
         self._partitions: dict[Log, Partition] = {}
+        self._failure: LogOffline | None = None
         for name, log in directory.logs.items():
             partition = self.partition(name.topic, name.partition)
             assert partition is not None, f"{name} is not in the metadata"
@@ -138,18 +141,15 @@ class Broker:
         return flushed
 
     def flushed(self, job: Job) -> None:
-        """Takes a flush job back that was run: those who waited for it, writers and readers, are told. Raises
-        LogOffline where the metadata log is: nothing that rests on it can be promised any more.
-        """
+        """Takes a flush job back that was run: those who waited for it, writers and readers, are told."""
         self.flushes.finished(job)
-        if self.metadata_log.log.offline is not None:
-            raise self.metadata_log.log.offline
         if isinstance(job, FlushJob):
+            self.notice(job.log)
             partition = self._partitions.get(job.log)
             if partition is not None and partition.watchers:
                 partition.moved()
 
-    def remove_logs(self, topics: Iterable[Topic]) -> Later[None]:
+    def remove_logs(self, topics: Sequence[Topic]) -> Later[None]:
         """Takes the logs of topics that the metadata no longer knows from the disk; who waits to read them is told.
         Resolved when their names are free again.
         """
@@ -158,6 +158,7 @@ class Broker:
         for topic in topics:
             self.counters.topics.pop(topic.name, None)
             gone += topic.touched
+        self.groups.topics_deleted(topics)
         for partition in gone:
             if (log := partition.log) is not None:
                 partition.log = None
@@ -178,8 +179,28 @@ class Broker:
         self.start_job(job, finish)
         return removed
 
-    def tick(self, now_ms: int) -> None:
+    @property
+    def failure(self) -> LogOffline | None:
+        """Why this broker can promise nothing any more: one of its own logs takes nothing."""
+        return self.metadata_log.log.offline or self._failure
+
+    def notice(self, log: Log) -> None:
+        """A log has met an error: if it is one of our own, and takes nothing any more, that is the end."""
+        partition = self._partitions.get(log)
+        if log.offline is not None and partition is not None and partition.topic.is_internal:
+            self._failure = log.offline
+
+    # The clock
+
+    @property
+    def next_deadline(self) -> int | None:
+        """When `tick` has something to do at the latest, by the steady clock."""
+        return self.groups.timers.next_deadline
+
+    def tick(self, now_ms: int, steady_ms: int) -> None:
         self.upkeep.tick(now_ms)
+        self.groups.tell_time(now_ms, steady_ms)
+        self.groups.advance()
 
 
 def finish_removal(job: RemoveJob, start_job: StartJob) -> None:

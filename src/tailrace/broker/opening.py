@@ -57,6 +57,7 @@ def open_broker(
         if known.offline is None:
             known.raise_leader_epoch(metadata.leader_epoch)
     broker = Broker(directory, metadata, log, start_job=start_job, random_bytes=random_bytes)
+    broker.groups.load()
     if removal is not None:
         start_job(removal, lambda: finish_removal(removal, start_job))
     elif (leftovers := directory.begin_delete_leftovers()) is not None:

@@ -23,6 +23,8 @@ class Call(NamedTuple):
     client_id: str | None
     endpoint: Endpoint
     now_ms: int  # wall clock
+    steady_ms: int = 0  # a clock that never jumps, and stands while the broker is held up
+    client_host: str = ""
 
 
 class Silence:

@@ -73,6 +73,7 @@ class Connection:
     def __init__(self, node: "Node", sock: socket.socket, endpoint: Endpoint, peer: str) -> None:
         self.node = node
         self.peer = peer
+        self._client_host = "/" + peer.rpartition(":")[0]  # as Kafka shows it
         self.active_at = node.loop.time()
         self._socket = sock
         self._fd = sock.fileno()
@@ -218,7 +219,9 @@ class Connection:
         )
         for earlier in self._pending:
             earlier.hurry()
-        call = Call(header.api_version, header.client_id, self._endpoint, now_ms)
+        call = Call(
+            header.api_version, header.client_id, self._endpoint, now_ms, self.node.steady_ms(), self._client_host
+        )
         self._started(pending, api, self.node.broker.handle(api, request, call))
 
     def _refuse_version(self, pending: Pending) -> None:

@@ -25,7 +25,6 @@ from tailrace.broker.configs import BrokerConfigs
 from tailrace.broker.opening import open_broker
 from tailrace.broker.requests import FRAME_BYTES_MAX, Endpoint
 from tailrace.log.directory import DataDirectory
-from tailrace.log.errors import LogOffline
 from tailrace.log.files import Files, OperatingSystemFiles
 from tailrace.log.flush import IN_FLIGHT_MAX, Job
 from tailrace.log.store import Job as AnyJob
@@ -40,6 +39,7 @@ logger = logging.getLogger(__name__)
 
 READ_THREADS = 4
 HEARTBEAT_S = 0.25
+STALL_S = 0.1
 ANSWERS_S = 2.0  # for those that are under way at a stop; then connections are closed
 JOBS_S = 5.0
 
@@ -79,6 +79,10 @@ class Node:
         self._frame_bytes_max = self.configs.number("socket.request.max.bytes")
         self._to_answer: list[Connection] = []
         self._heartbeat: asyncio.TimerHandle | None = None
+        self._alarm: asyncio.TimerHandle | None = None  # of what is due before the next heartbeat
+        self._alarm_ms = 0
+        self._stalled_s = 0.0
+        self._stall_seen_at = 0.0
         self.is_stopping = False
 
     # Start and stop
@@ -122,8 +126,9 @@ class Node:
         await self._wait_until(lambda: all(one.owes_nothing for one in self.connections), ANSWERS_S)
         for connection in list(self.connections):
             connection.close()
-        if self._heartbeat is not None:
-            self._heartbeat.cancel()
+        for timer in (self._heartbeat, self._alarm):
+            if timer is not None:
+                timer.cancel()
         self.pump()
         await self._wait_until(lambda: not self._flushers.under_way and not self.readers.under_way, JOBS_S)
         self.readers.stop()
@@ -187,29 +192,55 @@ class Node:
         self.pump()
 
     def pump(self) -> None:
-        """Afterwards all flushes that may run do. Called after whatever may have written: so it is here that a
-        metadata log which took no write is noticed.
+        """Afterwards all flushes that may run do. Called after whatever may have written: so it is here that a log of
+        our own which took no write is noticed, and what is due next.
         """
-        if (error := self.broker.metadata_log.log.offline) is not None:
+        if (error := self.broker.failure) is not None:
             self.fail(error)
+        self._set_alarm()
         while (job := self.broker.flushes.next_job()) is not None:
             self._flushers.submit(job.run, partial(self._flushed, job, time.perf_counter()))
 
     def _flushed(self, job: Job, started: float) -> None:
         self.metrics.flushed(time.perf_counter() - started)
-        try:
-            self.broker.flushed(job)
-        except LogOffline as error:
-            self.fail(error)
+        self.broker.flushed(job)
         self.pump()
 
     # The clock
 
+    def steady_ms(self) -> int:
+        return int((self.loop.time() - self._stalled_s) * 1000)
+
+    def _notice_stall(self, due: float) -> None:
+        """Time in which the loop did nothing is nobody's fault: deadlines of clients move by as much."""
+        now = self.loop.time()
+        lag = now - max(due, self._stall_seen_at)
+        if lag > STALL_S:
+            self._stalled_s += lag
+            self._stall_seen_at = now
+
+    def _set_alarm(self) -> None:
+        deadline = self.broker.next_deadline
+        if deadline is None or (self._alarm is not None and self._alarm_ms <= deadline):
+            return
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm_ms = deadline
+        due = self.loop.time() + max(0, deadline - self.steady_ms()) / 1000
+        self._alarm = self.loop.call_at(due, self._ring, due)
+
+    def _ring(self, due: float) -> None:
+        self._alarm = None
+        self._notice_stall(due)
+        self.broker.tick(now_ms(), self.steady_ms())
+        self.pump()
+
     def _beat(self, due: float) -> None:
         now = self.loop.time()
         self.metrics.loop_lag(max(0.0, now - due))
+        self._notice_stall(due)
         try:
-            self.broker.tick(now_ms())
+            self.broker.tick(now_ms(), self.steady_ms())
             self.pump()
             self._close_silent(now)
         except Exception:  # the next beat must come, whatever this one has met

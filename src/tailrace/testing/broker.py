@@ -30,6 +30,7 @@ from tailrace.server.running import new_event_loop
 Response = TypeVar("Response")
 
 STOP_S = 30.0
+IMPATIENT = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "100"}
 
 
 class Broker:
@@ -41,10 +42,10 @@ class Broker:
         port: int = 0,
         files: Files | None = None,
     ) -> None:
-        """`configs` are broker configs, by Kafka's names. `data` is kept where it is given; otherwise a temporary
-        directory is used, and removed at the end.
+        """`configs` are broker configs, by Kafka's names; those of groups that would only keep a test waiting have other
+        defaults here. `data` is kept where it is given; otherwise a temporary directory is used, and removed at the end.
         """
-        self._configs = dict(configs or {})
+        self._configs = IMPATIENT | dict(configs or {})
         self._files = files
         self._is_temporary = data is None
         self.data = data or tempfile.mkdtemp(prefix="tailrace-")

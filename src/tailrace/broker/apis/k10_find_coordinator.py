@@ -5,8 +5,7 @@ answers this, whoever wants a group or not.
 
 Versions 0-6.
     1   transactions, too      4   many names at once      6   share groups
-Not done: groups and transactions themselves. A client that goes on to join a group, or to begin a transaction, is told
-by ApiVersions that it cannot.
+Not done: transactions themselves: who goes on to begin one is told that it cannot.
 """
 
 from typing import TYPE_CHECKING

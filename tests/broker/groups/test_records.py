@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from protocol.values import fields_at, messages, texts
 
-from tailrace.broker.offset_records import (
+from tailrace.broker.groups.records import (
     GroupMetadataValue,
     GroupRemoved,
     GroupSaved,

@@ -1,0 +1,112 @@
+"""OffsetCommit (key 8): a group has come so far.
+
+Behaviour: members commit, in the generation they are in; while there are none, anybody may (operators do, and consumers
+that assign themselves). The answer leaves when it is on disk. What is committed stays until somebody commits anew,
+deletes it, or deletes the topic: nothing expires, whatever retention an old client asks for.
+
+Versions 2-10.
+    6   the leader epoch of the offset      7   static members      10  topics by id
+Not done: groups of the newer kind, whose member epoch would stand where the generation does (version 9).
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tailrace.broker.errors import Refused
+from tailrace.broker.groups.coordinator import Commit
+from tailrace.broker.groups.members import Identity
+from tailrace.broker.groups.records import OffsetCommitValue
+from tailrace.broker.requests import Api, Call
+from tailrace.broker.topics import Topic
+from tailrace.broker.waiting import Later
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages import ApiKey
+from tailrace.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from tailrace.broker.broker import Broker
+
+BY_TOPIC_ID = 10
+
+
+def offset_commit(
+    request: OffsetCommitRequest, call: Call, broker: "Broker"
+) -> OffsetCommitResponse | Later[OffsetCommitResponse]:
+    try:
+        broker.groups.begin(call)
+        group = broker.groups.group_for_commit(request.group_id, request.generation_id_or_member_epoch)
+        identity = Identity(request.member_id, request.group_instance_id)
+        group.check_commit(identity, request.generation_id_or_member_epoch)
+        response = OffsetCommitResponse()
+        broker.groups.commit(request.group_id, list(_commits(request, response, call, broker)))
+    except Refused as error:
+        return _refuse_all(request, error.code)
+    return broker.groups.when_safe(response, request.group_id)
+
+
+def _commits(
+    request: OffsetCommitRequest, response: OffsetCommitResponse, call: Call, broker: "Broker"
+) -> Iterator[Commit]:
+    """What can be committed; afterwards `response` says so, and of the rest why not."""
+    note_max = broker.configs.number("offset.metadata.max.bytes")
+    for wanted in request.topics:
+        topic, unknown = _topic(wanted, call.version, broker)
+        answer = OffsetCommitResponseTopic(name=wanted.name, topic_id=wanted.topic_id)
+        response.topics.append(answer)
+        for partition in wanted.partitions:
+            index = partition.partition_index
+            code = ErrorCode.NONE
+            if topic is None or not 0 <= index < topic.partition_count:
+                code = unknown
+            elif len((partition.committed_metadata or "").encode()) > note_max:
+                code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            else:
+                yield topic.name, index, _value(partition, topic, call.now_ms)
+            answer.partitions.append(OffsetCommitResponsePartition(partition_index=index, error_code=code))
+
+
+def _topic(wanted: OffsetCommitRequestTopic, version: int, broker: "Broker") -> tuple[Topic | None, ErrorCode]:
+    if version >= BY_TOPIC_ID:
+        topic = broker.metadata.topics_by_id.get(wanted.topic_id)
+        return topic, ErrorCode.UNKNOWN_TOPIC_ID if topic is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return broker.topic(wanted.name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _value(partition: OffsetCommitRequestPartition, topic: Topic, now_ms: int) -> OffsetCommitValue:
+    return OffsetCommitValue(
+        offset=partition.committed_offset,
+        leader_epoch=partition.committed_leader_epoch,
+        metadata=partition.committed_metadata or "",
+        commit_timestamp=now_ms,
+        topic_id=topic.topic_id,
+    )
+
+
+def _refuse_all(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+API = Api(
+    ApiKey.OFFSET_COMMIT,
+    offset_commit,
+    elements_max=3_000,  # 30 µs each
+)

@@ -1,0 +1,139 @@
+"""OffsetFetch (key 9): how far groups have come.
+
+Behaviour: what was committed last, with its note; -1 where nothing was, also for a group that nobody knows, which is no
+error. Without a list of topics, all that the group has. Who asks does not see a commit before it is on disk.
+
+Versions 1-10.
+    2   all topics      5   leader epochs      7   only what is stable      8   several groups      10  topics by id
+Not done: offsets that a transaction has yet to commit: there are none. Member epochs (version 9) are ignored.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from tailrace.broker.errors import Refused
+from tailrace.broker.requests import Api, Call
+from tailrace.broker.waiting import Later
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.fields import ZERO_UUID
+from tailrace.protocol.messages import ApiKey
+from tailrace.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+if TYPE_CHECKING:
+    from tailrace.broker.broker import Broker
+
+MANY_FROM = 8
+BY_TOPIC_ID = 10
+NOTHING = -1
+
+
+class Wanted(NamedTuple):
+    """A topic, and which of its partitions. Without a name it is one that there is not."""
+
+    name: str | None
+    topic_id: bytes
+    partitions: Iterable[int]
+
+
+def offset_fetch(
+    request: OffsetFetchRequest, call: Call, broker: "Broker"
+) -> OffsetFetchResponse | Later[OffsetFetchResponse]:
+    groups = request.groups
+    if call.version < MANY_FROM:
+        topics = None
+        if request.topics is not None:
+            topics = [
+                OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
+                for topic in request.topics
+            ]
+        groups = [OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)]
+    answers = [_answer(group, call, broker) for group in groups]
+    response = OffsetFetchResponse(groups=answers) if call.version >= MANY_FROM else _as_one(answers[0])
+    return broker.groups.when_safe(response, *(group.group_id for group in groups))
+
+
+def _answer(group: OffsetFetchRequestGroup, call: Call, broker: "Broker") -> OffsetFetchResponseGroup:
+    answer = OffsetFetchResponseGroup(group_id=group.group_id)
+    try:
+        broker.groups.begin(call)
+    except Refused as error:
+        answer.error_code = error.code
+        return answer
+    for wanted in _wanted(group, call.version, broker):
+        unknown = ErrorCode.UNKNOWN_TOPIC_ID if wanted.name is None else ErrorCode.NONE
+        answer.topics.append(
+            OffsetFetchResponseTopics(
+                name=wanted.name or "",
+                topic_id=wanted.topic_id,
+                partitions=[
+                    _partition(group.group_id, wanted.name or "", index, unknown, broker) for index in wanted.partitions
+                ],
+            )
+        )
+    return answer
+
+
+def _wanted(group: OffsetFetchRequestGroup, version: int, broker: "Broker") -> Iterator[Wanted]:
+    if group.topics is None:
+        for name, partitions in broker.groups.offsets.of_group(group.group_id).items():
+            known = broker.topic(name)
+            yield Wanted(name, known.topic_id if known is not None else ZERO_UUID, partitions)
+        return
+    for topic in group.topics:
+        if version < BY_TOPIC_ID:
+            yield Wanted(topic.name, topic.topic_id, topic.partition_indexes)
+        else:
+            known = broker.metadata.topics_by_id.get(topic.topic_id)
+            yield Wanted(known.name if known is not None else None, topic.topic_id, topic.partition_indexes)
+
+
+def _partition(
+    group_id: str, topic: str, index: int, unknown: ErrorCode, broker: "Broker"
+) -> OffsetFetchResponsePartitions:
+    value = broker.groups.offsets.get(group_id, topic, index)
+    if value is None or unknown:
+        return OffsetFetchResponsePartitions(
+            partition_index=index, committed_offset=NOTHING, metadata="", error_code=unknown
+        )
+    return OffsetFetchResponsePartitions(
+        partition_index=index,
+        committed_offset=value.offset,
+        committed_leader_epoch=value.leader_epoch,
+        metadata=value.metadata,
+    )
+
+
+def _as_one(group: OffsetFetchResponseGroup) -> OffsetFetchResponse:
+    """The answer as it was before several groups could be asked for."""
+    return OffsetFetchResponse(
+        error_code=group.error_code,
+        topics=[
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponsePartition(
+                        partition_index=one.partition_index,
+                        committed_offset=one.committed_offset,
+                        committed_leader_epoch=one.committed_leader_epoch,
+                        metadata=one.metadata,
+                        error_code=one.error_code or group.error_code,
+                    )
+                    for one in topic.partitions
+                ],
+            )
+            for topic in group.topics
+        ],
+    )
+
+
+API = Api(ApiKey.OFFSET_FETCH, offset_fetch, elements_max=10_000)

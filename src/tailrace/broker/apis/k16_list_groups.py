@@ -1,0 +1,43 @@
+"""ListGroups (key 16): all groups.
+
+Behaviour: every group that has members or offsets, and for some minutes those that had. States and types are compared
+without regard to case; what nobody knows matches nothing.
+
+Versions 0-5.
+    4   states, and only some      5   types, and only some
+Not done: types other than `classic`.
+"""
+
+from typing import TYPE_CHECKING
+
+from tailrace.broker.errors import Refused
+from tailrace.broker.requests import Api, Call
+from tailrace.protocol.messages import ApiKey
+from tailrace.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+
+if TYPE_CHECKING:
+    from tailrace.broker.broker import Broker
+
+
+def list_groups(request: ListGroupsRequest, call: Call, broker: "Broker") -> ListGroupsResponse:
+    try:
+        broker.groups.begin(call)
+    except Refused as error:
+        return ListGroupsResponse(error_code=error.code)
+    states = {state.lower() for state in request.states_filter}
+    kinds = {kind.lower() for kind in request.types_filter}
+    return ListGroupsResponse(
+        groups=[
+            ListedGroup(
+                group_id=group.group_id,
+                protocol_type=group.protocol_type,
+                group_state=group.state,
+                group_type=group.kind,
+            )
+            for group in broker.groups.groups.values()
+            if (not states or group.state.lower() in states) and (not kinds or group.kind in kinds)
+        ]
+    )
+
+
+API = Api(ApiKey.LIST_GROUPS, list_groups, elements_max=100)

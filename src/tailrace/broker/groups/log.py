@@ -1,0 +1,210 @@
+"""The log of groups, `__consumer_offsets`: how records get into it, and how it is read at the start.
+
+It has one partition unless it is told otherwise, so that the commits of all groups share a flush. The topic comes into
+being with the first record.
+
+Reading it at the start takes a thread, which keeps the last record of each key; only those are replayed, some at a
+time, so that the loop goes on serving everybody else.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from tailrace.broker.errors import Refused
+from tailrace.broker.groups.records import partition_of
+from tailrace.broker.groups.saving import NotSaved
+from tailrace.broker.metadata import TOPIC_RESOURCE
+from tailrace.broker.metadata_records import ConfigChanged, TopicCreated
+from tailrace.broker.topics import OFFSETS_TOPIC, Topic
+from tailrace.broker.waiting import Answer, Flushed, Later
+from tailrace.log.errors import LogError, StorageError
+from tailrace.log.log import Log
+from tailrace.records import batch
+from tailrace.records.errors import CorruptBatch
+from tailrace.records.record import Record, decode_records, encode_batch
+
+if TYPE_CHECKING:
+    from tailrace.broker.broker import Broker
+
+logger = logging.getLogger(__name__)
+
+TOPIC_CONFIGS = {"cleanup.policy": "compact", "segment.bytes": str(100 << 20)}  # as Kafka has them
+_PIECE_BYTES = 1 << 20
+
+
+class GroupLog:
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+
+    @property
+    def _topic(self) -> Topic | None:
+        return self._broker.topic(OFFSETS_TOPIC)
+
+    @property
+    def logs(self) -> Iterator[Log]:
+        """Those of its partitions that have one."""
+        for partition in self._topic.touched if self._topic is not None else ():
+            if partition.log is not None:
+                yield partition.log
+
+    # Writing
+
+    def create(self, now_ms: int) -> Topic:
+        """The topic, which comes into being where there is none. Raises NotSaved."""
+        if self._topic is None:
+            broker = self._broker
+            count = broker.configs.number("offsets.topic.num.partitions")
+            created = TopicCreated(topic_id=broker.random_bytes(16), name=OFFSETS_TOPIC, partition_count=count)
+            configs = [
+                ConfigChanged(resource_type=TOPIC_RESOURCE, resource_name=OFFSETS_TOPIC, key=key, value=value)
+                for key, value in TOPIC_CONFIGS.items()
+            ]
+            try:
+                broker.metadata_log.write([created, *configs], now_ms)
+            except StorageError as error:
+                raise NotSaved(str(error)) from error
+        topic = self._topic
+        assert topic is not None
+        return topic
+
+    def append(self, group_id: str, records: Sequence[Record], now_ms: int) -> None:
+        """Afterwards they are in the log of the group as one batch, and a flush is due. Raises NotSaved."""
+        topic = self.create(now_ms)
+        partition = topic.partition(partition_of(group_id, topic.partition_count))
+        assert partition is not None
+        numbered = [record._replace(offset=n) for n, record in enumerate(records)]
+        try:
+            log = self._broker.log_for_append(partition)
+            log.append(encode_batch(numbered), now_ms)
+        except (LogError, Refused) as error:
+            logger.error("nothing can be saved of the group %s: %s", group_id, error)
+            if partition.log is not None:
+                self._broker.notice(partition.log)
+            raise NotSaved(str(error)) from error
+        self._broker.appended(partition, log, now_ms)
+        self._broker.flushes.request(log)
+
+    def when_safe(self, answer: Answer | Later[Answer], group_ids: Iterable[str]) -> Answer | Later[Answer]:
+        """The answer, once all that it can rest on is on disk: of the logs of these groups, and of the metadata."""
+        if isinstance(answer, Later):
+            return Safe(answer, lambda: self._unflushed(group_ids))
+        unflushed = self._unflushed(group_ids)
+        if not unflushed:
+            return answer
+        known: Later[Answer] = Later()
+        known.resolve(answer)
+        return Safe(known, lambda: unflushed)
+
+    def _unflushed(self, group_ids: Iterable[str]) -> list[Flushed]:
+        """What there is to wait for, as of now."""
+        topic = self._topic
+        if topic is None:
+            return []
+        broker = self._broker
+        waits = [
+            broker.when_flushed(partition)
+            for index in {partition_of(group_id, topic.partition_count) for group_id in group_ids}
+            if (partition := topic.peek(index)) is not None and partition.has_unflushed
+        ]
+        return waits if broker.metadata_log.is_settled else [*waits, broker.metadata_log.when_settled()]
+
+    # Reading
+
+    def read(self, replay: Callable[[Sequence[Record]], None], failed: Callable[[Exception], None]) -> None:
+        """Reads all partitions in a thread; then, on the broker's own, `replay` has the last record of each key, or
+        `failed` an error.
+        """
+        job = ReadLast(list(self.logs))
+
+        def finish() -> None:
+            if job.error is not None:
+                failed(job.error)
+            else:
+                replay(list(job.last.values()))
+
+        self._broker.start_job(job, finish)
+
+
+class Safe(Later[Answer]):
+    """An answer that leaves when what it rests on, at the time it is known, is on disk. If that fails, the process is
+    about to stop: nobody may be told.
+    """
+
+    __slots__ = ("_first", "_known", "_missing", "_unflushed")
+
+    def __init__(self, first: Later[Answer], unflushed: Callable[[], Sequence[Flushed]]) -> None:
+        super().__init__(first.wait_ms)
+        self._first = first
+        self._unflushed = unflushed
+        self._missing = 0
+        first.when_resolved(self._wait)
+
+    def _wait(self, answer: Answer) -> None:
+        waits = self._unflushed()
+        self._known = answer
+        self._missing = len(waits)
+        if not waits:
+            self.resolve(answer)
+        for flushed in waits:
+            flushed.when_resolved(self._is_flushed)
+
+    def _is_flushed(self, error: LogError | None) -> None:
+        self._missing -= error is None
+        if not self._missing:
+            self.resolve(self._known)
+
+    def expire(self) -> None:
+        self._first.expire()
+
+    def hurry(self) -> None:
+        self._first.hurry()
+
+    def abandon(self) -> None:
+        self._first.abandon()
+
+
+class ReadLast:
+    """A job: the last record of each key in some logs, those apart that take a key away."""
+
+    def __init__(self, logs: Sequence[Log]) -> None:
+        self._logs = logs
+        self.last: dict[bytes, Record] = {}
+        self.error: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            for log in self._logs:
+                self._read(log)
+        except (LogError, CorruptBatch, OSError, EOFError) as error:
+            self.error = error
+
+    def _read(self, log: Log) -> None:
+        offset: int = log.start_offset
+        while (piece := log.read(offset, _PIECE_BYTES)) is not None:
+            with piece:
+                data, offset = piece.read(), piece.next_offset
+            for position, header in batch.split(data):
+                if not header.is_control:
+                    for record in decode_records(data, position):
+                        self._keep(record)
+
+    def _keep(self, record: Record) -> None:
+        key = record.key or b""
+        if record.value is None:
+            self.last.pop(key, None)
+        else:
+            self.last[key] = record
+
+    def finish(self) -> None:
+        pass
+
+
+class Pause:
+    """A job that does nothing: by the time it is finished, others have had their turn."""
+
+    def run(self) -> None:
+        pass
+
+    def finish(self) -> None:
+        pass

@@ -1,0 +1,63 @@
+"""Deadlines, by name, and the clock that they go by. Whoever drives the groups says what time it is.
+
+Most deadlines are put off again and again, with every heartbeat. That costs one entry in a dictionary: the queue holds
+one place for each name, and a place that comes up too early is put back.
+"""
+
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+
+class Timer(NamedTuple):
+    """What is waited for: of a group, and where it concerns one member, of that."""
+
+    group_id: str
+    kind: str
+    member_id: str = ""
+
+
+class Timers:
+    def __init__(self) -> None:
+        self.now = 0  # milliseconds of a clock that never jumps
+        self._deadlines: dict[Timer, int] = {}
+        self._queue: list[tuple[int, Timer]] = []
+        self._queued: dict[Timer, int] = {}  # the earliest place that a name has in the queue
+
+    @property
+    def next_deadline(self) -> int | None:
+        """When something may be due, at the earliest."""
+        while self._queue and self._queued.get(self._queue[0][1]) != self._queue[0][0]:
+            heappop(self._queue)
+        return self._queue[0][0] if self._queue else None
+
+    def set(self, timer: Timer, after_ms: int) -> None:
+        """Due so long from now; what was set for it before counts no more."""
+        deadline = self.now + after_ms
+        self._deadlines[timer] = deadline
+        place = self._queued.get(timer)
+        if place is None or deadline < place:
+            self._queued[timer] = deadline
+            heappush(self._queue, (deadline, timer))
+
+    def cancel(self, timer: Timer) -> None:
+        self._deadlines.pop(timer, None)
+
+    def due(self) -> list[Timer]:
+        """What is due by now, in its order; it is not set any more."""
+        found = []
+        while (place := self.next_deadline) is not None and place <= self.now:
+            _, timer = heappop(self._queue)
+            del self._queued[timer]
+            deadline = self._deadlines.get(timer)
+            if deadline is None:
+                continue
+            if deadline <= self.now:
+                del self._deadlines[timer]
+                found.append(timer)
+            else:  # it was put off
+                self._queued[timer] = deadline
+                heappush(self._queue, (deadline, timer))
+        return found
+
+    def __len__(self) -> int:
+        return len(self._deadlines)
