@@ -2,6 +2,7 @@
 
     writers   idempotent producers, and one with `acks=1`, which go on by themselves once the broker is back
     readers   of everything, by assignment, always at the end
+    groups    of two, which share the work and commit; in one of them members come and go
     changes   topics made, filled and deleted under the same few names
 
 `Clients.stop` waits until all that was sent is acknowledged and reads everything from the start; then `check` says
@@ -19,6 +20,7 @@ from typing import Any
 from compat.brokers import BrokerProcess
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from crash.groups import Group
 
 from tailrace.testing.history import History, Promise, check
 
@@ -54,6 +56,7 @@ class Clients:
         self._acks_1 = acks_1
         self._writers: list[Writer] = []
         self._readers: list[Reader] = []
+        self.groups: list[Group] = []
         self.changes = Changes(self, self._lot.random())
 
     def make_topics(self) -> None:
@@ -69,8 +72,15 @@ class Clients:
             Writer(self, "d", ["clicks", "events"], {"linger.ms": 1} | FAST_ACKS, self._acks_1),
         ]
         self._readers = [Reader(self, "x"), Reader(self, "y")]
+        cooperative = {"partition.assignment.strategy": "cooperative-sticky"}
+        self.groups = [
+            Group(self, "steady", {}, come_and_go=False),
+            Group(self, "restless", cooperative, come_and_go=True),
+        ]
         for worker in (*self._writers, *self._readers, self.changes):
             worker.thread.start()
+        for group in self.groups:
+            group.start()
 
     def wait_until_busy(self) -> None:
         """Until messages are acknowledged again, which takes clients a moment after a start."""
@@ -102,13 +112,15 @@ class Clients:
         ends = {place: self.end_offset(*place) for place in partitions()}
         for reader in self._readers:
             reader.end(ends)
+        for group in self.groups:
+            group.end(ends)
         self._read_all(ends)
         self.changes.read_all()
 
     def abandon(self) -> None:
         """Afterwards nothing runs any more, whatever is left."""
         self.stopping.set()
-        for worker in (*self._writers, *self._readers, self.changes):
+        for worker in (*self._writers, *self._readers, self.changes, *self.groups):
             worker.abandon()
 
     def check(self) -> None:

@@ -14,7 +14,10 @@ from pathlib import Path
 import pytest
 from compat.brokers import TailraceProcess
 
-SETTINGS = ("auto.create.topics.enable=false",)  # else who asks for a deleted topic makes it anew
+SETTINGS = (
+    "auto.create.topics.enable=false",  # else who asks for a deleted topic makes it anew
+    "group.initial.rebalance.delay.ms=0",
+)
 PROGRAM = ("-m", "tailrace")
 _OTHER_SYNC = str(Path(__file__).with_name("serve_with_other_sync.py"))
 WITHOUT_SYNC = (_OTHER_SYNC, "none")
