@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from bench import append, flushing, opening, preallocation, recovery, serving, waiting
+from bench import append, flushing, groups, opening, preallocation, recovery, serving, waiting
 from bench.harness import Bench, Figure
 
 MEASURES: dict[str, Callable[[Bench], list[Figure]]] = {
@@ -21,4 +21,7 @@ MEASURES: dict[str, Callable[[Bench], list[Figure]]] = {
     "broker-wake": waiting.wake,
     "broker-parked": waiting.parked,
     "broker-cold-reader": waiting.cold_reader,
+    "group-heartbeats": groups.heartbeats,
+    "group-large": groups.large_group,
+    "group-producer": groups.producer_beside,
 }
