@@ -1,4 +1,5 @@
-"""Act one: a broker that loses nothing. Events stream in and out, the broker is killed in the middle, all is counted.
+"""Act one: a broker that loses nothing. Events stream in and out, the broker is killed in the middle, all is counted;
+then consumers share the work, and one of them is killed.
 
 Everything happens in a temporary directory, through the same commands and client library that a user has. The act
 fails, and `make demo` with it, if one event is lost, doubled or out of order.
@@ -8,12 +9,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from demo import group_scene
 from demo.broker_process import BrokerProcess
 from demo.clients import EVENTS_PER_SECOND, TOPIC, Reader, Writer
 from demo.ledger import Ledger, Verdict
@@ -33,14 +36,15 @@ def run(screen: Screen) -> bool:
         try:
             start(broker, screen)
             ledger = stream(broker, screen)
+            is_counted = count(ledger, screen)
+            screen.end_picture()
+            is_shared = group_scene.run(broker.bootstrap, screen, partial(tailrace, screen, broker.directory))
             is_clean = broker.stop() == 0
         finally:
             broker.kill()
-        is_counted = count(ledger, screen)
         is_healthy = tailrace(screen, broker.directory, "log", "verify", "data") == 0
-        screen.end_picture()
         is_found = flip_a_bit(screen, broker.directory)
-    return is_clean and is_counted and is_healthy and is_found
+    return is_clean and is_counted and is_shared and is_healthy and is_found
 
 
 def start(broker: BrokerProcess, screen: Screen) -> None:

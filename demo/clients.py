@@ -19,9 +19,9 @@ STEP_SECONDS = 0.005
 AT_ONCE_MAX = 200  # orders, before answers are looked at
 FLUSH_SECONDS = 15.0
 
-_silence = logging.getLogger("demo.clients")
-_silence.addHandler(logging.NullHandler())
-_silence.propagate = False
+silence = logging.getLogger("demo.clients")
+silence.addHandler(logging.NullHandler())
+silence.propagate = False
 
 
 class Writer(threading.Thread):
@@ -39,7 +39,7 @@ class Writer(threading.Thread):
             "linger.ms": 2,
             "reconnect.backoff.max.ms": 500,
         }
-        self._producer = Producer(settings, logger=_silence)
+        self._producer = Producer(settings, logger=silence)
 
     def run(self) -> None:
         began = time.perf_counter()
@@ -91,7 +91,7 @@ class Reader(threading.Thread):
             "auto.offset.reset": "error",  # a jump would be a loss
             "reconnect.backoff.max.ms": 500,
         }
-        self._consumer = Consumer(settings, logger=_silence)
+        self._consumer = Consumer(settings, logger=silence)
 
     def run(self) -> None:
         self._consumer.assign([TopicPartition(TOPIC, 0, OFFSET_BEGINNING)])

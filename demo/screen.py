@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -23,6 +24,16 @@ from demo.clients import EVENTS_PER_SECOND, Reader, Writer
 WIDTH = 100
 TICK_SECONDS = 0.2
 BARS = " ▁▂▃▄▅▆▇█"
+
+
+class Moving(Protocol):
+    """A picture that moves: it is told when time has passed, and is a line where nothing can move."""
+
+    def tick(self) -> None: ...
+
+    def draw(self) -> RenderableType: ...
+
+    def line(self) -> str: ...
 
 
 @dataclass(slots=True)
@@ -115,7 +126,7 @@ class Screen:
         self._is_in_picture = False
 
     @contextmanager
-    def playing(self, view: View) -> Iterator[Callable[[float], None]]:
+    def playing(self, view: Moving) -> Iterator[Callable[[float], None]]:
         """Gives a function that lets so many seconds pass, while the audience looks on."""
         if self.console.is_terminal:
             with Live(view.draw(), console=self.console, auto_refresh=False) as live:
@@ -126,7 +137,7 @@ class Screen:
             self.console.print(f"  {view.line()}", markup=False)
         self._off_stage.print(view.draw())
 
-    def _pass(self, seconds: float, view: View, live: Live | None) -> None:
+    def _pass(self, seconds: float, view: Moving, live: Live | None) -> None:
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             time.sleep(min(TICK_SECONDS, left))

@@ -19,15 +19,22 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
-def test_it_loses_nothing_says_so_and_takes_less_than_30_seconds(tmp_path: Path) -> None:
+@pytest.mark.timeout(120)
+def test_it_loses_nothing_says_so_and_takes_less_than_a_minute(tmp_path: Path) -> None:
     picture = tmp_path / "demo.svg"
     began = time.monotonic()
     done = subprocess.run(
-        [sys.executable, "-m", "demo", "--picture", picture], cwd=ROOT, capture_output=True, text=True, timeout=55
+        [sys.executable, "-m", "demo", "--picture", picture], cwd=ROOT, capture_output=True, text=True, timeout=110
     )
     took = time.monotonic() - began
     assert done.returncode == 0, done.stdout + done.stderr
-    for said in ("killed with kill -9", "and serving after", "Healthy: no damage.", "its CRC-32C does not match"):
+    for said in (
+        "killed with kill -9",
+        "and serving after",
+        "just what the killed",
+        "Healthy: no damage.",
+        "its CRC-32C does not match",
+    ):
         assert said in done.stdout
     names, figures = done.stdout.partition("Everything is counted.\n")[2].splitlines()[:2]
     assert names.split()[:4] == ["acknowledged", "read", "lost", "duplicated"]
@@ -35,7 +42,7 @@ def test_it_loses_nothing_says_so_and_takes_less_than_30_seconds(tmp_path: Path)
     assert acknowledged == read
     assert (lost, duplicated, in_order, at_its_offset) == ("0", "0", "yes", "yes")
     assert "make\xa0demo" in "".join(ElementTree.parse(picture).getroot().itertext())
-    assert took < 30
+    assert took < 60
 
 
 def test_an_act_that_fails_ends_the_demo_with_1(
