@@ -31,7 +31,7 @@ def test_it_loses_nothing_says_so_and_takes_less_than_a_minute(tmp_path: Path) -
     for said in (
         "killed with kill -9",
         "and serving after",
-        "just what the killed",
+        "just what the killed one had not committed",
         "Healthy: no damage.",
         "its CRC-32C does not match",
     ):
