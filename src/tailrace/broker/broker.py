@@ -194,11 +194,16 @@ class Broker:
 
     @property
     def next_deadline(self) -> int | None:
-        """When `tick` has something to do at the latest, by the steady clock."""
+        """When `advance` has something to do, by the steady clock."""
         return self.groups.timers.next_deadline
 
     def tick(self, now_ms: int, steady_ms: int) -> None:
+        """Some times a second."""
         self.upkeep.tick(now_ms)
+        self.advance(now_ms, steady_ms)
+
+    def advance(self, now_ms: int, steady_ms: int) -> None:
+        """At the next deadline."""
         self.groups.tell_time(now_ms, steady_ms)
         self.groups.advance()
 

@@ -170,7 +170,7 @@ class Connection:
 
     def _start_requests(self) -> bool:
         """False where some are left: the others' turn, or there are too many under way."""
-        now_ms = int(time.time() * 1000)
+        now_ms, steady_ms = int(time.time() * 1000), self.node.steady_ms()
         turn_ends = time.perf_counter() + TURN_S
         for _ in range(AT_ONCE_MAX):
             if not self._may_start:
@@ -178,7 +178,7 @@ class Connection:
             frame = self._frames.next_frame()
             if frame is None:
                 return True
-            self._start(frame, now_ms)
+            self._start(frame, now_ms, steady_ms)
             if self._is_closed:
                 return True
             if time.perf_counter() > turn_ends:
@@ -202,7 +202,7 @@ class Connection:
 
     # One request
 
-    def _start(self, frame: memoryview, now_ms: int) -> None:
+    def _start(self, frame: memoryview, now_ms: int, steady_ms: int) -> None:
         header = read_request_header(frame)
         pending = Pending(header, time.perf_counter())
         api = APIS.get(header.api_key)
@@ -219,9 +219,7 @@ class Connection:
         )
         for earlier in self._pending:
             earlier.hurry()
-        call = Call(
-            header.api_version, header.client_id, self._endpoint, now_ms, self.node.steady_ms(), self._client_host
-        )
+        call = Call(header.api_version, header.client_id, self._endpoint, now_ms, steady_ms, self._client_host)
         self._started(pending, api, self.node.broker.handle(api, request, call))
 
     def _refuse_version(self, pending: Pending) -> None:

@@ -79,10 +79,11 @@ class Node:
         self._frame_bytes_max = self.configs.number("socket.request.max.bytes")
         self._to_answer: list[Connection] = []
         self._heartbeat: asyncio.TimerHandle | None = None
-        self._alarm: asyncio.TimerHandle | None = None  # of what is due before the next heartbeat
+        self._alarm: asyncio.TimerHandle | None = None  # for the next deadline of a group
         self._alarm_ms = 0
         self._stalled_s = 0.0
         self._stall_seen_at = 0.0
+        self._beat_due = math.inf
         self.is_stopping = False
 
     # Start and stop
@@ -104,7 +105,8 @@ class Node:
                 self.listeners.append(Listener(self, sock, advertised))
                 undo.callback(self.listeners[-1].close)
             undo.pop_all()
-        self._beat(self.loop.time())
+        self._set_heartbeat()
+        self._set_alarm()
 
     def _open(self) -> None:
         self.directory = DataDirectory(self._files, self.data)
@@ -209,43 +211,48 @@ class Node:
     # The clock
 
     def steady_ms(self) -> int:
-        return int((self.loop.time() - self._stalled_s) * 1000)
-
-    def _notice_stall(self, due: float) -> None:
-        """Time in which the loop did nothing is nobody's fault: deadlines of clients move by as much."""
+        """A clock that stands while the loop is held up, which is nobody's fault: deadlines of clients move by as much.
+        Whoever looks at it after a stall takes that out, as requests may come before the next heartbeat does.
+        """
         now = self.loop.time()
-        lag = now - max(due, self._stall_seen_at)
+        lag = now - max(self._beat_due, self._stall_seen_at)
         if lag > STALL_S:
             self._stalled_s += lag
             self._stall_seen_at = now
+        return int((now - self._stalled_s) * 1000)
 
     def _set_alarm(self) -> None:
         deadline = self.broker.next_deadline
-        if deadline is None or (self._alarm is not None and self._alarm_ms <= deadline):
+        if deadline is None or self.is_stopping or (self._alarm is not None and self._alarm_ms <= deadline):
             return
         if self._alarm is not None:
             self._alarm.cancel()
         self._alarm_ms = deadline
         due = self.loop.time() + max(0, deadline - self.steady_ms()) / 1000
-        self._alarm = self.loop.call_at(due, self._ring, due)
+        self._alarm = self.loop.call_at(due, self._ring)
 
-    def _ring(self, due: float) -> None:
+    def _ring(self) -> None:
         self._alarm = None
-        self._notice_stall(due)
-        self.broker.tick(now_ms(), self.steady_ms())
+        try:
+            self.broker.advance(now_ms(), self.steady_ms())
+        except Exception:
+            logger.exception("what was due failed in a way that nobody foresaw")
         self.pump()
 
-    def _beat(self, due: float) -> None:
+    def _beat(self) -> None:
         now = self.loop.time()
-        self.metrics.loop_lag(max(0.0, now - due))
-        self._notice_stall(due)
+        self.metrics.loop_lag(max(0.0, now - self._beat_due))
         try:
             self.broker.tick(now_ms(), self.steady_ms())
             self.pump()
             self._close_silent(now)
         except Exception:  # the next beat must come, whatever this one has met
             logger.exception("a heartbeat failed in a way that nobody foresaw")
-        self._heartbeat = self.loop.call_later(HEARTBEAT_S, self._beat, self.loop.time() + HEARTBEAT_S)
+        self._set_heartbeat()
+
+    def _set_heartbeat(self) -> None:
+        self._beat_due = self.loop.time() + HEARTBEAT_S
+        self._heartbeat = self.loop.call_at(self._beat_due, self._beat)
 
     def _close_silent(self, now: float) -> None:
         """A client that is owed nothing may be silent for long between two requests, and not for long amid one."""
