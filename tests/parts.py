@@ -29,6 +29,11 @@ def kafkajs() -> Path:
     return Path(os.environ.get("TAILRACE_KAFKAJS") or default)
 
 
+def frameworks() -> Path:
+    """Where scripts/fetch-frameworks puts stream frameworks: a virtual environment of their own."""
+    return Path(os.environ.get("TAILRACE_FRAMEWORKS") or Path.home() / ".cache" / "tailrace" / "frameworks")
+
+
 def _java_missing() -> str | None:
     if not (java := shutil.which("java")):
         return "no java on the PATH"
@@ -55,11 +60,20 @@ def _kcat_missing() -> str | None:
     return None if shutil.which("kcat") else "no kcat on the PATH; on Debian or Ubuntu: apt-get install kcat"
 
 
+def _frameworks_missing() -> str | None:
+    wanted = Path(__file__).parent / "compat" / "frameworks" / "requirements.txt"
+    installed = frameworks() / wanted.name
+    if installed.exists() and installed.read_bytes() == wanted.read_bytes():
+        return None
+    return f"{frameworks()} has not what {wanted} says; scripts/fetch-frameworks gets it"
+
+
 PROBES: dict[str, Callable[[], str | None]] = {
     "java": _java_missing,
     "kafka": _kafka_missing,
     "node": _node_missing,
     "kcat": _kcat_missing,
+    "frameworks": _frameworks_missing,
 }
 
 
