@@ -26,7 +26,8 @@ def our_broker(directory: Path, listen: str = "127.0.0.1:0") -> Iterator[tuple[s
     """A broker of ours, with its data in `directory`: its address, and its process."""
     said = directory.with_suffix(".said")
     with said.open("wb") as file:
-        command = [*COMMAND, "serve", "--data", str(directory), "--listen", listen, "--metrics", "off"]
+        options = ["--listen", listen, "--metrics", "off", "--set", "group.initial.rebalance.delay.ms=0"]
+        command = [*COMMAND, "serve", "--data", str(directory), *options]
         broker = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT)
     try:
         yield _address(said, broker), broker
@@ -139,6 +140,76 @@ def new_topic(bootstrap: str) -> Callable[..., str]:
 
 
 @pytest.fixture
+def ten(new_topic: Callable[..., str], bootstrap: str) -> str:
+    """A topic of one partition with the messages 0 to 9."""
+    from confluent_kafka import Producer
+
+    topic = new_topic()
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    for number in range(10):
+        producer.produce(topic, str(number))
+    assert producer.flush(20) == 0
+    return topic
+
+
+@pytest.fixture
 def unused() -> str:
-    """A name that no topic has."""
+    """A name that no topic and no group has."""
     return f"unused-{uuid.uuid4().hex[:10]}"
+
+
+@pytest.fixture
+def admin(bootstrap: str) -> Any:
+    from confluent_kafka.admin import AdminClient
+
+    return AdminClient({"bootstrap.servers": bootstrap})
+
+
+@pytest.fixture
+def delete_before(admin: Any) -> Callable[[str, int], None]:
+    """Deletes the first messages of a topic's first partition, as retention does."""
+    from confluent_kafka import TopicPartition
+
+    def delete_before(topic: str, offset: int) -> None:
+        for future in admin.delete_records([TopicPartition(topic, 0, offset)]).values():
+            future.result(20)
+
+    return delete_before
+
+
+@pytest.fixture
+def wait_for_members(admin: Any) -> Callable[..., None]:
+    """Until so many have joined a group, and each knows its share; meanwhile, one step after the other."""
+    from confluent_kafka import ConsumerGroupState
+
+    def wait_for_members(group: str, count: int, step: Callable[[], object] = lambda: time.sleep(0.02)) -> None:
+        deadline = time.monotonic() + 20
+        while True:
+            described = admin.describe_consumer_groups([group], request_timeout=10)[group].result()
+            if described.state == ConsumerGroupState.STABLE and len(described.members) == count:
+                return
+            assert time.monotonic() < deadline
+            step()
+
+    return wait_for_members
+
+
+@pytest.fixture
+def join(bootstrap: str, wait_for_members: Callable[..., None]) -> Iterator[Callable[..., Any]]:
+    """Joins a group with a consumer, and waits until its partitions are shared out again; all leave in the end."""
+    from confluent_kafka import Consumer
+
+    joined: list[Consumer] = []
+
+    def join(group: str, topic: str, **config: str) -> Consumer:
+        own = {key.replace("_", "."): value for key, value in config.items()}
+        settings = {"enable.auto.commit": False, "heartbeat.interval.ms": 100, **own}
+        consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, **settings})
+        joined.append(consumer)
+        consumer.subscribe([topic])
+        wait_for_members(group, len(joined), lambda: [each.poll(0.02) for each in joined])
+        return consumer
+
+    yield join
+    for consumer in joined:
+        consumer.close()

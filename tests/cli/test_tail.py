@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import select
 import signal
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -28,23 +29,17 @@ def line_of(process: "subprocess.Popen[bytes]") -> str:
     return process.stdout.readline().decode().rstrip("\n")
 
 
+def read_while(stream: IO[bytes], step: Callable[[], object]) -> str:
+    """A line, and until it comes, one step after the other."""
+    while not select.select([stream], [], [], 0)[0]:
+        step()
+    return stream.readline().decode()
+
+
 def ended(process: "subprocess.Popen[bytes]") -> tuple[int, str]:
     """With which code it ended, and what it said on stderr."""
     _, warned = process.communicate(timeout=20)
     return process.returncode, warned.decode()
-
-
-@pytest.fixture
-def ten(new_topic: NewTopic, bootstrap: str) -> str:
-    """A topic of one partition with the messages 0 to 9."""
-    from confluent_kafka import Producer
-
-    topic = new_topic()
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
-    for number in range(10):
-        producer.produce(topic, str(number))
-    assert producer.flush(20) == 0
-    return topic
 
 
 @pytest.mark.parametrize(
@@ -179,13 +174,8 @@ def test_an_end_that_is_no_message_is_an_end(run: Run, new_topic: NewTopic, boot
     assert len(run("tail", topic, "--no-follow", "--uncommitted")[0].splitlines()) == 2
 
 
-def test_messages_lost_to_retention_are_told(run: Run, ten: str, bootstrap: str) -> None:
-    from confluent_kafka import TopicPartition
-    from confluent_kafka.admin import AdminClient
-
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    for future in admin.delete_records([TopicPartition(ten, 0, 6)]).values():
-        future.result(20)
+def test_messages_lost_to_retention_are_told(run: Run, ten: str, delete_before: Callable[[str, int], None]) -> None:
+    delete_before(ten, 6)
     said, warned = run("tail", ten, "--from", 2, "--no-follow")
     assert said == "6\n7\n8\n9\n"
     assert f"{ten} [0] begins at offset 6: what was before is gone" in warned
@@ -225,6 +215,8 @@ def test_what_is_not_there_ends_with_4(run: Run, new_topic: NewTopic, ten: str, 
         (("--format", "%q"), "means nothing"),
         (("--format", "%v", "--json"), "exclude"),
         (("-n", "0"), "Invalid value"),
+        (("--group", "g", "--partition", "0"), "exclude"),
+        (("--group", ""), "takes a name"),
     ],
 )
 def test_what_makes_no_sense_ends_with_2(run: Run, options: tuple[str, ...], why: str) -> None:
@@ -265,3 +257,114 @@ def test_a_broker_that_goes_away_is_waited_for(
     assert code == 0
     assert warned.startswith(f"tailrace: no broker answers at {address}")
     assert warned.count("no broker answers") == 1
+
+
+def committed(run: Run, group: str) -> list[int | None]:
+    return [row["committed"] for row in json.loads(run("group", "show", group, "--json")[0])["partitions"]]
+
+
+def test_a_group_goes_on_where_it_was(run: Run, ten: str, unused: str) -> None:
+    assert run("tail", ten, "--group", unused, "--from", "2", "-n", 3) == ("2\n3\n4\n", "")
+    assert committed(run, unused) == [5]
+    assert run("tail", ten, "--group", unused, "--from", "earliest", "--no-follow") == ("5\n6\n7\n8\n9\n", "")
+    assert run("tail", ten, "--group", unused, "--no-follow") == ("", "")
+    assert committed(run, unused) == [10]
+
+
+def test_a_group_reads_up_to_somewhere(run: Run, ten: str, unused: str) -> None:
+    assert run("tail", ten, "--group", unused, "--to", "5", "--from", "earliest")[0].split() == list("012345")
+    assert committed(run, unused) == [6]
+
+
+def test_a_new_group_has_its_place_at_once(
+    run: Run, start: Start, ten: str, unused: str, wait_for_members: Callable[..., None]
+) -> None:
+    tail = start("tail", ten, "--group", unused, "-X", "auto.commit.interval.ms=50")
+    wait_for_members(unused, 1)
+    while committed(run, unused) != [10]:
+        pass
+    tail.send_signal(signal.SIGINT)
+    assert ended(tail) == (0, "")
+    run("produce", ten, given=b"while nobody read\n")
+    assert run("tail", ten, "--group", unused, "--no-follow")[0] == "while nobody read\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_who_is_asked_to_end_commits_what_it_wrote_and_leaves(
+    run: Run, start: Start, ten: str, unused: str, number: int
+) -> None:
+    tail = start("tail", ten, "--group", unused, "--from", "7")
+    assert [line_of(tail) for _ in range(3)] == ["7", "8", "9"]
+    tail.send_signal(number)
+    assert ended(tail) == (0, "")
+    found = json.loads(run("group", "show", unused, "--json")[0])
+    assert (found["state"], found["members"], found["lag"]) == ("empty", [], 0)
+
+
+def test_a_reader_that_stops_leaves_what_was_not_written_to_the_next(
+    run: Run, start: Start, new_topic: NewTopic, unused: str
+) -> None:
+    topic = new_topic()
+    run("produce", topic, given=b"".join(b"%d %s\n" % (number, b"x" * 9_990) for number in range(300)))
+    tail = start("tail", topic, "--group", unused, "--from", "earliest")
+    assert line_of(tail).startswith("0 ")
+    assert tail.stdout is not None
+    tail.stdout.close()
+    tail.stdout = None
+    assert ended(tail) == (0, "")
+    (offset,) = committed(run, unused)
+    assert offset is not None
+    first = run("tail", topic, "--group", unused, "-n", 1)[0]
+    assert int(first.split()[0]) == offset
+    assert offset < 300  # far more than a pipe holds
+
+
+def test_members_share_partitions_and_hand_them_on(
+    run: Run, start: Start, new_topic: NewTopic, unused: str, wait_for_members: Callable[..., None]
+) -> None:
+    topic = new_topic(partitions=2)
+
+    def write_to_both(value: str) -> None:
+        rows = [{"partition": number, "value": value} for number in range(2)]
+        run("produce", topic, "--json", "--keep-partition", given="\n".join(map(json.dumps, rows)).encode())
+
+    options = ("--from", "earliest", "--format", r"%p %v\n", "-X", "heartbeat.interval.ms=100")
+    tails = [start("tail", topic, "--group", unused, *options) for _ in range(2)]
+    wait_for_members(unused, 2)
+    write_to_both("first")
+    assert {line_of(tail) for tail in tails} == {"0 first", "1 first"}
+    tails[0].send_signal(signal.SIGINT)
+    assert ended(tails[0]) == (0, "")
+    write_to_both("second")
+    assert {line_of(tails[1]) for _ in range(2)} == {"0 second", "1 second"}
+
+
+def test_a_member_without_a_partition_says_so_and_takes_over(
+    run: Run, start: Start, ten: str, unused: str, join: Callable[..., Any]
+) -> None:
+    first = join(unused, ten, partition_assignment_strategy="cooperative-sticky")
+    options = ("-X", "heartbeat.interval.ms=100", "-X", "partition.assignment.strategy=cooperative-sticky")
+    tail = start("tail", ten, "--group", unused, "--from", "8", *options)
+    assert tail.stderr is not None
+    standing_by = f"tailrace: the other members of {unused} have all the partitions; standing by\n"
+    assert read_while(tail.stderr, lambda: first.poll(0.02)) == standing_by
+    first.unsubscribe()
+    assert tail.stdout is not None
+    assert read_while(tail.stdout, lambda: first.poll(0.02)) == "8\n"
+
+
+def test_an_assignor_that_the_others_do_not_know_is_named_as_the_reason(
+    run: Run, ten: str, unused: str, join: Callable[..., Any]
+) -> None:
+    join(unused, ten, partition_assignment_strategy="cooperative-sticky")
+    assert "-X partition.assignment.strategy=" in run("tail", ten, "--group", unused, code=5)[1]
+
+
+def test_what_a_group_lost_to_retention_is_told(
+    run: Run, ten: str, unused: str, delete_before: Callable[[str, int], None]
+) -> None:
+    run("group", "reset", unused, "--topic", ten, "--to", 2, "--yes")
+    delete_before(ten, 6)
+    said, warned = run("tail", ten, "--group", unused, "--no-follow")
+    assert said == "6\n7\n8\n9\n"
+    assert f"{ten} [0]: offsets 2 to 5 are gone (retention); going on at 6" in warned

@@ -169,12 +169,24 @@ def reason_of(error: "KafkaError") -> str:
 
 def complete_topics(context: typer.Context, incomplete: str) -> list[str]:
     """The topics there are, for completion in a shell; none where no broker answers at once."""
+    return _completions(context, incomplete, lambda admin: admin.list_topics(timeout=_COMPLETION_SECONDS).topics)
+
+
+def complete_groups(context: typer.Context, incomplete: str) -> list[str]:
+    def names(admin: "AdminClient") -> list[str]:
+        listed = admin.list_consumer_groups(request_timeout=_COMPLETION_SECONDS).result(_COMPLETION_SECONDS)
+        return [group.group_id for group in listed.valid]
+
+    return _completions(context, incomplete, names)
+
+
+def _completions(context: typer.Context, incomplete: str, names: "Callable[[AdminClient], Iterable[str]]") -> list[str]:
     try:
         connection = Connection(context.params.get("bootstrap") or DEFAULT, context.params.get("client_config"))
-        topics = connection.admin().list_topics(timeout=_COMPLETION_SECONDS).topics
+        found = [name for name in names(connection.admin()) if name.startswith(incomplete)]
     except Exception:  # noqa: BLE001 - a shell that completes has no place for errors
         return []
-    return sorted(name for name in topics if name.startswith(incomplete) and (incomplete or not name.startswith("__")))
+    return sorted(name for name in found if incomplete or not name.startswith("__"))
 
 
 def until(condition: Callable[[], bool], seconds: float = _PATIENCE_SECONDS) -> bool:
@@ -204,7 +216,12 @@ def _is_silence(error: "KafkaError") -> bool:
 def _exit_code(error: "KafkaError") -> ExitCode:
     from tailrace.cli.client import KafkaError
 
-    if error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION):
+    if error.code() in (
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError.GROUP_ID_NOT_FOUND,
+    ):
         return ExitCode.NOT_FOUND
     if error.code() == KafkaError._INVALID_ARG:
         return ExitCode.USAGE
@@ -219,6 +236,12 @@ def _exit_code(error: "KafkaError") -> ExitCode:
         KafkaError.TOPIC_DELETION_DISABLED,
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.INVALID_GROUP_ID,
+        KafkaError.NON_EMPTY_GROUP,
+        KafkaError.INCONSISTENT_GROUP_PROTOCOL,
+        KafkaError.FENCED_INSTANCE_ID,
+        KafkaError.GROUP_MAX_SIZE_REACHED,
     )
     return ExitCode.REFUSED if error.code() in refusals else ExitCode.FAILED
 

@@ -1,8 +1,9 @@
-"""Reading partitions without a group: nothing is joined and nothing committed, so that reading disturbs nobody.
+"""Reading partitions, and knowing when that is all of them.
 
-A `Follower` is given spans, hands out messages, and knows when it has all of them: at the end of a bounded span or,
-since a log may end with markers that are no messages, when the broker says that there is no more. While it follows, it
-finds new partitions and new topics, waits for brokers that are away, and says where messages were lost to it.
+Whoever reads is given spans, hands out messages, and is done at the end of a bounded span or, since a log may end with
+markers that are no messages, when the broker says that there is no more. While it follows, it finds new partitions and
+new topics, waits for brokers that are away, and says where messages were lost to it. A `Follower` is told what to read;
+what a group shares out is read by a `membership.Member`.
 """
 
 import time
@@ -10,7 +11,15 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tailrace.cli import output
-from tailrace.cli.client import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from tailrace.cli.client import (
+    OFFSET_BEGINNING,
+    ClusterMetadata,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
 from tailrace.cli.connection import Connection
 from tailrace.cli.offsets import Partition, partitions_of
 from tailrace.cli.output import ExitCode, Failure
@@ -38,17 +47,27 @@ def properties(*, follow: bool, uncommitted: bool) -> dict[str, Any]:
     }
 
 
-class Follower:
-    def __init__(
-        self, connection: Connection, consumer: Consumer, spans: dict[Partition, Span], *, follow: bool
-    ) -> None:
+def landing(partition: Partition, offset: int, low: int, high: int) -> int:
+    """Where to go on that wanted to at `offset`, of a log from `low` to `high`. Says what that leaves out."""
+    if offset < low:
+        output.warn(f"{partition}: offsets {offset} to {low - 1} are gone (retention); going on at {low}")
+        return low
+    if offset > high:
+        output.warn(f"{partition} now ends at offset {high}, before {offset}; going on there")
+        return high
+    return offset
+
+
+class Reading:
+    """What reads partitions, whoever says which: spans of them, until each has come to its end."""
+
+    def __init__(self, connection: Connection, consumer: Consumer, *, follow: bool) -> None:
         self._connection = connection
         self._consumer = consumer
-        self._spans = {partition: span for partition, span in spans.items() if not span.is_empty}
+        self._spans: dict[Partition, Span] = {}
         self._away_since: float | None = None
         self._refreshed = time.monotonic()
         self._bounded = not follow
-        consumer.assign([TopicPartition(*partition, span.first) for partition, span in self._spans.items()])
 
     @property
     def is_done(self) -> bool:
@@ -66,37 +85,49 @@ class Follower:
         """Every few seconds: looks for partitions that are new or gone."""
         if time.monotonic() < self._refreshed + _REFRESH_SECONDS:
             return
-        try:
-            metadata = self._consumer.list_topics(timeout=_METADATA_SECONDS)
-        except KafkaException:
+        metadata = self._metadata()
+        self._refreshed = time.monotonic()
+        if metadata is None:
             return  # it is away, and `_watch` hears of it
-        finally:
-            self._refreshed = time.monotonic()
         self._answers()
         there = set(filter(wanted, partitions_of(metadata, selection.of(metadata.topics))))
-        self._drop(self._spans.keys() - there)
-        self._add(there - self._spans.keys())
+        self._change(there)
 
-    def _add(self, partitions: Iterable[Partition]) -> None:
-        """They are new, so all that is in them is."""
-        added = sorted(partitions)
-        self._spans.update((partition, Span(0)) for partition in added)
-        self._consumer.incremental_assign([TopicPartition(*partition, OFFSET_BEGINNING) for partition in added])
+    def written(self, messages: Iterable[Message]) -> None:
+        """They are where they were to go."""
 
-    def _drop(self, partitions: Iterable[Partition]) -> None:
-        dropped = sorted(partitions)
-        for partition in dropped:
-            del self._spans[partition]
-        self._consumer.incremental_unassign([TopicPartition(*partition) for partition in dropped])
-        for topic in sorted({partition.topic for partition in dropped}):
-            output.warn(f"{topic} was deleted; should it be made anew, it is followed from its start")
+    def close(self) -> None:
+        self._consumer.close()
+
+    def _metadata(self) -> ClusterMetadata | None:
+        try:
+            found: ClusterMetadata = self._consumer.list_topics(timeout=_METADATA_SECONDS)
+        except KafkaException:
+            return None
+        return found
+
+    def _change(self, there: set[Partition]) -> None:
+        """These are the partitions that there are to read now."""
+        raise NotImplementedError
+
+    def _move(self, partition: Partition, offset: int) -> None:
+        raise NotImplementedError
+
+    def _finish(self, partition: Partition) -> None:
+        raise NotImplementedError
+
+    def _trouble(self, error: KafkaError) -> None:
+        """Of no partition, but of the client as a whole."""
 
     def _is_wanted(self, message: Message) -> bool:
         place, offset = (message.topic(), message.partition()), message.offset()
         span = self._spans.get(place)  # type: ignore[call-overload] # a Partition is such a pair, and takes time to make
+        error = message.error()
         if span is None:
+            if error and place[0] is None:
+                self._trouble(error)
             return False
-        if error := message.error():
+        if error:
             self._event(Partition(*place), span, error, offset or 0)  # type: ignore[arg-type]
             return False
         assert offset is not None
@@ -104,10 +135,6 @@ class Follower:
             self._finish(Partition(*place))  # type: ignore[arg-type]
             return bool(offset < span.end)
         return bool(offset >= span.first)
-
-    def _finish(self, partition: Partition) -> None:
-        del self._spans[partition]
-        self._consumer.incremental_unassign([TopicPartition(*partition)])
 
     def _event(self, partition: Partition, span: Span, error: KafkaError, offset: int) -> None:
         code = error.code()
@@ -134,18 +161,8 @@ class Follower:
             low, high = self._consumer.get_watermark_offsets(place, timeout=_METADATA_SECONDS) or (offset, offset)
         except KafkaException as error:
             raise self._connection.failure(error.args[0], f"{partition} cannot be read at offset {offset}") from None
-        if low <= offset <= high:
-            target = offset
-        elif offset < low:
-            output.warn(f"{partition}: offsets {offset} to {low - 1} are gone (retention); going on at {low}")
-            target = low
-        elif offset <= span.first:  # nobody has written that far yet
-            target = high
-        else:
-            output.warn(f"{partition} now ends at offset {high}, before {offset}; going on there")
-            target = high
-        self._consumer.incremental_unassign([place])
-        self._consumer.incremental_assign([TopicPartition(*partition, target)])
+        is_ahead = high < offset <= span.first  # nobody has written that far yet
+        self._move(partition, high if is_ahead else landing(partition, offset, low, high))
 
     def _watch(self) -> None:
         """Brokers that are away are waited for, and named once."""
@@ -162,3 +179,40 @@ class Follower:
         if self._away_since is not None:
             output.warn("a broker answers again")
             self._away_since = None
+
+
+class Follower(Reading):
+    """Reads without a group: nothing is joined and nothing committed, so that reading disturbs nobody."""
+
+    def __init__(
+        self, connection: Connection, consumer: Consumer, spans: dict[Partition, Span], *, follow: bool
+    ) -> None:
+        super().__init__(connection, consumer, follow=follow)
+        self._spans.update((partition, span) for partition, span in spans.items() if not span.is_empty)
+        consumer.assign([TopicPartition(*partition, span.first) for partition, span in self._spans.items()])
+
+    def _change(self, there: set[Partition]) -> None:
+        self._drop(self._spans.keys() - there)
+        self._add(there - self._spans.keys())
+
+    def _add(self, partitions: Iterable[Partition]) -> None:
+        """They are new, so all that is in them is."""
+        added = sorted(partitions)
+        self._spans.update((partition, Span(0)) for partition in added)
+        self._consumer.incremental_assign([TopicPartition(*partition, OFFSET_BEGINNING) for partition in added])
+
+    def _drop(self, partitions: Iterable[Partition]) -> None:
+        dropped = sorted(partitions)
+        for partition in dropped:
+            del self._spans[partition]
+        self._consumer.incremental_unassign([TopicPartition(*partition) for partition in dropped])
+        for topic in sorted({partition.topic for partition in dropped}):
+            output.warn(f"{topic} was deleted; should it be made anew, it is followed from its start")
+
+    def _finish(self, partition: Partition) -> None:
+        del self._spans[partition]
+        self._consumer.incremental_unassign([TopicPartition(*partition)])
+
+    def _move(self, partition: Partition, offset: int) -> None:
+        self._consumer.incremental_unassign([TopicPartition(*partition)])
+        self._consumer.incremental_assign([TopicPartition(*partition, offset)])

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tailrace.cli import output
+from tailrace.cli.options import AsJson
 from tailrace.cli.output import ExitCode, Failure
 
 if TYPE_CHECKING:
@@ -34,8 +35,6 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-
-AsJson = Annotated[bool, typer.Option("--json", help="For programs.")]
 
 
 @app.command()

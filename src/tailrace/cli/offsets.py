@@ -74,6 +74,12 @@ def partitions_of(metadata: ClusterMetadata, topics: Iterable[str]) -> list[Part
     return [Partition(topic, number) for topic in topics for number in sorted(metadata.topics[topic].partitions)]
 
 
+def existing(partitions: Iterable[Partition], metadata: ClusterMetadata) -> list[Partition]:
+    """Those that were not deleted since."""
+    there = metadata.topics
+    return sorted(at for at in partitions if at.topic in there and at.number in there[at.topic].partitions)
+
+
 def _may_pass(error: KafkaError) -> bool:
     return error.code() in (
         KafkaError.NOT_LEADER_FOR_PARTITION,

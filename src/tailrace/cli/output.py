@@ -6,7 +6,7 @@ Results go to stdout and everything else to stderr. Where stdout is no terminal,
 
 import sys
 from base64 import b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from enum import IntEnum
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 _BAR_FROM_BYTES = 64 << 20  # less than that is read before a bar could be looked at
 
@@ -39,11 +40,45 @@ def warn(message: str) -> None:
     print(f"tailrace: {message}", file=sys.stderr)
 
 
-def console() -> "Console":
-    """Where tables are drawn. Piped into a file or a program, lines are as long as they need to be."""
+def console(*, markup: bool = True) -> "Console":
+    """Where tables are drawn. Piped into a file or a program, lines are as long as they need to be. Without `markup`,
+    what is in brackets is printed as it is, whoever chose it.
+    """
     from rich.console import Console
 
-    return Console(highlight=False, width=None if sys.stdout.isatty() else 240)
+    return Console(highlight=False, markup=markup, emoji=markup, width=None if sys.stdout.isatty() else 240)
+
+
+def table(first: str, *others: str, texts: Collection[str] = ()) -> "Table":
+    """To be filled with rows. The columns behind the first have numbers, but for those in `texts`."""
+    from rich.table import Table
+
+    drawn = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    drawn.add_column(first, overflow="fold", justify="left")
+    for heading in others:
+        is_text = heading in texts
+        drawn.add_column(heading, justify="left" if is_text else "right", no_wrap=not is_text, overflow="fold")
+    return drawn
+
+
+def draw(drawn: "Table", on: "Console") -> None:
+    """Prints a table. Into a file or a program, without the blanks that fill its last column."""
+    if on.is_terminal:
+        on.print(drawn)
+        return
+    with on.capture() as captured:
+        on.print(drawn)
+    print("\n".join(line.rstrip() for line in captured.get().splitlines()))
+
+
+def confirm(question: str) -> None:
+    """Goes on only if somebody says yes."""
+    import typer
+
+    if not sys.stdin.isatty():
+        raise Failure("nothing was done: nobody is there to be asked; --yes goes on without", ExitCode.REFUSED)
+    if not typer.confirm(question, err=True):
+        raise Failure("nothing was done", ExitCode.REFUSED)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, tzinfo
 
 from tailrace.cli import times
+from tailrace.cli.output import ExitCode, Failure
 
 GRAMMAR = f"earliest, latest, an offset, last:N, or a time ({times.GRAMMAR})"
 
@@ -59,3 +60,11 @@ def parse(text: str, now: datetime, zone: tzinfo | None = None) -> Position:
         if "say it like" in str(error):
             raise times.NoTime(f"{text!r} is no position: expected is {GRAMMAR}") from None
         raise
+
+
+def given(text: str, option: str) -> Position:
+    """What somebody said with `option`, just now."""
+    try:
+        return parse(text, datetime.now().astimezone())
+    except times.NoTime as error:
+        raise Failure(f"{option}: {error}", ExitCode.USAGE) from None

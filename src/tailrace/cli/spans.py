@@ -25,7 +25,7 @@ def resolve(
     """Says on stderr where an offset asked for is no longer there."""
     partitions = list(partitions)
     low, high = offsets.earliest(partitions), offsets.latest(partitions)
-    first = _firsts(offsets, partitions, start, low, high)
+    first = firsts(offsets, partitions, start, low, high)
     ends = _ends(offsets, partitions, end, high)
     if isinstance(start, Offset):
         for partition in partitions:
@@ -34,7 +34,7 @@ def resolve(
     return {partition: Span(first[partition], None if follow else ends[partition]) for partition in partitions}
 
 
-def _firsts(
+def firsts(
     offsets: Offsets,
     partitions: list[Partition],
     start: Position,

@@ -1,7 +1,6 @@
 """`tailrace tail`: prints the messages of topics, and goes on as they come. Works against any Kafka."""
 
 import sys
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,6 +10,7 @@ from tailrace.cli.connection import DEFAULT, Bootstrap, ClientConfig, Connection
 from tailrace.cli.output import ExitCode, Failure
 
 if TYPE_CHECKING:
+    from tailrace.cli.following import Reading
     from tailrace.cli.offsets import Partition
     from tailrace.cli.positions import Position
     from tailrace.cli.printing import Line
@@ -36,6 +36,15 @@ Follow = Annotated[bool, typer.Option("--follow/--no-follow", "-f", help="Wait f
 Form = Annotated[str | None, typer.Option("--format", metavar="TEMPLATE", help="Such as '%t %p %o %k: %v\\n'.")]
 AsJson = Annotated[bool, typer.Option("--json", help="A line of JSON for each message, as produce --json reads it.")]
 Pattern = Annotated[bool, typer.Option("--pattern", help="Take each TOPIC for a regular expression.")]
+Group = Annotated[
+    str | None,
+    typer.Option(
+        "--group",
+        metavar="GROUP",
+        help="As a member of it: go on where it is, and commit what is printed.",
+        autocompletion=connection.complete_groups,
+    ),
+]
 Uncommitted = Annotated[bool, typer.Option("--uncommitted", help="Also messages of transactions not committed.")]
 
 
@@ -46,6 +55,7 @@ def tail(
     follow: Follow = True,
     count: Count = None,
     partitions: Partitions = None,
+    group: Group = None,
     as_json: AsJson = False,
     form: Form = None,
     pattern: Pattern = False,
@@ -62,9 +72,14 @@ def tail(
     tailrace tail orders --from yesterday --to today   a day
     tailrace tail 'orders-.*' payments --json          several topics, by pattern
     tailrace tail orders --json | tailrace produce copy --json
+    tailrace tail orders --group billing --from earliest   the share of one member, from where the group is
 
     A TOPIC with a character no name can have is a pattern: a regular expression that matches the whole name. New
-    topics that match, and new partitions, are followed too. Reading joins no group and commits nothing.
+    topics that match, and new partitions, are followed too. Without --group, reading joins none and commits nothing.
+
+    With --group, the members share the partitions. An offset is committed after its message was written to the output
+    (at the latest a second later, at the end, and before a partition goes to another member): whoever is killed
+    before, prints some again. --from counts only where the group has no offset yet; `tailrace group reset` moves it.
 
     \b
     Times:    2026-11-15T10:00 (local, unless a zone is given), 10:00, now, today, yesterday, -2h, -1d12h
@@ -77,27 +92,23 @@ def tail(
 
     Without either, a pipe gets the values alone, a line each, and a terminal gets partition:offset, time and key too.
     """
-    from tailrace.cli import printing
+    from tailrace.cli import positions, printing
     from tailrace.cli.selection import Selection
 
-    begin, finish = _position(start, "--from"), _position(end, "--to")
+    begin = None if start is None else positions.given(start, "--from")
+    finish = None if end is None else positions.given(end, "--to")
+    if group is not None and partitions:
+        raise Failure("--partition and --group exclude each other: in a group, members share them out", ExitCode.USAGE)
+    if group == "":
+        raise Failure("--group takes a name", ExitCode.USAGE)
     selection = Selection(topics, always=pattern)
     line = printing.line(as_json=as_json, form=form, many_topics=len(topics) > 1 or not selection.is_fixed)
     wanted = set(partitions) if partitions else None
     brokers = Connection(bootstrap, client_config)
     follows = follow and finish is None
     spans = _spans(brokers, selection, wanted, begin, finish, follow=follows, committed=not uncommitted)
-    _print(brokers, selection, wanted, spans, line, count, follow=follows, uncommitted=uncommitted)
-
-
-def _position(text: str | None, option: str) -> "Position | None":
-    from tailrace.cli import positions
-    from tailrace.cli.times import NoTime
-
-    try:
-        return None if text is None else positions.parse(text, datetime.now().astimezone())
-    except NoTime as error:
-        raise Failure(f"{option}: {error}", ExitCode.USAGE) from None
+    reading = _reading(brokers, spans, group, follow=follows, uncommitted=uncommitted)
+    _print(reading, selection, wanted, line, count, follow=follows)
 
 
 def _spans(
@@ -131,32 +142,42 @@ def _spans(
     return spans.resolve(Offsets(brokers, admin, committed=committed), chosen, start, finish, follow=follow)
 
 
+def _reading(
+    brokers: Connection, spans: "dict[Partition, Span]", group: str | None, *, follow: bool, uncommitted: bool
+) -> "Reading":
+    from tailrace.cli import following, membership
+    from tailrace.cli.offsets import Offsets
+
+    if group is None:
+        consumer = brokers.consumer(following.properties(follow=follow, uncommitted=uncommitted))
+        return following.Follower(brokers, consumer, spans, follow=follow)
+    consumer = brokers.consumer(membership.properties(group, follow=follow, uncommitted=uncommitted))
+    return membership.Member(brokers, consumer, Offsets(brokers, brokers.admin()), group, spans, follow=follow)
+
+
 def _print(
-    brokers: Connection,
+    reading: "Reading",
     selection: "Selection",
     wanted: set[int] | None,
-    spans: "dict[Partition, Span]",
     line: "Line",
     count: int | None,
     *,
     follow: bool,
-    uncommitted: bool,
 ) -> None:
-    from tailrace.cli import following, stopping
+    from tailrace.cli import stopping
 
     stop, reader, out = stopping.Stop(), stopping.Reader(), sys.stdout.buffer
-    consumer = brokers.consumer(following.properties(follow=follow, uncommitted=uncommitted))
-    follower = following.Follower(brokers, consumer, spans, follow=follow)
     left = count
     try:
-        while not (stop.asked or reader.is_gone or follower.is_done or left == 0):
-            found = follower.read(_POLL_SECONDS)[:left]
+        while not (stop.asked or reader.is_gone or reading.is_done or left == 0):
+            found = reading.read(_POLL_SECONDS)[:left]
             out.write(b"".join(map(line, found)))
             out.flush()
+            reading.written(found)
             left = None if left is None else left - len(found)
             if follow:
-                follower.refresh(selection, lambda partition: wanted is None or partition.number in wanted)
+                reading.refresh(selection, lambda partition: wanted is None or partition.number in wanted)
     except BrokenPipeError:
         stopping.leave_stdout()
     finally:
-        consumer.close()
+        reading.close()

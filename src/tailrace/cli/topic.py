@@ -12,6 +12,7 @@ import typer
 
 from tailrace.cli import connection, output
 from tailrace.cli.connection import DEFAULT, REQUEST_SECONDS, Bootstrap, ClientConfig, Connection
+from tailrace.cli.options import AsJson, DryRun, Yes
 from tailrace.cli.output import ExitCode, Failure
 
 if TYPE_CHECKING:
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="List, show, make, change and delete topics.", no_args_is_help=True, rich_markup_mode=None)
 
-AsJson = Annotated[bool, typer.Option("--json", help="For programs.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")]
 Name = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=connection.complete_topics)]
 Names = Annotated[list[str], typer.Argument(metavar="TOPIC", autocompletion=connection.complete_topics)]
 
@@ -164,7 +163,7 @@ def alter(
 @app.command()
 def delete(
     names: Names,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     dry_run: DryRun = False,
     bootstrap: Bootstrap = DEFAULT,
     client_config: ClientConfig = None,
@@ -186,7 +185,7 @@ def delete(
     if dry_run:
         return
     if not yes:
-        _confirm(f"Delete {output.plural(len(names), 'topic')}? This cannot be undone.")
+        output.confirm(f"Delete {output.plural(len(names), 'topic')}? This cannot be undone.")
     futures = admin.delete_topics(names, request_timeout=REQUEST_SECONDS)
     for name in names:
         brokers.result(futures[name], f"{name} is not deleted")
@@ -298,10 +297,3 @@ def _alter(
         brokers.result(future, f"{name} gets no partitions")
         if not validate_only:
             connection.until(lambda: len(brokers.metadata(admin).topics[name].partitions) >= partitions)
-
-
-def _confirm(question: str) -> None:
-    if not sys.stdin.isatty():
-        raise Failure("nothing was done: nobody is there to be asked; --yes goes on without", ExitCode.REFUSED)
-    if not typer.confirm(question, err=True):
-        raise Failure("nothing was done", ExitCode.REFUSED)

@@ -52,7 +52,7 @@ def rows(brokers: Connection, admin: AdminClient, metadata: ClusterMetadata, nam
 
 
 def table(shown: list[dict[str, Any]]) -> "Table":
-    drawn = _table("TOPIC", "PARTITIONS", "REPLICAS", "MESSAGES")
+    drawn = output.table("TOPIC", "PARTITIONS", "REPLICAS", "MESSAGES")
     for row in shown:
         drawn.add_row(row["name"], *(output.number(row[name]) for name in ("partitions", "replicas", "messages")))
     return drawn
@@ -81,7 +81,7 @@ def show(shown: dict[str, Any], console: "Console") -> None:
     parts = shown["partitions"]
     counts = output.plural(len(parts), "partition"), output.plural(shown["messages"], "message")
     console.print(f"[bold]{shown['name']}[/bold]  {counts[0]}, {counts[1]}  [dim]id {shown['id']}[/dim]\n")
-    drawn = _table("PARTITION", "START", "END", "MESSAGES", "LEADER", "REPLICAS", "IN SYNC")
+    drawn = output.table("PARTITION", "START", "END", "MESSAGES", "LEADER", "REPLICAS", "IN SYNC")
     for part in parts:
         numbers = (part[name] for name in ("start_offset", "end_offset", "messages"))
         nodes = (" ".join(map(str, part[name])) for name in ("replicas", "in_sync"))
@@ -92,7 +92,7 @@ def show(shown: dict[str, Any], console: "Console") -> None:
         console.print("\nEvery setting is at its default.")
         return
     console.print()
-    settings = _table("SETTING", "VALUE", "FROM", numbers=False)
+    settings = output.table("SETTING", "VALUE", "FROM", texts=("VALUE", "FROM"))
     for name, config in shown["configs"].items():
         settings.add_row(name, _explained(name, config["value"]), config["source"])
     console.print(settings)
@@ -151,13 +151,3 @@ def _explained(name: str, value: str | None) -> str:
             if amount >= step:
                 return f"{value} ({amount / step:.4g} {unit})"
     return value
-
-
-def _table(first: str, *others: str, numbers: bool = True) -> "Table":
-    from rich.table import Table
-
-    drawn = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    drawn.add_column(first, overflow="fold", justify="left")
-    for heading in others:
-        drawn.add_column(heading, justify="right" if numbers else "left", no_wrap=numbers, overflow="fold")
-    return drawn
