@@ -21,7 +21,6 @@ from tailrace.broker.waiting import Answer, Flushed, Later
 from tailrace.log.errors import LogError, StorageError
 from tailrace.log.log import Log
 from tailrace.records import batch
-from tailrace.records.errors import CorruptBatch
 from tailrace.records.record import Record, decode_records, encode_batch
 
 if TYPE_CHECKING:
@@ -85,8 +84,10 @@ class GroupLog:
         self._broker.appended(partition, log, now_ms)
         self._broker.flushes.request(log)
 
-    def when_safe(self, answer: Answer | Later[Answer], group_ids: Iterable[str]) -> Answer | Later[Answer]:
-        """The answer, once all that it can rest on is on disk: of the logs of these groups, and of the metadata."""
+    def when_safe(self, answer: Answer | Later[Answer], group_ids: Iterable[str] | None) -> Answer | Later[Answer]:
+        """The answer, once all that it can rest on is on disk: of the logs of these groups (None: of all), and of the
+        metadata.
+        """
         if isinstance(answer, Later):
             return Safe(answer, lambda: self._unflushed(group_ids))
         unflushed = self._unflushed(group_ids)
@@ -96,15 +97,17 @@ class GroupLog:
         known.resolve(answer)
         return Safe(known, lambda: unflushed)
 
-    def _unflushed(self, group_ids: Iterable[str]) -> list[Flushed]:
+    def _unflushed(self, group_ids: Iterable[str] | None) -> list[Flushed]:
         """What there is to wait for, as of now."""
         topic = self._topic
         if topic is None:
             return []
         broker = self._broker
+        count = topic.partition_count
+        indexes = range(count) if group_ids is None else {partition_of(group_id, count) for group_id in group_ids}
         waits = [
             broker.when_flushed(partition)
-            for index in {partition_of(group_id, topic.partition_count) for group_id in group_ids}
+            for index in indexes
             if (partition := topic.peek(index)) is not None and partition.has_unflushed
         ]
         return waits if broker.metadata_log.is_settled else [*waits, broker.metadata_log.when_settled()]
@@ -164,24 +167,34 @@ class Safe(Later[Answer]):
         self._first.abandon()
 
 
+class NotRead(Exception):
+    """The log of groups was not read whole."""
+
+
 class ReadLast:
     """A job: the last record of each key in some logs, those apart that take a key away."""
 
     def __init__(self, logs: Sequence[Log]) -> None:
         self._logs = logs
         self.last: dict[bytes, Record] = {}
-        self.error: Exception | None = None
+        self.error: Exception | None = NotRead("it was not read to its end")
 
     def run(self) -> None:
         try:
             for log in self._logs:
                 self._read(log)
-        except (LogError, CorruptBatch, OSError, EOFError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is: half of the offsets are worse than none
             self.error = error
+        else:
+            self.error = None
 
     def _read(self, log: Log) -> None:
         offset: int = log.start_offset
-        while (piece := log.read(offset, _PIECE_BYTES)) is not None:
+        end = log.high_watermark
+        while offset < end:
+            piece = log.read(offset, _PIECE_BYTES)
+            if piece is None:
+                raise NotRead(f"{log.directory} ends at offset {offset}, and not at {end}")
             with piece:
                 data, offset = piece.read(), piece.next_offset
             for position, header in batch.split(data):
