@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
 
 import parts
@@ -44,12 +45,18 @@ def free_port() -> int:
 
 
 class BrokerProcess(ABC):
-    """`advertised` is the port that the broker tells its clients, for a proxy in front; its own unless given."""
+    """`advertised` is the port that the broker tells its clients, for a proxy in front; its own unless given.
+
+    `settings` are configs of the broker, by the names that Kafka has for them.
+    """
 
     exit_status: int  # after SIGTERM
 
-    def __init__(self, directory: Path, *, advertised: int | None = None) -> None:
+    def __init__(
+        self, directory: Path, *, advertised: int | None = None, settings: Mapping[str, str] | None = None
+    ) -> None:
         directory.mkdir()
+        self.settings = dict(settings or {})
         self.directory = directory
         self.data = directory / "data"
         self.port = free_port()
@@ -131,7 +138,8 @@ class TailraceProcess(BrokerProcess):
     def command(self) -> list[str]:
         serve = [sys.executable, "-m", "tailrace", "serve", "--data", str(self.data)]
         listen = ["--listen", self.address, "--metrics", f"{HOST}:0"]
-        return [*serve, *listen, *(["--advertise", self.bootstrap] if self.bootstrap != self.address else [])]
+        sets = [option for item in self.settings.items() for option in ("--set", "=".join(item))]
+        return [*serve, *listen, *sets, *(["--advertise", self.bootstrap] if self.bootstrap != self.address else [])]
 
     def is_ready(self, said: str) -> bool:
         return f"listening on {self.address}" in said
@@ -140,8 +148,10 @@ class TailraceProcess(BrokerProcess):
 class KafkaProcess(BrokerProcess):
     exit_status = 128 + signal.SIGTERM
 
-    def __init__(self, directory: Path, *, advertised: int | None = None) -> None:
-        super().__init__(directory, advertised=advertised)
+    def __init__(
+        self, directory: Path, *, advertised: int | None = None, settings: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(directory, advertised=advertised, settings=settings)
         if reason := parts.missing("kafka"):
             raise RuntimeError(f"TAILRACE_COMPAT=kafka needs kafka: {reason}")
         settings = self._settings(free_port())
@@ -165,6 +175,8 @@ class KafkaProcess(BrokerProcess):
             "broker.session.timeout.ms": 2000,  # so long a killed broker is not let in again
             **{f"{topic}.replication.factor": 1 for topic in internal},
             **{f"{topic}.min.isr": 1 for topic in internal[1:]},
+            "offsets.topic.num.partitions": 1,
+            **self.settings,
         }
 
     @staticmethod
@@ -192,5 +204,8 @@ class KafkaProcess(BrokerProcess):
         return True
 
 
-def new_broker(directory: Path, *, advertised: int | None = None) -> BrokerProcess:
-    return (KafkaProcess if against_kafka() else TailraceProcess)(directory, advertised=advertised)
+def new_broker(
+    directory: Path, *, advertised: int | None = None, settings: Mapping[str, str] | None = None
+) -> BrokerProcess:
+    kind = KafkaProcess if against_kafka() else TailraceProcess
+    return kind(directory, advertised=advertised, settings=settings)

@@ -14,6 +14,7 @@ from compat.clients.kafka_python import KafkaPythonClient
 from compat.clients.kafkajs import KafkajsClient
 from compat.clients.kcat import KcatClient
 from compat.contract import Client, leaves_sockets
+from compat.groups import SETTINGS
 from compat.proxy import LosingProxy
 
 CLIENTS = {
@@ -67,6 +68,13 @@ def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerPr
 def broker(shared_broker: BrokerProcess) -> BrokerProcess:
     """The one that clients talk to: shared by all tests, unless a module has another fixture of that name."""
     return shared_broker
+
+
+@pytest.fixture(scope="session")
+def group_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """One for tests of groups to share: they need not wait long for members that come or go."""
+    with running(new_broker(tmp_path_factory.mktemp("groups") / "broker", settings=SETTINGS)) as broker:
+        yield broker
 
 
 @pytest.fixture

@@ -24,8 +24,8 @@ from tailrace.broker.partition import Partition
 from tailrace.broker.producer_ids import ProducerIds
 from tailrace.broker.requests import Api, Call, Silence
 from tailrace.broker.topics import Topic
-from tailrace.broker.upkeep import StartJob, Upkeep
-from tailrace.broker.waiting import Flushed, Later
+from tailrace.broker.upkeep import Upkeep
+from tailrace.broker.waiting import Flushed, Later, StartJob
 from tailrace.log.directory import DataDirectory
 from tailrace.log.errors import LogOffline, StorageError
 from tailrace.log.flush import FlushQueue, Job

@@ -17,7 +17,7 @@ from tailrace.broker.metadata import Metadata
 from tailrace.broker.metadata_log import replay_all, write_records
 from tailrace.broker.metadata_records import ClusterCreated, MetadataRecord, StartedUncleanly, TopicCreated
 from tailrace.broker.topics import METADATA_TOPIC
-from tailrace.broker.upkeep import StartJob
+from tailrace.broker.waiting import StartJob
 from tailrace.log.directory import DataDirectory
 from tailrace.log.errors import LogError
 from tailrace.log.log import Log

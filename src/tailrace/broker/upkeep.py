@@ -7,22 +7,18 @@ somebody asks
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
-from tailrace.broker.waiting import Flushed
+from tailrace.broker.waiting import Flushed, StartJob
 from tailrace.log.directory import CHECKPOINT_MS, DataDirectory
 from tailrace.log.errors import StorageError
 from tailrace.log.flush import FlushQueue
 from tailrace.log.log import Log
-from tailrace.log.store import Job
 
 logger = logging.getLogger(__name__)
 
 SAVE_OFFSETS_MS = 5_000
 CHECKPOINTS_AT_ONCE = 8  # of logs that nobody waits for, with each tick; or one in a hundred of those that are due
-
-StartJob = Callable[[Job, Callable[[], None]], None]
-"""Runs a job in a thread, and calls the function on the broker's own thread when it has run."""
 
 
 class Upkeep:

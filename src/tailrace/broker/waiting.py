@@ -5,15 +5,20 @@ there. The other way round the server tells the one who waits that its time is u
 behind it (`hurry`), or that nobody wants the answer any more (`abandon`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Generic, TypeVar, cast
 
 from tailrace.log.errors import LogError
+from tailrace.log.store import Job
 
 Answer = TypeVar("Answer")
 Other = TypeVar("Other")
 
+StartJob = Callable[[Job, Callable[[], None]], None]
+"""Runs a job in a thread, and calls the function on the broker's own thread when it has run."""
+
 _PENDING = object()
+STEPS_AT_ONCE = 200  # of work that is done in turns: each is to take a tenth of a millisecond at most, but rarely
 
 
 class Later(Generic[Answer]):
@@ -73,6 +78,39 @@ class Chained(Later[Other]):
 
     def abandon(self) -> None:
         self._first.abandon()
+
+
+class InTurns(Later[Answer]):
+    """The answer that some work comes to. The work is a generator, which yields after each step; after some of them
+    others have their turn.
+    """
+
+    __slots__ = ("_start_job", "_work")
+
+    def __init__(self, work: Generator[None, None, Answer], start_job: StartJob) -> None:
+        super().__init__()
+        self._work = work
+        self._start_job = start_job
+        self._go_on()
+
+    def _go_on(self) -> None:
+        try:
+            for _ in range(STEPS_AT_ONCE):
+                next(self._work)
+        except StopIteration as done:
+            self.resolve(done.value)
+            return
+        self._start_job(Pause(), self._go_on)
+
+
+class Pause:
+    """A job that does nothing: by the time it is finished, others have had their turn."""
+
+    def run(self) -> None:
+        pass
+
+    def finish(self) -> None:
+        pass
 
 
 Flushed = Later[LogError | None]

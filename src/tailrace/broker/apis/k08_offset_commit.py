@@ -5,7 +5,7 @@ that assign themselves). The answer leaves when it is on disk. What is committed
 deletes it, or deletes the topic: nothing expires, whatever retention an old client asks for.
 
 Versions 2-10.
-    6   the leader epoch of the offset      7   static members      10  topics by id
+    6   the leader epoch of the offset      7   static members      9   GROUP_ID_NOT_FOUND      10  topics by id
 Not done: groups of the newer kind, whose member epoch would stand where the generation does (version 9).
 """
 
@@ -33,6 +33,7 @@ from tailrace.protocol.messages.offset_commit import (
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
 
+NOT_FOUND_FROM = 9
 BY_TOPIC_ID = 10
 
 
@@ -41,7 +42,8 @@ def offset_commit(
 ) -> OffsetCommitResponse | Later[OffsetCommitResponse]:
     try:
         broker.groups.begin(call)
-        group = broker.groups.group_for_commit(request.group_id, request.generation_id_or_member_epoch)
+        not_found = ErrorCode.GROUP_ID_NOT_FOUND if call.version >= NOT_FOUND_FROM else ErrorCode.ILLEGAL_GENERATION
+        group = broker.groups.group_for_commit(request.group_id, request.generation_id_or_member_epoch, not_found)
         identity = Identity(request.member_id, request.group_instance_id)
         group.check_commit(identity, request.generation_id_or_member_epoch)
         response = OffsetCommitResponse()
@@ -65,7 +67,7 @@ def _commits(
             code = ErrorCode.NONE
             if topic is None or not 0 <= index < topic.partition_count:
                 code = unknown
-            elif len((partition.committed_metadata or "").encode()) > note_max:
+            elif len(partition.committed_metadata or "") > note_max:
                 code = ErrorCode.OFFSET_METADATA_TOO_LARGE
             else:
                 yield topic.name, index, _value(partition, topic, call.now_ms)

@@ -8,12 +8,13 @@ Versions 1-10.
 Not done: offsets that a transaction has yet to commit: there are none. Member epochs (version 9) are ignored.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.broker.errors import Refused
 from tailrace.broker.requests import Api, Call
-from tailrace.broker.waiting import Later
+from tailrace.broker.waiting import InTurns, Later
+from tailrace.protocol.codec import Encoded, encode_structure
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import ZERO_UUID
 from tailrace.protocol.messages import ApiKey
@@ -32,9 +33,11 @@ from tailrace.protocol.messages.offset_fetch import (
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
 
+ERROR_FROM = 2  # of a whole answer; before, each partition has it
 MANY_FROM = 8
 BY_TOPIC_ID = 10
 NOTHING = -1
+PARTITIONS_A_STEP = 20
 
 
 class Wanted(NamedTuple):
@@ -57,9 +60,22 @@ def offset_fetch(
                 for topic in request.topics
             ]
         groups = [OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)]
-    answers = [_answer(group, call, broker) for group in groups]
-    response = OffsetFetchResponse(groups=answers) if call.version >= MANY_FROM else _as_one(answers[0])
-    return broker.groups.when_safe(response, *(group.group_id for group in groups))
+    wanted = {group.group_id: group for group in groups}  # each once
+    if call.version < MANY_FROM:
+        return broker.groups.when_safe(_as_one(_answer(groups[0], call, broker)), *wanted)
+    return broker.groups.when_safe(InTurns(_answer_all(wanted.values(), call, broker), broker.start_job), *wanted)
+
+
+def _answer_all(
+    groups: Iterable[OffsetFetchRequestGroup], call: Call, broker: "Broker"
+) -> Generator[None, None, OffsetFetchResponse]:
+    fragments = []
+    for group in groups:
+        answer = _answer(group, call, broker)
+        fragments.append(encode_structure(answer, OffsetFetchResponse, call.version))
+        for _ in range(1 + sum(len(topic.partitions) for topic in answer.topics) // PARTITIONS_A_STEP):
+            yield
+    return OffsetFetchResponse(groups=Encoded(len(fragments), b"".join(fragments)))
 
 
 def _answer(group: OffsetFetchRequestGroup, call: Call, broker: "Broker") -> OffsetFetchResponseGroup:
@@ -68,6 +84,14 @@ def _answer(group: OffsetFetchRequestGroup, call: Call, broker: "Broker") -> Off
         broker.groups.begin(call)
     except Refused as error:
         answer.error_code = error.code
+        if call.version < ERROR_FROM:
+            answer.topics = [
+                OffsetFetchResponseTopics(
+                    name=topic.name,
+                    partitions=[_nothing(index, error.code) for index in topic.partition_indexes],
+                )
+                for topic in group.topics or ()
+            ]
         return answer
     for wanted in _wanted(group, call.version, broker):
         unknown = ErrorCode.UNKNOWN_TOPIC_ID if wanted.name is None else ErrorCode.NONE
@@ -86,8 +110,8 @@ def _answer(group: OffsetFetchRequestGroup, call: Call, broker: "Broker") -> Off
 def _wanted(group: OffsetFetchRequestGroup, version: int, broker: "Broker") -> Iterator[Wanted]:
     if group.topics is None:
         for name, partitions in broker.groups.offsets.of_group(group.group_id).items():
-            known = broker.topic(name)
-            yield Wanted(name, known.topic_id if known is not None else ZERO_UUID, partitions)
+            if (known := broker.topic(name)) is not None:
+                yield Wanted(name, known.topic_id, partitions)
         return
     for topic in group.topics:
         if version < BY_TOPIC_ID:
@@ -101,16 +125,20 @@ def _partition(
     group_id: str, topic: str, index: int, unknown: ErrorCode, broker: "Broker"
 ) -> OffsetFetchResponsePartitions:
     value = broker.groups.offsets.get(group_id, topic, index)
-    if value is None or unknown:
-        return OffsetFetchResponsePartitions(
-            partition_index=index, committed_offset=NOTHING, metadata="", error_code=unknown
-        )
+    known = broker.topic(topic)
+    is_of_another = known is not None and value is not None and value.topic_id not in (known.topic_id, ZERO_UUID)
+    if value is None or unknown or is_of_another:  # of a topic of this name that was deleted
+        return _nothing(index, unknown)
     return OffsetFetchResponsePartitions(
         partition_index=index,
         committed_offset=value.offset,
         committed_leader_epoch=value.leader_epoch,
         metadata=value.metadata,
     )
+
+
+def _nothing(index: int, code: ErrorCode) -> OffsetFetchResponsePartitions:
+    return OffsetFetchResponsePartitions(partition_index=index, committed_offset=NOTHING, metadata="", error_code=code)
 
 
 def _as_one(group: OffsetFetchResponseGroup) -> OffsetFetchResponse:
@@ -126,7 +154,7 @@ def _as_one(group: OffsetFetchResponseGroup) -> OffsetFetchResponse:
                         committed_offset=one.committed_offset,
                         committed_leader_epoch=one.committed_leader_epoch,
                         metadata=one.metadata,
-                        error_code=one.error_code or group.error_code,
+                        error_code=one.error_code,
                     )
                     for one in topic.partitions
                 ],

@@ -92,4 +92,4 @@ def _refuse(code: ErrorCode, member_id: str, version: int) -> JoinGroupResponse:
     return JoinGroupResponse(error_code=code, protocol_name=protocol, member_id=member_id)
 
 
-API = Api(ApiKey.JOIN_GROUP, join_group, elements_max=1_000)
+API = Api(ApiKey.JOIN_GROUP, join_group, frame_bytes_max=1 << 20, elements_max=100)

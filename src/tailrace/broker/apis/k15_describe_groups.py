@@ -1,19 +1,21 @@
 """DescribeGroups (key 15): who is in a group, and who works on what.
 
-Behaviour: what members said and were given is shown once the group is stable or about to be; during a rebalance there
-is nothing to show. A group that nobody knows is Dead; from version 6 on it is an error.
+Behaviour: what members said is shown while the group is stable, and what they were given last always. A group that
+nobody knows is Dead; from version 6 on it is an error.
 
 Versions 0-6.
     3   what one may do with it      4   instance ids      6   GROUP_ID_NOT_FOUND
 Not done: authorized operations are all there are, as there is no authorization yet.
 """
 
+from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from tailrace.broker.errors import Refused
 from tailrace.broker.groups.classic import ClassicGroup, State
 from tailrace.broker.requests import Api, Call
-from tailrace.broker.waiting import Later
+from tailrace.broker.waiting import InTurns, Later
+from tailrace.protocol.codec import Encoded, encode_structure
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages.describe_groups import (
@@ -27,14 +29,27 @@ if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
 
 NOT_FOUND_FROM = 6
+MEMBERS_A_STEP = 10
 GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8))  # read, delete, describe: all that Kafka has
 
 
 def describe_groups(
     request: DescribeGroupsRequest, call: Call, broker: "Broker"
 ) -> DescribeGroupsResponse | Later[DescribeGroupsResponse]:
-    described = [_describe(group_id, request, call, broker) for group_id in request.groups]
-    return broker.groups.when_safe(DescribeGroupsResponse(groups=described), *request.groups)
+    names = list(dict.fromkeys(request.groups))
+    return broker.groups.when_safe(InTurns(_describe_all(names, request, call, broker), broker.start_job), *names)
+
+
+def _describe_all(
+    names: list[str], request: DescribeGroupsRequest, call: Call, broker: "Broker"
+) -> Generator[None, None, DescribeGroupsResponse]:
+    fragments = []
+    for group_id in names:
+        described = _describe(group_id, request, call, broker)
+        fragments.append(encode_structure(described, DescribeGroupsResponse, call.version))
+        for _ in range(1 + len(described.members) // MEMBERS_A_STEP):
+            yield
+    return DescribeGroupsResponse(groups=Encoded(len(fragments), b"".join(fragments)))
 
 
 def _describe(group_id: str, request: DescribeGroupsRequest, call: Call, broker: "Broker") -> DescribedGroup:
@@ -69,7 +84,7 @@ def _members(group: ClassicGroup, is_settled: bool) -> list[DescribedGroupMember
             client_id=member.client_id,
             client_host=member.client_host,
             member_metadata=member.metadata(group.protocol) if is_settled else b"",
-            member_assignment=member.assignment if is_settled else b"",
+            member_assignment=member.assignment,
         )
         for member in group.members.values()
     ]

@@ -8,10 +8,13 @@ Versions 0-5.
 Not done: types other than `classic`.
 """
 
+from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from tailrace.broker.errors import Refused
 from tailrace.broker.requests import Api, Call
+from tailrace.broker.waiting import InTurns, Later
+from tailrace.protocol.codec import Encoded, encode_structure
 from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
@@ -19,25 +22,31 @@ if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
 
 
-def list_groups(request: ListGroupsRequest, call: Call, broker: "Broker") -> ListGroupsResponse:
+def list_groups(
+    request: ListGroupsRequest, call: Call, broker: "Broker"
+) -> ListGroupsResponse | Later[ListGroupsResponse]:
     try:
         broker.groups.begin(call)
     except Refused as error:
         return ListGroupsResponse(error_code=error.code)
+    return broker.groups.when_all_safe(InTurns(_list(request, call.version, broker), broker.start_job))
+
+
+def _list(request: ListGroupsRequest, version: int, broker: "Broker") -> Generator[None, None, ListGroupsResponse]:
     states = {state.lower() for state in request.states_filter}
     kinds = {kind.lower() for kind in request.types_filter}
-    return ListGroupsResponse(
-        groups=[
-            ListedGroup(
+    fragments = []
+    for group in list(broker.groups.groups.values()):
+        if (not states or group.state.lower() in states) and (not kinds or group.kind in kinds):
+            listed = ListedGroup(
                 group_id=group.group_id,
                 protocol_type=group.protocol_type,
                 group_state=group.state,
                 group_type=group.kind,
             )
-            for group in broker.groups.groups.values()
-            if (not states or group.state.lower() in states) and (not kinds or group.kind in kinds)
-        ]
-    )
+            fragments.append(encode_structure(listed, ListGroupsResponse, version))
+        yield
+    return ListGroupsResponse(groups=Encoded(len(fragments), b"".join(fragments)))
 
 
 API = Api(ApiKey.LIST_GROUPS, list_groups, elements_max=100)

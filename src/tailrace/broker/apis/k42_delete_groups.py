@@ -6,11 +6,12 @@ Versions 0-2.
 Not done: nothing.
 """
 
+from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from tailrace.broker.errors import Refused
 from tailrace.broker.requests import Api, Call
-from tailrace.broker.waiting import Later
+from tailrace.broker.waiting import InTurns, Later
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
@@ -18,15 +19,25 @@ from tailrace.protocol.messages.delete_groups import DeletableGroupResult, Delet
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
 
+OFFSETS_A_STEP = 10
+
 
 def delete_groups(
     request: DeleteGroupsRequest, call: Call, broker: "Broker"
 ) -> DeleteGroupsResponse | Later[DeleteGroupsResponse]:
-    results = [
-        DeletableGroupResult(group_id=group_id, error_code=_delete(group_id, call, broker))
-        for group_id in request.groups_names
-    ]
-    return broker.groups.when_safe(DeleteGroupsResponse(results=results), *request.groups_names)
+    names = list(dict.fromkeys(request.groups_names))
+    return broker.groups.when_safe(InTurns(_delete_all(names, call, broker), broker.start_job), *names)
+
+
+def _delete_all(names: list[str], call: Call, broker: "Broker") -> Generator[None, None, DeleteGroupsResponse]:
+    response = DeleteGroupsResponse()
+    for group_id in names:
+        steps = sum(map(len, broker.groups.offsets.of_group(group_id).values())) // OFFSETS_A_STEP
+        code = _delete(group_id, call, broker)
+        response.results.append(DeletableGroupResult(group_id=group_id, error_code=code))
+        for _ in range(1 + steps):
+            yield
+    return response
 
 
 def _delete(group_id: str, call: Call, broker: "Broker") -> ErrorCode:

@@ -6,11 +6,12 @@ Versions 0.
 Not done: nothing.
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tailrace.broker.errors import Refused
 from tailrace.broker.groups.classic import ClassicGroup
-from tailrace.broker.groups.subscription import CONSUMER
+from tailrace.broker.groups.subscription import CONSUMER, subscribed_topics
 from tailrace.broker.requests import Api, Call
 from tailrace.broker.waiting import Later
 from tailrace.protocol.errors import ErrorCode
@@ -32,18 +33,15 @@ def offset_delete(
     try:
         broker.groups.begin(call)
         group = _group(request.group_id, broker)
-        codes = {topic.name: _code(group, topic.name, broker) for topic in request.topics}
-        broker.groups.remove_offsets(
-            request.group_id,
-            [
-                (topic.name, partition.partition_index)
-                for topic in request.topics
-                for partition in topic.partitions
-                if not codes[topic.name]
-            ],
-        )
+        is_read = readers_of(group)
+        codes = {
+            (topic.name, partition.partition_index): _code(topic.name, partition.partition_index, is_read, broker)
+            for topic in request.topics
+            for partition in topic.partitions
+        }
+        broker.groups.remove_offsets(request.group_id, [place for place, code in codes.items() if not code])
     except Refused as error:
-        return OffsetDeleteResponse(error_code=error.code)
+        return broker.groups.when_safe(OffsetDeleteResponse(error_code=error.code), request.group_id)
     return broker.groups.when_safe(_respond(request, codes), request.group_id)
 
 
@@ -56,20 +54,31 @@ def _group(group_id: str, broker: "Broker") -> ClassicGroup:
     return group
 
 
-def _code(group: ClassicGroup, topic: str, broker: "Broker") -> ErrorCode:
-    if broker.topic(topic) is None:
+def readers_of(group: ClassicGroup) -> Callable[[str], bool]:
+    """Says of a topic whether a member has subscribed to it; in doubt, one has."""
+    subscriptions = [subscribed_topics(member.metadata(group.protocol)) for member in group.members.values()]
+    if group.protocol is None or None in subscriptions:
+        return lambda topic: bool(subscriptions)
+    read = frozenset().union(*(topics for topics in subscriptions if topics is not None))
+    return lambda topic: topic in read
+
+
+def _code(name: str, partition: int, is_read: Callable[[str], bool], broker: "Broker") -> ErrorCode:
+    topic = broker.topic(name)
+    if topic is None or not 0 <= partition < topic.partition_count:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if broker.groups.is_reading(group, topic) else ErrorCode.NONE
+    return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_read(name) else ErrorCode.NONE
 
 
-def _respond(request: OffsetDeleteRequest, codes: dict[str, ErrorCode]) -> OffsetDeleteResponse:
+def _respond(request: OffsetDeleteRequest, codes: dict[tuple[str, int], ErrorCode]) -> OffsetDeleteResponse:
     return OffsetDeleteResponse(
         topics=[
             OffsetDeleteResponseTopic(
                 name=topic.name,
                 partitions=[
                     OffsetDeleteResponsePartition(
-                        partition_index=partition.partition_index, error_code=codes[topic.name]
+                        partition_index=partition.partition_index,
+                        error_code=codes[topic.name, partition.partition_index],
                     )
                     for partition in topic.partitions
                 ],

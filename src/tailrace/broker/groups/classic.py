@@ -41,19 +41,22 @@ class State(StrEnum):
     PREPARING = "PreparingRebalance"
     COMPLETING = "CompletingRebalance"
     STABLE = "Stable"
-    DEAD = "Dead"
+    DEAD = "Dead"  # of a group that is not there: how Kafka says so
 
 
 TRANSITIONS: Mapping[State, frozenset[State]] = {
-    State.EMPTY: frozenset({State.PREPARING, State.DEAD}),
+    State.EMPTY: frozenset({State.PREPARING}),
     State.PREPARING: frozenset({State.COMPLETING, State.EMPTY}),
     State.COMPLETING: frozenset({State.STABLE, State.PREPARING}),
     State.STABLE: frozenset({State.PREPARING}),
-    State.DEAD: frozenset(),
 }
 
 SESSION, JOIN, SYNC = "session", "join", "sync"  # what is waited for
 PENDING_MAX = 10_000  # that were told their id and have not come again
+TIMERS_MAX = 500_000  # members, and those about to be, of all groups
+NAME_MAX = 255  # characters of a client's name in a member id
+HELD_BYTES_MAX = 256 << 20  # of what members say when they join, all groups together
+RETRY_MS = 1_000  # at the least, between two looks for a static member that is back
 
 
 class MemberIdRequired(Refused):
@@ -69,12 +72,20 @@ class GroupSettings(NamedTuple):
     size_max: int = 2**31 - 1
 
 
+class Held:
+    """How many bytes the members of all groups have given us to keep."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+
 class Ports(NamedTuple):
     """What a group needs of the world. `save` appends the group to its log and has it replayed into `group.replay`;
     it raises NotSaved where it cannot.
     """
 
     timers: Timers
+    held: Held
     save: Callable[[str, GroupMetadataValue], None]
     random_id: Callable[[], str]
 
@@ -103,16 +114,17 @@ class ClassicGroup:
     # Joining
 
     def join(self, joining: Joining) -> ParkedJoin | Joined:
-        self._check_alive()
         identity = joining.identity
         is_known = identity.member_id in self.members or identity.instance_id in self._static
         if not is_known and len(self.members) >= self._settings.size_max:
             raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED, f"{self.group_id} has all the members it may have")
+        if self._ports.held.bytes > HELD_BYTES_MAX:
+            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the members of all groups hold too much memory")
         if not self._supports(joining):
             raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "the group knows none of these protocols")
         if not identity.member_id:
             return self._join_first(joining)
-        if identity.member_id in self.pending:
+        if identity.member_id in self.pending and identity.instance_id is None:
             return self._add(identity.member_id, joining)
         return self._rejoin(self._member(identity), joining)
 
@@ -128,12 +140,12 @@ class ClassicGroup:
 
     def _join_first(self, joining: Joining) -> ParkedJoin | Joined:
         instance_id = joining.identity.instance_id
-        member_id = f"{instance_id or joining.client_id}-{self._ports.random_id()}"
+        member_id = f"{(instance_id or joining.client_id)[:NAME_MAX]}-{self._ports.random_id()}"
         if instance_id in self._static:
             return self._take_over(self.members[self._static[instance_id]], member_id, joining)
         if instance_id is None and joining.must_know_id:
-            if len(self.pending) >= PENDING_MAX:
-                raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED, "too many are about to join")
+            if len(self.pending) >= PENDING_MAX or len(self._timers) >= TIMERS_MAX:
+                raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "too many are about to join")
             self.pending.add(member_id)
             self._timers.set(self._session_of(member_id), joining.session_timeout_ms)
             raise MemberIdRequired(member_id)
@@ -168,8 +180,8 @@ class ClassicGroup:
         self._change(member, joining)
         if self.state is not State.STABLE or self._vote() != self.protocol:
             return self._join_rebalance(member)
-        self._save()
         self.keep_alive(member)
+        self._ports.save(self.group_id, saved_group(self))  # where that fails, it has to come again
         joined = self._joined(member)
         if not was_leader:
             return joined
@@ -179,7 +191,7 @@ class ClassicGroup:
 
     def _join_rebalance(self, member: Member) -> ParkedJoin:
         member.answer_join(ErrorCode.REBALANCE_IN_PROGRESS)  # an earlier one of the same: it is asked for no more
-        parked: ParkedJoin = ParkedJoin(lambda: self._gone(member))
+        parked: ParkedJoin = ParkedJoin(lambda: self._gone(member, parked))
         member.join = parked
         member.has_joined = True
         if self.state is State.PREPARING:
@@ -207,7 +219,7 @@ class ClassicGroup:
         if self.state is State.COMPLETING:
             for member in self.members.values():
                 member.assignment = b""
-                member.answer_sync(ErrorCode.REBALANCE_IN_PROGRESS)
+            self._refuse_syncs(ErrorCode.REBALANCE_IN_PROGRESS)
         self._timers.cancel(self._timer(SYNC))
         was_empty = self.state is State.EMPTY
         self._go_to(State.PREPARING)
@@ -246,7 +258,8 @@ class ClassicGroup:
             if not member.has_joined and member.instance_id is None:
                 self._leave_behind(member, ErrorCode.UNKNOWN_MEMBER_ID)
         if self.members and not self._has_leader():
-            self._timers.set(self._timer(JOIN), self._rebalance_timeout_ms)  # static members, none of which is back
+            # static members, none of which is back
+            self._timers.set(self._timer(JOIN), max(RETRY_MS, self._rebalance_timeout_ms))
             return
         self._timers.cancel(self._timer(JOIN))
         self.generation += 1
@@ -299,7 +312,7 @@ class ClassicGroup:
             self.keep_alive(member)
             return self._synced(member)
         member.answer_sync(ErrorCode.REBALANCE_IN_PROGRESS)  # an earlier one of the same
-        parked: ParkedSync = ParkedSync(lambda: self._gone(member))
+        parked: ParkedSync = ParkedSync(lambda: self._gone(member, parked))
         member.sync = parked
         if member.member_id == self.leader:
             self._assign(assignments)
@@ -309,13 +322,19 @@ class ClassicGroup:
         for member in self.members.values():
             member.assignment = assignments.get(member.member_id, b"")
         if not self._save():
-            for member in self.members.values():
-                member.answer_sync(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            self._refuse_syncs(ErrorCode.COORDINATOR_NOT_AVAILABLE)
             self._rebalance()
             return
         for member in self.members.values():
             self.keep_alive(member)
             member.answer_sync(self._synced(member))
+
+    def _refuse_syncs(self, why: ErrorCode) -> None:
+        """Nobody waits any more; from now on silence counts again."""
+        for member in self.members.values():
+            if member.sync is not None:
+                self.keep_alive(member)
+                member.answer_sync(why)
 
     def _synced(self, member: Member) -> Synced:
         return Synced(self.protocol_type, self.protocol or "", member.assignment)
@@ -341,7 +360,6 @@ class ClassicGroup:
 
     def check_commit(self, identity: Identity, generation: int) -> None:
         """Raises Refused where one may not commit offsets: members may, and while there are none, whoever is none."""
-        self._check_alive()
         if generation < 0 and self.state is State.EMPTY:
             return
         member = self._member_of(identity, generation)
@@ -350,7 +368,6 @@ class ClassicGroup:
         self.keep_alive(member)
 
     def leave(self, identity: Identity) -> None:
-        self._check_alive()
         if identity.member_id in self.pending:
             self._forget_pending(identity.member_id)
             return
@@ -372,20 +389,21 @@ class ClassicGroup:
             self._leave_behind(member, ErrorCode.UNKNOWN_MEMBER_ID)
             self._has_fewer()
 
-    def _gone(self, member: Member) -> None:
-        """Its connection was closed while it waited. It has its session to come back."""
-        member.join = member.sync = None
-        if self.members.get(member.member_id) is member:
-            self.keep_alive(member)
+    def _gone(self, member: Member, parked: ParkedJoin | ParkedSync) -> None:
+        """Its connection was closed while it waited. It has its session to come back; if it is back by now, and waits
+        for another answer, that is none of this one's business.
+        """
+        if parked is member.join:
+            member.join = None
+        elif parked is member.sync:
+            member.sync = None
+        else:
+            return
+        self.keep_alive(member)
 
     # Members
 
-    def _check_alive(self) -> None:
-        if self.state is State.DEAD:
-            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{self.group_id} was just deleted")
-
     def _member_of(self, identity: Identity, generation: int) -> Member:
-        self._check_alive()
         member = self._member(identity)
         if generation != self.generation:
             raise Refused(ErrorCode.ILLEGAL_GENERATION, f"{self.group_id} is in generation {self.generation}")
@@ -405,19 +423,27 @@ class ClassicGroup:
 
     def _enter(self, member: Member) -> None:
         self.members[member.member_id] = member
-        self._supporters.update({name for name, _ in member.protocols})
+        self._count(member, 1)
         if member.instance_id is not None:
             self._static[member.instance_id] = member.member_id
 
     def _change(self, member: Member, joining: Joining) -> None:
-        self._supporters -= Counter({name for name, _ in member.protocols})
+        self._count(member, -1)
         member.update(joining)
-        self._supporters.update({name for name, _ in member.protocols})
+        self._count(member, 1)
+
+    def _count(self, member: Member, one: int) -> None:
+        """Adds it to those who know its protocols, or takes it away; and likewise what it holds of our memory."""
+        self._ports.held.bytes += one * member.size
+        for name in {name for name, _ in member.protocols}:
+            self._supporters[name] += one
+            if not self._supporters[name]:
+                del self._supporters[name]
 
     def _leave_behind(self, member: Member, why: ErrorCode) -> None:
         """Afterwards it is no member; if it waits for an answer, that is `why`."""
         del self.members[member.member_id]
-        self._supporters -= Counter({name for name, _ in member.protocols})
+        self._count(member, -1)
         if member.instance_id is not None:
             del self._static[member.instance_id]
         if member.member_id == self.leader:
@@ -468,8 +494,11 @@ class ClassicGroup:
         for member in self.members.values():
             self.keep_alive(member)
 
-    def die(self) -> None:
-        self._go_to(State.DEAD)
+    def refuse_waiting(self) -> None:
+        """Whoever waits has to find another coordinator: the broker is about to stop."""
+        for member in self.members.values():
+            member.answer_join(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            member.answer_sync(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     # Helpers
 

@@ -8,22 +8,23 @@ Until the log is read, whoever asks is told to come again (`check_loaded`).
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from tailrace.broker.errors import Refused
 from tailrace.broker.groups import records
-from tailrace.broker.groups.classic import ClassicGroup, GroupSettings, Ports, State
-from tailrace.broker.groups.log import GroupLog, Pause
+from tailrace.broker.groups.classic import ClassicGroup, GroupSettings, Held, Ports, State
+from tailrace.broker.groups.log import GroupLog
 from tailrace.broker.groups.offsets import CommittedOffsets
 from tailrace.broker.groups.records import GroupMetadataValue, OffsetCommitValue, OffsetRecord
 from tailrace.broker.groups.saving import NotSaved
-from tailrace.broker.groups.subscription import CONSUMER, subscribed_topics
 from tailrace.broker.groups.timers import Timer, Timers
 from tailrace.broker.requests import Call
 from tailrace.broker.topics import Topic
-from tailrace.broker.waiting import Answer, Later
+from tailrace.broker.waiting import Answer, InTurns, Later
 from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.fields import ZERO_UUID
 from tailrace.records.record import Record
 
 if TYPE_CHECKING:
@@ -31,11 +32,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-REPLAYED_AT_ONCE = 500  # records at the start, 20 µs each
+DUE_AT_ONCE = 100  # deadlines, before others have their turn: each may be a rebalance
 GROUPS_MAX = 100_000
 FORGET = "forget"  # a group without members and offsets, after
 FORGET_MS = 600_000
 
+Change = records.OffsetCommitted | records.OffsetRemoved | records.GroupSaved | records.GroupRemoved
 Commit = tuple[str, int, OffsetCommitValue]
 """A topic, a partition, and what is committed."""
 
@@ -49,13 +51,14 @@ class GroupCoordinator:
         self._broker = broker
         self._now_ms = 0
         self._is_loaded = False
+        self._has_resumed = False
         self._failure: Exception | None = None
         number = broker.configs.number
         self.session_timeouts_ms = range(
             number("group.min.session.timeout.ms"), number("group.max.session.timeout.ms") + 1
         )
         self._settings = GroupSettings(number("group.initial.rebalance.delay.ms"), number("group.max.size"))
-        self._ports = Ports(self.timers, self._save, lambda: broker.random_bytes(16).hex())
+        self._ports = Ports(self.timers, Held(), self._save, lambda: broker.random_bytes(16).hex())
 
     # The clock, and the start
 
@@ -63,10 +66,13 @@ class GroupCoordinator:
         """`steady_ms` is of a clock that never jumps, and stands while the broker is held up."""
         self._now_ms = now_ms
         self.timers.now = max(self.timers.now, steady_ms)
+        if self._is_loaded and not self._has_resumed:
+            self._has_resumed = True
+            InTurns(self._resume(), self._broker.start_job)
 
     def advance(self) -> None:
         """Afterwards whatever is due by now has happened."""
-        for group_id, kind, member_id in self.timers.due():
+        for group_id, kind, member_id in islice(self.timers.due(), DUE_AT_ONCE):
             group = self.groups.get(group_id)
             if group is None:
                 continue
@@ -86,37 +92,42 @@ class GroupCoordinator:
 
     def load(self) -> None:
         """Begins to read the log; `begin` lets requests in when that is done."""
-        if not any(True for _ in self.log.logs):
-            self._is_loaded = True
+        if list(self.log.logs):
+            self.log.read(self._replay, self._cannot_load)
         else:
-            self.log.read(self._replay_some, self._cannot_load)
+            self._is_loaded = True
 
     def _cannot_load(self, error: Exception) -> None:
         logger.error("the log of groups cannot be read, so there are no groups until it is repaired: %s", error)
         self._failure = error
 
-    def _replay_some(self, last: Sequence[Record]) -> None:
-        try:
-            for record in last[:REPLAYED_AT_ONCE]:
-                self.replay(records.decode(record))
-        except records.UnreadableRecord as error:
-            self._cannot_load(error)
-            return
-        rest = last[REPLAYED_AT_ONCE:]
-        if rest:
-            self._broker.start_job(Pause(), lambda: self._replay_some(rest))
-        else:
-            self._loaded()
+    def _replay(self, last: Iterable[Record]) -> None:
+        InTurns(self._replay_all(last), self._broker.start_job)
 
-    def _loaded(self) -> None:
-        self._is_loaded = True
-        for group in self.groups.values():
+    def _replay_all(self, last: Iterable[Record]) -> Generator[None, None, None]:
+        try:
+            for record in last:
+                self.replay(records.decode(record))
+                yield
+        except Exception as error:  # noqa: BLE001 - whatever it is: half of the offsets are worse than none
+            self._cannot_load(error)
+        else:
+            self._is_loaded = True
+
+    def _resume(self) -> Generator[None, None, None]:
+        """All is read, and the time is known: from here on deadlines count. Offsets of topics that were deleted while
+        nobody looked go, too.
+        """
+        for group in list(self.groups.values()):
             group.resume()
             self._forget_later(group)
-        try:
-            self._remove_offsets_where(self._is_gone)
-        except NotSaved:
-            logger.warning("offsets of topics that are gone stay until the next start")
+            yield
+        yield from self._remove_offsets_where(self._is_gone)
+
+    def refuse_waiting(self) -> None:
+        """The broker is about to stop."""
+        for group in self.groups.values():
+            group.refuse_waiting()
 
     # What the log says
 
@@ -139,23 +150,30 @@ class GroupCoordinator:
             group = self.groups[group_id] = ClassicGroup(group_id, self._settings, self._ports)
         return group
 
-    def _write(self, group_id: str, made: Sequence[Record]) -> None:
-        """Raises NotSaved."""
-        self.log.append(group_id, made, self._now_ms)
-        for record in made:
-            self.replay(records.decode(record))
+    def _write(self, group_id: str, changes: Sequence[Change]) -> None:
+        """Afterwards the log has them, as one batch, and so has the state. Raises NotSaved."""
+        self.log.append(group_id, [records.encode(change, self._now_ms) for change in changes], self._now_ms)
+        for change in changes:
+            self.replay(change)
 
     def _save(self, group_id: str, value: GroupMetadataValue) -> None:
         value.current_state_timestamp = self._now_ms
-        self._write(group_id, [records.encode_group(group_id, value, self._now_ms)])
+        self._forget_later(self.groups[group_id])  # perhaps its last member has just left
+        self._write(group_id, [records.GroupSaved(group_id, value)])
 
     def when_safe(self, answer: Answer | Later[Answer], *group_ids: str) -> Answer | Later[Answer]:
+        """The answer, once what it says of these groups is on disk."""
         return self.log.when_safe(answer, group_ids)
+
+    def when_all_safe(self, answer: Answer | Later[Answer]) -> Answer | Later[Answer]:
+        return self.log.when_safe(answer, None)
 
     # Groups
 
     def find(self, group_id: str) -> ClassicGroup:
         """Raises Refused: who asks about a group that is not there is no member of it."""
+        if not group_id:
+            raise Refused(ErrorCode.INVALID_GROUP_ID, "a group needs a name")
         group = self.groups.get(group_id)
         if group is None:
             raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no group {group_id!r}")
@@ -163,7 +181,7 @@ class GroupCoordinator:
 
     def find_or_make(self, group_id: str) -> ClassicGroup:
         if group_id not in self.groups and len(self.groups) >= GROUPS_MAX:
-            raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED, f"there are {GROUPS_MAX} groups already")
+            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"there are {GROUPS_MAX} groups already")
         group = self._group_of(group_id)
         self._forget_later(group)
         return group
@@ -174,7 +192,7 @@ class GroupCoordinator:
             self.timers.set(Timer(group.group_id, FORGET), FORGET_MS)
 
     def _forget(self, group: ClassicGroup) -> None:
-        if group.state is State.EMPTY and not group.pending and not self.offsets.has(group.group_id):
+        if group.state is State.EMPTY and not self.offsets.has(group.group_id):
             try:
                 self._remove(group)
             except NotSaved:
@@ -191,71 +209,63 @@ class GroupCoordinator:
 
     def _remove(self, group: ClassicGroup) -> None:
         group_id = group.group_id
-        made = [
-            records.encode_offset(group_id, topic, partition, None, self._now_ms)
+        changes: list[Change] = [
+            records.OffsetRemoved(group_id, topic, partition)
             for topic, partitions in self.offsets.of_group(group_id).items()
             for partition in partitions
         ]
-        if made or group.is_saved:
-            self._write(group_id, [*made, records.encode_group(group_id, None, self._now_ms)])
+        if changes or group.is_saved:
+            self._write(group_id, [*changes, records.GroupRemoved(group_id)])
         self.groups.pop(group_id, None)
-        group.die()
 
     # Offsets
 
     def commit(self, group_id: str, commits: Iterable[Commit]) -> None:
         """Afterwards they are the group's offsets. Raises NotSaved."""
-        made = [
-            records.encode_offset(group_id, topic, partition, value, self._now_ms)
-            for topic, partition, value in commits
-        ]
-        if made:
-            self._write(group_id, made)
+        changes = [records.OffsetCommitted(group_id, topic, partition, value) for topic, partition, value in commits]
+        if changes:
+            self._write(group_id, changes)
 
-    def group_for_commit(self, group_id: str, generation: int) -> ClassicGroup:
+    def group_for_commit(self, group_id: str, generation: int, not_found: ErrorCode) -> ClassicGroup:
         """Whoever is no member may commit to a group that is not there yet. Raises Refused."""
         if group_id not in self.groups and generation >= 0:
-            raise Refused(ErrorCode.ILLEGAL_GENERATION, f"there is no group {group_id!r}")
+            raise Refused(not_found, f"there is no group {group_id!r}")
         return self.find_or_make(group_id)
 
     def remove_offsets(self, group_id: str, wanted: Iterable[tuple[str, int]]) -> None:
         """Raises NotSaved."""
-        made = [
-            records.encode_offset(group_id, topic, partition, None, self._now_ms)
+        changes = [
+            records.OffsetRemoved(group_id, topic, partition)
             for topic, partition in wanted
             if self.offsets.get(group_id, topic, partition) is not None
         ]
-        if made:
-            self._write(group_id, made)
+        if changes:
+            self._write(group_id, changes)
             self._forget_later(self.groups[group_id])
-
-    def is_reading(self, group: ClassicGroup, topic: str) -> bool:
-        """Whether a member has subscribed to the topic; in doubt, it has."""
-        if group.protocol_type != CONSUMER or group.protocol is None:
-            return bool(group.members)
-        subscriptions = (subscribed_topics(member.metadata(group.protocol)) for member in group.members.values())
-        return any(topics is None or topic in topics for topics in subscriptions)
 
     # Topics that are deleted
 
     def topics_deleted(self, topics: Iterable[Topic]) -> None:
         """Offsets live as long as what they point into."""
-        names = {topic.name for topic in topics}
-        if self._is_loaded:  # if not, it is seen to once all is read
-            try:
-                self._remove_offsets_where(lambda topic, _: topic in names)
-            except NotSaved:
-                logger.warning("offsets of the deleted topics stay until the next start")
+        # There may be a topic of the same name already, so it goes by the id, where there is one.
+        gone = {(topic.name, topic_id) for topic in topics for topic_id in (topic.topic_id, ZERO_UUID)}
+        if self._has_resumed:  # if not, it is seen to once all is read
+            work = self._remove_offsets_where(lambda topic, value: (topic, value.topic_id) in gone)
+            InTurns(work, self._broker.start_job)
 
-    def _remove_offsets_where(self, is_gone: Callable[[str, OffsetCommitValue], bool]) -> None:
-        for group_id, gone in [
-            (group_id, gone) for group_id, topics in self.offsets.groups() if (gone := list(_places(topics, is_gone)))
-        ]:
-            self.remove_offsets(group_id, gone)
+    def _remove_offsets_where(self, is_gone: Callable[[str, OffsetCommitValue], bool]) -> Generator[None, None, None]:
+        for group_id, topics in list(self.offsets.groups()):
+            if gone := list(_places(topics, is_gone)):
+                try:
+                    self.remove_offsets(group_id, gone)
+                except NotSaved:
+                    logger.warning("offsets of topics that are gone stay until the next start")
+                    return
+            yield
 
     def _is_gone(self, topic_name: str, value: OffsetCommitValue) -> bool:
         topic = self._broker.topic(topic_name)
-        return topic is None or (any(value.topic_id) and value.topic_id != topic.topic_id)
+        return topic is None or value.topic_id not in (topic.topic_id, ZERO_UUID)
 
 
 def _places(

@@ -211,13 +211,3 @@ class ReadLast:
 
     def finish(self) -> None:
         pass
-
-
-class Pause:
-    """A job that does nothing: by the time it is finished, others have had their turn."""
-
-    def run(self) -> None:
-        pass
-
-    def finish(self) -> None:
-        pass

@@ -93,6 +93,7 @@ class Member:
 
     def __init__(self, member_id: str, joining: Joining) -> None:
         self.member_id = member_id
+        self.instance_id = joining.identity.instance_id  # for good: a later join may leave it out
         self.assignment = b""
         self.has_joined = False  # the rebalance that is under way
         self.has_synced = False  # the generation that is
@@ -101,7 +102,6 @@ class Member:
         self.update(joining)
 
     def update(self, joining: Joining) -> None:
-        self.instance_id = joining.identity.instance_id
         self.client_id = joining.client_id
         self.client_host = joining.client_host
         self.session_timeout_ms = joining.session_timeout_ms
@@ -121,6 +121,11 @@ class Member:
         parked, self.sync = self.sync, None
         if parked is not None:
             parked.resolve(answer)
+
+    @property
+    def size(self) -> int:
+        """About how many bytes of the client's are kept."""
+        return sum(len(name) + len(metadata) for name, metadata in self.protocols)
 
     @property
     def is_parked(self) -> bool:

@@ -122,6 +122,19 @@ def encode_group(group: str, value: GroupMetadataValue | None, timestamp: int) -
     return _record(GroupMetadataKey(group=group), _GROUP_KINDS.last, value, _GROUP_VALUE_VERSION, timestamp)
 
 
+def encode(change: OffsetCommitted | OffsetRemoved | GroupSaved | GroupRemoved, timestamp: int) -> Record:
+    """A record without an offset of its own."""
+    match change:
+        case OffsetCommitted(group, topic, partition, value):
+            return encode_offset(group, topic, partition, value, timestamp)
+        case OffsetRemoved(group, topic, partition):
+            return encode_offset(group, topic, partition, None, timestamp)
+        case GroupSaved(group, value):
+            return encode_group(group, value, timestamp)
+        case GroupRemoved(group):
+            return encode_group(group, None, timestamp)
+
+
 def decode(record: Record) -> OffsetRecord:
     """Raises UnreadableRecord for what is no record of this log or has a later form than this release knows."""
     try:

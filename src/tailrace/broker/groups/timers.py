@@ -4,8 +4,11 @@ Most deadlines are put off again and again, with every heartbeat. That costs one
 one place for each name, and a place that comes up too early is put back.
 """
 
+from collections.abc import Iterator
 from heapq import heappop, heappush
 from typing import NamedTuple
+
+LEFT_MAX = 1_000
 
 
 class Timer(NamedTuple):
@@ -41,23 +44,26 @@ class Timers:
 
     def cancel(self, timer: Timer) -> None:
         self._deadlines.pop(timer, None)
+        if len(self._queue) > 2 * len(self._deadlines) + LEFT_MAX:  # places that nobody will come for
+            self._queued = dict(self._deadlines)
+            self._queue = sorted((deadline, timer) for timer, deadline in self._deadlines.items())
 
-    def due(self) -> list[Timer]:
-        """What is due by now, in its order; it is not set any more."""
-        found = []
+    def due(self) -> Iterator[Timer]:
+        """What is due by now, in its order; it is not set any more. What one of them puts off or cancels is no longer
+        due when its turn comes.
+        """
         while (place := self.next_deadline) is not None and place <= self.now:
             _, timer = heappop(self._queue)
             del self._queued[timer]
             deadline = self._deadlines.get(timer)
             if deadline is None:
                 continue
-            if deadline <= self.now:
+            if deadline == place:
                 del self._deadlines[timer]
-                found.append(timer)
+                yield timer
             else:  # it was put off
                 self._queued[timer] = deadline
                 heappush(self._queue, (deadline, timer))
-        return found
 
     def __len__(self) -> int:
         return len(self._deadlines)
