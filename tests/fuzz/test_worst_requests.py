@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from broker_process import BrokerProcess
-from fuzz.worst import MANY, MANY_PARTITIONS, TOPICS, WITH_DATA, worst_requests
+from fuzz.worst import COMMITTED, GROUPS, MANY, MANY_PARTITIONS, TOPICS, WITH_DATA, commit_request, worst_requests
 from nodes import RunningNode
 from raw_client import RawClient, a_produce
 
@@ -35,6 +35,8 @@ def prepare(client: RawClient) -> None:
     client.ask(CreateTopicsRequest(topics=[many]), 7)
     for index in range(WITH_DATA):
         client.ask(a_produce(b"x", topic=MANY, partition=index), 12)
+    for number in range(GROUPS):
+        client.ask(commit_request(f"group-{number}", COMMITTED), 8)
 
 
 class Stopwatch:

@@ -1,6 +1,6 @@
 """For each API, the well-formed requests that cost the most: as many elements as it takes, of the slowest kind.
 
-They speak of a broker with many topics, and one of many partitions.
+They speak of a broker with many topics, one of many partitions, and many groups.
 """
 
 from typing import Any
@@ -17,19 +17,27 @@ from tailrace.protocol.messages import describe_configs as configs
 from tailrace.protocol.messages import describe_topic_partitions as descriptions
 from tailrace.protocol.messages import fetch, list_offsets, metadata, offset_for_leader_epoch, produce
 from tailrace.protocol.messages import incremental_alter_configs as alteration
+from tailrace.protocol.messages import offset_commit as commits
+from tailrace.protocol.messages import offset_delete as forgetting
+from tailrace.protocol.messages import offset_fetch as offsets
+from tailrace.protocol.messages.delete_groups import DeleteGroupsRequest
+from tailrace.protocol.messages.describe_groups import DescribeGroupsRequest
 from tailrace.protocol.messages.list_config_resources import ListConfigResourcesRequest
+from tailrace.protocol.messages.list_groups import ListGroupsRequest
 
 TOPICS = 2000  # t0, t1, …
 MANY = "many"  # a topic
 MANY_PARTITIONS = 10_000
 WITH_DATA = 50  # partitions of it that have a log
+GROUPS = 300  # group-0, group-1, …
+COMMITTED = 100  # partitions of the large topic, by each group
 
 Worst = dict[str, tuple[Any, int]]
 
 
 def worst_requests() -> Worst:
     """By name: the request and its version. In an order in which none spoils the next."""
-    return {**_reading(), **_configs(), **_changing()}
+    return {**_reading(), **_configs(), **_of_groups(), **_changing()}
 
 
 def _reading() -> Worst:
@@ -77,6 +85,45 @@ def _reading() -> Worst:
             descriptions.DescribeTopicPartitionsRequest(topics=[], response_partition_limit=2000),
             0,
         ),
+    }
+
+
+def commit_request(group: str, count: int) -> Any:
+    """Of as many partitions of the large topic."""
+    partitions = [
+        commits.OffsetCommitRequestPartition(partition_index=n, committed_offset=n, committed_metadata="x")
+        for n in range(count)
+    ]
+    topics = [commits.OffsetCommitRequestTopic(name=MANY, partitions=partitions)]
+    return commits.OffsetCommitRequest(group_id=group, topics=topics)
+
+
+def _of_groups() -> Worst:
+    names = [f"group-{n}" for n in range(GROUPS)]
+    indexes = list(range(limit(9) - 3))
+    one = [offsets.OffsetFetchRequestTopics(name=MANY, partition_indexes=indexes)]
+    doomed = [
+        forgetting.OffsetDeleteRequestTopic(
+            name=MANY,
+            partitions=[forgetting.OffsetDeleteRequestPartition(partition_index=n) for n in range(limit(47) - 1)],
+        )
+    ]
+    return {
+        "offset commit": (commit_request("large", limit(8) - 1), 8),
+        "offset fetch: many partitions": (
+            offsets.OffsetFetchRequest(groups=[offsets.OffsetFetchRequestGroup(group_id="large", topics=one)]),
+            8,
+        ),
+        "offset fetch: all of many groups": (
+            offsets.OffsetFetchRequest(
+                groups=[offsets.OffsetFetchRequestGroup(group_id=name, topics=None) for name in names]
+            ),
+            8,
+        ),
+        "describe groups": (DescribeGroupsRequest(groups=[*names, *names][: limit(15)]), 5),
+        "list groups": (ListGroupsRequest(), 4),
+        "offset delete": (forgetting.OffsetDeleteRequest(group_id="large", topics=doomed), 0),
+        "delete groups": (DeleteGroupsRequest(groups_names=names), 2),
     }
 
 
