@@ -42,8 +42,9 @@ class Broker:
         port: int = 0,
         files: Files | None = None,
     ) -> None:
-        """`configs` are broker configs, by Kafka's names; those of groups that would only keep a test waiting have other
-        defaults here. `data` is kept where it is given; otherwise a temporary directory is used, and removed at the end.
+        """`configs` are broker configs, by Kafka's names; those of groups that would only keep a test waiting have
+        other defaults here. `data` is kept where it is given; otherwise a temporary directory is used, and removed at
+        the end.
         """
         self._configs = IMPATIENT | dict(configs or {})
         self._files = files
