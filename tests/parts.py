@@ -5,6 +5,7 @@ environment names the part (`TAILRACE_REQUIRE=java,kafka`), as CI does, its abse
 """
 
 import functools
+import importlib.util
 import os
 import re
 import shutil
@@ -68,12 +69,18 @@ def _frameworks_missing() -> str | None:
     return f"{frameworks()} has not what {wanted} says; scripts/fetch-frameworks gets it"
 
 
+def _arrow_missing() -> str | None:
+    absent = [name for name in ("numba", "pyarrow") if not importlib.util.find_spec(name)]
+    return f"{' and '.join(absent)} not installed; make setup brings them" if absent else None
+
+
 PROBES: dict[str, Callable[[], str | None]] = {
     "java": _java_missing,
     "kafka": _kafka_missing,
     "node": _node_missing,
     "kcat": _kcat_missing,
     "frameworks": _frameworks_missing,
+    "arrow": _arrow_missing,
 }
 
 
