@@ -12,6 +12,7 @@ from nodes import LOOPS, RunningNode
 from raw_client import RawClient, a_produce
 
 from tailrace.protocol.messages.api_versions import ApiVersionsRequest
+from tailrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from tailrace.server import http
 
 _NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
@@ -125,6 +126,21 @@ def test_metrics_are_what_prometheus_reads(node: RunningNode) -> None:
     assert samples["tailrace_received_bytes_total"][""] > 0
     assert samples["tailrace_sent_bytes_total"][""] > 0
     assert samples["tailrace_inflight_bytes"][""] == 0
+
+
+def test_groups_are_counted(node: RunningNode) -> None:
+    with RawClient(node.address) as client:
+        protocols = [JoinGroupRequestProtocol(name="range", metadata=b"")]
+        request = JoinGroupRequest(
+            group_id="g", session_timeout_ms=10_000, protocol_type="consumer", protocols=protocols
+        )
+        client.send(request, 3)
+        client.has_nothing()  # others may come yet
+        samples = parse(get(node, "/metrics")[2])
+    assert samples["tailrace_groups"]['state="PreparingRebalance"'] == 1
+    assert samples["tailrace_groups"]['state="Stable"'] == 0
+    assert samples["tailrace_group_members"][""] == 1
+    assert samples["tailrace_group_rebalances_total"][""] == 0
 
 
 def test_what_is_held_of_requests_is_counted(node: RunningNode) -> None:

@@ -4,10 +4,12 @@ Counting is a few additions on the hot path; everything that has to be looked fo
 """
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tailrace import __version__
+from tailrace.broker.groups.classic import State
 from tailrace.protocol.messages import ApiKey
 
 if TYPE_CHECKING:
@@ -54,6 +56,16 @@ class Metrics:
             histogram = self._requests[api_key] = Histogram()
         histogram.add(seconds)
 
+    def _groups(self) -> Iterator[str]:
+        groups = self._node.broker.groups
+        states = Counter(group.state for group in groups.groups.values())
+        samples = [(f'state="{state}"', states[state]) for state in State if state is not State.DEAD]
+        yield from _family("tailrace_groups", "gauge", "Groups of consumers, by what they are at.", samples)
+        members = sum(len(group.members) for group in groups.groups.values())
+        yield from _one("tailrace_group_members", "gauge", "Members of all groups.", members)
+        title = "Times that groups have shared out their work anew."
+        yield from _one("tailrace_group_rebalances_total", "counter", title, groups.rebalances)
+
     def flushed(self, seconds: float) -> None:
         self._flushes.add(seconds)
 
@@ -74,6 +86,7 @@ class Metrics:
         yield from _one("tailrace_sent_bytes_total", "counter", "To clients.", self.bytes_out)
         yield from _one("tailrace_inflight_bytes", "gauge", "Of requests not arrived whole.", node.budget.total)
         yield from _one("tailrace_topics", "gauge", "Topics.", len(node.broker.metadata.topics))
+        yield from self._groups()
         yield from _one("tailrace_logs", "gauge", "Partitions that have something on disk.", len(logs))
         offline = sum(log.offline is not None for log in logs)
         yield from _one("tailrace_logs_offline", "gauge", "Logs that take no appends: the disk failed.", offline)

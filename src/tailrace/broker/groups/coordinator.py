@@ -50,6 +50,7 @@ class GroupCoordinator:
         self.log = GroupLog(broker)
         self._broker = broker
         self._now_ms = 0
+        self.rebalances = 0  # that came to an end
         self._is_loaded = False
         self._has_resumed = False
         self._failure: Exception | None = None
@@ -158,6 +159,7 @@ class GroupCoordinator:
 
     def _save(self, group_id: str, value: GroupMetadataValue) -> None:
         value.current_state_timestamp = self._now_ms
+        self.rebalances += 1
         self._forget_later(self.groups[group_id])  # perhaps its last member has just left
         self._write(group_id, [records.GroupSaved(group_id, value)])
 
