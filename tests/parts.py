@@ -74,6 +74,11 @@ def _arrow_missing() -> str | None:
     return f"{' and '.join(absent)} not installed; make setup brings them" if absent else None
 
 
+def _spark_missing() -> str | None:
+    absent = None if importlib.util.find_spec("pyspark") else "pyspark is not installed; make setup brings it"
+    return missing("java") or missing("arrow") or absent
+
+
 PROBES: dict[str, Callable[[], str | None]] = {
     "java": _java_missing,
     "kafka": _kafka_missing,
@@ -81,6 +86,7 @@ PROBES: dict[str, Callable[[], str | None]] = {
     "kcat": _kcat_missing,
     "frameworks": _frameworks_missing,
     "arrow": _arrow_missing,
+    "spark": _spark_missing,
 }
 
 

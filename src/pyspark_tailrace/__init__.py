@@ -1,0 +1,5 @@
+"""Spark looks into packages of this name for data sources: it makes `format("tailrace")` known without a word more."""
+
+from tailrace.spark.source import TailraceSource as DefaultSource
+
+__all__ = ["DefaultSource"]

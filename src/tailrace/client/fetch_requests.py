@@ -1,0 +1,67 @@
+"""Fetch requests without a session, by topic id where both sides have it, and what their answers say."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from tailrace.client.connection import Connection
+from tailrace.client.errors import BadAnswer
+from tailrace.client.metadata import TopicPartition
+from tailrace.client.options import Isolation
+from tailrace.protocol.fields import ZERO_UUID
+from tailrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+
+IDS_SINCE = 13
+
+
+class Wanted(NamedTuple):
+    partition: TopicPartition
+    topic_id: bytes  # zeros where it is not known
+    offset: int
+    leader_epoch: int
+    max_bytes: int
+
+
+def version_max(wanted: Sequence[Wanted]) -> int:
+    """The latest version of Fetch in which all of these can be asked for."""
+    return IDS_SINCE - 1 if any(one.topic_id == ZERO_UUID for one in wanted) else 0x7FFF
+
+
+def fetch_request(
+    wanted: Sequence[Wanted], isolation: Isolation, *, max_wait_ms: int, min_bytes: int, max_bytes: int
+) -> FetchRequest:
+    topics: dict[str, FetchTopic] = {}
+    for one in wanted:
+        name = one.partition.topic
+        topic = topics.setdefault(name, FetchTopic(topic=name, topic_id=one.topic_id))
+        topic.partitions.append(
+            FetchPartition(
+                partition=one.partition.partition,
+                current_leader_epoch=one.leader_epoch,
+                fetch_offset=one.offset,
+                partition_max_bytes=one.max_bytes,
+            )
+        )
+    return FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=min_bytes,
+        max_bytes=max_bytes,
+        isolation_level=isolation,
+        topics=list(topics.values()),
+    )
+
+
+def partitions_in(
+    response: FetchResponse, version: int, wanted: Sequence[Wanted], connection: Connection
+) -> Iterator[tuple[Wanted, PartitionData]]:
+    """What it says about each partition that was asked for. Raises BadAnswer where it speaks of any other."""
+    by_id = version >= IDS_SINCE
+    asked = {(one.topic_id if by_id else one.partition.topic, one.partition.partition): one for one in wanted}
+    for topic in response.responses:
+        for data in topic.partitions:
+            one = asked.get((topic.topic_id if by_id else topic.topic, data.partition_index))
+            if one is None:
+                connection.close()
+                raise BadAnswer(
+                    connection.name, f"it fetched partition {data.partition_index} of what nobody asked for"
+                )
+            yield one, data

@@ -1,0 +1,93 @@
+"""Where partitions begin and end, and which offset a time has: of many partitions, from all their leaders at once."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from tailrace.client.cluster import Cluster
+from tailrace.client.errors import ClientError, Refused
+from tailrace.client.metadata import Leader, TopicPartition
+from tailrace.client.options import Isolation
+from tailrace.client.routing import Answer, Question, ask_leaders
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+
+LATEST = -1
+EARLIEST = -2
+_REPLICA_ID = -1  # we are a consumer
+_ISOLATION_SINCE = 2
+
+
+class Found(NamedTuple):
+    """The first record at or after a time. `timestamp` is -1 where the place was asked for by its name."""
+
+    offset: int
+    timestamp: int
+
+
+def earliest(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """The first offset of each that can be read."""
+    found = list_offsets(cluster, dict.fromkeys(partitions, EARLIEST))
+    return {partition: one.offset for partition, one in found.items() if one is not None}
+
+
+def latest(
+    cluster: Cluster, partitions: Iterable[TopicPartition], isolation: Isolation | None = None
+) -> dict[TopicPartition, int]:
+    """The offset behind the last record that can be read: to the first open transaction, if only committed ones are."""
+    found = list_offsets(cluster, dict.fromkeys(partitions, LATEST), isolation)
+    return {partition: one.offset for partition, one in found.items() if one is not None}
+
+
+def list_offsets(
+    cluster: Cluster, times: Mapping[TopicPartition, int], isolation: Isolation | None = None
+) -> dict[TopicPartition, Found | None]:
+    """For each partition the first record whose timestamp, in ms, is not before the time given; None where all are.
+
+    EARLIEST and LATEST are times, too. `isolation` is that of the options unless it is given.
+    """
+    if not times:
+        return {}
+    question = _ListOffsets(times, cluster.options.isolation if isolation is None else isolation)
+    return ask_leaders(cluster, question, times, "asking for offsets")
+
+
+class _ListOffsets(Question["Found | None"]):
+    response = ListOffsetsResponse
+
+    def __init__(self, times: Mapping[TopicPartition, int], isolation: Isolation) -> None:
+        self._times = times
+        self._isolation = isolation
+        self.versions = (_ISOLATION_SINCE if isolation else 0, 0x7FFF)
+
+    def request(
+        self, partitions: Sequence[TopicPartition], leaders: dict[TopicPartition, Leader]
+    ) -> ListOffsetsRequest:
+        topics: dict[str, ListOffsetsTopic] = {}
+        for partition in partitions:
+            topic = topics.setdefault(partition.topic, ListOffsetsTopic(name=partition.topic))
+            topic.partitions.append(
+                ListOffsetsPartition(
+                    partition_index=partition.partition,
+                    current_leader_epoch=leaders[partition].epoch,
+                    timestamp=self._times[partition],
+                )
+            )
+        return ListOffsetsRequest(
+            replica_id=_REPLICA_ID, isolation_level=self._isolation, topics=list(topics.values()), timeout_ms=30_000
+        )
+
+    def answers(self, response: ListOffsetsResponse) -> Iterator[Answer[Found | None]]:
+        for topic in response.topics:
+            for one in topic.partitions:
+                found = None if one.offset < 0 else Found(one.offset, one.timestamp)
+                yield Answer(TopicPartition(topic.name, one.partition_index), one.error_code, found)
+
+    def failure(self, answer: Answer[Found | None]) -> ClientError | None:
+        if answer.code or answer.value is not None or self._times[answer.partition] not in (EARLIEST, LATEST):
+            return None
+        return Refused(str(answer.partition), ErrorCode.OFFSET_NOT_AVAILABLE)  # every log has a start and an end

@@ -1,0 +1,96 @@
+"""The connections of one process that wait for their next use, by address.
+
+A connection belongs to whoever has taken it, so that a long wait of one does not stand in the way of another, and
+threads need not know of each other. One that comes back with answers due is used again once these come. What a process
+inherits from the one that it was forked from, it closes and forgets.
+"""
+
+import os
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tailrace.client.connection import Connection
+from tailrace.client.errors import ClientError
+from tailrace.client.options import Address, ClientOptions
+
+IDLE_MAX = 4  # for each broker; beyond that, the longest idle one is closed
+
+
+class Pool:
+    def __init__(self, options: ClientOptions) -> None:
+        self._options = options
+        self._forget()
+        _pools.add(self)
+
+    def _forget(self) -> None:
+        self._lock = threading.Lock()  # a new one: the other may be held by a thread that was not forked
+        self._idle: dict[Address, list[Connection]] = {}
+
+    def take(self, address: Address, deadline: float) -> Connection:
+        """One that nobody else has, without answers due. Raises ClientError where none can be had."""
+        while (idle := self._idle_one(address)) is not None:
+            try:
+                idle.drain(deadline)
+            except ClientError:
+                continue
+            if idle.is_usable:
+                return idle
+            idle.close()
+        return Connection(self._options, address, deadline)
+
+    def _idle_one(self, address: Address) -> Connection | None:
+        """The one used last, but one that is still busy only where its answers have begun to come."""
+        with self._lock:
+            idle = self._idle.get(address, [])
+            for connection in reversed(idle):
+                if connection.is_closed or not connection.is_busy or connection.has_arrived:
+                    idle.remove(connection)
+                    if not connection.is_closed:
+                        return connection
+        return None
+
+    def give_back(self, connection: Connection) -> None:
+        if connection.is_closed:
+            return
+        connection.abandon()
+        with self._lock:
+            idle = self._idle.setdefault(connection.address, [])
+            idle.append(connection)
+            surplus = idle.pop(0) if len(idle) > IDLE_MAX else None
+        if surplus is not None:
+            surplus.close()
+
+    @contextmanager
+    def lease(self, address: Address, deadline: float) -> Iterator[Connection]:
+        connection = self.take(address, deadline)
+        try:
+            yield connection
+        finally:
+            self.give_back(connection)
+
+    def close(self) -> None:
+        with self._lock:
+            idle, self._idle = self._idle, {}
+        for connections in idle.values():
+            for connection in connections:
+                connection.close()
+
+    def _after_fork(self) -> None:
+        inherited = self._idle
+        self._forget()
+        for connections in inherited.values():
+            for connection in connections:
+                connection.close()  # our copy of the descriptor: the parent's goes on
+
+
+_pools: "weakref.WeakSet[Pool]" = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for pool in list(_pools):
+        pool._after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,150 @@
+"""Writing batches that somebody has prepared: idempotent, to the leaders of their partitions, retried in order.
+
+A producer has an id and counts the records of each partition, so that a batch that is sent again is written once. One
+round of batches, one for each partition, may be under way while the next one is being prepared.
+"""
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from tailrace.client.cluster import Cluster
+from tailrace.client.errors import ClientError, ProducerFenced, refusal
+from tailrace.client.metadata import Leader, TopicPartition
+from tailrace.client.routing import Answer, Exchange, Question
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from tailrace.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from tailrace.records.batch import check_header, read_header, seal
+
+ALL_REPLICAS = -1
+UNKNOWN_OFFSET = -1
+_BY_NAME_MAX = 12
+_NO_TIMEOUT_MS = 0x7FFFFFFF
+_PRODUCER = struct.Struct(">qhi")  # id, epoch, first sequence
+_PRODUCER_AT = 43  # where they stand in a batch
+_SEQUENCES = 0x7FFFFFFF
+_FENCED = (
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.PRODUCER_FENCED,
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ErrorCode.UNKNOWN_PRODUCER_ID,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+)
+
+
+class ProducerId(NamedTuple):
+    producer_id: int
+    epoch: int
+
+
+def init_producer_id(cluster: Cluster) -> ProducerId:
+    """A new identity, from any broker."""
+    retry = cluster.retry("asking for a producer id")
+    while True:
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=_NO_TIMEOUT_MS)
+        answer = cluster.ask_any(request, InitProducerIdResponse, retry)
+        if not answer.error_code:
+            return ProducerId(answer.producer_id, answer.producer_epoch)
+        retry.pause(refusal("asking for a producer id", answer.error_code))
+
+
+class Producer:
+    """After an error nobody knows what was written: it takes nothing more."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.identity: ProducerId | None = None
+        self._sequences: dict[TopicPartition, int] = {}
+        self._flight: Exchange[int] | None = None
+        self._failed: ClientError | None = None
+
+    def send(self, batches: Mapping[TopicPartition, bytearray]) -> dict[TopicPartition, int]:
+        """The first offset of each batch, once all are written; UNKNOWN_OFFSET where only an earlier try knows it."""
+        self.begin(batches)
+        return self.finish()
+
+    def begin(self, batches: Mapping[TopicPartition, bytearray]) -> None:
+        """Sends one batch for each partition, after those of the last time are written. Id and sequence are put in.
+
+        Raises ValueError, with nothing sent, for bytes that are not one batch.
+        """
+        self.finish()
+        if not batches:
+            return
+        if self._failed is not None:
+            raise self._failed
+        if self.identity is None:
+            self.identity = init_producer_id(self._cluster)
+        counts = {partition: _offsets_in(partition, batch) for partition, batch in batches.items()}
+        for partition, batch in batches.items():
+            self._stamp(partition, batch, counts[partition], self.identity)
+        timeout_ms = int(self._cluster.options.request_timeout_s * 1000)
+        try:
+            self._flight = Exchange(self._cluster, _Produce(batches, timeout_ms), batches, "writing")
+        except ClientError as error:
+            self._failed = error
+            raise
+
+    def finish(self) -> dict[TopicPartition, int]:
+        """Waits for what is under way. Raises ClientError where it cannot be written, or nobody knows whether it is."""
+        flight, self._flight = self._flight, None
+        try:
+            return {} if flight is None else flight.finish()
+        except ClientError as error:
+            self._failed = error
+            raise
+
+    def close(self) -> None:
+        """Without waiting: what is under way may be written or not."""
+        flight, self._flight = self._flight, None
+        if flight is not None:
+            flight.close()
+
+    def _stamp(self, partition: TopicPartition, batch: bytearray, count: int, identity: ProducerId) -> None:
+        sequence = self._sequences.get(partition, 0)
+        _PRODUCER.pack_into(batch, _PRODUCER_AT, identity.producer_id, identity.epoch, sequence)
+        seal(batch)
+        self._sequences[partition] = (sequence + count) & _SEQUENCES
+
+
+def _offsets_in(partition: TopicPartition, batch: bytearray) -> int:
+    """Raises ValueError unless it is one batch and nothing else."""
+    header = read_header(batch)
+    check_header(header)
+    if header.size != len(batch):
+        raise ValueError(f"{partition}: {len(batch)} bytes, of which the batch has {header.size}")
+    return header.last_offset_delta + 1
+
+
+class _Produce(Question[int]):
+    response = ProduceResponse
+    versions = (3, _BY_NAME_MAX)
+
+    def __init__(self, batches: Mapping[TopicPartition, bytearray], timeout_ms: int) -> None:
+        self._batches = batches
+        self._timeout_ms = timeout_ms
+
+    def request(self, partitions: Sequence[TopicPartition], leaders: dict[TopicPartition, Leader]) -> ProduceRequest:
+        topics: dict[str, TopicProduceData] = {}
+        for partition in partitions:
+            topic = topics.setdefault(partition.topic, TopicProduceData(name=partition.topic))
+            data = PartitionProduceData(index=partition.partition, records=self._batches[partition])
+            topic.partition_data.append(data)
+        return ProduceRequest(acks=ALL_REPLICAS, timeout_ms=self._timeout_ms, topic_data=list(topics.values()))
+
+    def answers(self, response: ProduceResponse) -> Iterator[Answer[int]]:
+        for topic in response.responses:
+            for one in topic.partition_responses:
+                code, offset = one.error_code, one.base_offset
+                if code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+                    code, offset = 0, UNKNOWN_OFFSET  # it was written before, by a try whose answer was lost
+                yield Answer(TopicPartition(topic.name, one.index), code, offset, one.error_message)
+
+    def failure(self, answer: Answer[int]) -> ClientError | None:
+        return ProducerFenced(f"writing to {answer.partition}", answer.code) if answer.code in _FENCED else None

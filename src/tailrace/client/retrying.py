@@ -1,0 +1,46 @@
+"""How long something is tried again, and how often: pauses that double, until a deadline.
+
+Deadlines are times of `time.monotonic`.
+"""
+
+import random
+import time
+
+from tailrace.client.errors import ClientError, GaveUp
+from tailrace.client.options import ClientOptions
+
+_LAST_S = 1.0  # for a request that is sent when time is nearly over
+
+
+class Retry:
+    """One undertaking: `doing` says what, for the error at its end."""
+
+    def __init__(self, options: ClientOptions, doing: str) -> None:
+        self.doing = doing
+        self._options = options
+        self.progress()
+
+    def progress(self) -> None:
+        """Something came of it: the time begins anew."""
+        self._started = time.monotonic()
+        self.deadline = self._started + self._options.retry_timeout_s
+        self._pause = self._options.retry_backoff_s
+
+    @property
+    def elapsed(self) -> float:
+        return time.monotonic() - self._started
+
+    def request_deadline(self, wait_s: float = 0.0) -> float:
+        """By when one request has to be answered that the broker may keep for so long."""
+        now = time.monotonic()
+        return now + max(_LAST_S, min(self._options.request_timeout_s, self.deadline - now)) + wait_s
+
+    def pause(self, cause: ClientError) -> None:
+        """Waits before the next try. Raises the cause if trying again does not help, GaveUp when time is over."""
+        if not cause.is_passing:
+            raise cause
+        pause = self._pause * (0.8 + 0.4 * random.random())  # noqa: S311 - so that clients do not come back all at once
+        if time.monotonic() + pause > self.deadline:
+            raise GaveUp(self.doing, self._options.retry_timeout_s, str(cause)) from cause
+        time.sleep(pause)
+        self._pause = min(self._pause * 2, self._options.retry_backoff_max_s)

@@ -1,0 +1,148 @@
+"""One question about many partitions, put to all their leaders at once, and again to new leaders until all answered.
+
+The requests leave before the first answer is waited for, so it takes as long as the slowest leader. What a question
+asks, and how its answers read, is a `Question`.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+from tailrace.client.cluster import Cluster
+from tailrace.client.connection import Connection, Pending
+from tailrace.client.errors import ClientError, ConnectionLost, Refused, refusal
+from tailrace.client.metadata import Leader, TopicPartition
+from tailrace.client.options import Address
+from tailrace.protocol.errors import ErrorCode
+
+T = TypeVar("T")
+
+
+class Answer(NamedTuple, Generic[T]):
+    partition: TopicPartition
+    code: int
+    value: T
+    said: str | None = None
+
+
+class Question(Protocol[T]):
+    response: type[Any]
+    versions: tuple[int, int]  # at least, at most
+
+    def request(self, partitions: Sequence[TopicPartition], leaders: dict[TopicPartition, Leader]) -> Any: ...
+
+    def answers(self, response: Any) -> Iterator[Answer[T]]: ...
+
+    def failure(self, answer: Answer[T]) -> ClientError | None:
+        """An error of its own for what the leader says; None where the usual one does."""
+        ...
+
+
+class Exchange(Generic[T]):
+    """Under way when it is made; `finish` brings the answers. To be finished or closed."""
+
+    def __init__(
+        self, cluster: Cluster, question: Question[T], partitions: Iterable[TopicPartition], doing: str
+    ) -> None:
+        self._cluster = cluster
+        self._question = question
+        self._retry = cluster.retry(doing)
+        self._open = set(partitions)
+        self._found: dict[TopicPartition, T] = {}
+        self._sent: list[tuple[Connection, Pending[Any], list[TopicPartition]]] = []
+        self._trouble: ClientError | None = None
+        self._send()
+
+    def finish(self) -> dict[TopicPartition, T]:
+        """Raises the first error that a retry does not cure, and GaveUp after the time for retries."""
+        self._retry.progress()  # what the caller did meanwhile does not count
+        try:
+            self._receive()
+            while self._open:
+                assert self._trouble is not None
+                self._retry.pause(self._trouble)
+                self._cluster.refresh({partition.topic for partition in self._open}, self._retry)
+                self._send()
+                self._receive()
+        finally:
+            self.close()
+        return self._found
+
+    def close(self) -> None:
+        for connection, _, _ in self._sent:
+            self._cluster.pool.give_back(connection)
+        self._sent.clear()
+
+    def _send(self) -> None:
+        try:
+            for address, led in self._by_leader().items():
+                self._send_to(address, led)
+        except BaseException:
+            self.close()
+            raise
+
+    def _by_leader(self) -> dict[Address, dict[TopicPartition, Leader]]:
+        grouped: dict[Address, dict[TopicPartition, Leader]] = {}
+        for partition in sorted(self._open):
+            leader = self._cluster.leader(partition, self._retry)
+            if leader is None:
+                self._trouble = Refused(str(partition), ErrorCode.LEADER_NOT_AVAILABLE)
+            else:
+                grouped.setdefault(leader.address, {})[partition] = leader
+        return grouped
+
+    def _send_to(self, address: Address, led: dict[TopicPartition, Leader]) -> None:
+        at_least, at_most = self._question.versions
+        request = self._question.request(list(led), led)
+        try:
+            connection = self._cluster.take(address, self._retry)
+        except ConnectionLost as error:
+            self._trouble = error
+            return
+        deadline = self._retry.request_deadline()
+        try:
+            pending = connection.send(request, self._question.response, deadline, at_least=at_least, at_most=at_most)
+        except ConnectionLost as error:
+            self._trouble = error
+        except BaseException:
+            self._cluster.pool.give_back(connection)
+            raise
+        else:
+            self._sent.append((connection, pending, list(led)))
+
+    def _receive(self) -> None:
+        while self._sent:
+            connection, pending, asked = self._sent[-1]
+            try:
+                response = connection.receive(pending, self._retry.request_deadline())
+                for answer in self._question.answers(response):
+                    self._take(answer)
+                self._check_complete(connection, asked)
+            except ConnectionLost as error:
+                self._trouble = error
+            self._sent.pop()
+            self._cluster.pool.give_back(connection)
+
+    def _take(self, answer: Answer[T]) -> None:
+        if answer.partition not in self._open:
+            return  # nobody asked, or it was answered before
+        failure = self._question.failure(answer)
+        if failure is None and answer.code:
+            failure = refusal(f"{self._retry.doing}, {answer.partition}", answer.code, answer.said)
+        if failure is None:
+            self._open.discard(answer.partition)
+            self._found[answer.partition] = answer.value
+        elif failure.is_passing:
+            self._trouble = failure
+        else:
+            raise failure
+
+    def _check_complete(self, connection: Connection, asked: Sequence[TopicPartition]) -> None:
+        unanswered = [partition for partition in asked if partition in self._open]
+        if unanswered and self._trouble is None:
+            self._trouble = ConnectionLost(connection.name, f"said nothing about {unanswered[0]}")
+
+
+def ask_leaders(
+    cluster: Cluster, question: Question[T], partitions: Iterable[TopicPartition], doing: str
+) -> dict[TopicPartition, T]:
+    return Exchange(cluster, question, partitions, doing).finish()

@@ -1,0 +1,73 @@
+"""Who we are, as SASL says it: PLAIN, and SCRAM (RFC 5802) with SHA-256 and SHA-512. No input, no output.
+
+A conversation is a generator: it gives the bytes to send and is sent what the broker answers, until it ends. It raises
+ValueError where the broker does not prove that it knows the password, too.
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import secrets
+from collections.abc import Generator
+
+from tailrace.client.options import Sasl
+
+Conversation = Generator[bytes, bytes, None]
+
+ITERATIONS_MIN = 4096  # RFC 7677; fewer make the password easy to guess for whoever listens
+ITERATIONS_MAX = 10_000_000  # seconds of computing; nobody means more than that
+_DIGESTS = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+_NO_BINDING = "n,,"
+
+
+def converse(sasl: Sasl) -> Conversation:
+    if sasl.mechanism == "PLAIN":
+        return _plain(sasl)
+    return scram(sasl, _DIGESTS[sasl.mechanism], secrets.token_urlsafe(24))
+
+
+def _plain(sasl: Sasl) -> Conversation:
+    yield f"\0{sasl.username}\0{sasl.password}".encode()
+
+
+def scram(sasl: Sasl, digest: str, nonce: str) -> Conversation:
+    """Names and passwords go as they are: Kafka does no SASLprep either."""
+    name = sasl.username.replace("=", "=3D").replace(",", "=2C")
+    first = f"n={name},r={nonce}"
+    challenge = (yield (_NO_BINDING + first).encode()).decode()
+    fields = _fields(challenge)
+    if not fields["r"].startswith(nonce) or fields["r"] == nonce:
+        raise ValueError("its nonce does not continue ours")
+    iterations = int(fields["i"])
+    if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
+        raise ValueError(f"it asks for {iterations} iterations, and {ITERATIONS_MIN} are the least")
+    salted = hashlib.pbkdf2_hmac(digest, sasl.password.encode(), _decoded(fields["s"]), iterations)
+    final = f"c={base64.b64encode(_NO_BINDING.encode()).decode()},r={fields['r']}"
+    signed = f"{first},{challenge},{final}".encode()
+    key = hmac.digest(salted, b"Client Key", digest)
+    signature = hmac.digest(hashlib.new(digest, key).digest(), signed, digest)
+    proof = bytes(one ^ other for one, other in zip(key, signature, strict=True))
+    verdict = _fields((yield f"{final},p={base64.b64encode(proof).decode()}".encode()).decode())
+    expected = hmac.digest(hmac.digest(salted, b"Server Key", digest), signed, digest)
+    if not hmac.compare_digest(_decoded(verdict["v"]), expected):
+        raise ValueError("it does not know the password itself")
+
+
+def _fields(text: str) -> "_Fields":
+    found = _Fields(part.split("=", 1) for part in text.split(",") if "=" in part)
+    if "e" in found:
+        raise ValueError(found["e"])
+    return found
+
+
+class _Fields(dict[str, str]):
+    def __missing__(self, name: str) -> str:
+        raise ValueError(f"its message has no {name}=")
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error:
+        raise ValueError("its message has what is no base64") from None

@@ -1,0 +1,139 @@
+"""From options to offsets: which partitions there are, and where reading them begins and ends."""
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+
+from tailrace.client import groups
+from tailrace.client.cluster import Cluster
+from tailrace.client.errors import TopicNotFound
+from tailrace.client.metadata import Topic, TopicPartition
+from tailrace.client.offsets import earliest, latest, list_offsets
+from tailrace.spark.losses import Loss, meet
+from tailrace.spark.options import EARLIEST, GROUP, LATEST, BadOptions, Bound, SourceOptions
+from tailrace.spark.positions import Positions
+
+FIRST, NEXT = -2, -1  # in the place of an offset: the first that is there, the next that will be
+
+
+def topics_of(cluster: Cluster, options: SourceOptions) -> dict[str, Topic]:
+    """The topics that are to be read, as they are now. Raises TopicNotFound for one that is named and not there."""
+    selection = options.selection
+    if selection.pattern is not None:
+        everything = cluster.all_topics()
+        return {name: topic for name, topic in everything.items() if selection.matches(name) and not topic.is_internal}
+    names = selection.topics or tuple(dict.fromkeys(place.topic for place in selection.partitions))
+    return {name: cluster.topic(name, fresh=True) for name in names}
+
+
+def topics_there(cluster: Cluster, options: SourceOptions) -> dict[str, Topic]:
+    """The same, without those that are named and not there."""
+    selection = options.selection
+    if selection.pattern is not None:
+        return topics_of(cluster, options)
+    found = {}
+    for name in selection.topics or tuple(dict.fromkeys(place.topic for place in selection.partitions)):
+        with suppress(TopicNotFound):
+            found[name] = cluster.topic(name, fresh=True)
+    return found
+
+
+def partitions_of(topics: Mapping[str, Topic], options: SourceOptions) -> list[TopicPartition]:
+    there = [place for topic in topics.values() for place in topic.partitions]
+    if not options.selection.partitions:
+        return there
+    missing = {place for place in options.selection.partitions if place.topic in topics} - set(there)
+    if missing:
+        raise BadOptions(f"assign names {min(missing)}, and there is no such partition")
+    return [place for place in there if place in options.selection.partitions]
+
+
+def ids_of(topics: Mapping[str, Topic]) -> dict[str, bytes]:
+    return {name: topic.topic_id for name, topic in topics.items() if topic.has_id}
+
+
+def start_of(cluster: Cluster, options: SourceOptions) -> Positions:
+    """Where to begin."""
+    topics = topics_of(cluster, options)
+    places = partitions_of(topics, options)
+    if options.starting.word == GROUP:
+        return Positions(_group_start(cluster, options, places), ids_of(topics))
+    return Positions(_resolved(cluster, options.starting, places, "starting"), ids_of(topics))
+
+
+def end_of(cluster: Cluster, options: SourceOptions) -> Positions:
+    """Where a batch ends."""
+    topics = topics_of(cluster, options)
+    places = partitions_of(topics, options)
+    return Positions(_resolved(cluster, options.ending, places, "ending"), ids_of(topics))
+
+
+def begin_of(cluster: Cluster, options: SourceOptions, start: Positions, end: Positions) -> Positions:
+    """Where each partition of a batch is read from: those that have something to read, from where they were. What is
+    gone of them is a loss; a topic that was made again is read from its beginning.
+    """
+    moved = {
+        place: start.offsets[place] if _is_same(place.topic, start, end) else 0
+        for place, stop in end.offsets.items()
+        if place in start.offsets and (start.offsets[place] < stop or not _is_same(place.topic, start, end))
+    }
+    firsts = earliest(cluster, moved)
+    losses = [
+        Loss(place, at, firsts[place], "retention or somebody has deleted them")
+        for place, at in moved.items()
+        if at < firsts[place] and _is_same(place.topic, start, end)
+    ]
+    meet(losses, options)
+    return Positions({place: max(at, firsts[place]) for place, at in moved.items()}, end.topic_ids)
+
+
+def _is_same(topic: str, start: Positions, end: Positions) -> bool:
+    known = start.topic_ids.get(topic)
+    return known is None or known == end.topic_ids.get(topic, known)
+
+
+def _group_start(cluster: Cluster, options: SourceOptions, places: list[TopicPartition]) -> dict[TopicPartition, int]:
+    """Where the group is; and where it has not been yet, the beginning."""
+    assert options.group is not None
+    known = groups.committed(cluster, options.group, places)
+    missing = [place for place in places if place not in known]
+    return {place: found.offset for place, found in known.items()} | earliest(cluster, missing)
+
+
+def _resolved(cluster: Cluster, bound: Bound, places: list[TopicPartition], which: str) -> dict[TopicPartition, int]:
+    if bound.timestamp is not None or bound.timestamps:
+        return _by_time(cluster, bound, places, which)
+    if bound.word == EARLIEST:
+        return earliest(cluster, places)
+    if bound.word == LATEST:
+        return latest(cluster, places)
+    given = dict(bound.offsets)
+    _require_all(given, places, f"{which}Offsets")
+    words = {FIRST: earliest, NEXT: latest}
+    found: dict[TopicPartition, int] = {}
+    for number, ask in words.items():
+        found |= ask(cluster, [place for place, offset in given.items() if offset == number])
+    return given | found
+
+
+def _by_time(cluster: Cluster, bound: Bound, places: list[TopicPartition], which: str) -> dict[TopicPartition, int]:
+    """The first offset at or after a time. Behind the last record, that is the end, or for a start an error."""
+    times = dict(bound.timestamps) or dict.fromkeys(places, bound.timestamp or 0)
+    _require_all(times, places, f"{which}OffsetsByTimestamp")
+    found = list_offsets(cluster, times)
+    late = [place for place in times if found.get(place) is None]
+    if late and which == "starting" and not bound.latest_if_later:
+        raise BadOptions(
+            f"{late[0]} has no record at or after the starting time {times[late[0]]}; "
+            "startingOffsetsByTimestampStrategy=latest begins at its end then"
+        )
+    ends = latest(cluster, late)
+    return {place: one.offset for place, one in found.items() if one is not None} | ends
+
+
+def _require_all(given: Mapping[TopicPartition, int], places: Iterable[TopicPartition], option: str) -> None:
+    """As the connector has it: all of them, and no others."""
+    missing, others = set(places) - set(given), set(given) - set(places)
+    if missing:
+        raise BadOptions(f"{option} says nothing of {min(missing)}: each partition has to be there")
+    if others:
+        raise BadOptions(f"{option} speaks of {min(others)}, which is not read")

@@ -1,0 +1,209 @@
+"""The options of the `tailrace` format: those of Spark's own `kafka` format, by the same names, and a few of ours.
+
+What is an option of the client (`kafka.…`) goes to the client, which says so where it does not know it.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import StrEnum
+from typing import TypeVar
+
+from tailrace.client.metadata import TopicPartition
+from tailrace.client.options import ClientOptions
+from tailrace.spark.positions import offsets_in, partitions_in
+from tailrace.spark.schema import COLUMNS, HEADERS, TYPES
+
+Found = TypeVar("Found")
+
+EARLIEST, LATEST, GROUP = "earliest", "latest", "group"
+_PREFIX = "kafka."
+
+NAMES = {
+    name.lower(): name
+    for name in (
+        *("subscribe", "subscribePattern", "assign", "columns", "includeHeaders", "minPartitions"),
+        *("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy"),
+        *("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "endingOffsetsByTimestampStrategy"),
+        *("maxOffsetsPerTrigger", "group", "failOnDataLoss", "onDataLoss", "stateDirectory"),
+        # The connector's, and without effect here: they are about its own consumers.
+        *("groupIdPrefix", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "kafkaConsumer.pollTimeoutMs"),
+    )
+}
+
+
+class BadOptions(ValueError):
+    """Options that contradict each other, or have values that they cannot have."""
+
+
+class OnDataLoss(StrEnum):
+    FAIL = "fail"
+    EARLIEST = "earliest"
+    REPORT = "report"
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which topics: some by name, those that match a pattern, or some partitions."""
+
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    partitions: tuple[TopicPartition, ...] = ()
+
+    def matches(self, topic: str) -> bool:
+        if self.pattern is not None:
+            return re.fullmatch(self.pattern, topic) is not None
+        return topic in self.topics or any(place.topic == topic for place in self.partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Where to begin or to end: a word, offsets of partitions, or times in ms, of all or of some."""
+
+    word: str | None = None
+    offsets: tuple[tuple[TopicPartition, int], ...] = ()
+    timestamp: int | None = None
+    timestamps: tuple[tuple[TopicPartition, int], ...] = ()
+    latest_if_later: bool = False  # than any record: else that is an error
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    client: ClientOptions
+    selection: Selection
+    starting: Bound
+    ending: Bound
+    columns: tuple[str, ...] = COLUMNS
+    min_partitions: int = 0
+    max_offsets_per_trigger: int | None = None
+    group: str | None = None
+    on_data_loss: OnDataLoss = OnDataLoss.FAIL
+    state_directory: str | None = None
+
+
+def source_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOptions:
+    """Raises BadOptions, and BadOption of the client."""
+    given = {name.lower(): value for name, value in options.items()}
+    properties = {name[len(_PREFIX) :]: value for name, value in given.items() if name.startswith(_PREFIX)}
+    if "bootstrap.servers" not in properties:
+        raise BadOptions("option kafka.bootstrap.servers says where the broker is: HOST:PORT")
+    if is_stream and any(name.startswith("ending") for name in given):
+        raise BadOptions("a stream has no end: endingOffsets and the like are for spark.read")
+    _check_names(given)
+    if (given.get("startingoffsets") or "").lower() == GROUP and "group" not in given:
+        raise BadOptions("startingOffsets=group begins where a group is: the option group names it")
+    return SourceOptions(
+        client=ClientOptions.from_properties({"client.id": "tailrace-spark", **properties}),
+        selection=_selection(given),
+        starting=_bound(given, "starting", LATEST if is_stream else EARLIEST),
+        ending=_bound(given, "ending", LATEST),
+        columns=_wanted_columns(given),
+        min_partitions=_number(given, "minpartitions") or 0,
+        max_offsets_per_trigger=_number(given, "maxoffsetspertrigger"),
+        group=given.get("group"),
+        on_data_loss=_on_data_loss(given),
+        state_directory=given.get("statedirectory"),
+    )
+
+
+def _check_names(given: Mapping[str, str]) -> None:
+    for name in given:
+        if name not in NAMES and not name.startswith(_PREFIX):
+            near = get_close_matches(name, NAMES, 1)
+            hint = f"; is {NAMES[near[0]]} meant?" if near else f"; there are {', '.join(sorted(NAMES.values()))}"
+            raise BadOptions(f"there is no option {name!r}{hint}")
+
+
+def _selection(given: Mapping[str, str]) -> Selection:
+    names = [name for name in ("subscribe", "subscribePattern", "assign") if name.lower() in given]
+    if len(names) != 1:
+        raise BadOptions("one of the options subscribe, subscribePattern and assign says which topics to read")
+    text = given[names[0].lower()]
+    if names[0] == "assign":
+        return Selection(partitions=tuple(_valid(partitions_in, text, "assign")))
+    if names[0] == "subscribePattern":
+        try:
+            re.compile(text)
+        except re.error as error:
+            raise BadOptions(f"subscribePattern {text!r} is no pattern: {error}") from error
+        return Selection(pattern=text)
+    topics = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if not topics:
+        raise BadOptions("subscribe has no topic in it")
+    return Selection(topics=topics)
+
+
+def _bound(given: Mapping[str, str], which: str, default: str) -> Bound:
+    """The connector's order: a time for all, times by partition, offsets."""
+    strategy = given.get(f"{which}offsetsbytimestampstrategy", "error").lower()
+    if strategy not in ("error", LATEST):
+        raise BadOptions(f"{which}OffsetsByTimestampStrategy is error or latest, and not {strategy!r}")
+    later = strategy == LATEST
+    if f"{which}timestamp" in given:
+        return Bound(timestamp=_number(given, f"{which}timestamp"), latest_if_later=later)
+    if (text := given.get(f"{which}offsetsbytimestamp")) is not None:
+        found = _valid(offsets_in, text, f"{which}OffsetsByTimestamp")
+        return Bound(timestamps=tuple(sorted(found.items())), latest_if_later=later)
+    text = given.get(f"{which}offsets", default)
+    word = text.strip().lower()
+    words = (EARLIEST, LATEST, GROUP) if which == "starting" else (LATEST,)
+    if word in words:
+        return Bound(word=word)
+    found = _valid(offsets_in, text, f"{which}Offsets")
+    least = -2 if which == "starting" else -1
+    if too_low := [place for place, offset in found.items() if offset < least]:
+        raise BadOptions(f"{which}Offsets has {found[too_low[0]]} for {too_low[0]}: the least is {least}")
+    return Bound(offsets=tuple(sorted(found.items())))
+
+
+def _wanted_columns(given: Mapping[str, str]) -> tuple[str, ...]:
+    """Those of the rows, headers last where they are included."""
+    headers = (HEADERS,) if _flag(given, "includeheaders", False) else ()
+    return tuple(dict.fromkeys((*_columns(given.get("columns")), *headers)))
+
+
+def _columns(text: str | None) -> tuple[str, ...]:
+    if text is None:
+        return COLUMNS
+    by_name = {name.lower(): name for name in TYPES}
+    names = [name.strip() for name in text.split(",")]
+    if unknown := [name for name in names if name.lower() not in by_name]:
+        raise BadOptions(f"there is no column {unknown[0]!r}; there are {', '.join(TYPES)}")
+    return tuple(by_name[name.lower()] for name in names)
+
+
+def _on_data_loss(given: Mapping[str, str]) -> OnDataLoss:
+    text = given.get("ondataloss")
+    if text is None:
+        return OnDataLoss.FAIL if _flag(given, "failondataloss", True) else OnDataLoss.EARLIEST
+    try:
+        choice = OnDataLoss(text.lower())
+    except ValueError:
+        raise BadOptions(f"onDataLoss is one of {', '.join(OnDataLoss)}, and not {text!r}") from None
+    if choice is OnDataLoss.REPORT and "statedirectory" not in given:
+        raise BadOptions("onDataLoss=report needs the option stateDirectory: where losses are written down")
+    return choice
+
+
+def _number(given: Mapping[str, str], name: str) -> int | None:
+    text = given.get(name)
+    if text is None:
+        return None
+    if not text.strip().isdecimal() or (int(text) == 0 and name == "maxoffsetspertrigger"):
+        raise BadOptions(f"{NAMES[name]} is a whole number, and not {text!r}")
+    return int(text)
+
+
+def _flag(given: Mapping[str, str], name: str, default: bool) -> bool:
+    text = given.get(name, str(default)).lower()
+    if text not in ("true", "false"):
+        raise BadOptions(f"{NAMES[name]} is true or false, and not {text!r}")
+    return text == "true"
+
+
+def _valid(read: Callable[[str, str], Found], text: str, option: str) -> Found:
+    try:
+        return read(text, option)
+    except ValueError as error:
+        raise BadOptions(str(error)) from error

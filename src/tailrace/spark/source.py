@@ -1,0 +1,107 @@
+"""The format `tailrace`: what Spark sees. Options, schema and rows are those of its own `kafka` format.
+
+    spark.read.format("tailrace").options(**{"kafka.bootstrap.servers": "localhost:9092", "subscribe": "orders"}).load()
+
+The package `pyspark_tailrace` beside this one makes Spark find it by itself.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from tailrace.client.cluster import cluster_for
+from tailrace.spark import bounds
+from tailrace.spark.options import EARLIEST, SourceOptions, source_options
+from tailrace.spark.positions import Positions
+from tailrace.spark.reading import Range, ranges, read
+from tailrace.spark.schema import HEADERS
+from tailrace.spark.streaming import Json, StreamPlan
+
+FORMAT = "tailrace"
+
+_DDL = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "timestampType": "int",
+    HEADERS: "array<struct<key: string, value: binary>>",
+}
+
+
+class TailraceSource(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> str:
+        # Checked here, since what `streamReader` raises does not reach the user.
+        is_stream = not any(name.lower().startswith("ending") for name in self.options)
+        return ", ".join(f"{name} {_DDL[name]}" for name in source_options(self.options, is_stream=is_stream).columns)
+
+    def reader(self, schema: StructType) -> "BatchReader":
+        return BatchReader(source_options(self.options, is_stream=False))
+
+    def streamReader(self, schema: StructType) -> "StreamReader":
+        return StreamReader(source_options(self.options, is_stream=True))
+
+
+class BatchReader(DataSourceReader):
+    """A closed range."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        cluster = cluster_for(self._options.client)
+        start, end = bounds.start_of(cluster, self._options), bounds.end_of(cluster, self._options)
+        if self._options.starting.word != EARLIEST:  # else whatever is first by now will do
+            start = bounds.begin_of(cluster, self._options, start, end)
+        return ranges(start, end, self._options.min_partitions)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, Range):
+            return iter(())  # how Spark asks for a batch without partitions
+        return read(self._options, partition)
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._plan = StreamPlan(options)
+
+    def initialOffset(self) -> Json:
+        return self._plan.initial().to_json()
+
+    def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        return self._plan.next_end(Positions.from_json(start), most).to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        most = self._options.max_offsets_per_trigger
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def reportLatestOffset(self) -> Json | None:
+        newest = self._plan.newest
+        return newest.to_json() if newest is not None else None
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._plan.prepare_for_available_now()
+
+    def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
+        to = Positions.from_json(end)
+        return ranges(self._plan.begin(Positions.from_json(start), to), to, self._options.min_partitions)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Range)
+        return read(self._options, partition)

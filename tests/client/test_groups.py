@@ -1,0 +1,119 @@
+import contextlib
+import secrets
+import time
+
+import pytest
+from client.conftest import create_topic, options
+from client.fakes import HANG_UP, FakeBroker, once
+from confluent_kafka import Consumer
+
+from tailrace.client.cluster import Cluster
+from tailrace.client.errors import GroupIsActive, NotAuthorized, TopicNotFound
+from tailrace.client.groups import Committed, Group, commit, committed, describe_group
+from tailrace.client.metadata import TopicPartition
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+from tailrace.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from tailrace.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from tailrace.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+
+
+@pytest.fixture
+def group() -> str:
+    return f"group-{secrets.token_hex(4)}"
+
+
+def test_what_is_committed_is_read_back(cluster: Cluster, topic: str, group: str) -> None:
+    create_topic(cluster, topic + "-more", partitions=3)
+    first, second = TopicPartition(topic, 0), TopicPartition(topic + "-more", 2)
+    commit(cluster, group, {first: 17, second: Committed(4, "a note")})
+    assert committed(cluster, group) == {first: Committed(17), second: Committed(4, "a note")}
+    assert committed(cluster, group, [second, TopicPartition(topic + "-more", 1)]) == {second: Committed(4, "a note")}
+    assert committed(cluster, group, []) == {}
+    commit(cluster, group, {})
+    assert describe_group(cluster, group) == Group(group, "Empty")
+
+
+def test_a_group_that_is_not_there_has_nothing(cluster: Cluster, topic: str, group: str) -> None:
+    assert committed(cluster, group, [TopicPartition(topic, 0)]) == {}
+    assert committed(cluster, group) == {}
+    found = describe_group(cluster, group)
+    assert not found.exists
+    assert not found.is_active
+
+
+def test_only_stable_offsets_where_only_committed_records_are_read(bootstrap: str, topic: str, group: str) -> None:
+    with contextlib.closing(Cluster(options(bootstrap, isolation_level="read_committed"))) as cluster:
+        commit(cluster, group, {TopicPartition(topic, 0): 1})
+        assert committed(cluster, group) == {TopicPartition(topic, 0): Committed(1)}
+
+
+def test_a_topic_that_is_not_there_is_named(cluster: Cluster, group: str) -> None:
+    with pytest.raises(TopicNotFound, match="no partition 0 of topic never-made"):
+        commit(cluster, group, {TopicPartition("never-made", 0): 1})
+
+
+def test_a_group_with_members_is_left_alone(bootstrap: str, cluster: Cluster, topic: str, group: str) -> None:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "session.timeout.ms": 6000})
+    try:
+        consumer.subscribe([topic])
+        deadline = time.monotonic() + 30
+        while not consumer.assignment():
+            consumer.poll(0.1)
+            assert time.monotonic() < deadline
+        found = describe_group(cluster, group)
+        assert found.is_active
+        assert len(found.members) == 1
+        with pytest.raises(GroupIsActive, match="stop its consumers, or use another group"):
+            commit(cluster, group, {TopicPartition(topic, 0): 1})
+    finally:
+        consumer.close()
+    deadline = time.monotonic() + 10
+    while describe_group(cluster, group).is_active:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    commit(cluster, group, {TopicPartition(topic, 0): 1})
+
+
+def found_at(broker: FakeBroker) -> FindCoordinatorResponse:
+    return FindCoordinatorResponse(node_id=broker.node_id, host="127.0.0.1", port=broker.port)
+
+
+def test_a_coordinator_that_moves_is_found_again(faked: Cluster, fake: FakeBroker, another_fake: FakeBroker) -> None:
+    fake.answers[FindCoordinatorRequest] = another_fake.answers[FindCoordinatorRequest] = once(
+        lambda request, version: FindCoordinatorResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        lambda request, version: found_at(fake),
+        lambda request, version: found_at(another_fake),
+    )
+    fake.answers[OffsetFetchRequest] = lambda request, version: OffsetFetchResponse(
+        error_code=ErrorCode.NOT_COORDINATOR
+    )
+    another_fake.answers[OffsetFetchRequest] = once(
+        lambda request, version: HANG_UP,
+        lambda request, version: OffsetFetchResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+        lambda request, version: OffsetFetchResponse(),
+    )
+    assert committed(faked, "group") == {}
+
+
+def test_what_is_not_allowed_is_told_at_once(faked: Cluster, fake: FakeBroker) -> None:
+    fake.answers[FindCoordinatorRequest] = lambda request, version: FindCoordinatorResponse(error_code=30)
+    with pytest.raises(NotAuthorized, match=r"coordinator of group mine: .*GROUP_AUTHORIZATION_FAILED.*ACL"):
+        committed(faked, "mine")
+
+
+@pytest.mark.parametrize("state", ["Stable", "Empty", None])
+@pytest.mark.parametrize("lists_types", [True, False])
+def test_a_group_of_a_newer_kind_is_found_in_the_list(
+    faked: Cluster, fake: FakeBroker, state: str | None, lists_types: bool
+) -> None:
+    not_classic = DescribedGroup(group_id="mine", error_code=ErrorCode.GROUP_ID_NOT_FOUND, group_state="Dead")
+    listed = [ListedGroup(group_id="mine", group_state=state, group_type="consumer")] if state else []
+    fake.answers[FindCoordinatorRequest] = lambda request, version: found_at(fake)
+    fake.answers[DescribeGroupsRequest] = lambda request, version: DescribeGroupsResponse(groups=[not_classic])
+    fake.answers[ListGroupsRequest] = lambda request, version: ListGroupsResponse(groups=listed)
+    if not lists_types:
+        fake.versions[16] = (0, 4)
+    expected = state if state and lists_types else "Dead"
+    assert describe_group(faked, "mine") == Group("mine", expected)
+    assert describe_group(faked, "mine").is_active is (expected == "Stable")

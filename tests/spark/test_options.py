@@ -1,0 +1,70 @@
+"""Options: the connector's names and defaults, and what is said where they cannot be."""
+
+import pytest
+
+from tailrace.client.errors import BadOption
+from tailrace.client.metadata import TopicPartition
+from tailrace.client.options import Isolation
+from tailrace.spark.options import BadOptions, Bound, OnDataLoss, Selection, source_options
+
+ONE = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "orders"}
+
+
+def test_the_defaults_are_those_of_the_connector() -> None:
+    batch, stream = (source_options(ONE, is_stream=is_stream) for is_stream in (False, True))
+    assert (batch.starting, batch.ending) == (Bound("earliest"), Bound("latest"))
+    assert stream.starting == Bound("latest")
+    assert stream.on_data_loss is OnDataLoss.FAIL
+    assert stream.max_offsets_per_trigger is None
+    assert "headers" not in stream.columns
+
+
+def test_names_are_taken_in_any_case_and_topics_with_spaces_between() -> None:
+    options = source_options(
+        {"KAFKA.Bootstrap.Servers": "a:1,b:2", "SUBSCRIBE": "a, b,a", "MaxOffsetsPerTrigger": "10"}, is_stream=True
+    )
+    assert options.selection == Selection(topics=("a", "b"))
+    assert options.client.bootstrap == (("a", 1), ("b", 2))
+    assert options.max_offsets_per_trigger == 10
+
+
+def test_a_time_counts_before_offsets() -> None:
+    given = ONE | {"startingOffsets": "earliest", "startingOffsetsByTimestamp": '{"orders": {"0": 7}}'}
+    assert source_options(given, is_stream=True).starting.timestamps == ((TopicPartition("orders", 0), 7),)
+    assert source_options(given | {"startingTimestamp": "5"}, is_stream=True).starting.timestamp == 5
+
+
+def test_options_of_the_client_go_to_the_client() -> None:
+    options = source_options(ONE | {"kafka.isolation.level": "read_committed"}, is_stream=True)
+    assert options.client.isolation is Isolation.READ_COMMITTED
+    with pytest.raises(BadOption, match=r"no\.such\.thing"):
+        source_options(ONE | {"kafka.no.such.thing": "1"}, is_stream=True)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"kafka.bootstrap.servers": None}, "kafka.bootstrap.servers says where"),
+        ({"subscribe": None}, "one of the options subscribe"),
+        ({"assign": '{"a": [0]}'}, "one of the options subscribe"),
+        ({"subscribe": " , "}, "no topic"),
+        ({"subscribe": None, "subscribePattern": "("}, "no pattern"),
+        ({"startingOffsets": "soon"}, "startingOffsets is a word, or JSON"),
+        ({"endingOffsets": "earliest"}, "a stream has no end"),
+        ({"startingOffset": "earliest"}, "is startingOffsets meant"),
+        ({"startingOffsets": '{"orders": {"0": -3}}'}, "the least is -2"),
+        ({"startingOffsets": "group"}, "the option group names it"),
+        ({"startingTimestamp": "-1"}, "startingTimestamp is a whole number"),
+        ({"startingTimestamp": "1", "startingOffsetsByTimestampStrategy": "shrug"}, "is error or latest"),
+        ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger is a whole number"),
+        ({"columns": "value,price"}, "no column 'price'"),
+        ({"onDataLoss": "shrug"}, "onDataLoss is one of fail, earliest, report"),
+        ({"onDataLoss": "report"}, "stateDirectory"),
+        ({"minPartitions": "many"}, "whole number"),
+        ({"includeHeaders": "perhaps"}, "true or false"),
+    ],
+)
+def test_what_cannot_be_is_said(changed: dict[str, str | None], said: str) -> None:
+    given = {name: value for name, value in (ONE | changed).items() if value is not None}
+    with pytest.raises(BadOptions, match=said):
+        source_options(given, is_stream=True)

@@ -1,0 +1,34 @@
+"""docs/PIPELINES.md: its programs run."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tailrace.testing import Broker
+
+pytestmark = [
+    pytest.mark.needs("arrow"),
+    pytest.mark.needs("spark"),
+    pytest.mark.timeout(150),
+    pytest.mark.xdist_group("spark"),  # one session will do
+]
+
+PAGE = Path(__file__).parents[2] / "docs" / "PIPELINES.md"
+BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def test_its_programs_run(
+    spark: Any, broker: Broker, produce: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker.create_topic("orders")
+    produce("tea", "coffee", to="orders")
+    assert len(BLOCKS) == 2
+    for block in BLOCKS:
+        program = block.replace("127.0.0.1:9092", broker.bootstrap).replace('"out/', f'"{tmp_path}/out/')
+        exec(compile(program, str(PAGE), "exec"), {"spark": spark})
+    assert "coffee" in capsys.readouterr().out
+    found = spark.read.parquet(str(tmp_path / "out" / "orders")).collect()
+    assert sorted(row.order for row in found) == ["coffee", "tea"]

@@ -1,0 +1,205 @@
+"""`format("tailrace")` in a real Spark: found by itself, in batches and as a stream, with a kill in between."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from tailrace.testing import Broker
+
+pytestmark = [
+    pytest.mark.needs("arrow"),
+    pytest.mark.needs("spark"),
+    pytest.mark.timeout(150),
+    pytest.mark.xdist_group("spark"),  # one session will do
+]
+
+Options = dict[str, str]
+Produce = Callable[..., None]
+
+
+def load(spark: Any, options: Options, **more: str) -> Any:
+    return spark.read.format("tailrace").options(**options, **more).load()
+
+
+def texts(frame: Any) -> list[str]:
+    return sorted(row.v for row in frame.selectExpr("CAST(value AS STRING) v").collect())
+
+
+# Batches
+
+
+def test_a_row_has_all_that_a_message_has(spark: Any, options: Options, topic: str, produce: Produce) -> None:
+    produce("tea", partition=1, key="k", timestamp=1_700_000_000_123, headers=[("a", b"1"), ("a", None)])
+    produce(None, partition=1)
+    frame = load(spark, options, includeHeaders="true")
+    first, second = frame.orderBy("offset").collect()
+    assert frame.columns == ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"]
+    assert (first.key, first.value, first.topic, first.partition, first.offset) == (b"k", b"tea", topic, 1, 0)
+    assert first.timestamp.astimezone(UTC) == datetime(2023, 11, 14, 22, 13, 20, 123_000, UTC)
+    assert (first.timestampType, [tuple(header) for header in first.headers]) == (0, [("a", b"1"), ("a", None)])
+    assert (second.key, second.value, second.offset, second.headers) == (None, None, 1, None)
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_every_codec_is_read(spark: Any, broker: Broker, options: Options, topic: str, codec: str) -> None:
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "compression.type": codec, "linger.ms": 50})
+    for number in range(3000):
+        producer.produce(topic, f"message {number}", partition=number % 2)
+    assert producer.flush(20) == 0
+    assert texts(load(spark, options)) == sorted(f"message {number}" for number in range(3000))
+
+
+def test_a_range_is_what_is_between_its_bounds(spark: Any, options: Options, topic: str, produce: Produce) -> None:
+    produce(*"abcdef")
+    produce("x", partition=1)
+    start, end = (f'{{"{topic}": {{"0": {offset}, "1": -1}}}}' for offset in (2, 5))
+    some = {"minPartitions": "3", "columns": "offset,value"}
+    frame = load(spark, options | some, startingOffsets=start, endingOffsets=end)
+    assert frame.columns == ["offset", "value"]
+    assert frame.rdd.getNumPartitions() == 3
+    assert texts(frame) == ["c", "d", "e"]
+
+
+def test_times_are_bounds_too(spark: Any, options: Options, produce: Produce) -> None:
+    for number in range(5):
+        produce(str(number), timestamp=1_700_000_000_000 + number * 1000)
+    later = {"startingOffsetsByTimestampStrategy": "latest"}
+    frame = load(spark, options | later, startingTimestamp="1700000001000", endingTimestamp="1700000003000")
+    assert texts(frame) == ["1", "2"]
+
+
+def test_a_topic_without_messages_is_empty(spark: Any, options: Options) -> None:
+    assert load(spark, options).count() == 0
+
+
+def test_what_is_wrong_with_options_is_said_in_a_line(spark: Any, options: Options) -> None:
+    with pytest.raises(Exception, match="onDataLoss is one of fail, earliest, report"):
+        load(spark, options, onDataLoss="shrug").count()
+
+
+# Streams
+
+
+def start(spark: Any, options: Options, checkpoint: Path, into: str | None = None, **trigger: Any) -> Any:
+    """A query whose rows become a table, or nothing: only the latter can go on from a checkpoint."""
+    stream = spark.readStream.format("tailrace").options(**options).load().selectExpr("CAST(value AS STRING) v")
+    writer = stream.writeStream.format("memory" if into else "noop").option("checkpointLocation", str(checkpoint))
+    writer = writer.queryName(into) if into else writer
+    return (writer.trigger(**trigger) if trigger else writer).start()
+
+
+def rows(spark: Any, table: str) -> list[str]:
+    return sorted(row.v for row in spark.sql(f"SELECT v FROM {table}").collect())
+
+
+def test_a_stream_reads_on_and_its_group_is_where_it_is(
+    spark: Any, broker: Broker, options: Options, topic: str, produce: Produce, tmp_path: Path
+) -> None:
+    produce("a", "b")
+    group = f"etl-{topic}"
+    with_group = options | {"startingOffsets": "earliest", "group": group}
+    query = start(spark, with_group, tmp_path / "checkpoint", "on")
+    try:
+        query.processAllAvailable()
+        produce("c", partition=1)
+        query.processAllAvailable()
+        assert rows(spark, "on") == ["a", "b", "c"]
+        consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group, "log_level": 0})
+        deadline = time.monotonic() + 10
+        while True:
+            places = consumer.committed([TopicPartition(topic, n) for n in (0, 1)], timeout=10)
+            if [place.offset for place in places] == [2, 1]:
+                break
+            assert time.monotonic() < deadline, places
+            time.sleep(0.05)
+        consumer.close()
+    finally:
+        query.stop()
+
+
+def test_available_now_reads_what_is_there_in_batches_and_ends(
+    spark: Any, options: Options, produce: Produce, tmp_path: Path
+) -> None:
+    produce(*map(str, range(20)))
+    limited = options | {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "6"}
+    query = start(spark, limited, tmp_path / "checkpoint", "now", availableNow=True)
+    assert query.awaitTermination(60)
+    assert rows(spark, "now") == sorted(map(str, range(20)))
+    assert sum(progress["numInputRows"] > 0 for progress in query.recentProgress) == 4
+
+
+def test_deleted_records_end_a_query_with_the_range_that_is_missing(
+    spark: Any, broker: Broker, options: Options, topic: str, produce: Produce, tmp_path: Path
+) -> None:
+    from confluent_kafka.admin import AdminClient
+
+    produce(*"abc")
+    first = start(spark, options | {"startingOffsets": "earliest"}, tmp_path / "checkpoint", availableNow=True)
+    assert first.awaitTermination(60)
+    produce(*"defgh")
+    client = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    for future in client.delete_records([TopicPartition(topic, 0, 6)]).values():
+        future.result(10)
+    second = start(spark, options, tmp_path / "checkpoint", availableNow=True)
+    with pytest.raises(Exception, match=f"{topic}-0: offsets 3 to 5 are missing"):
+        second.awaitTermination(60)
+
+
+DRIVER = """
+    import os, sys
+    from pyspark.sql import SparkSession
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    bootstrap, topic, directory = sys.argv[1:]
+    spark = SparkSession.builder.master("local[2,4]").config("spark.ui.enabled", "false").getOrCreate()
+    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
+    stream = spark.readStream.format("tailrace").options(maxOffsetsPerTrigger="500", **options).load()
+    query = (
+        stream.selectExpr("CAST(value AS STRING) v").writeStream.format("parquet")
+        .option("path", directory + "/rows").option("checkpointLocation", directory + "/checkpoint").start()
+    )
+    print("started", flush=True)
+    query.awaitTermination()
+"""
+
+
+@pytest.mark.crash
+def test_a_driver_that_is_killed_in_the_middle_goes_on_and_every_message_is_there_once(
+    spark: Any, broker: Broker, options: Options, topic: str, produce: Produce, tmp_path: Path
+) -> None:
+    produce(*map(str, range(6000)))
+    program = tmp_path / "driver.py"
+    program.write_text(textwrap.dedent(DRIVER))
+    command = [sys.executable, str(program), broker.bootstrap, topic, str(tmp_path)]
+    victim = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
+    )
+    try:
+        assert victim.stdout is not None
+        assert victim.stdout.readline() == "started\n"
+        deadline = time.monotonic() + 60
+        while len(list(tmp_path.glob("rows/_spark_metadata/[0-9]"))) < 3:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    finally:
+        os.killpg(victim.pid, signal.SIGKILL)
+        victim.wait()
+        victim.stdout.close()
+    stream = spark.readStream.format("tailrace").options(**options, startingOffsets="earliest").load()
+    writer = stream.selectExpr("CAST(value AS STRING) v").writeStream.format("parquet").trigger(availableNow=True)
+    writer = writer.option("path", str(tmp_path / "rows")).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = writer.start()
+    assert query.awaitTermination(60)
+    found = [int(row.v) for row in spark.read.parquet(str(tmp_path / "rows")).collect()]
+    assert sorted(found) == list(range(6000))
