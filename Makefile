@@ -3,10 +3,10 @@
 PY    := .venv/bin/python
 READY := .venv/.ready
 
-.PHONY: help setup check test demo bench crash
+.PHONY: help setup check test test-spark demo bench crash
 
 help:  ## List the verbs
-	@awk -F ' *## ' '/^[a-z]+:.*## / { sub(/:.*/, "", $$1); printf "  make %-7s %s\n", $$1, $$2 }' Makefile
+	@awk -F ' *## ' '/^[a-z-]+:.*## / { sub(/:.*/, "", $$1); printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
 setup: $(READY)  ## Make .venv with all that developing needs (PYTHON=… chooses the interpreter)
 
@@ -21,7 +21,10 @@ check: $(READY)  ## Lint, format, types, import rules
 	.venv/bin/lint-imports
 
 test: $(READY)  ## Run the tests (TAILRACE_REQUIRE=java,kafka fails where those are missing instead of skipping)
-	$(PY) -m pytest -n 2 --dist loadgroup
+	$(PY) -m pytest -n 2
+
+test-spark: $(READY)  ## Run the tests that start Spark, which needs Java
+	$(PY) -m pytest -m "spark and not crash"
 
 demo: $(READY)  ## Show what tailrace does
 	$(PY) -m demo

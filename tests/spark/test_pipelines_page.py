@@ -13,7 +13,7 @@ pytestmark = [
     pytest.mark.needs("arrow"),
     pytest.mark.needs("spark"),
     pytest.mark.timeout(150),
-    pytest.mark.xdist_group("spark"),  # one session will do
+    pytest.mark.spark,
 ]
 
 PAGE = Path(__file__).parents[2] / "docs" / "PIPELINES.md"

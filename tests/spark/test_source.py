@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.needs("arrow"),
     pytest.mark.needs("spark"),
     pytest.mark.timeout(150),
-    pytest.mark.xdist_group("spark"),  # one session will do
+    pytest.mark.spark,
 ]
 
 Options = dict[str, str]
