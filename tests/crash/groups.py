@@ -86,7 +86,7 @@ class Member:
         self.thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._group = group
         self._lot = random.Random(name)
-        self._positions: dict[tuple[str, int], int] = {}  # of what was delivered and not committed
+        self._begun: set[tuple[str, int]] = set()  # partitions it has, and has been given messages of
 
     def _run(self) -> None:
         try:
@@ -98,34 +98,14 @@ class Member:
     def _live(self) -> None:
         leaves_at = time.monotonic() + (self._lot.uniform(2, 6) if self._group.come_and_go else 3600)
         with contextlib.closing(Consumer(self._group.configs | {"auto.offset.reset": "earliest"})) as consumer:
-            consumer.subscribe(
-                ["orders", "events", "clicks"],
-                on_assign=self._assigned,
-                on_revoke=self._revoked,
-                on_lost=lambda *_: self._positions.clear(),
-            )
+            # Without callbacks: a close that meets a rebalance can wait for one for ever, with the interpreter held.
+            consumer.subscribe(["orders", "events", "clicks"])
             while not self._group.is_done and time.monotonic() < leaves_at:
+                self._begun &= {(place.topic, place.partition) for place in consumer.assignment()}
                 for message in consumer.consume(self._lot.randint(1, 300), 0.1):
                     self._take(message)
                 if self._lot.random() < 0.3 or self._group.ends is not None:
                     self._commit(consumer)
-
-    def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        self._group.generations += 1
-        with self._group.lock:
-            before = dict(self._group.committed)
-        try:
-            found = consumer.committed(partitions, timeout=5)
-        except KafkaException:
-            return
-        for place in found:
-            least = before.get((place.topic, place.partition), 0)
-            if place.error is None and max(place.offset, 0) < least:
-                self._group.clients.trouble.append(f"{self.name} goes on at {place}, and {least} was committed")
-
-    def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        self._commit(consumer)
-        self._positions.clear()
 
     def _take(self, message: Message) -> None:
         error = message.error()
@@ -137,26 +117,26 @@ class Member:
         with self._group.lock:
             least = self._group.committed.get(place, 0)
             self._group.delivered.setdefault(place, set()).add(message.offset())
-        if place not in self._positions and message.offset() > least:
             missing = set(range(least, message.offset())) - self._group.delivered[place]
-            if missing:
-                self._group.clients.trouble.append(f"{self.name} was not given {sorted(missing)[:5]} of {place}")
-        self._positions[place] = message.offset() + 1
+        if place not in self._begun and missing:
+            self._group.clients.trouble.append(f"{self.name} was not given {sorted(missing)[:5]} of {place}")
+        if place not in self._begun and message.offset() < least:
+            self._group.clients.trouble.append(
+                f"{self.name} is given {message.offset()} of {place}, {least} was committed"
+            )
+        self._begun.add(place)
 
     def _commit(self, consumer: Consumer) -> None:
-        if not self._positions:
-            return
-        positions = dict(self._positions)
-        offsets = [TopicPartition(*place, offset) for place, offset in positions.items()]
+        """What it was given so far, of the partitions that it has."""
         try:
-            answers = consumer.commit(offsets=offsets, asynchronous=False)
+            answers = consumer.commit(asynchronous=False)
         except KafkaException as error:
             code = error.args[0].code()
             if code > 0 and code not in NO_MEMBER_NOW:
                 raise
             return
         with self._group.lock:
-            for place in answers:
+            for place in answers or ():
                 if place.error is None:
                     key = (place.topic, place.partition)
                     self._group.committed[key] = max(place.offset, self._group.committed.get(key, 0))
