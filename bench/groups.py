@@ -69,7 +69,7 @@ def heartbeats(bench: Bench) -> list[Figure]:
             memory, cpu, start = broker.memory_bytes() - before, broker.cpu_seconds(), time.perf_counter()
             time.sleep(seconds)
             share = 100 * (broker.cpu_seconds() - cpu) / (time.perf_counter() - start)
-            done = process.end() | {"rate": GROUPS * MEMBERS / HEARTBEAT_S}
+            done = process.end()
     assert not done["refused"], done
     title = f"{GROUPS} groups of {MEMBERS}"
     return [

@@ -20,7 +20,7 @@ from rich.text import Text
 
 from demo.clients import silence
 from demo.screen import Screen
-from demo.worker import TOPIC
+from demo.worker import GROUP, TOPIC
 
 PARTITIONS = 6
 PARCELS_PER_SECOND = 1000
@@ -147,7 +147,7 @@ def run(bootstrap: str, screen: Screen, tailrace: Callable[..., int]) -> bool:
         parcels.finish()
         for worker in view.workers:
             worker.close()
-    tailrace("group", "show", "packers", "-b", bootstrap)
+    tailrace("group", "show", GROUP, "-b", bootstrap)
     return _count(view, screen) and is_shared
 
 

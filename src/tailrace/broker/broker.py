@@ -25,7 +25,7 @@ from tailrace.broker.producer_ids import ProducerIds
 from tailrace.broker.requests import Api, Call, Silence
 from tailrace.broker.topics import Topic
 from tailrace.broker.upkeep import Upkeep
-from tailrace.broker.waiting import Flushed, Later, StartJob
+from tailrace.broker.waiting import Flushed, Later, Relayed, StartJob
 from tailrace.log.directory import DataDirectory
 from tailrace.log.errors import LogOffline, StorageError
 from tailrace.log.flush import FlushQueue, Job
@@ -227,33 +227,15 @@ def finish_deletion(job: DeleteJob) -> None:
         logger.error("%s: the next start tries again", error)
 
 
-class Settled(Later[Any]):
+class Settled(Relayed[Any]):
     """An answer that also waits for the metadata it rests on to be on disk."""
 
-    __slots__ = ("_answer_first", "_settled")
+    __slots__ = ()
 
     def __init__(self, settled: Flushed, answer: Any) -> None:
-        super().__init__(answer.wait_ms if isinstance(answer, Later) else None)
-        self._settled = settled
-        self._answer_first = answer
+        super().__init__(answer if isinstance(answer, Later) else Later.of(answer))
         settled.when_resolved(self._is_settled)
 
     def _is_settled(self, error: object) -> None:
-        if error is not None:  # the process is about to stop: nobody may be told
-            return
-        if isinstance(self._answer_first, Later):
-            self._answer_first.when_resolved(self.resolve)
-        else:
-            self.resolve(self._answer_first)
-
-    def expire(self) -> None:
-        if isinstance(self._answer_first, Later):
-            self._answer_first.expire()
-
-    def hurry(self) -> None:
-        if isinstance(self._answer_first, Later):
-            self._answer_first.hurry()
-
-    def abandon(self) -> None:
-        if isinstance(self._answer_first, Later):
-            self._answer_first.abandon()
+        if error is None:  # if not, the process is about to stop: nobody may be told
+            self._first.when_resolved(self.resolve)

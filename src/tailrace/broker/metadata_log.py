@@ -11,32 +11,23 @@ from functools import partial
 from tailrace.broker import metadata_records
 from tailrace.broker.metadata import Metadata
 from tailrace.broker.metadata_records import MetadataRecord
+from tailrace.broker.own_logs import append_records, records_of
 from tailrace.broker.waiting import Flushed
 from tailrace.log.flush import FlushQueue
 from tailrace.log.log import Log
-from tailrace.records import batch
-from tailrace.records.record import decode_records, encode_batch
 from tailrace.records.record_decoder import decode_with_python
-
-_PIECE_BYTES = 1 << 20
 
 
 def replay_all(log: Log, metadata: Metadata) -> None:
-    """Afterwards the state is what the log says, as far as readers may see it. Raises UnknownRecord, Damaged."""
-    offset: int = log.start_offset
-    while (piece := log.read(offset, _PIECE_BYTES)) is not None:
-        with piece:
-            data, offset = piece.read(), piece.next_offset
-        for position, _ in batch.split(data):
-            # Not the compiled decoder, which takes longer to import than a few thousand topics take to read.
-            for record in decode_records(data, position, decoder=decode_with_python):
-                metadata.replay(metadata_records.decode(record))
+    """Afterwards the state is what the log says, as far as readers may see it. Raises UnknownRecord, or LogError."""
+    # Not by the compiled decoder, which takes longer to import than a few thousand topics take to read.
+    for record in records_of(log, decode_with_python):
+        metadata.replay(metadata_records.decode(record))
 
 
 def write_records(log: Log, metadata: Metadata, changes: Sequence[MetadataRecord], now_ms: int) -> None:
     """Afterwards the records are appended, as one batch, and the state is changed."""
-    records = [metadata_records.encode(change, now_ms)._replace(offset=n) for n, change in enumerate(changes)]
-    log.append(encode_batch(records), now_ms)
+    append_records(log, (metadata_records.encode(change, now_ms) for change in changes), now_ms)
     for change in changes:
         metadata.replay(change)
 

@@ -32,6 +32,17 @@ def create_topic(
     configs = checked_overrides(overrides, metadata.configs)
     if beside is not None:
         beside[as_metric(name)] = name
+    return new_topic(metadata, name, partition_count, configs, random_bytes)
+
+
+def new_topic(
+    metadata: Metadata,
+    name: str,
+    partition_count: int,
+    configs: Mapping[str, str],
+    random_bytes: Callable[[int], bytes],
+) -> list[MetadataRecord]:
+    """What brings a topic into being, with nothing checked: one of ours, or one that was."""
     topic_id = _new_id(metadata, random_bytes)
     created: list[MetadataRecord] = [TopicCreated(topic_id=topic_id, name=name, partition_count=partition_count)]
     return created + [

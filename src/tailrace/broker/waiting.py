@@ -6,7 +6,7 @@ behind it (`hurry`), or that nobody wants the answer any more (`abandon`).
 """
 
 from collections.abc import Callable, Generator
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from tailrace.log.errors import LogError
 from tailrace.log.store import Job
@@ -37,6 +37,13 @@ class Later(Generic[Answer]):
     def is_resolved(self) -> bool:
         return self._answer is not _PENDING
 
+    @classmethod
+    def of(cls, answer: Answer) -> "Later[Answer]":
+        """One that is there already."""
+        later: Later[Answer] = Later()
+        later.resolve(answer)
+        return later
+
     def resolve(self, answer: Answer) -> None:
         """Afterwards the one who waits has the answer. Only the first one counts."""
         if self._answer is _PENDING:
@@ -60,15 +67,14 @@ class Later(Generic[Answer]):
         """Nobody wants the answer any more. What was asked for still happens."""
 
 
-class Chained(Later[Other]):
-    """What `then` makes of another answer, once that is there."""
+class Relayed(Later[Other]):
+    """An answer that rests on another one: whatever the server says of it goes on to that."""
 
     __slots__ = ("_first",)
 
-    def __init__(self, first: Later[Answer], then: Callable[[Answer], Other]) -> None:
+    def __init__(self, first: Later[Any]) -> None:
         super().__init__(first.wait_ms)
         self._first = first
-        first.when_resolved(lambda answer: self.resolve(then(answer)))
 
     def expire(self) -> None:
         self._first.expire()
@@ -78,6 +84,16 @@ class Chained(Later[Other]):
 
     def abandon(self) -> None:
         self._first.abandon()
+
+
+class Chained(Relayed[Other]):
+    """What `then` makes of another answer, once that is there."""
+
+    __slots__ = ()
+
+    def __init__(self, first: Later[Answer], then: Callable[[Answer], Other]) -> None:
+        super().__init__(first)
+        first.when_resolved(lambda answer: self.resolve(then(answer)))
 
 
 class InTurns(Later[Answer]):

@@ -4,6 +4,7 @@ Read in this order:
 
     timers.py       deadlines, and the clock that they go by
     members.py      a member, and what it asks for when it joins
+    saving.py       how a group becomes a record, and a member comes back from one
     classic.py      one group: the state machine of joining, assigning, leaving and falling silent
     records.py      what the log of groups says, in Kafka's own formats
     offsets.py      how far groups have come

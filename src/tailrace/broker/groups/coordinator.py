@@ -4,7 +4,7 @@ A request is decided by its group (`classic.py`) or here, for offsets. What it c
 appended to the log of groups (`log.py`) and replayed at once, by the same function that replays the log at the start.
 An answer leaves when all that it may rest on is on disk (`when_safe`).
 
-Until the log is read, whoever asks is told to come again (`check_loaded`).
+Until the log is read, whoever asks is told to come again (`begin`).
 """
 
 import logging
@@ -17,7 +17,7 @@ from tailrace.broker.groups import records
 from tailrace.broker.groups.classic import ClassicGroup, GroupSettings, Held, Ports, State
 from tailrace.broker.groups.log import GroupLog
 from tailrace.broker.groups.offsets import CommittedOffsets
-from tailrace.broker.groups.records import GroupMetadataValue, OffsetCommitValue, OffsetRecord
+from tailrace.broker.groups.records import Change, GroupMetadataValue, OffsetCommitValue, OffsetRecord
 from tailrace.broker.groups.saving import NotSaved
 from tailrace.broker.groups.timers import Timer, Timers
 from tailrace.broker.requests import Call
@@ -37,7 +37,6 @@ GROUPS_MAX = 100_000
 FORGET = "forget"  # a group without members and offsets, after
 FORGET_MS = 600_000
 
-Change = records.OffsetCommitted | records.OffsetRemoved | records.GroupSaved | records.GroupRemoved
 Commit = tuple[str, int, OffsetCommitValue]
 """A topic, a partition, and what is committed."""
 
@@ -50,7 +49,7 @@ class GroupCoordinator:
         self.log = GroupLog(broker)
         self._broker = broker
         self._now_ms = 0
-        self.rebalances = 0  # that came to an end
+        self.rebalances = 0  # that have shared out the work
         self._is_loaded = False
         self._has_resumed = False
         self._failure: Exception | None = None
@@ -159,9 +158,11 @@ class GroupCoordinator:
 
     def _save(self, group_id: str, value: GroupMetadataValue) -> None:
         value.current_state_timestamp = self._now_ms
-        self.rebalances += 1
-        self._forget_later(self.groups[group_id])  # perhaps its last member has just left
+        group = self.groups[group_id]
+        self._forget_later(group)  # perhaps its last member has just left
+        is_shared_out = group.state is State.COMPLETING  # and not a static member that is back
         self._write(group_id, [records.GroupSaved(group_id, value)])
+        self.rebalances += is_shared_out
 
     def when_safe(self, answer: Answer | Later[Answer], *group_ids: str) -> Answer | Later[Answer]:
         """The answer, once what it says of these groups is on disk."""

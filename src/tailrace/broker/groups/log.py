@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING
 from tailrace.broker.errors import Refused
 from tailrace.broker.groups.records import partition_of
 from tailrace.broker.groups.saving import NotSaved
-from tailrace.broker.metadata import TOPIC_RESOURCE
-from tailrace.broker.metadata_records import ConfigChanged, TopicCreated
+from tailrace.broker.own_logs import NotRead, append_records, records_of
+from tailrace.broker.topic_changes import new_topic
 from tailrace.broker.topics import OFFSETS_TOPIC, Topic
-from tailrace.broker.waiting import Answer, Flushed, Later
+from tailrace.broker.waiting import Answer, Flushed, Later, Relayed
 from tailrace.log.errors import LogError, StorageError
 from tailrace.log.log import Log
-from tailrace.records import batch
-from tailrace.records.record import Record, decode_records, encode_batch
+from tailrace.records.record import Record
 
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TOPIC_CONFIGS = {"cleanup.policy": "compact", "segment.bytes": str(100 << 20)}  # as Kafka has them
-_PIECE_BYTES = 1 << 20
 
 
 class GroupLog:
@@ -49,33 +47,28 @@ class GroupLog:
 
     # Writing
 
-    def create(self, now_ms: int) -> Topic:
+    def _topic_to_append_to(self, now_ms: int) -> Topic:
         """The topic, which comes into being where there is none. Raises NotSaved."""
         if self._topic is None:
             broker = self._broker
             count = broker.configs.number("offsets.topic.num.partitions")
-            created = TopicCreated(topic_id=broker.random_bytes(16), name=OFFSETS_TOPIC, partition_count=count)
-            configs = [
-                ConfigChanged(resource_type=TOPIC_RESOURCE, resource_name=OFFSETS_TOPIC, key=key, value=value)
-                for key, value in TOPIC_CONFIGS.items()
-            ]
+            made = new_topic(broker.metadata, OFFSETS_TOPIC, count, TOPIC_CONFIGS, broker.random_bytes)
             try:
-                broker.metadata_log.write([created, *configs], now_ms)
+                broker.metadata_log.write(made, now_ms)
             except StorageError as error:
                 raise NotSaved(str(error)) from error
         topic = self._topic
         assert topic is not None
         return topic
 
-    def append(self, group_id: str, records: Sequence[Record], now_ms: int) -> None:
+    def append(self, group_id: str, records: Iterable[Record], now_ms: int) -> None:
         """Afterwards they are in the log of the group as one batch, and a flush is due. Raises NotSaved."""
-        topic = self.create(now_ms)
+        topic = self._topic_to_append_to(now_ms)
         partition = topic.partition(partition_of(group_id, topic.partition_count))
         assert partition is not None
-        numbered = [record._replace(offset=n) for n, record in enumerate(records)]
         try:
             log = self._broker.log_for_append(partition)
-            log.append(encode_batch(numbered), now_ms)
+            append_records(log, records, now_ms)
         except (LogError, Refused) as error:
             logger.error("nothing can be saved of the group %s: %s", group_id, error)
             if partition.log is not None:
@@ -93,9 +86,7 @@ class GroupLog:
         unflushed = self._unflushed(group_ids)
         if not unflushed:
             return answer
-        known: Later[Answer] = Later()
-        known.resolve(answer)
-        return Safe(known, lambda: unflushed)
+        return Safe(Later.of(answer), lambda: unflushed)
 
     def _unflushed(self, group_ids: Iterable[str] | None) -> list[Flushed]:
         """What there is to wait for, as of now."""
@@ -129,16 +120,15 @@ class GroupLog:
         self._broker.start_job(job, finish)
 
 
-class Safe(Later[Answer]):
+class Safe(Relayed[Answer]):
     """An answer that leaves when what it rests on, at the time it is known, is on disk. If that fails, the process is
     about to stop: nobody may be told.
     """
 
-    __slots__ = ("_first", "_known", "_missing", "_unflushed")
+    __slots__ = ("_known", "_missing", "_unflushed")
 
     def __init__(self, first: Later[Answer], unflushed: Callable[[], Sequence[Flushed]]) -> None:
-        super().__init__(first.wait_ms)
-        self._first = first
+        super().__init__(first)
         self._unflushed = unflushed
         self._missing = 0
         first.when_resolved(self._wait)
@@ -157,19 +147,6 @@ class Safe(Later[Answer]):
         if not self._missing:
             self.resolve(self._known)
 
-    def expire(self) -> None:
-        self._first.expire()
-
-    def hurry(self) -> None:
-        self._first.hurry()
-
-    def abandon(self) -> None:
-        self._first.abandon()
-
-
-class NotRead(Exception):
-    """The log of groups was not read whole."""
-
 
 class ReadLast:
     """A job: the last record of each key in some logs, those apart that take a key away."""
@@ -182,25 +159,12 @@ class ReadLast:
     def run(self) -> None:
         try:
             for log in self._logs:
-                self._read(log)
+                for record in records_of(log):
+                    self._keep(record)
         except Exception as error:  # noqa: BLE001 - whatever it is: half of the offsets are worse than none
             self.error = error
         else:
             self.error = None
-
-    def _read(self, log: Log) -> None:
-        offset: int = log.start_offset
-        end = log.high_watermark
-        while offset < end:
-            piece = log.read(offset, _PIECE_BYTES)
-            if piece is None:
-                raise NotRead(f"{log.directory} ends at offset {offset}, and not at {end}")
-            with piece:
-                data, offset = piece.read(), piece.next_offset
-            for position, header in batch.split(data):
-                if not header.is_control:
-                    for record in decode_records(data, position):
-                        self._keep(record)
 
     def _keep(self, record: Record) -> None:
         key = record.key or b""

@@ -103,7 +103,8 @@ class OfAnotherKind(NamedTuple):
     kind: int
 
 
-OffsetRecord = OffsetCommitted | OffsetRemoved | GroupSaved | GroupRemoved | OfAnotherKind
+Change = OffsetCommitted | OffsetRemoved | GroupSaved | GroupRemoved
+OffsetRecord = Change | OfAnotherKind
 
 _OFFSET_KINDS = versions_of(OffsetCommitKey)
 _GROUP_KINDS = versions_of(GroupMetadataKey)
@@ -122,7 +123,7 @@ def encode_group(group: str, value: GroupMetadataValue | None, timestamp: int) -
     return _record(GroupMetadataKey(group=group), _GROUP_KINDS.last, value, _GROUP_VALUE_VERSION, timestamp)
 
 
-def encode(change: OffsetCommitted | OffsetRemoved | GroupSaved | GroupRemoved, timestamp: int) -> Record:
+def encode(change: Change, timestamp: int) -> Record:
     """A record without an offset of its own."""
     match change:
         case OffsetCommitted(group, topic, partition, value):

@@ -1,0 +1,35 @@
+"""The broker's own logs, of metadata and of groups: records go in as a batch, and are read back whole or not at all."""
+
+from collections.abc import Iterable, Iterator
+
+from tailrace.log.errors import LogError
+from tailrace.log.log import Log
+from tailrace.records import batch
+from tailrace.records.record import Record, decode_records, encode_batch
+from tailrace.records.record_decoder import Decoder
+
+_PIECE_BYTES = 1 << 20
+
+
+class NotRead(LogError):
+    """A log of ours cannot be read to its end: what it says up to there is no state that ever was."""
+
+
+def append_records(log: Log, records: Iterable[Record], now_ms: int) -> None:
+    """Afterwards they are in the log, all of them or, after a crash, none."""
+    log.append(encode_batch([record._replace(offset=n) for n, record in enumerate(records)]), now_ms)
+
+
+def records_of(log: Log, decoder: Decoder | None = None) -> Iterator[Record]:
+    """All that readers may see, but for the marks of transactions. Raises NotRead, and what reading a log raises."""
+    offset: int = log.start_offset
+    end = log.high_watermark
+    while offset < end:
+        piece = log.read(offset, _PIECE_BYTES)
+        if piece is None:
+            raise NotRead(f"{log.directory} ends at offset {offset}, and not at {end}")
+        with piece:
+            data, offset = piece.read(), piece.next_offset
+        for position, header in batch.split(data):
+            if not header.is_control:
+                yield from decode_records(data, position, decoder=decoder)
