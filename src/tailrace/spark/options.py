@@ -26,7 +26,7 @@ NAMES = {
         *("subscribe", "subscribePattern", "assign", "columns", "includeHeaders", "minPartitions"),
         *("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy"),
         *("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "endingOffsetsByTimestampStrategy"),
-        *("maxOffsetsPerTrigger", "group", "failOnDataLoss", "onDataLoss", "stateDirectory"),
+        *("maxOffsetsPerTrigger", "group", "failOnDataLoss", "onDataLoss", "stateDirectory", "recordedBatches"),
         # The connector's, and without effect here: they are about its own consumers.
         *("groupIdPrefix", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "kafkaConsumer.pollTimeoutMs"),
     )
@@ -80,6 +80,7 @@ class SourceOptions:
     group: str | None = None
     on_data_loss: OnDataLoss = OnDataLoss.FAIL
     state_directory: str | None = None
+    recorded_batches: str | None = None  # a file: play these again (`recorded.py`)
 
 
 def source_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOptions:
@@ -104,6 +105,7 @@ def source_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOpti
         group=given.get("group"),
         on_data_loss=_on_data_loss(given),
         state_directory=given.get("statedirectory"),
+        recorded_batches=given.get("recordedbatches"),
     )
 
 

@@ -22,6 +22,7 @@ from tailrace.spark import bounds
 from tailrace.spark.options import EARLIEST, SourceOptions, source_options
 from tailrace.spark.positions import Positions
 from tailrace.spark.reading import Range, ranges, read
+from tailrace.spark.recorded import RecordedPlan
 from tailrace.spark.schema import HEADERS
 from tailrace.spark.streaming import Json, StreamPlan
 
@@ -78,7 +79,8 @@ class BatchReader(DataSourceReader):
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._plan = StreamPlan(options)
+        recorded = options.recorded_batches
+        self._plan = StreamPlan(options) if recorded is None else RecordedPlan(options, recorded)
 
     def initialOffset(self) -> Json:
         return self._plan.initial().to_json()

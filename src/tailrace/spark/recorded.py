@@ -1,0 +1,52 @@
+"""A stream over the batches of another run: the same ends, one after the other, and no others.
+
+A run that was recorded (`pipelines/state.py`) has one end for each of its batches. Played again, batch N ends where
+batch N of that run has ended, and where nothing came in between, nothing comes: Spark then runs a batch without data,
+or none, as it did the first time, since it decides that by the watermark. So rows are late where they were late.
+
+One file has the ends, a line of JSON for each batch: the first is where the run began.
+"""
+
+import json
+import time
+from pathlib import Path
+
+from tailrace.client.cluster import cluster_for
+from tailrace.spark.bounds import begin_of
+from tailrace.spark.options import SourceOptions
+from tailrace.spark.positions import Positions
+
+IDLE_S = 0.05
+
+
+class RecordedPlan:
+    """As `streaming.StreamPlan`; the planning process lives as long as the query, so it can count."""
+
+    def __init__(self, options: SourceOptions, path: str) -> None:
+        self.options = options
+        self._ends = [Positions.from_json(json.loads(line)) for line in Path(path).read_text().splitlines()]
+        self._next = 0
+
+    @property
+    def newest(self) -> Positions:
+        return self._ends[-1]
+
+    def initial(self) -> Positions:
+        return self._ends[0]
+
+    def prepare_for_available_now(self) -> None:
+        """There is nothing more than what is recorded in any case."""
+
+    def next_end(self, start: Positions, limit: int | None) -> Positions:
+        if self._next == len(self._ends):
+            time.sleep(IDLE_S)
+            return start
+        self._next += 1
+        return self._ends[self._next - 1]
+
+    def begin(self, start: Positions, end: Positions) -> Positions:
+        return begin_of(cluster_for(self.options.client), self.options, start, end)
+
+
+def write_ends(path: Path, ends: list[Positions]) -> None:
+    path.write_text("".join(json.dumps(end.to_json()) + "\n" for end in ends))
