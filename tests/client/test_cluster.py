@@ -56,6 +56,16 @@ def test_a_topic_that_is_not_there_is_not_created_by_asking(cluster: Cluster) ->
         latest(cluster, [TopicPartition("never-made", 0)])
 
 
+def test_many_topics_are_asked_about_at_once_and_those_that_are_not_there_are_left_out(
+    faked: Cluster, fake: FakeBroker
+) -> None:
+    fake.topics |= {"payments": [[]]}
+    assert list(faked.topics(["orders", "payments"])) == ["orders", "payments"]
+    assert fake.count(MetadataRequest) == 1
+    assert list(faked.topics(["nowhere", "orders"])) == ["orders"]
+    assert faked.topics([]) == {}
+
+
 def test_a_partition_that_is_not_there_is_named(cluster: Cluster, topic: str) -> None:
     with pytest.raises(TopicNotFound, match=f"no partition 7 of topic {topic}"):
         latest(cluster, [TopicPartition(topic, 7)])

@@ -42,6 +42,21 @@ def test_options_of_the_client_go_to_the_client() -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"startingOffsets": "latest"}, "does not begin at the latest"),
+        ({"startingOffsets": '{"orders": {"0": -1}}'}, "does not begin at the latest"),
+        ({"endingOffsets": "earliest"}, "does not end at the earliest"),
+        ({"endingOffsets": '{"orders": {"0": -2}}'}, "the least is -1"),
+        ({"endingOffsetsByTimestampStrategy": "latest"}, "no option 'endingoffsetsbytimestampstrategy'"),
+    ],
+)
+def test_a_batch_is_of_what_is_there(given: dict[str, str], said: str) -> None:
+    with pytest.raises(BadOptions, match=said):
+        source_options(ONE | given, is_stream=False)
+
+
+@pytest.mark.parametrize(
     ("changed", "said"),
     [
         ({"kafka.bootstrap.servers": None}, "kafka.bootstrap.servers says where"),
@@ -62,6 +77,7 @@ def test_options_of_the_client_go_to_the_client() -> None:
         ({"onDataLoss": "report"}, "stateDirectory"),
         ({"minPartitions": "many"}, "whole number"),
         ({"includeHeaders": "perhaps"}, "true or false"),
+        ({"endingOffsetsByTimestampStrategy": "latest"}, "a stream has no end"),
     ],
 )
 def test_what_cannot_be_is_said(changed: dict[str, str | None], said: str) -> None:

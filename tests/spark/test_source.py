@@ -64,7 +64,7 @@ def test_every_codec_is_read(spark: Any, broker: Broker, options: Options, topic
 def test_a_range_is_what_is_between_its_bounds(spark: Any, options: Options, topic: str, produce: Produce) -> None:
     produce(*"abcdef")
     produce("x", partition=1)
-    start, end = (f'{{"{topic}": {{"0": {offset}, "1": -1}}}}' for offset in (2, 5))
+    start, end = (f'{{"{topic}": {{"0": {first}, "1": {second}}}}}' for first, second in ((2, 1), (5, -1)))
     some = {"minPartitions": "3", "columns": "offset,value"}
     frame = load(spark, options | some, startingOffsets=start, endingOffsets=end)
     assert frame.columns == ["offset", "value"]

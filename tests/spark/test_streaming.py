@@ -182,6 +182,19 @@ def test_the_group_is_where_the_last_batch_that_is_done_has_ended(
     consumer.close()
 
 
+def test_an_idle_query_commits_again_so_that_its_offsets_are_not_forgotten(
+    topic: str, options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commits = []
+    monkeypatch.setattr("tailrace.spark.streaming.groups.commit", lambda *arguments: commits.append(arguments))
+    monkeypatch.setattr("tailrace.spark.streaming.WAIT_S", 0.01)
+    plan = plan_of(options | {"group": f"etl-{topic}"})
+    start = plan.next_end(plan.initial(), None)
+    assert (plan.next_end(start, None), len(commits)) == (start, 1)
+    monkeypatch.setattr("tailrace.spark.streaming.COMMIT_AGAIN_S", 0.0)
+    assert (plan.next_end(start, None), len(commits)) == (start, 2)
+
+
 def test_a_group_with_members_is_an_error(broker: Broker, topic: str, options: Options) -> None:
     group = f"busy-{topic}"
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group, "log_level": 0})
@@ -233,12 +246,15 @@ def test_a_topic_made_again_is_another_one_however_far_it_is(
     produce("a")
     start = plan.next_end(plan.initial(), None)
     end = plan.next_end(start, None)
+    (planned,) = ranges(plan.begin(start, end), end, 0)
     recreate(broker, topic)
     produce("x", "y", "z")
     with pytest.raises(DataLost, match=r"all from offset 1 on is missing .the topic was deleted, and made again"):
         plan.next_end(end, None)
-    with pytest.raises(DataLost, match="gone while they were read"):  # between the plan and the reading
-        values(plan, start, end)
+    with pytest.raises(DataLost, match=r"offsets 0 to 0 are missing .gone while they were read"):
+        list(read(plan.options, planned))
+    with pytest.raises(DataLost, match=r"offsets 0 to 0 are missing .the topic was deleted, and made again"):
+        plan.begin(start, end)  # after a restart
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group, "log_level": 0})
     assert consumer.committed([TopicPartition(topic, 0)], timeout=10)[0].offset < 0, "no old offset in the new topic"
     consumer.close()
@@ -246,6 +262,52 @@ def test_a_topic_made_again_is_another_one_however_far_it_is(
     pinned = lenient.next_end(end, None)
     assert values(lenient, end, pinned) == []
     assert values(lenient, pinned, lenient.next_end(pinned, None)) == ["x", "y", "z"]
+
+
+@pytest.mark.parametrize("is_made_again", [True, False])
+def test_a_batch_of_a_topic_that_was_deleted_since_is_a_loss_that_is_written_down(
+    broker: Broker, topic: str, options: Options, produce: Produce, tmp_path: Path, is_made_again: bool
+) -> None:
+    """It was planned before a crash, and is planned again after it."""
+    produce("a", "b")
+    plan = plan_of(options, startingOffsets="earliest", onDataLoss="report", stateDirectory=str(tmp_path))
+    start = plan.next_end(plan.initial(), None)
+    end = plan.next_end(start, None)
+    if is_made_again:
+        recreate(broker, topic)
+        produce("x", "y", "z")
+    else:
+        admin(broker).delete_topics([topic])[topic].result(10)
+    assert values(plan, start, end) == []
+    (line,) = (tmp_path / FILE).read_text().splitlines()
+    loss = json.loads(line)
+    assert (loss["partition"], loss["from"], loss["to"]) == (0, 0, 2)
+
+
+@pytest.mark.parametrize("is_made_again", [True, False])
+def test_available_now_goes_on_without_a_topic_that_went_meanwhile(
+    broker: Broker, topic: str, options: Options, produce: Produce, is_made_again: bool
+) -> None:
+    other = f"{topic}-other"
+    broker.create_topic(other)
+    produce("a")
+    produce("b", to=other)
+    both = options | {"subscribe": f"{topic},{other}"}
+    plan = plan_of(both, startingOffsets="earliest", onDataLoss="earliest")
+    plan.prepare_for_available_now()
+    start = plan.next_end(plan.initial(), None)
+    if is_made_again:
+        recreate(broker, topic)
+    else:
+        admin(broker).delete_topics([topic])[topic].result(10)
+    end = plan.next_end(start, None)
+    assert values(plan, start, end) == ["b"]
+    assert plan.next_end(end, None) == end, "it is at its end"
+    if is_made_again:
+        produce("c")
+        later = plan_of(both, onDataLoss="earliest")
+        pinned = later.next_end(end, None)
+        assert values(later, pinned, later.next_end(pinned, None)) == ["c"], "the next run finds the new one"
 
 
 def test_a_log_that_ends_before_where_we_are_has_lost_its_end(options: Options, produce: Produce) -> None:

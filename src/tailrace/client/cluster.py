@@ -51,28 +51,33 @@ class Cluster:
 
     def topic(self, name: str, *, expect_id: bytes | None = None, fresh: bool = False) -> Topic:
         """Raises TopicNotFound, or TopicRecreated where the topic has another id than expected."""
-        retry = self.retry(f"looking for topic {name}")
         topic = None if fresh else self._remembered(name)
-        while topic is None or topic.error_code:
-            if topic is not None and (trouble := topic.trouble()) is not None:
-                self._pause_for(trouble, retry)
-            self.refresh([name], retry)
-            topic = self._remembered(name)
-            if topic is None:
-                topic = Topic(name, b"", False, {}, {}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if topic is None or topic.error_code:
+            topic = self.topics([name]).get(name)
+        if topic is None:
+            raise TopicNotFound(name)
         if expect_id is not None and topic.has_id and topic.topic_id != expect_id:
             if not fresh:  # what is remembered may be what is out of date
                 return self.topic(name, expect_id=expect_id, fresh=True)
             raise TopicRecreated(name, expect_id, topic.topic_id)
         return topic
 
-    def _pause_for(self, trouble: TopicNotFound | Refused, retry: Retry) -> None:
-        if isinstance(trouble, Refused):
+    def topics(self, names: Iterable[str]) -> dict[str, Topic]:
+        """These topics, asked for anew in one request; without those that, after some patience, are not there."""
+        wanted = list(names)
+        retry = self.retry("looking for topics")
+        while wanted:
+            self.refresh(wanted, retry)
+            found = {name: self._topics[name][0] for name in wanted if name in self._topics}
+            missing = [name for name in wanted if name not in found or found[name].is_missing]
+            there = {name: topic for name, topic in found.items() if name not in missing}
+            trouble = next((trouble for topic in there.values() if (trouble := topic.trouble())), None)
+            if trouble is None and missing and retry.elapsed <= PATIENCE_S:
+                trouble = Refused(f"topic {missing[0]}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            if trouble is None:
+                return there
             retry.pause(trouble)
-        elif retry.elapsed > PATIENCE_S:
-            raise trouble
-        else:
-            retry.pause(Refused(f"topic {trouble.topic}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        return {}
 
     def _remembered(self, name: str) -> Topic | None:
         topic, told_at = self._topics.get(name, (None, 0.0))

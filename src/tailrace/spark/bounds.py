@@ -1,7 +1,7 @@
 """From options to offsets: which partitions there are, and where reading them begins and ends."""
 
+import re
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 
 from tailrace.client import groups
 from tailrace.client.cluster import Cluster
@@ -9,35 +9,27 @@ from tailrace.client.errors import TopicNotFound
 from tailrace.client.metadata import Topic, TopicPartition
 from tailrace.client.offsets import earliest, latest, list_offsets
 from tailrace.spark.losses import Loss, meet
-from tailrace.spark.options import EARLIEST, GROUP, LATEST, BadOptions, Bound, SourceOptions
-from tailrace.spark.positions import Positions
+from tailrace.spark.options import EARLIEST, FIRST, GROUP, LATEST, NEXT, BadOptions, Bound, SourceOptions
+from tailrace.spark.positions import Offsets, Positions
 
-FIRST, NEXT = -2, -1  # in the place of an offset: the first that is there, the next that will be
-
-
-def topics_of(cluster: Cluster, options: SourceOptions) -> dict[str, Topic]:
-    """The topics that are to be read, as they are now. Raises TopicNotFound for one that is named and not there."""
-    selection = options.selection
-    if selection.pattern is not None:
-        everything = cluster.all_topics()
-        return {name: topic for name, topic in everything.items() if selection.matches(name) and not topic.is_internal}
-    names = selection.topics or tuple(dict.fromkeys(place.topic for place in selection.partitions))
-    return {name: cluster.topic(name, fresh=True) for name in names}
+Topics = Mapping[str, Topic]
 
 
-def topics_there(cluster: Cluster, options: SourceOptions) -> dict[str, Topic]:
-    """The same, without those that are named and not there."""
-    selection = options.selection
-    if selection.pattern is not None:
-        return topics_of(cluster, options)
-    found = {}
-    for name in selection.topics or tuple(dict.fromkeys(place.topic for place in selection.partitions)):
-        with suppress(TopicNotFound):
-            found[name] = cluster.topic(name, fresh=True)
+def topics_of(cluster: Cluster, options: SourceOptions, *, missing_ok: bool = False) -> Topics:
+    """The topics that are to be read, as they are now. Raises TopicNotFound for one that is named and not there,
+    unless it is left out.
+    """
+    pattern, names = options.selection.pattern, options.selection.names
+    if pattern is not None:
+        everything = cluster.all_topics().items()
+        return {name: topic for name, topic in everything if re.fullmatch(pattern, name) and not topic.is_internal}
+    found = cluster.topics(names)
+    if not missing_ok and (missing := [name for name in names if name not in found]):
+        raise TopicNotFound(missing[0])
     return found
 
 
-def partitions_of(topics: Mapping[str, Topic], options: SourceOptions) -> list[TopicPartition]:
+def partitions_of(topics: Topics, options: SourceOptions) -> list[TopicPartition]:
     there = [place for topic in topics.values() for place in topic.partitions]
     if not options.selection.partitions:
         return there
@@ -47,35 +39,34 @@ def partitions_of(topics: Mapping[str, Topic], options: SourceOptions) -> list[T
     return [place for place in there if place in options.selection.partitions]
 
 
-def ids_of(topics: Mapping[str, Topic]) -> dict[str, bytes]:
+def ids_of(topics: Topics) -> dict[str, bytes]:
     return {name: topic.topic_id for name, topic in topics.items() if topic.has_id}
 
 
-def start_of(cluster: Cluster, options: SourceOptions) -> Positions:
+def start_of(cluster: Cluster, options: SourceOptions, topics: Topics) -> Positions:
     """Where to begin."""
-    topics = topics_of(cluster, options)
     places = partitions_of(topics, options)
     if options.starting.word == GROUP:
         return Positions(_group_start(cluster, options, places), ids_of(topics))
     return Positions(_resolved(cluster, options.starting, places, "starting"), ids_of(topics))
 
 
-def end_of(cluster: Cluster, options: SourceOptions) -> Positions:
+def end_of(cluster: Cluster, options: SourceOptions, topics: Topics) -> Positions:
     """Where a batch ends."""
-    topics = topics_of(cluster, options)
     places = partitions_of(topics, options)
     return Positions(_resolved(cluster, options.ending, places, "ending"), ids_of(topics))
 
 
 def begin_of(cluster: Cluster, options: SourceOptions, start: Positions, end: Positions) -> Positions:
     """Where each partition of a batch is read from: those that have something to read, from where they were. What is
-    gone of them is a loss; a topic that was made again is read from its beginning.
+    gone of them is a loss; a topic that was made again between start and end is read from its beginning.
     """
-    moved = {
+    planned = {
         place: start.offsets[place] if _is_same(place.topic, start, end) else 0
         for place, stop in end.offsets.items()
         if place in start.offsets and (start.offsets[place] < stop or not _is_same(place.topic, start, end))
     }
+    moved = _of_topics_there(cluster, options, planned, end)
     firsts = earliest(cluster, moved)
     losses = [
         Loss(place, at, firsts[place], "retention or somebody has deleted them")
@@ -84,6 +75,19 @@ def begin_of(cluster: Cluster, options: SourceOptions, start: Positions, end: Po
     ]
     meet(losses, options)
     return Positions({place: max(at, firsts[place]) for place, at in moved.items()}, end.topic_ids)
+
+
+def _of_topics_there(cluster: Cluster, options: SourceOptions, planned: Offsets, end: Positions) -> Offsets:
+    """A topic that was deleted since the batch was planned is a loss, whether or not there is another by its name."""
+    topics = cluster.topics({place.topic for place in planned})
+    ids = ids_of(topics)
+    gone = {
+        place: "the topic was deleted" + (", and made again under its name" if place.topic in topics else "")
+        for place in planned
+        if place.topic not in topics or ids.get(place.topic) != end.topic_ids.get(place.topic, ids.get(place.topic))
+    }
+    meet([Loss(place, planned[place], end.offsets[place], why) for place, why in gone.items()], options)
+    return {place: at for place, at in planned.items() if place not in gone}
 
 
 def _is_same(topic: str, start: Positions, end: Positions) -> bool:

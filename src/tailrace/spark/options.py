@@ -18,6 +18,7 @@ from tailrace.spark.schema import COLUMNS, HEADERS, TYPES
 Found = TypeVar("Found")
 
 EARLIEST, LATEST, GROUP = "earliest", "latest", "group"
+FIRST, NEXT = -2, -1  # in the place of an offset: the first that is there, the next that will be
 _PREFIX = "kafka."
 
 NAMES = {
@@ -25,7 +26,7 @@ NAMES = {
     for name in (
         *("subscribe", "subscribePattern", "assign", "columns", "includeHeaders", "minPartitions"),
         *("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy"),
-        *("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "endingOffsetsByTimestampStrategy"),
+        *("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"),
         *("maxOffsetsPerTrigger", "group", "failOnDataLoss", "onDataLoss", "stateDirectory", "recordedBatches"),
         # The connector's, and without effect here: they are about its own consumers.
         *("groupIdPrefix", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "kafkaConsumer.pollTimeoutMs"),
@@ -51,10 +52,10 @@ class Selection:
     pattern: str | None = None
     partitions: tuple[TopicPartition, ...] = ()
 
-    def matches(self, topic: str) -> bool:
-        if self.pattern is not None:
-            return re.fullmatch(self.pattern, topic) is not None
-        return topic in self.topics or any(place.topic == topic for place in self.partitions)
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the topics, unless a pattern finds them."""
+        return self.topics or tuple(dict.fromkeys(place.topic for place in self.partitions))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +95,15 @@ def source_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOpti
     _check_names(given)
     if (given.get("startingoffsets") or "").lower() == GROUP and "group" not in given:
         raise BadOptions("startingOffsets=group begins where a group is: the option group names it")
+    starting = _bound(given, "starting", LATEST if is_stream else EARLIEST)
+    ending = _bound(given, "ending", LATEST)
+    if not is_stream:
+        _check_closed(starting, ending)
     return SourceOptions(
         client=ClientOptions.from_properties({"client.id": "tailrace-spark", **properties}),
         selection=_selection(given),
-        starting=_bound(given, "starting", LATEST if is_stream else EARLIEST),
-        ending=_bound(given, "ending", LATEST),
+        starting=starting,
+        ending=ending,
         columns=_wanted_columns(given),
         min_partitions=_number(given, "minpartitions") or 0,
         max_offsets_per_trigger=_number(given, "maxoffsetspertrigger"),
@@ -138,10 +143,7 @@ def _selection(given: Mapping[str, str]) -> Selection:
 
 def _bound(given: Mapping[str, str], which: str, default: str) -> Bound:
     """The connector's order: a time for all, times by partition, offsets."""
-    strategy = given.get(f"{which}offsetsbytimestampstrategy", "error").lower()
-    if strategy not in ("error", LATEST):
-        raise BadOptions(f"{which}OffsetsByTimestampStrategy is error or latest, and not {strategy!r}")
-    later = strategy == LATEST
+    later = _is_latest_if_later(given)
     if f"{which}timestamp" in given:
         return Bound(timestamp=_number(given, f"{which}timestamp"), latest_if_later=later)
     if (text := given.get(f"{which}offsetsbytimestamp")) is not None:
@@ -149,7 +151,7 @@ def _bound(given: Mapping[str, str], which: str, default: str) -> Bound:
         return Bound(timestamps=tuple(sorted(found.items())), latest_if_later=later)
     text = given.get(f"{which}offsets", default)
     word = text.strip().lower()
-    words = (EARLIEST, LATEST, GROUP) if which == "starting" else (LATEST,)
+    words = (EARLIEST, LATEST, GROUP) if which == "starting" else (EARLIEST, LATEST)
     if word in words:
         return Bound(word=word)
     found = _valid(offsets_in, text, f"{which}Offsets")
@@ -157,6 +159,21 @@ def _bound(given: Mapping[str, str], which: str, default: str) -> Bound:
     if too_low := [place for place, offset in found.items() if offset < least]:
         raise BadOptions(f"{which}Offsets has {found[too_low[0]]} for {too_low[0]}: the least is {least}")
     return Bound(offsets=tuple(sorted(found.items())))
+
+
+def _is_latest_if_later(given: Mapping[str, str]) -> bool:
+    strategy = given.get("startingoffsetsbytimestampstrategy", "error").lower()
+    if strategy not in ("error", LATEST):
+        raise BadOptions(f"startingOffsetsByTimestampStrategy is error or latest, and not {strategy!r}")
+    return strategy == LATEST
+
+
+def _check_closed(starting: Bound, ending: Bound) -> None:
+    """A batch is a range of what is there."""
+    if starting.word == LATEST or NEXT in dict(starting.offsets).values():
+        raise BadOptions("a batch does not begin at the latest offset, where nothing is: that is for streams")
+    if ending.word == EARLIEST:
+        raise BadOptions("a batch does not end at the earliest offset, before which nothing is")
 
 
 def _wanted_columns(given: Mapping[str, str]) -> tuple[str, ...]:

@@ -65,7 +65,8 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         cluster = cluster_for(self._options.client)
-        start, end = bounds.start_of(cluster, self._options), bounds.end_of(cluster, self._options)
+        topics = bounds.topics_of(cluster, self._options)
+        start, end = (ask(cluster, self._options, topics) for ask in (bounds.start_of, bounds.end_of))
         if self._options.starting.word != EARLIEST:  # else whatever is first by now will do
             start = bounds.begin_of(cluster, self._options, start, end)
         return ranges(start, end, self._options.min_partitions)

@@ -15,19 +15,20 @@ import time
 from tailrace.client import groups
 from tailrace.client.cluster import Cluster, cluster_for
 from tailrace.client.errors import OffsetOutOfRange
-from tailrace.client.metadata import Topic, TopicPartition
+from tailrace.client.metadata import TopicPartition
 from tailrace.client.offsets import earliest, latest
 from tailrace.client.options import Isolation
 from tailrace.client.waiting import wait_for_more
-from tailrace.spark.bounds import begin_of, ids_of, partitions_of, start_of, topics_there
+from tailrace.spark.bounds import Topics, begin_of, ids_of, partitions_of, start_of, topics_of
 from tailrace.spark.losses import Loss, meet
 from tailrace.spark.options import SourceOptions
 from tailrace.spark.positions import Positions, limited
 
 WAIT_S = 0.5
 
+COMMIT_AGAIN_S = 3600.0  # Kafka forgets offsets of a group that is idle for long, a week unless it is told otherwise
+
 Json = dict[str, dict[str, int]]
-Topics = dict[str, Topic]
 
 
 class StreamPlan:
@@ -39,6 +40,7 @@ class StreamPlan:
         self._initial: Positions | None = None
         self._is_pinned = False
         self._committed: Positions | None = None
+        self._committed_at = 0.0
         self._up_to: Positions | None = None  # where an AvailableNow ends
 
     @property
@@ -47,20 +49,20 @@ class StreamPlan:
 
     def initial(self) -> Positions:
         if self._initial is None:
-            self._initial = start_of(self._cluster, self.options)
+            self._initial = start_of(self._cluster, self.options, topics_of(self._cluster, self.options))
         return self._initial
 
     def prepare_for_available_now(self) -> None:
-        self._up_to = self._ends(topics_there(self._cluster, self.options))
+        self._up_to = self._ends(topics_of(self._cluster, self.options, missing_ok=True))
 
     def next_end(self, start: Positions, limit: int | None) -> Positions:
-        topics = topics_there(self._cluster, self.options)
+        topics = topics_of(self._cluster, self.options, missing_ok=True)
         there = self._without_gone(start, topics)
         self._commit(there)
         if not self._is_pinned and start == self._initial:
             self._is_pinned = True
             return start
-        ends = self._up_to or self._ends(topics)
+        ends = self._ends(topics) if self._up_to is None else _of_topics_there(self._up_to, topics)
         if new := [place for place in ends.offsets if place not in there.offsets]:
             return self._pin(new, start, there, topics)
         if self._up_to is None and not _has_more(there, ends):
@@ -69,7 +71,7 @@ class StreamPlan:
         reached = self._without_lost_ends(there, ends)
         if limit is not None:
             reached = limited(there.offsets, reached, limit)
-        return Positions(reached, dict(there.topic_ids) | ids_of(topics))
+        return Positions(dict(there.offsets) | reached, dict(there.topic_ids) | ids_of(topics))
 
     def begin(self, start: Positions, end: Positions) -> Positions:
         self._is_pinned = True  # a batch that is planned is written down
@@ -82,7 +84,7 @@ class StreamPlan:
         losses, offsets = [], {}
         for place, at in start.offsets.items():
             topic, known = topics.get(place.topic), start.topic_ids.get(place.topic)
-            if topic is None or place not in topic.partitions:
+            if topic is None or place.partition not in topic.leaders:
                 losses.append(Loss(place, at, None, "the topic, or this partition of it, is gone"))
             elif known is not None and topic.has_id and topic.topic_id != known:
                 losses.append(Loss(place, at, None, "the topic was deleted, and made again under its name"))
@@ -113,7 +115,7 @@ class StreamPlan:
         """A log that ends before where we are has lost its end, or is another one; only what is committed may end
         before, where it was not asked for before.
         """
-        behind = [place for place, end in ends.offsets.items() if end < start.offsets.get(place, end)]
+        behind = [place for place, end in ends.offsets.items() if end < start.offsets[place]]
         written = latest(self._cluster, behind, isolation=Isolation.READ_UNCOMMITTED) if behind else {}
         losses = [
             Loss(place, end, start.offsets[place], "the log ends before: its end was lost, or it is another topic's")
@@ -122,7 +124,7 @@ class StreamPlan:
         ]
         meet(losses, self.options)
         lost = {loss.place: loss.start for loss in losses}
-        return {place: max(end, start.offsets.get(place, end)) for place, end in ends.offsets.items()} | lost
+        return {place: max(end, start.offsets[place]) for place, end in ends.offsets.items()} | lost
 
     def _wait(self, start: Positions, topics: Topics, ends: Positions) -> Positions:
         positions = {place: min(start.offsets[place], end) for place, end in ends.offsets.items()}
@@ -138,12 +140,26 @@ class StreamPlan:
     # What others see
 
     def _commit(self, done: Positions) -> None:
-        """What is done, as any consumer says it; nothing where nothing is new."""
-        group = self.options.group
-        if group is None or not done.offsets or done == self._committed:
+        """What is done, as any consumer says it; where nothing is new, only now and then."""
+        group, now = self.options.group, time.monotonic()
+        is_known = done == self._committed and now < self._committed_at + COMMIT_AGAIN_S
+        if group is None or not done.offsets or is_known:
             return
         groups.commit(self._cluster, group, done.offsets)
-        self._committed = done
+        self._committed, self._committed_at = done, now
+
+
+def _of_topics_there(ends: Positions, topics: Topics) -> Positions:
+    """Without the ends of topics, and of partitions, that are gone or others by now."""
+    ids = ids_of(topics)
+    kept = {
+        place: end
+        for place, end in ends.offsets.items()
+        if place.topic in topics
+        and place.partition in topics[place.topic].leaders
+        and ids.get(place.topic) == ends.topic_ids.get(place.topic)
+    }
+    return Positions(kept, ends.topic_ids)
 
 
 def _has_more(start: Positions, ends: Positions) -> bool:
