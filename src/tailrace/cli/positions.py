@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
 
-from tailrace.cli import times
+from tailrace import times
 from tailrace.cli.output import ExitCode, Failure
 
 GRAMMAR = f"earliest, latest, an offset, last:N, or a time ({times.GRAMMAR})"

@@ -8,15 +8,18 @@ One file has the ends, a line of JSON for each batch: the first is where the run
 """
 
 import json
+import os
+import sys
 import time
 from pathlib import Path
+from typing import NoReturn
 
 from tailrace.client.cluster import cluster_for
 from tailrace.spark.bounds import begin_of
 from tailrace.spark.options import SourceOptions
 from tailrace.spark.positions import Positions
 
-IDLE_S = 0.05
+IDLE_S = 0.5
 
 
 class RecordedPlan:
@@ -39,13 +42,22 @@ class RecordedPlan:
 
     def next_end(self, start: Positions, limit: int | None) -> Positions:
         if self._next == len(self._ends):
-            time.sleep(IDLE_S)
-            return start
+            _wait_for_the_end()
         self._next += 1
         return self._ends[self._next - 1]
 
     def begin(self, start: Positions, end: Positions) -> Positions:
         return begin_of(cluster_for(self.options.client), self.options, start, end)
+
+
+def _wait_for_the_end() -> NoReturn:
+    """Behind the last batch there is none, not even one without data, which that run did not have: whoever plays it
+    stops the query, which ends this process. Should he die, so do we.
+    """
+    parent = os.getppid()
+    while os.getppid() == parent:
+        time.sleep(IDLE_S)
+    sys.exit()
 
 
 def write_ends(path: Path, ends: list[Positions]) -> None:

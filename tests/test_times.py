@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.cli import positions, times
+from tailrace import times
+from tailrace.cli import positions
 from tailrace.cli.positions import Earliest, Last, Latest, Offset, Time
 
 BERLIN = ZoneInfo("Europe/Berlin")

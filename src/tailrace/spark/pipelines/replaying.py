@@ -1,0 +1,320 @@
+"""`.replay`: a pipeline over history, into another place, with the live one left alone.
+
+`mode="batch"` reads a closed range of the log as one batch. Rows that came too late for the live run count here, since
+a batch has no watermark; on windows that are closed, and where live has dropped nothing, the two say the same.
+
+`mode="exact"` runs the stream again over the very batches that the live run has recorded (`state.py`, `recorded.py`),
+those without data included, from its first one on: what was late is late again, and the result is live's, row by row,
+in some order. Its watermarks are compared with live's, batch by batch (`exact.py`).
+
+Beforehand (`plan_replay`) it says what the range has and what is missing from it (`extent.py`); afterwards (`Replayed`)
+by what the result may differ from live's, and how many windows the ends of the range have cut.
+"""
+
+import json
+import logging
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tailrace.spark.pipelines.session import any_session
+from tailrace.spark.pipelines.sinks import Call, Console, Files, QuerySettings, Sink, Topic
+from tailrace.spark.pipelines.state import Batch, Progress, State
+
+from tailrace.client.metadata import TopicPartition
+from tailrace.spark.options import BadOptions
+from tailrace.spark.pipelines import exact
+from tailrace.spark.pipelines.extent import (
+    EARLIEST,
+    NOW,
+    Completeness,
+    End,
+    Extent,
+    When,
+    extent_of,
+    start_from,
+    stop_from,
+)
+from tailrace.spark.pipelines.observing import watched
+from tailrace.spark.pipelines.repeating import repeatability
+from tailrace.spark.positions import Positions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from tailrace.spark.pipelines.pipeline import Pipeline
+
+logger = logging.getLogger(__name__)
+
+ROWS_A_TASK = 1_000_000  # so that a long replay can show how far it is, and a task that is tried again is not long
+LOOK_S = 0.2
+_IN_STREAMS = "a batch lacks some operators that streams have: mode='exact' runs a stream"
+
+OnProgress = Callable[[float], None]  # which share is done
+
+
+class Mode(StrEnum):
+    BATCH = "batch"
+    EXACT = "exact"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a replay would read. Nothing has been read for it but some first records."""
+
+    mode: Mode
+    extent: Extent
+    batches: tuple[Batch, ...] = ()  # of live, for an exact one
+    late_in_live: int | None = None  # rows of the range; None where no live run is recorded
+    rows_per_second: float | None = None  # of live, at its best
+
+    @property
+    def seconds(self) -> float | None:
+        """About how long it takes, by what live has done."""
+        return self.extent.count / self.rows_per_second if self.rows_per_second else None
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    plan: Plan
+    seconds: float
+    rows_read: int | None = None  # None where the sink does not let us count
+    rows_written: int | None = None
+    cut_windows: int | None = None  # rows of windows that reach over an end of the range
+    warnings: tuple[str, ...] = ()
+
+
+def plan_replay(
+    pipeline: "Pipeline",
+    bootstrap: str,
+    *,
+    start: When = EARLIEST,
+    end: When = NOW,
+    mode: str = Mode.BATCH,
+    state: str | Path | State | None = None,
+    options: Mapping[str, str] | None = None,
+) -> Plan:
+    """Without Spark. Raises BadOptions, and what the client raises."""
+    read, kept = pipeline.read_options(bootstrap, options), State.at(pipeline.name, state)
+    if _mode(mode) is Mode.EXACT:
+        return _exact_plan(read, kept, start, end)
+    extent = extent_of(read, start_from(start), stop_from(end))
+    return Plan(Mode.BATCH, extent, (), _late_rows(kept, extent), _best_rate(kept))
+
+
+def replay(
+    pipeline: "Pipeline",
+    bootstrap: str,
+    *,
+    sink: Sink,
+    start: When = EARLIEST,
+    end: When = NOW,
+    mode: str = Mode.BATCH,
+    state: str | Path | State | None = None,
+    spark: "SparkSession | None" = None,
+    master: str | None = None,
+    options: Mapping[str, str] | None = None,
+    overwrite: bool = False,
+    plan: Plan | None = None,
+    on_progress: OnProgress = lambda _: None,
+) -> Replayed:
+    """Runs it; `state` is where the live run keeps its things, by default where it does by default. Files are written
+    to a place where none are, or `overwrite`n. Raises BadOptions before anything is written.
+    """
+    _check_place(pipeline, sink, overwrite)
+    kept = State.at(pipeline.name, state)
+    planned = plan or plan_replay(pipeline, bootstrap, start=start, end=end, mode=mode, state=kept, options=options)
+    for gap in planned.extent.gaps:
+        logger.warning("replay of %s: %s", pipeline.name, gap)
+    session = spark or any_session(f"{pipeline.name}-replay", master)
+    read, client = pipeline.read_options(bootstrap, options), pipeline.client_options(bootstrap, options)
+    job = _Job(pipeline, sink, planned, kept, session, read, client, overwrite, on_progress)
+    return _run_exact(job) if planned.mode is Mode.EXACT else _run_batch(job)
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    pipeline: "Pipeline"
+    sink: Sink
+    plan: Plan
+    state: State
+    session: "SparkSession"
+    read: Mapping[str, str]
+    client: Mapping[str, str]
+    overwrite: bool
+    on_progress: OnProgress
+
+
+# In one batch
+
+
+def _run_batch(job: _Job) -> Replayed:
+    extent, began = job.plan.extent, time.monotonic()
+    tasks = {"minPartitions": str(-(-extent.count // ROWS_A_TASK))}
+    source = job.session.read.format("tailrace").options(**{**tasks, **job.read, **extent.source_options()}).load()
+    messages, read = watched(_within(source, extent))
+    with _hint_at_streams():
+        frame = job.pipeline.frame_of(messages)
+        traits = repeatability(frame)
+        if traits.streaming_only:
+            raise BadOptions(f"{', '.join(traits.streaming_only)}: {_IN_STREAMS}")
+        output, written = watched(frame, extent.from_ms, extent.to_ms)
+        with _following(job.session, job.on_progress):
+            job.sink.write_batch(output, job.client, "overwrite" if job.overwrite else "error")
+    seconds = time.monotonic() - began
+    warnings = tuple(f"{name} gives another answer each time" for name in traits.unrepeatable)
+    if isinstance(job.sink, Call | Console):  # which may look at the rows any number of times, or never
+        return Replayed(job.plan, seconds, warnings=warnings)
+    return Replayed(job.plan, seconds, read.rows, written.rows, written.cut, warnings)
+
+
+def _within(messages: "DataFrame", extent: Extent) -> "DataFrame":
+    """Those whose own time is of the range, wherever they stand in the log."""
+    from pyspark.sql import functions as F
+
+    for limit, is_start in ((extent.from_ms, True), (extent.to_ms, False)):
+        if limit is not None:
+            moment = F.timestamp_millis(F.lit(limit))
+            messages = messages.where(F.col("timestamp") >= moment if is_start else F.col("timestamp") < moment)
+    return messages
+
+
+@contextmanager
+def _hint_at_streams() -> Iterator[None]:
+    from pyspark.errors import AnalysisException
+
+    try:
+        yield
+    except AnalysisException as error:
+        error.add_note(_IN_STREAMS)
+        raise
+
+
+# As it was
+
+
+def _run_exact(job: _Job) -> Replayed:
+    began, batches = time.monotonic(), job.plan.batches
+    place = job.state.directory / "replays" / time.strftime("%Y%m%dT%H%M%S")
+    place.mkdir(parents=True)
+    try:
+        exact.write_batches(place / "ends.jsonl", batches)
+        read = {**job.read, "recordedBatches": str(place / "ends.jsonl")}
+        frame = job.pipeline.frame_of(job.session.readStream.format("tailrace").options(**read).load())
+        _check_repeatable(frame, batches)
+        settings = QuerySettings(
+            f"{job.pipeline.name}-replay", str(place / "checkpoint"), {}, job.pipeline.output_mode, job.client
+        )
+        query = job.sink.write_stream(frame, settings)
+        exact.play(query, place / "checkpoint", batches, job.on_progress)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+    return Replayed(job.plan, time.monotonic() - began, job.plan.extent.count)
+
+
+def _check_repeatable(frame: "DataFrame", batches: tuple[Batch, ...]) -> None:
+    traits = repeatability(frame)
+    if traits.unrepeatable:
+        names = ", ".join(traits.unrepeatable)
+        raise BadOptions(f"{names}: another answer each time, so that no replay is exact; take it from the message")
+    if batches[0].id and traits.stateful:
+        raise BadOptions(
+            f"what is recorded of the live run begins with batch {batches[0].id}, and {', '.join(traits.stateful)} "
+            "depends on all before"
+        )
+
+
+def _exact_plan(read: Mapping[str, str], kept: State, start: When, end: When) -> Plan:
+    if start != EARLIEST:
+        raise BadOptions("an exact replay begins where the live run began: what it says may depend on all before")
+    until = stop_from(end)
+    if until.offsets:
+        raise BadOptions("an exact replay ends with a batch of the live run: say until when")
+    batches = exact.recorded(kept.batches(), until.time_ms)
+    starts, ends = exact.starts_of(batches), exact.ends_of(batches)
+    extent = extent_of(_assigned(read, starts), End(offsets=starts), End(offsets=ends))
+    if extent.completeness is Completeness.INCOMPLETE:
+        raise BadOptions("not all that the live run has read is there: " + "; ".join(map(str, extent.gaps)))
+    return Plan(Mode.EXACT, extent, tuple(batches), _late_rows(kept, extent), _best_rate(kept))
+
+
+def _assigned(read: Mapping[str, str], places: Iterable[TopicPartition]) -> dict[str, str]:
+    """The same options, for the partitions that there were."""
+    indexes: dict[str, list[int]] = {}
+    for place in sorted(places):
+        indexes.setdefault(place.topic, []).append(place.partition)
+    return {name: value for name, value in read.items() if name != "subscribe"} | {"assign": json.dumps(indexes)}
+
+
+# What live has done
+
+
+def _late_rows(kept: State, extent: Extent) -> int | None:
+    """Rows that live has dropped, at least: Spark counts groups of them. None where nothing is known of live."""
+    progress = kept.progress()
+    return sum(one.dropped for one in progress if _touches(one, extent)) if progress else None
+
+
+def _touches(one: Progress, extent: Extent) -> bool:
+    """Whether a batch of live has read some of the range."""
+    begin, end = Positions.from_json(one.start).offsets, Positions.from_json(one.end).offsets
+    return any(
+        part.place in end and end[part.place] > part.start and begin.get(part.place, 0) < part.end
+        for part in extent.parts
+    )
+
+
+def _best_rate(kept: State) -> float | None:
+    return max((one.rows / one.seconds for one in kept.progress() if one.rows and one.seconds), default=None)
+
+
+# Places
+
+
+def _check_place(pipeline: "Pipeline", sink: Sink, overwrite: bool) -> None:
+    """Neither what is read nor what live writes is written to."""
+    if isinstance(sink, Topic) and sink.name in pipeline.source:
+        raise BadOptions(f"the pipeline reads topic {sink.name}: a replay into it would change what it replays")
+    if _place(sink) is not None and _place(sink) == _place(pipeline.sink):
+        raise BadOptions("the live pipeline writes there: a replay goes into another place")
+    if isinstance(sink, Files) and not overwrite and Path(sink.path).exists() and any(Path(sink.path).iterdir()):
+        raise BadOptions(f"{sink.path} has something in it: overwrite it, or choose another place")
+
+
+def _place(sink: Sink) -> tuple[str, str] | None:
+    if isinstance(sink, Topic):
+        return "topic", sink.name
+    return ("files", str(Path(sink.path).absolute())) if isinstance(sink, Files) else None
+
+
+def _mode(given: str) -> Mode:
+    try:
+        return Mode(given)
+    except ValueError:
+        raise BadOptions(f"mode is {' or '.join(Mode)}, and not {given!r}") from None
+
+
+@contextmanager
+def _following(session: "SparkSession", on_progress: OnProgress) -> Iterator[None]:
+    """Tells how many of the tasks are done, while they are."""
+    tracker, over = session.sparkContext.statusTracker(), threading.Event()
+
+    def look() -> None:
+        while not over.wait(LOOK_S):
+            stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+            total = sum(stage.numTasks for stage in stages if stage is not None)
+            if total:
+                on_progress(sum(stage.numCompletedTasks for stage in stages if stage is not None) / total)
+
+    thread = threading.Thread(target=look, name="replay-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
