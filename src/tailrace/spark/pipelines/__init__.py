@@ -1,0 +1,17 @@
+"""Pipelines: one function from frame to frame, which runs live, over history, and on rows in a test.
+
+topic ─► source ─► decoder ─► your function ─► sink
+                      └─► corrupt messages: a column, a sink of their own, an error, or nowhere
+
+pipeline   the decorator and what it makes: what is read, decoded, done and written
+decoders   from the bytes of messages to columns: Json, Text, Raw
+sinks      where rows go, and what each promises: Topic, Parquet, Files, Console, Call
+running    `.run`: the query, its restarts, its end
+replaying  `.replay`: the same over a closed range, or over the batches that live had
+testing    `.test`: the same over some rows
+state      what a pipeline keeps on disk: checkpoint, losses, history, and a lock
+progress   what Spark says of a finished batch, in few words
+session    a Spark session with the settings that this needs
+java       which Java there is
+archive    Spark's classes, kept for a quicker start
+"""

@@ -1,0 +1,146 @@
+"""What a pipeline is: a function from frame to frame, with what it reads, how that is decoded, and where it goes.
+
+    @pipeline(source="orders", decode=Json("id INT, amount DOUBLE"), sink=Topic("big"))
+    def big(orders):
+        return orders.where("amount > 100")
+
+    big.run(bootstrap="localhost:9092")      # live
+    big.replay(...)                          # the same over history
+    big.test([{"id": 1, "amount": 150.0}])   # the same over some rows
+    big(frame)                               # the function itself
+
+Nothing is read, and Spark not started, before one of these is called.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from tailrace.spark.options import EARLIEST, GROUP, LATEST, BadOptions
+from tailrace.spark.pipelines.decoders import READ, Decoder, Raw
+from tailrace.spark.pipelines.sinks import Sink
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tailrace.spark.pipelines.running import Outcome
+
+Transform = Callable[["DataFrame"], "DataFrame"]
+
+BOOTSTRAP = "localhost:9092"
+_WORDS = (EARLIEST, LATEST, GROUP)
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    transform: Transform
+    name: str
+    source: tuple[str, ...]
+    sink: Sink
+    decode: Decoder = field(default_factory=Raw)
+    group: str = ""
+    start: str | datetime = EARLIEST  # counts for a new checkpoint only
+    options: Mapping[str, str] = field(default_factory=dict)  # more of the format
+    output_mode: str = "append"
+
+    def __call__(self, frame: "DataFrame") -> "DataFrame":
+        return self.transform(frame)
+
+    def run(self, bootstrap: str = BOOTSTRAP, **settings: Any) -> "Outcome":
+        """Runs it live, until it is stopped, or once over what is there: see `running.run`."""
+        from tailrace.spark.pipelines.running import run
+
+        return run(self, bootstrap, **settings)
+
+    def replay(self, *arguments: Any, **settings: Any) -> Any:
+        """Runs it over history: see `replaying.replay`."""
+        from tailrace.spark.pipelines.replaying import replay
+
+        return replay(self, *arguments, **settings)
+
+    def test(
+        self,
+        rows: Iterable[Mapping[str, Any]] | None = None,
+        *,
+        messages: Iterable[Any] | None = None,
+        spark: "SparkSession | None" = None,
+    ) -> list[dict[str, Any]]:
+        """Runs it over decoded rows, or over messages, which are decoded first: see `testing.run_on`."""
+        from tailrace.spark.pipelines.testing import run_on
+
+        return run_on(self, rows, messages, spark)
+
+    @property
+    def has_headers(self) -> bool:
+        return any(
+            name.lower() == "includeheaders" and str(value).lower() == "true" for name, value in self.options.items()
+        )
+
+    # What `run` and `replay` share
+
+    def client_options(self, bootstrap: str, more: Mapping[str, str] | None = None) -> dict[str, str]:
+        """What says how the broker is reached: for the source, and for a sink that is a topic."""
+        given = {**self.options, **(more or {})}
+        client = {name: str(value) for name, value in given.items() if name.lower().startswith("kafka.")}
+        return {"kafka.bootstrap.servers": bootstrap} | client
+
+    def read_options(self, bootstrap: str, more: Mapping[str, str] | None = None) -> dict[str, str]:
+        """The options of the format, without a start, an end, and a group."""
+        given = {"subscribe": ",".join(self.source), "columns": ",".join(READ), **self.options, **(more or {})}
+        return self.client_options(bootstrap, more) | {name: str(value) for name, value in given.items()}
+
+    def start_options(self) -> dict[str, str]:
+        """Where a stream without a checkpoint begins."""
+        if isinstance(self.start, str):
+            return {"startingOffsets": self.start}
+        moment = int(self.start.timestamp() * 1000)
+        return {"startingTimestamp": str(moment), "startingOffsetsByTimestampStrategy": LATEST}
+
+    def frame_of(self, messages: "DataFrame") -> "DataFrame":
+        """What the pipeline makes of messages, as the format gives them: a stream or a batch."""
+        return self.transform(self.decode.decode(messages))
+
+
+def pipeline(
+    *,
+    source: str | Iterable[str],
+    sink: Sink,
+    decode: Decoder | None = None,
+    group: str | None = None,
+    start: str | datetime = EARLIEST,
+    name: str | None = None,
+    options: Mapping[str, str] | None = None,
+    output_mode: str = "append",
+) -> Callable[[Transform], Pipeline]:
+    """Makes a pipeline of a function. It, its group and what it keeps on disk are named as the function is.
+
+    `start` is earliest, latest, group (where the group is), or a time: of a pipeline that has not run yet.
+    """
+
+    def decorate(transform: Transform) -> Pipeline:
+        own = name or transform.__name__
+        return Pipeline(
+            transform=transform,
+            name=own,
+            source=(source,) if isinstance(source, str) else tuple(source),
+            sink=sink,
+            decode=decode or Raw(),
+            group=group or own,
+            start=_start(start),
+            options=dict(options or {}),
+            output_mode=output_mode,
+        )
+
+    return decorate
+
+
+def _start(given: str | datetime) -> str | datetime:
+    if isinstance(given, datetime) or given in _WORDS:
+        return given
+    try:
+        return datetime.fromisoformat(given)
+    except ValueError:
+        raise BadOptions(
+            f"start is {', '.join(_WORDS)} or a time such as 2026-11-15T10:00, and not {given!r}"
+        ) from None

@@ -1,0 +1,186 @@
+"""Where the rows of a pipeline go, and what each place promises.
+
+A sink can write a stream (a query with a checkpoint) and a batch (a replay). It holds no session and opens nothing
+before it is asked to write.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tailrace.spark.options import BadOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+DELIVERIES = ("auto", "exactly-once", "at-least-once")
+NO_BATCH = -1  # the batch id that a callable is given for a batch that no stream has counted
+
+ORIGIN = ("topic", "partition", "offset", "timestamp", "_tombstone")  # all of them there: a row is still a message
+MESSAGE = ("key", "value", "headers", "timestampType", "_corrupt", *ORIGIN)
+
+
+@dataclass(frozen=True, slots=True)
+class QuerySettings:
+    """How a stream is written, whatever the sink."""
+
+    name: str
+    checkpoint: str
+    trigger: Mapping[str, Any] = field(default_factory=dict)  # as `DataStreamWriter.trigger` takes it; none: at once
+    output_mode: str = "append"
+    client: Mapping[str, str] = field(default_factory=dict)  # `kafka.…` options, for a sink that is a topic
+
+
+class Sink(ABC):
+    @property
+    @abstractmethod
+    def guarantee(self) -> str:
+        """What it promises, as a sentence for people."""
+
+    @abstractmethod
+    def write_stream(self, frame: "DataFrame", settings: QuerySettings) -> "StreamingQuery":
+        """Starts a query."""
+
+    @abstractmethod
+    def write_batch(self, frame: "DataFrame", client: Mapping[str, str], mode: str = "append") -> None:
+        """Writes all rows; `mode` is that of Spark's writers: append, overwrite, error, ignore."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topic(Sink):
+    """A topic. A frame that has only columns of messages (value, key, headers, and where they came from) is written as
+    it is: value, key and headers. Any other row becomes JSON, without its key, which is the key; and without the
+    columns that say where a message came from, as long as all of them are there. A tombstone stays one.
+    """
+
+    name: str
+    delivery: str = "auto"
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.delivery not in DELIVERIES:
+            raise BadOptions(f"delivery is one of {', '.join(DELIVERIES)}, and not {self.delivery!r}")
+
+    @property
+    def guarantee(self) -> str:
+        promises = {
+            "auto": "exactly once where the broker has transactions, else at least once",
+            "exactly-once": "exactly once; refused where the broker has no transactions",
+            "at-least-once": "at least once: a batch that is tried again is written again",
+        }
+        return promises[self.delivery]
+
+    def write_stream(self, frame: "DataFrame", settings: QuerySettings) -> "StreamingQuery":
+        writer = as_messages(frame).writeStream.format("tailrace").options(**self._options(settings.client))
+        return _start(writer, settings)
+
+    def write_batch(self, frame: "DataFrame", client: Mapping[str, str], mode: str = "append") -> None:
+        if mode != "append":
+            raise BadOptions(f"a topic can be appended to, and mode {mode!r} is something else")
+        as_messages(frame).write.format("tailrace").options(**self._options(client)).mode("append").save()
+
+    def _options(self, client: Mapping[str, str]) -> dict[str, Any]:
+        return {**client, "topic": self.name, "delivery": self.delivery, **self.options}
+
+
+@dataclass(frozen=True, slots=True)
+class Files(Sink):
+    """Files of any format that Spark writes: `Files("csv", "out", options={"header": "true"})`."""
+
+    format: str
+    path: str
+    partition_by: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def guarantee(self) -> str:
+        return (
+            "exactly once for whoever reads it with Spark, which knows the files that count from _spark_metadata; "
+            "another reader may find rows of a batch that was tried again twice"
+        )
+
+    def write_stream(self, frame: "DataFrame", settings: QuerySettings) -> "StreamingQuery":
+        writer = frame.writeStream.format(self.format).options(**dict(self.options)).option("path", self.path)
+        return _start(writer.partitionBy(*self.partition_by) if self.partition_by else writer, settings)
+
+    def write_batch(self, frame: "DataFrame", client: Mapping[str, str], mode: str = "append") -> None:
+        writer = frame.write.format(self.format).options(**dict(self.options)).mode(mode)
+        (writer.partitionBy(*self.partition_by) if self.partition_by else writer).save(self.path)
+
+
+def Parquet(path: str, partition_by: tuple[str, ...] = (), **options: str) -> Files:
+    return Files("parquet", path, partition_by, options)
+
+
+@dataclass(frozen=True, slots=True)
+class Console(Sink):
+    """Prints the first rows of each batch."""
+
+    rows: int = 20
+
+    @property
+    def guarantee(self) -> str:
+        return "none: for looking at"
+
+    def write_stream(self, frame: "DataFrame", settings: QuerySettings) -> "StreamingQuery":
+        return Call(lambda batch, number: self._show(batch, f"Batch {number}")).write_stream(frame, settings)
+
+    def write_batch(self, frame: "DataFrame", client: Mapping[str, str], mode: str = "append") -> None:
+        self._show(frame, "Batch")
+
+    def _show(self, frame: "DataFrame", title: str) -> None:
+        print(title)
+        frame.show(self.rows, truncate=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Sink):
+    """A function of yours, called with each batch and its number, in the driver."""
+
+    function: Callable[["DataFrame", int], Any]
+
+    @property
+    def guarantee(self) -> str:
+        return (
+            "at least once: a batch that is tried again comes with the same number and the same rows, "
+            "so a function that replaces what it wrote under that number makes it exactly once"
+        )
+
+    def write_stream(self, frame: "DataFrame", settings: QuerySettings) -> "StreamingQuery":
+        function = self.function
+        return _start(frame.writeStream.foreachBatch(lambda batch, number: _nothing(function(batch, number))), settings)
+
+    def write_batch(self, frame: "DataFrame", client: Mapping[str, str], mode: str = "append") -> None:
+        """Called once, with `NO_BATCH`."""
+        self.function(frame, NO_BATCH)
+
+
+def as_messages(frame: "DataFrame") -> "DataFrame":
+    """The columns key, value and headers, of which the topic's messages are made."""
+    from pyspark.sql import functions as F
+
+    names = set(frame.columns)
+    others = [name for name in ("key", "headers") if name in names]
+    if "value" in names and names <= set(MESSAGE):
+        return frame.select("value", *others)
+    is_message = names >= set(ORIGIN)
+    fields = [name for name in frame.columns if name not in others and not (is_message and name in ORIGIN)]
+    if not fields:
+        raise BadOptions("a topic needs rows with a value: this frame has nothing but columns that messages come with")
+    value: Column = F.to_json(F.struct(*(F.col(f"`{name}`") for name in fields)))
+    if is_message:
+        value = F.when(~F.col("_tombstone"), value)
+    return frame.select(value.alias("value"), *others)
+
+
+def _start(writer: "DataStreamWriter", settings: QuerySettings) -> "StreamingQuery":
+    named = writer.queryName(settings.name).outputMode(settings.output_mode)
+    placed = named.option("checkpointLocation", settings.checkpoint)
+    return (placed.trigger(**settings.trigger) if settings.trigger else placed).start()
+
+
+def _nothing(_: object) -> None:
+    """Spark asks for a function without a result."""
