@@ -9,10 +9,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tailrace.spark.pipelines.state import Batch, batches_in
-
 from tailrace.client.metadata import TopicPartition
 from tailrace.spark.options import BadOptions
+from tailrace.spark.pipelines.history import Batch, finished
 from tailrace.spark.positions import Offsets, Positions
 from tailrace.spark.recorded import write_ends
 
@@ -65,9 +64,8 @@ def play(
             if not query.isActive:
                 query.awaitTermination()  # raises what it ended with
                 raise NotExact(f"the query ended after {compared} of {len(batches)} batches")
-            done = {batch.id: batch for batch in batches_in(checkpoint)}
-            while compared in done:
-                compare(done[compared], batches[compared])
+            for again in finished(checkpoint, compared - 1):
+                compare(again, batches[again.id])
                 compared += 1
                 on_progress(compared / len(batches))
     finally:

@@ -127,10 +127,8 @@ def _end_from(given: When, words: tuple[str, ...]) -> End:
     if isinstance(given, datetime):
         return End(time_ms=milliseconds(given.astimezone()))
     if not isinstance(given, str):
-        places = {
-            TopicPartition(topic, int(index)): at for topic, found in given.items() for index, at in found.items()
-        }
-        return End(offsets=places)
+        places = ((TopicPartition(name, int(index)), at) for name, ends in given.items() for index, at in ends.items())
+        return End(offsets=dict(places))
     if given in words:
         return End(word=given)
     try:

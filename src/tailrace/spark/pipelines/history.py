@@ -35,7 +35,7 @@ class Batch:
 def batches(directory: Path, checkpoint: Path) -> list[Batch]:
     """All that are known, in order: those that were kept, and those that only the checkpoint has so far."""
     kept = _kept(directory / FILE)
-    return kept + list(_in_checkpoint(checkpoint, kept[-1].id if kept else -1))
+    return kept + list(finished(checkpoint, kept[-1].id if kept else -1))
 
 
 class Keeper:
@@ -52,7 +52,7 @@ class Keeper:
         if not self._is_open and not self._open():
             return
         after = self._last.id if self._last else -1
-        if not (new := list(_in_checkpoint(self._checkpoint, after))):
+        if not (new := list(finished(self._checkpoint, after))):
             return
         conf = [self._last.conf if self._last else None, *(batch.conf for batch in new)]
         append(self._path, (_line(batch, before) for batch, before in zip(new, conf, strict=False)))
@@ -127,7 +127,7 @@ def _query(checkpoint: Path) -> str | None:
     return str(json.loads(found[0])["id"]) if found else None
 
 
-def _in_checkpoint(checkpoint: Path, after: int) -> Iterator[Batch]:
+def finished(checkpoint: Path, after: int) -> Iterator[Batch]:
     """Those that are finished, in order. One that Spark deletes meanwhile was kept before."""
     finished = {int(path.name) for path in checkpoint.glob("commits/*") if path.name.isdecimal()}
     for number in sorted(number for number in finished if number > after):

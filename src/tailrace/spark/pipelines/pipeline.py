@@ -24,6 +24,7 @@ from tailrace.spark.pipelines.sinks import Sink
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from tailrace.spark.pipelines.replaying import Plan, Replayed
     from tailrace.spark.pipelines.running import Outcome
 
 Transform = Callable[["DataFrame"], "DataFrame"]
@@ -53,11 +54,17 @@ class Pipeline:
 
         return run(self, bootstrap, **settings)
 
-    def replay(self, *arguments: Any, **settings: Any) -> Any:
-        """Runs it over history: see `replaying.replay`."""
+    def plan_replay(self, bootstrap: str = BOOTSTRAP, **settings: Any) -> "Plan":
+        """What a replay would read, and what is missing from it: see `replaying.plan_replay`."""
+        from tailrace.spark.pipelines.replaying import plan_replay
+
+        return plan_replay(self, bootstrap, **settings)
+
+    def replay(self, bootstrap: str = BOOTSTRAP, **settings: Any) -> "Replayed":
+        """Runs it over history, into another place: see `replaying.replay`."""
         from tailrace.spark.pipelines.replaying import replay
 
-        return replay(self, *arguments, **settings)
+        return replay(self, bootstrap, **settings)
 
     def test(
         self,

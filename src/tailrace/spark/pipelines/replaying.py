@@ -21,11 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-from tailrace.spark.pipelines.session import any_session
-from tailrace.spark.pipelines.sinks import Call, Console, Files, QuerySettings, Sink, Topic
-from tailrace.spark.pipelines.state import Batch, Progress, State
+from typing import TYPE_CHECKING, Any
 
 from tailrace.client.metadata import TopicPartition
 from tailrace.spark.options import BadOptions
@@ -41,18 +37,24 @@ from tailrace.spark.pipelines.extent import (
     start_from,
     stop_from,
 )
+from tailrace.spark.pipelines.history import Batch
 from tailrace.spark.pipelines.observing import watched
 from tailrace.spark.pipelines.repeating import repeatability
+from tailrace.spark.pipelines.session import any_session
+from tailrace.spark.pipelines.sinks import Call, Console, Files, QuerySettings, Sink, Topic
+from tailrace.spark.pipelines.state import State
 from tailrace.spark.positions import Positions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
     from tailrace.spark.pipelines.pipeline import Pipeline
 
 logger = logging.getLogger(__name__)
 
 ROWS_A_TASK = 1_000_000  # so that a long replay can show how far it is, and a task that is tried again is not long
 LOOK_S = 0.2
+TELLING_ROWS = 10_000
 _IN_STREAMS = "a batch lacks some operators that streams have: mode='exact' runs a stream"
 
 OnProgress = Callable[[float], None]  # which share is done
@@ -100,7 +102,7 @@ def plan_replay(
     options: Mapping[str, str] | None = None,
 ) -> Plan:
     """Without Spark. Raises BadOptions, and what the client raises."""
-    read, kept = pipeline.read_options(bootstrap, options), State.at(pipeline.name, state)
+    read, kept = pipeline.read_options(bootstrap, options), State.of(pipeline.name, state)
     if _mode(mode) is Mode.EXACT:
         return _exact_plan(read, kept, start, end)
     extent = extent_of(read, start_from(start), stop_from(end))
@@ -127,7 +129,7 @@ def replay(
     to a place where none are, or `overwrite`n. Raises BadOptions before anything is written.
     """
     _check_place(pipeline, sink, overwrite)
-    kept = State.at(pipeline.name, state)
+    kept = State.of(pipeline.name, state)
     planned = plan or plan_replay(pipeline, bootstrap, start=start, end=end, mode=mode, state=kept, options=options)
     for gap in planned.extent.gaps:
         logger.warning("replay of %s: %s", pipeline.name, gap)
@@ -257,12 +259,12 @@ def _assigned(read: Mapping[str, str], places: Iterable[TopicPartition]) -> dict
 def _late_rows(kept: State, extent: Extent) -> int | None:
     """Rows that live has dropped, at least: Spark counts groups of them. None where nothing is known of live."""
     progress = kept.progress()
-    return sum(one.dropped for one in progress if _touches(one, extent)) if progress else None
+    return sum(one["dropped"] for one in progress if _touches(one, extent)) if progress else None
 
 
-def _touches(one: Progress, extent: Extent) -> bool:
+def _touches(one: Mapping[str, Any], extent: Extent) -> bool:
     """Whether a batch of live has read some of the range."""
-    begin, end = Positions.from_json(one.start).offsets, Positions.from_json(one.end).offsets
+    begin, end = Positions.from_json(one["start"]).offsets, Positions.from_json(one["end"]).offsets
     return any(
         part.place in end and end[part.place] > part.start and begin.get(part.place, 0) < part.end
         for part in extent.parts
@@ -270,7 +272,9 @@ def _touches(one: Progress, extent: Extent) -> bool:
 
 
 def _best_rate(kept: State) -> float | None:
-    return max((one.rows / one.seconds for one in kept.progress() if one.rows and one.seconds), default=None)
+    """Of batches that were large enough to tell."""
+    rates = [one["rows_per_second"] for one in kept.progress() if one["rows"] >= TELLING_ROWS]
+    return max(rates, default=None)
 
 
 # Places

@@ -1,0 +1,150 @@
+"""A pipeline over history, compared with what it did live, late rows and all."""
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tailrace.spark import Call, Json, Parquet, Pipeline, Topic, pipeline
+from tailrace.spark.options import BadOptions
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+
+Produce = Callable[..., None]
+BASE = 1_700_000_000
+
+
+def windows(topic: str, sink: Any, **more: Any) -> Pipeline:
+    @pipeline(source=topic, decode=Json("at LONG"), sink=sink, name="windows", **more)
+    def counted(events: Any) -> Any:
+        from pyspark.sql import functions as F
+
+        times = events.select(F.timestamp_seconds("at").alias("time"))
+        return times.withWatermark("time", "5 seconds").groupBy(F.window("time", "10 seconds")).count()
+
+    return counted
+
+
+def send(produce: Produce, *seconds: int, partition: int = 0) -> None:
+    produce(*(json.dumps({"at": BASE + second}) for second in seconds), partition=partition)
+
+
+def rows(spark: Any, path: Path) -> Counter[tuple[int, int]]:
+    found = spark.read.parquet(str(path)).collect()
+    return Counter((int(row.window.start.timestamp()) - BASE, row["count"]) for row in found)
+
+
+def live_with_late_rows(live: Pipeline, produce: Produce, bootstrap: str, state: Path, spark: Any) -> None:
+    """Two partitions, one fast and one slow, in some batches; some rows come when their window is closed."""
+    for step in range(4):
+        send(produce, *range(step * 12, step * 12 + 12))
+        send(produce, *range(step * 6, step * 6 + 6), partition=1)
+        if step == 3:
+            send(produce, 1, 2, 11)
+        live.run(bootstrap, once=True, state=state, spark=spark)
+
+
+def test_exact_is_live_again_and_a_batch_counts_what_was_late(
+    spark: Any, topic: str, bootstrap: str, produce: Produce, tmp_path: Path
+) -> None:
+    live = windows(topic, Parquet(str(tmp_path / "live")))
+    state = tmp_path / "state"
+    live_with_late_rows(live, produce, bootstrap, state, spark)
+    first = rows(spark, tmp_path / "live")
+
+    exact = live.replay(bootstrap, sink=Parquet(str(tmp_path / "exact")), mode="exact", state=state, spark=spark)
+    assert rows(spark, tmp_path / "exact") == first
+    assert len(exact.plan.batches) > 8, "batches without data are played, too"
+
+    batch = live.replay(bootstrap, sink=Parquet(str(tmp_path / "batch")), state=state, spark=spark)
+    counted, dropped = dict(rows(spark, tmp_path / "batch")), dict(first)
+    closed = {start: count for start, count in counted if start in {at for at, _ in dropped}}
+    differ = {start: closed[start] - count for start, count in dropped if closed[start] != count}
+    assert differ, "nothing was late: this test shows nothing"
+    assert sum(differ.values()) == batch.plan.late_in_live
+    assert batch.rows_read == 4 * 18 + 3
+    assert not list((state / "replays").glob("*")), "what a replay needs on the way is gone"
+
+
+def test_where_nothing_was_late_closed_windows_are_the_same(
+    spark: Any, topic: str, bootstrap: str, produce: Produce, tmp_path: Path
+) -> None:
+    live = windows(topic, Parquet(str(tmp_path / "live")))
+    for step in range(2):
+        send(produce, *range(step * 20, step * 20 + 20))
+        live.run(bootstrap, once=True, state=tmp_path / "state", spark=spark)
+    done = live.replay(bootstrap, sink=Parquet(str(tmp_path / "again")), state=tmp_path / "state", spark=spark)
+    first, again = rows(spark, tmp_path / "live"), rows(spark, tmp_path / "again")
+    assert first
+    assert first - again == Counter()
+    assert {start for start, _ in again - first} <= {20, 30}, "only windows that live has not closed yet"
+    assert done.plan.late_in_live == 0
+
+
+def test_a_range_of_a_time_has_its_rows_wherever_they_stand_and_says_which_windows_it_cuts(
+    spark: Any, topic: str, bootstrap: str, produce: Produce, tmp_path: Path
+) -> None:
+    from datetime import UTC, datetime
+
+    for second in (0, 14, 40, 12, 25, 13):
+        produce(json.dumps({"at": BASE + second}), timestamp=(BASE + second) * 1000)
+    live = windows(topic, Parquet(str(tmp_path / "live")))
+    begin, end = (datetime.fromtimestamp(BASE + second, UTC) for second in (12, 30))
+    done = live.replay(
+        bootstrap, sink=Parquet(str(tmp_path / "some")), start=begin, end=end, state=tmp_path / "none", spark=spark
+    )
+    assert dict(rows(spark, tmp_path / "some")) == {(10, 3): 1, (20, 1): 1}
+    assert (done.rows_read, done.rows_written, done.cut_windows) == (4, 2, 1)
+    assert done.plan.late_in_live is None
+
+
+def test_places_that_are_live_or_full_are_refused(
+    spark: Any, topic: str, bootstrap: str, produce: Produce, tmp_path: Path
+) -> None:
+    send(produce, 1)
+    live = windows(topic, Parquet(str(tmp_path / "live")))
+    with pytest.raises(BadOptions, match="live pipeline writes there"):
+        live.replay(bootstrap, sink=live.sink, spark=spark)
+    with pytest.raises(BadOptions, match="would change what it replays"):
+        live.replay(bootstrap, sink=Topic(topic), spark=spark)
+    again = Parquet(str(tmp_path / "again"))
+    live.replay(bootstrap, sink=again, spark=spark, state=tmp_path / "none")
+    with pytest.raises(BadOptions, match="has something in it"):
+        live.replay(bootstrap, sink=again, spark=spark, state=tmp_path / "none")
+    live.replay(bootstrap, sink=again, spark=spark, state=tmp_path / "none", overwrite=True)
+
+
+def test_what_cannot_be_repeated_is_refused_or_said(
+    spark: Any, topic: str, bootstrap: str, produce: Produce, tmp_path: Path
+) -> None:
+    produce("a")
+
+    @pipeline(source=topic, sink=Parquet(str(tmp_path / "live")))
+    def dated(messages: Any) -> Any:
+        return messages.selectExpr("value", "current_timestamp() AS seen")
+
+    @pipeline(source=topic, sink=Parquet(str(tmp_path / "live")))
+    def once_each(messages: Any) -> Any:
+        return messages.withWatermark("timestamp", "1 second").dropDuplicatesWithinWatermark(["value"])
+
+    state, elsewhere = tmp_path / "state", Parquet(str(tmp_path / "again"))
+    dated.run(bootstrap, once=True, state=state, spark=spark)
+    with pytest.raises(BadOptions, match="current_timestamp"):
+        dated.replay(bootstrap, sink=elsewhere, mode="exact", state=state, spark=spark)
+    done = dated.replay(bootstrap, sink=elsewhere, state=state, spark=spark)
+    assert "current_timestamp" in done.warnings[0]
+    with pytest.raises(BadOptions, match=r"dropDuplicatesWithinWatermark.*mode='exact'"):
+        once_each.replay(bootstrap, sink=elsewhere, state=state, spark=spark, overwrite=True)
+
+
+def test_a_function_is_called_with_the_rows(spark: Any, topic: str, bootstrap: str, produce: Produce) -> None:
+    send(produce, 1, 2)
+    found: list[int] = []
+    done = windows(topic, Topic("elsewhere")).replay(
+        bootstrap, sink=Call(lambda frame, _: found.append(frame.count())), spark=spark
+    )
+    assert found == [1]
+    assert done.rows_read is None, "it may look at the rows any number of times, or never"
