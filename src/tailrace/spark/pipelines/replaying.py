@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tailrace.client.metadata import TopicPartition
 from tailrace.spark.options import BadOptions
@@ -38,6 +38,7 @@ from tailrace.spark.pipelines.extent import (
     stop_from,
 )
 from tailrace.spark.pipelines.history import Batch
+from tailrace.spark.pipelines.progress import Progress
 from tailrace.spark.pipelines.observing import watched
 from tailrace.spark.pipelines.repeating import repeatability
 from tailrace.spark.pipelines.session import any_session
@@ -258,13 +259,13 @@ def _assigned(read: Mapping[str, str], places: Iterable[TopicPartition]) -> dict
 
 def _late_rows(kept: State, extent: Extent) -> int | None:
     """Rows that live has dropped, at least: Spark counts groups of them. None where nothing is known of live."""
-    progress = kept.progress()
-    return sum(one["dropped"] for one in progress if _touches(one, extent)) if progress else None
+    progress = [one for one in kept.progress() if one["end"]]
+    return sum(one["late"] for one in progress if _touches(one, extent)) if progress else None
 
 
-def _touches(one: Mapping[str, Any], extent: Extent) -> bool:
-    """Whether a batch of live has read some of the range."""
-    begin, end = Positions.from_json(one["start"]).offsets, Positions.from_json(one["end"]).offsets
+def _touches(one: Progress, extent: Extent) -> bool:
+    """Whether a batch of live has read some of the range, or closed windows after it did."""
+    begin, end = Positions.from_json(one["start"] or {}).offsets, Positions.from_json(one["end"]).offsets
     return any(
         part.place in end and end[part.place] > part.start and begin.get(part.place, 0) < part.end
         for part in extent.parts
@@ -273,8 +274,7 @@ def _touches(one: Mapping[str, Any], extent: Extent) -> bool:
 
 def _best_rate(kept: State) -> float | None:
     """Of batches that were large enough to tell."""
-    rates = [one["rows_per_second"] for one in kept.progress() if one["rows"] >= TELLING_ROWS]
-    return max(rates, default=None)
+    return max((one["rows_per_second"] for one in kept.progress() if one["rows"] >= TELLING_ROWS), default=None)
 
 
 # Places

@@ -54,7 +54,7 @@ class State:
         """The finished batches, in order, also those that Spark has forgotten."""
         return history.batches(self.history, self.checkpoint)
 
-    def keeper(self) -> history.Keeper:
+    def keeper(self) -> "history.Keeper":
         return history.Keeper(self.history, self.checkpoint)
 
     def progress(self) -> list[dict[str, Any]]:
