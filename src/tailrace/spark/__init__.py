@@ -2,6 +2,7 @@
 
     schema    the columns that Spark's own `kafka` format has, as Arrow types
     columns   one fetch of record batches as Arrow batches of these columns
+    spans     of timestamps, and of offsets
     arrays    Arrow arrays from what the kernels found
     kernel    the compiled loops over bytes, behind both
 

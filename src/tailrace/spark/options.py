@@ -27,7 +27,7 @@ NAMES = {
         *("subscribe", "subscribePattern", "assign", "columns", "includeHeaders", "minPartitions"),
         *("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy"),
         *("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"),
-        *("maxOffsetsPerTrigger", "group", "failOnDataLoss", "onDataLoss", "stateDirectory"),
+        *("maxOffsetsPerTrigger", "group", "failOnDataLoss", "onDataLoss", "stateDirectory", "filterPushdown"),
         # The connector's, and without effect here: they are about its own consumers.
         *("groupIdPrefix", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "kafkaConsumer.pollTimeoutMs"),
     )
@@ -81,6 +81,7 @@ class SourceOptions:
     group: str | None = None
     on_data_loss: OnDataLoss = OnDataLoss.FAIL
     state_directory: str | None = None
+    filter_pushdown: bool = False
 
 
 def source_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOptions:
@@ -109,6 +110,7 @@ def source_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOpti
         group=given.get("group"),
         on_data_loss=_on_data_loss(given),
         state_directory=given.get("statedirectory"),
+        filter_pushdown=_flag(given, "filterpushdown", False),
     )
 
 
