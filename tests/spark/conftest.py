@@ -1,22 +1,59 @@
+"""The broker that these tests speak to: ours, or with `TAILRACE_COMPAT=kafka` Apache Kafka, as in tests/compat."""
+
+import contextlib
 import os
 import secrets
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import parts
 import pytest
+from compat.brokers import BrokerProcess, against_kafka, new_broker
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from tailrace.testing import Broker
 
+KAFKA_SECONDS = 120
 Options = dict[str, str]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if against_kafka():
+        for item in items:
+            if item.path.is_relative_to(Path(__file__).parent) and item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(KAFKA_SECONDS))
+
+
+class ForeignBroker:
+    """Another's broker, with what these tests ask of ours."""
+
+    def __init__(self, process: BrokerProcess) -> None:
+        self.bootstrap = process.bootstrap
+        self._admin = AdminClient({"bootstrap.servers": process.bootstrap, "log_level": 0})
+
+    def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
+        topic = NewTopic(name, partitions, 1, config=dict(configs or {}))
+        self._admin.create_topics([topic])[name].result(30)
+
+
 @pytest.fixture(scope="session")
-def broker() -> Iterator[Broker]:
-    with Broker() as broker:
-        yield broker
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker | ForeignBroker]:
+    """A broker for all tests to share."""
+    if not against_kafka():
+        with Broker() as broker:
+            yield broker
+        return
+    with contextlib.closing(new_broker(tmp_path_factory.mktemp("spark") / "broker")) as process:
+        process.start()
+        yield ForeignBroker(process)
+
+
+@pytest.fixture(scope="session")
+def bootstrap(broker: Broker) -> str:
+    return broker.bootstrap
 
 
 @pytest.fixture
