@@ -38,6 +38,9 @@ _FENCED = (
 )
 
 
+Batch = bytearray | memoryview  # which is written to
+
+
 class ProducerId(NamedTuple):
     producer_id: int
     epoch: int
@@ -64,12 +67,12 @@ class Producer:
         self._flight: Exchange[int] | None = None
         self._failed: ClientError | None = None
 
-    def send(self, batches: Mapping[TopicPartition, bytearray]) -> dict[TopicPartition, int]:
+    def send(self, batches: Mapping[TopicPartition, Batch]) -> dict[TopicPartition, int]:
         """The first offset of each batch, once all are written; UNKNOWN_OFFSET where only an earlier try knows it."""
         self.begin(batches)
         return self.finish()
 
-    def begin(self, batches: Mapping[TopicPartition, bytearray]) -> None:
+    def begin(self, batches: Mapping[TopicPartition, Batch]) -> None:
         """Sends one batch for each partition, after those of the last time are written. Id and sequence are put in.
 
         Raises ValueError, with nothing sent, for bytes that are not one batch.
@@ -106,14 +109,14 @@ class Producer:
         if flight is not None:
             flight.close()
 
-    def _stamp(self, partition: TopicPartition, batch: bytearray, count: int, identity: ProducerId) -> None:
+    def _stamp(self, partition: TopicPartition, batch: Batch, count: int, identity: ProducerId) -> None:
         sequence = self._sequences.get(partition, 0)
         _PRODUCER.pack_into(batch, _PRODUCER_AT, identity.producer_id, identity.epoch, sequence)
         seal(batch)
         self._sequences[partition] = (sequence + count) & _SEQUENCES
 
 
-def _offsets_in(partition: TopicPartition, batch: bytearray) -> int:
+def _offsets_in(partition: TopicPartition, batch: Batch) -> int:
     """Raises ValueError unless it is one batch and nothing else."""
     header = read_header(batch)
     check_header(header)
@@ -126,7 +129,7 @@ class _Produce(Question[int]):
     response = ProduceResponse
     versions = (3, _BY_NAME_MAX)
 
-    def __init__(self, batches: Mapping[TopicPartition, bytearray], timeout_ms: int) -> None:
+    def __init__(self, batches: Mapping[TopicPartition, Batch], timeout_ms: int) -> None:
         self._batches = batches
         self._timeout_ms = timeout_ms
 
