@@ -236,7 +236,7 @@ def _topics(array: pa.Array | None, topic: str | None, count: int) -> tuple[tupl
 def _partitions(array: pa.Array | None, count: int) -> Array:
     if array is None:
         return np.full(count, NOT_GIVEN, np.int32)
-    given = array.fill_null(NOT_GIVEN).to_numpy(zero_copy_only=False).astype(np.int32)
+    given: Array = array.fill_null(NOT_GIVEN).to_numpy(zero_copy_only=False).astype(np.int32)
     if (negative := given[(given < 0) & ~_nulls(array)]).size:
         raise BadRows(f"a row is for partition {negative[0]}: they are counted from 0")
     return given
