@@ -44,7 +44,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measures tailrace against the bare system.")
     parser.add_argument("--quick", action="store_true", help="a short run, of a minute at most")
     parser.add_argument("--spark", action="store_true", help="those of Spark, against its own connector, instead")
-    parser.add_argument("--only", action="append", choices=[*MEASURES, *SPARK_MEASURES], help="run this measure; may be repeated")
+    parser.add_argument(
+        "--only", action="append", choices=[*MEASURES, *SPARK_MEASURES], help="run this measure; may be repeated"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there, too")
     parser.epilog = f"Data lies below ${VARIABLE} or the system's temporary directory, and is removed."
     return parser

@@ -127,9 +127,7 @@ def reading(bench: Bench) -> list[Figure]:
                 what = f"Spark reads, {cores} core{'s' * (cores > 1)}"
                 ours, theirs = bench.take_turns(what, rounds, lambda: rate("tailrace"), lambda: rate("kafka"))
             least = Demand("ratio", "least", 2.0)
-            figures.append(
-                compare(f"spark-read/{cores}", what, "rows/s", ours, theirs, CONNECTOR, demanded=least)
-            )
+            figures.append(compare(f"spark-read/{cores}", what, "rows/s", ours, theirs, CONNECTOR, demanded=least))
         bench.tell("confluent-kafka in a loop")
         alone = [rows / consume(bootstrap, topic, rows) for _ in range(rounds)]
     loop = Figure("spark-read/loop", "confluent-kafka in a loop, no Spark", "rows/s", Sample.of(alone))
@@ -170,9 +168,7 @@ def latency(bench: Bench) -> list[Figure]:
                     floors[format].append(floor["ms"])
     figures = [_latency_figure(found, which) for which in ("p50", "p95")]
     floor_title = "Spark stream, a micro-batch at least"
-    floor_figure = compare(
-        "spark-floor/batch", floor_title, "ms", floors["tailrace"], floors["kafka"], CONNECTOR
-    )
+    floor_figure = compare("spark-floor/batch", floor_title, "ms", floors["tailrace"], floors["kafka"], CONNECTOR)
     return [*figures, floor_figure]
 
 
@@ -181,9 +177,7 @@ def _latency_figure(found: dict[str, list[dict[str, Any]]], which: str) -> Figur
     title = f"Spark stream, sent to seen, {which}"
     notes = (f"{format}: {_phases(found[format])}" for format in found) if which == "p50" else ()
     most = Demand("ratio", "most", 1.3)
-    return compare(
-        f"spark-latency/{which}", title, "ms", ours, theirs, CONNECTOR, demanded=most, note="; ".join(notes)
-    )
+    return compare(f"spark-latency/{which}", title, "ms", ours, theirs, CONNECTOR, demanded=most, note="; ".join(notes))
 
 
 def _phases(runs: list[dict[str, Any]]) -> str:

@@ -6,11 +6,22 @@ The package `pyspark_tailrace` beside this one makes Spark find it by itself.
 """
 
 import functools
+import secrets
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    Filter,
+    InputPartition,
+    WriterCommitMessage,
+)
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -21,13 +32,16 @@ from pyspark.sql.types import StructType
 
 from tailrace.client.cluster import cluster_for
 from tailrace.spark import bounds
+from tailrace.spark.exactly_once import Part, check_sent, delivered, forget
 from tailrace.spark.options import EARLIEST, BadOptions, SourceOptions, source_options
 from tailrace.spark.positions import Positions
 from tailrace.spark.pushdown import Wanted, wanted_by
 from tailrace.spark.reading import Range, ranges, read
 from tailrace.spark.recorded import RecordedPlan
 from tailrace.spark.schema import HEADERS
+from tailrace.spark.sink_options import SinkOptions, sink_options
 from tailrace.spark.streaming import Json, StreamPlan
+from tailrace.spark.writing import Sent, check_schema
 
 FORMAT = "tailrace"
 _PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
@@ -61,6 +75,19 @@ class TailraceSource(DataSource):
 
     def streamReader(self, schema: StructType) -> "StreamReader":
         return StreamReader(self.options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> "BatchWriter":
+        if overwrite:
+            raise BadOptions("a topic cannot be overwritten: mode is append")
+        return BatchWriter(self._sink_options(schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> "StreamWriter":
+        return StreamWriter(self._sink_options(schema))  # in complete mode, too, each result is appended
+
+    def _sink_options(self, schema: StructType) -> SinkOptions:
+        options = sink_options(self.options)
+        check_schema(schema, options.topic)
+        return options
 
 
 def _check_schema(schema: StructType, options: SourceOptions) -> None:
@@ -159,3 +186,49 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Range)
         return read(self._options, partition)
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """One write has one id, which its tasks and their retries share."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+        self._write_id = secrets.token_hex(8)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
+        return delivered(self._options, Part(self._write_id, _context().partitionId()), iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        sent = _sent(messages)
+        if any(one.is_exactly_once for one in sent):
+            forget(self._options, self._write_id, sent)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
+        context = _context()
+        query, batch = _property(context, "sql.streaming.queryId"), int(_property(context, "streaming.sql.batchId"))
+        run = context.getLocalProperty("spark.jobGroup.id")
+        return delivered(self._options, Part(query, context.partitionId(), batch, run), iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        check_sent(self._options, batchId, _sent(messages))
+
+
+def _context() -> TaskContext:
+    context = TaskContext.get()
+    assert context is not None, "rows are written by tasks"
+    return context
+
+
+def _property(context: TaskContext, name: str) -> str:
+    found = context.getLocalProperty(name)
+    assert found is not None, f"Spark tells the tasks of a stream its {name}"
+    return found
+
+
+def _sent(messages: list[WriterCommitMessage | None]) -> list[Sent]:
+    return [message for message in messages if isinstance(message, Sent)]
