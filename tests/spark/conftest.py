@@ -46,7 +46,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker | Foreig
         with Broker() as broker:
             yield broker
         return
-    with contextlib.closing(new_broker(tmp_path_factory.mktemp("spark") / "broker")) as process:
+    settings = {"log.cleaner.backoff.ms": "200"}  # or compaction is waited for
+    with contextlib.closing(new_broker(tmp_path_factory.mktemp("spark") / "broker", settings=settings)) as process:
         process.start()
         yield ForeignBroker(process)
 
