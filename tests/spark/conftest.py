@@ -14,6 +14,7 @@ from compat.brokers import BrokerProcess, against_kafka, new_broker
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tailrace.client.cluster import close_all
 from tailrace.testing import Broker
 
 KAFKA_SECONDS = 120
@@ -45,10 +46,12 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker | Foreig
     if not against_kafka():
         with Broker() as broker:
             yield broker
+            close_all()
         return
     with contextlib.closing(new_broker(tmp_path_factory.mktemp("spark") / "broker")) as process:
         process.start()
         yield ForeignBroker(process)
+        close_all()
 
 
 @pytest.fixture(scope="session")
