@@ -14,6 +14,7 @@ from compat.brokers import BrokerProcess, against_kafka, new_broker
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tailrace.client.cluster import close_all
 from tailrace.testing import Broker
 
 KAFKA_SECONDS = 120
@@ -45,11 +46,13 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker | Foreig
     if not against_kafka():
         with Broker() as broker:
             yield broker
+            close_all()
         return
     settings = {"log.cleaner.backoff.ms": "200"}  # or compaction is waited for
     with contextlib.closing(new_broker(tmp_path_factory.mktemp("spark") / "broker", settings=settings)) as process:
         process.start()
         yield ForeignBroker(process)
+        close_all()
 
 
 @pytest.fixture(scope="session")
