@@ -2,9 +2,9 @@
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -87,7 +87,7 @@ class _Runner(threading.Thread):
     """One of several pipelines that share a session."""
 
     def __init__(
-        self, job: "Pipeline", bootstrap: str, state: Path | None, view: "View", settings: "dict[str, object]"
+        self, job: "Pipeline", bootstrap: str, state: Path | None, view: "View", settings: Mapping[str, Any]
     ) -> None:
         super().__init__(name=job.name, daemon=True)
         self.job = job

@@ -1,5 +1,5 @@
-"""What `tailrace run` shows: lines of JSON for programs; for people a line for each pipeline that changes in its place on
-a terminal, and one now and then elsewhere.
+"""What `tailrace run` shows: lines of JSON for programs; for people a line for each pipeline, which changes in its
+place on a terminal, and comes now and then elsewhere.
 """
 
 import json

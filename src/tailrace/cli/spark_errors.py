@@ -1,4 +1,4 @@
-"""What keeps a Spark verb from working, in words: the extra that is missing, Java, options, a query that was given up."""
+"""What keeps a Spark verb from working, in words: an extra that is missing, or Java; options; a query that failed."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

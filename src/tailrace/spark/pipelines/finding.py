@@ -24,8 +24,8 @@ def pipelines_in(path: Path, names: Iterable[str] = ()) -> list[Pipeline]:
 
 
 def _loaded(path: Path) -> ModuleType:
-    """The file, which may import what is beside it, in Spark's workers, too. What they need of the file itself is sent to
-    them, as that of a program is.
+    """The file, which may import what is beside it, in Spark's workers, too. What they need of the file itself is sent
+    to them, as that of a program is.
     """
     from pyspark.cloudpickle import register_pickle_by_value
 
@@ -39,5 +39,5 @@ def _loaded(path: Path) -> ModuleType:
     module = module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)
-    register_pickle_by_value(module)
+    register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     return module
