@@ -10,7 +10,7 @@ from tailrace.cli import output
 from tailrace.cli.connection import DEFAULT, Bootstrap
 from tailrace.cli.options import AsJson, DryRun
 from tailrace.cli.output import ExitCode, Failure
-from tailrace.cli.pipeline_files import PipelineFile, StateDirectory, one_pipeline, spark_in_words
+from tailrace.cli.run import File, Master, StateIn, require_topics
 
 if TYPE_CHECKING:
     from tailrace.spark.pipelines.pipeline import Pipeline
@@ -19,17 +19,16 @@ if TYPE_CHECKING:
 
 _TOPIC = "topic:"
 
-Name = Annotated[str | None, typer.Argument(metavar="[NAME]", help="Which pipeline, where the file has several.")]
-From = Annotated[str, typer.Option("--from", metavar="TIME", help="earliest, or a time: yesterday, -2h, 2026-11-15T10:00.")]
-To = Annotated[str, typer.Option("--to", metavar="TIME", help="now, or a time.")]
-Into = Annotated[str | None, typer.Option("--into", metavar="PATH|topic:NAME", help="A directory for Parquet files, or a topic.")]
+Name = Annotated[str | None, typer.Argument(metavar="NAME", help="Which pipeline, where the file has several.")]
+From = Annotated[str, typer.Option("--from", metavar="TIME", help="A time, such as yesterday or -2h.")]
+To = Annotated[str, typer.Option("--to", metavar="TIME", help="A time.")]
+Into = Annotated[str | None, typer.Option("--into", metavar="PATH", help="For Parquet files; topic:NAME is a topic.")]
 Exact = Annotated[bool, typer.Option("--exact", help="The batches of the live run again, with what was late in them.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is in PATH.")]
-Master = Annotated[str | None, typer.Option("--master", metavar="URL", help="Of a Spark cluster; else this machine.")]
 
 
 def replay(
-    file: PipelineFile,
+    file: File,
     name: Name = None,
     start: From = "earliest",
     end: To = "now",
@@ -37,7 +36,7 @@ def replay(
     exact: Exact = False,
     overwrite: Overwrite = False,
     dry_run: DryRun = False,
-    state: StateDirectory = None,
+    state: StateIn = None,
     master: Master = None,
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT,
@@ -46,24 +45,40 @@ def replay(
 
     \b
     tailrace replay pipelines.py --from yesterday --to now --into out/again --dry-run
+    tailrace replay pipelines.py big --into topic:big-again
+    tailrace replay pipelines.py --exact --into out/as-it-was
 
-    The live pipeline and its output are left alone. First it says what the range has, and what is missing from it;
-    --dry-run ends there. docs/PIPELINES.md says how a replay can differ from live.
+    The live pipeline and its output are left alone. First it says what the range has, and what is missing from it:
+    --dry-run ends there. docs/PIPELINES.md says how a replay may differ from live.
     """
-    with spark_in_words():
-        found = one_pipeline(file, name)
-        bounds: dict[str, Any] = {"start": start, "end": end, "mode": "exact" if exact else "batch", "state": state}
+    from tailrace.cli import spark_errors
+
+    spark_errors.require_spark()
+    with spark_errors.in_words():
+        found = _pipeline(file, name)
+        kept = state / found.name if state else None
+        bounds: dict[str, Any] = {"start": start, "end": end, "mode": "exact" if exact else "batch", "state": kept}
+        sink = _sink(into) if not dry_run else None
+        require_topics(bootstrap, [found])
         plan = found.plan_replay(bootstrap, **bounds)
         if dry_run or not as_json:
             _show_plan(found, plan, as_json)
-        if dry_run:
+        if sink is None:
             return
-        sink = _sink(into)
-        with output.share_bar(f"Replaying {found.name}") as advance:
-            done = found.replay(
-                bootstrap, sink=sink, plan=plan, overwrite=overwrite, master=master, on_progress=advance, **bounds
-            )
+        with output.share_bar(f"Replaying {found.name}") as tell:
+            settings = {"overwrite": overwrite, "master": master, "on_progress": tell}
+            done = found.replay(bootstrap, sink=sink, plan=plan, **bounds, **settings)
         _show_result(found, done, as_json)
+
+
+def _pipeline(file: Path, name: str | None) -> "Pipeline":
+    from tailrace.spark.pipelines.finding import pipelines_in
+
+    found = pipelines_in(file, [name] if name else ())
+    if len(found) > 1:
+        names = ", ".join(one.name for one in found)
+        raise Failure(f"{file} has several pipelines: say which of {names}", ExitCode.USAGE)
+    return found[0]
 
 
 def _sink(into: str | None) -> "Sink":
@@ -71,7 +86,7 @@ def _sink(into: str | None) -> "Sink":
 
     if into is None:
         raise Failure("--into says where the result goes: a directory, or topic:NAME", ExitCode.USAGE)
-    return Topic(into.removeprefix(_TOPIC)) if into.startswith(_TOPIC) else Parquet(str(Path(into)))
+    return Topic(into.removeprefix(_TOPIC)) if into.startswith(_TOPIC) else Parquet(into)
 
 
 # In words
@@ -120,8 +135,8 @@ def _show_result(found: "Pipeline", done: "Replayed", as_json: bool) -> None:
         after = {"warnings": done.warnings, "took_seconds": done.seconds}
         print(json.dumps(plan_as_json(found.name, done.plan) | counts | after))
         return
-    counts = ((done.rows_read, "read"), (done.rows_written, "written"))
-    said = "".join(f", {output.number(count)} rows {what}" for count, what in counts if count is not None)
+    every = ((done.rows_read, "read"), (done.rows_written, "written"))
+    said = "".join(f", {output.number(count)} rows {what}" for count, what in every if count is not None)
     print(f"done in {done.seconds:.1f} s{said}")
     if done.cut_windows:
         print(f"  {output.number(done.cut_windows)} rows are of windows that an end of the range has cut")
