@@ -98,7 +98,7 @@ def _show_plan(found: "Pipeline", plan: "Plan", as_json: bool) -> None:
         print(json.dumps(plan_as_json(found.name, plan)))
         return
     partitions = output.plural(len(extent.parts), "partition")
-    what = f"{output.number(extent.count)} offsets of {partitions}, about {output.size(extent.bytes)}"
+    what = f"{output.plural(extent.count, 'offset')} of {partitions}, about {output.size(extent.bytes)}"
     print(f"{found.name}: {what}; {extent.completeness}")
     if plan.batches:
         print(f"  the live run again, batch by batch: {len(plan.batches):,} of them")
@@ -136,7 +136,7 @@ def _show_result(found: "Pipeline", done: "Replayed", as_json: bool) -> None:
         print(json.dumps(plan_as_json(found.name, done.plan) | counts | after))
         return
     every = ((done.rows_read, "read"), (done.rows_written, "written"))
-    said = "".join(f", {output.number(count)} rows {what}" for count, what in every if count is not None)
+    said = "".join(f", {output.plural(count, 'row')} {what}" for count, what in every if count is not None)
     print(f"done in {done.seconds:.1f} s{said}")
     if done.cut_windows:
         print(f"  {output.number(done.cut_windows)} rows are of windows that an end of the range has cut")
