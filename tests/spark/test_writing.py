@@ -50,8 +50,10 @@ def test_a_topic_is_needed_and_a_column_comes_once() -> None:
         writing.check_schema(twice, "t")
 
 
-def test_small_batches_are_gathered_and_empty_ones_left_out() -> None:
-    batches = [pa.record_batch({"value": pa.array(["x" * 100] * count)}) for count in (0, 3, 0, 5, 100, 1, 0)]
+def test_small_batches_are_gathered_large_ones_cut_and_empty_ones_left_out() -> None:
+    batches = [pa.record_batch({"value": pa.array(["x" * 100] * count)}) for count in (0, 3, 0, 2, 20, 1, 0)]
     found = list(writing.chunks(batches, 600))
-    assert [batch.num_rows for batch in found] == [8, 100, 1]
+    assert [batch.num_rows for batch in found] == [5, 5, 5, 5, 5, 1]
+    assert all(batch.nbytes <= 600 for batch in found)
     assert list(writing.chunks(batches[:1], 600)) == []
+    assert [batch.num_rows for batch in writing.chunks(batches[3:4], 1)] == [1, 1], "a row is not cut"
