@@ -9,7 +9,7 @@ from confluent_kafka import Consumer
 
 from tailrace.client.cluster import Cluster
 from tailrace.client.errors import GroupIsActive, NotAuthorized, TopicNotFound
-from tailrace.client.groups import Committed, Group, commit, committed, describe_group
+from tailrace.client.groups import Committed, Group, commit, committed, delete, describe_group, names
 from tailrace.client.metadata import TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
@@ -117,3 +117,11 @@ def test_a_group_of_a_newer_kind_is_found_in_the_list(
     expected = state if state and lists_types else "Dead"
     assert describe_group(faked, "mine") == Group("mine", expected)
     assert describe_group(faked, "mine").is_active is (expected == "Stable")
+
+
+def test_groups_are_listed_and_deleted(cluster: Cluster, topic: str, group: str) -> None:
+    commit(cluster, group, {TopicPartition(topic, 0): 0})
+    assert group in names(cluster)
+    for _ in range(2):  # one that is not there is no error
+        delete(cluster, group)
+        assert group not in names(cluster)

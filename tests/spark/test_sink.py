@@ -85,31 +85,20 @@ def test_a_message_has_all_that_a_row_has(spark: Any, broker: Broker, sink: Any,
 def test_many_rows_are_there_once_in_every_codec(spark: Any, sink: Any, consume: Any) -> None:
     topic, options = sink
     for codec in ("none", "lz4"):
-        frame = spark.range(0, 50_000, 1, 3).selectExpr(f"concat('{codec} ', id) value", "cast(id as string) key")
+        frame = spark.range(0, 10_000, 1, 3).selectExpr(f"concat('{codec} ', id) value", "cast(id as string) key")
         append(frame, options | {"kafka.compression.type": codec})
-    wanted = [f"{codec} {number}" for codec in ("none", "lz4") for number in range(50_000)]
+    wanted = [f"{codec} {number}" for codec in ("none", "lz4") for number in range(10_000)]
     assert texts(consume(topic)) == sorted(wanted)
 
 
-@pytest.mark.parametrize(
-    ("columns", "more", "said"),
-    [
-        (["'a' value", "1 price"], {}, "column 'price' cannot be written"),
-        (["'a' text"], {}, "column 'text' cannot be written"),
-        (["'a' key"], {}, "there is no column value"),
-        (["1 value"], {}, "column value is int, and is to be string or binary"),
-        (["'a' value", "'1' partition"], {}, "column partition is string, and is to be int"),
-        (["'a' value", "array('x') headers"], {}, "column headers is array<string>"),
-        (["'a' value"], {"delivery": "twice"}, "delivery is one of"),
-        (["'a' value", "7 partition"], {}, "partition 7 of topic out-.*, which has 3 partitions"),
-    ],
-)
-def test_what_cannot_be_written_is_said_in_a_line(
-    spark: Any, sink: Any, consume: Any, columns: list[str], more: Options, said: str
-) -> None:
+def test_what_cannot_be_written_is_said_in_a_line(spark: Any, sink: Any, consume: Any) -> None:
     topic, options = sink
-    with pytest.raises(Exception, match=said):
-        append(spark.range(2).selectExpr(*columns), options, **more)
+    for columns, said in (
+        (["'a' value", "1 price"], "column 'price' cannot be written"),
+        (["'a' value", "int(id * 7) partition"], "partition 7 of topic out-.*, which has 3 partitions"),
+    ):
+        with pytest.raises(Exception, match=said):
+            append(spark.range(0, 2, 1, 1).selectExpr(*columns), options)
     assert consume(topic) == []
 
 

@@ -195,8 +195,9 @@ class Encoder:
 
 def _column(array: pa.Array | None, count: int) -> Column:
     """Text as its UTF-8. A column that is not there is one of nulls."""
-    fields = np.full((count, 2), (0, NULL), np.int32)
+    fields = np.empty((count, 2), np.int32)
     if array is None or array.null_count == count:
+        fields[:] = NULL
         return Column(_NOTHING, fields)
     if pa.types.is_large_binary(array.type) or pa.types.is_large_string(array.type):
         array = array.cast(pa.binary() if pa.types.is_large_binary(array.type) else pa.string())

@@ -44,7 +44,7 @@ import pyarrow as pa
 
 from tailrace.client import groups
 from tailrace.client.cluster import Cluster, cluster_for
-from tailrace.client.errors import ClientError, ProducerFenced
+from tailrace.client.errors import ClientError, GaveUp, ProducerFenced
 from tailrace.client.groups import Committed
 from tailrace.client.metadata import TopicPartition
 from tailrace.client.options import ClientOptions
@@ -87,6 +87,10 @@ class Part:
     task: int
     batch: int = 0
     run: str | None = None  # of the query: another one after a restart
+
+    @property
+    def is_of_stream(self) -> bool:
+        return self.run is not None
 
     @property
     def name(self) -> str:
@@ -133,20 +137,21 @@ _runs: dict[str, str | None] = {}  # of each query, the one that this process ha
 
 def write_once(options: SinkOptions, part: Part, batches: Iterable[pa.RecordBatch]) -> Sent:
     cluster = cluster_for(options.client)
-    is_first = part.run is None or _runs.get(part.write_id) != part.run
+    is_first = _runs.get(part.write_id) != part.run
     found = chunks_for(options, cluster, batches)
     first = next(found, None)
     if first is None:
         tally = _write_nothing(options, cluster, part, is_first)
     else:
         tally = _write(options, cluster, part, chain([first], found))
-    _runs[part.write_id] = part.run
+    if part.is_of_stream:
+        _runs[part.write_id] = part.run
     return Sent(part.task, tally.rows, part.write_id, is_exactly_once=True, is_first=is_first)
 
 
 def _write_nothing(options: SinkOptions, cluster: Cluster, part: Part, is_first: bool) -> Tally:
     tally = Tally()
-    if is_first:
+    if is_first and part.is_of_stream:
         _keep(options, part, TransactionalProducer(cluster, part.name, options.transaction_timeout_ms))
     if (marker := _marker_at(cluster, part)) is not None:
         _check_same(marker, part, tally)
@@ -167,6 +172,8 @@ def _write(options: SinkOptions, cluster: Cluster, part: Part, chunks: Iterator[
         place = TopicPartition(tally.topic, 0)
         producer.commit_offsets(part.name, {place: Committed(part.batch, str(tally))})
         producer.commit()
+    except (GaveUp, ProducerFenced):
+        raise  # nobody answers, or nobody listens to us any more
     except BaseException:
         with suppress(ClientError):
             producer.abort()
@@ -176,7 +183,8 @@ def _write(options: SinkOptions, cluster: Cluster, part: Part, chunks: Iterator[
 
 
 def _keep(options: SinkOptions, part: Part, producer: TransactionalProducer) -> None:
-    _kept[options.client, part.name] = producer, part.batch
+    if part.is_of_stream:
+        _kept[options.client, part.name] = producer, part.batch
     if len(_kept) > KEPT_MAX:
         del _kept[next(iter(_kept))]
 

@@ -211,7 +211,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
         context = _context()
         query, batch = _property(context, "sql.streaming.queryId"), int(_property(context, "streaming.sql.batchId"))
-        run = context.getLocalProperty("spark.jobGroup.id")
+        run = context.getLocalProperty("spark.jobGroup.id") or ""
         return delivered(self._options, Part(query, context.partitionId(), batch, run), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

@@ -163,18 +163,25 @@ def chunks_for(options: SinkOptions, cluster: Cluster, batches: Iterable[pa.Reco
 
 
 def chunks(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of at least `size` bytes, but for the last. None is empty."""
+    """The same rows in batches of up to `size` bytes, where rows are alike. None is empty."""
     gathered: list[pa.RecordBatch] = []
     have = 0
     for batch in batches:
-        if batch.num_rows:
-            gathered.append(batch)
-            have += batch.nbytes
-        if have >= size:
-            yield _one(gathered)
-            gathered, have = [], 0
+        for piece in _pieces(batch, size):
+            if gathered and have + piece.nbytes > size:
+                yield _one(gathered)
+                gathered, have = [], 0
+            gathered.append(piece)
+            have += piece.nbytes
     if gathered:
         yield _one(gathered)
+
+
+def _pieces(batch: pa.RecordBatch, size: int) -> list[pa.RecordBatch]:
+    if not batch.num_rows:
+        return []
+    rows = -(-batch.num_rows // -(-batch.nbytes // size))
+    return [batch.slice(start, rows) for start in range(0, batch.num_rows, rows)]
 
 
 def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
