@@ -158,7 +158,7 @@ def test_a_live_run_is_stopped_and_its_batches_are_kept_beyond_those_of_spark(
             stop.set()
 
     produce(*(f'{{"id": {number}}}' for number in range(20)))
-    job = orders(topic, Call(lambda frame, number: None))
+    job = orders(topic, Call(lambda frame, number: frame.collect()))
     state = State(tmp_path / "state")
     with_few = {"maxOffsetsPerTrigger": "1"}
     try:
