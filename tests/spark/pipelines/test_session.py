@@ -53,6 +53,7 @@ def make_java(home: Path, script: str, release: str | None) -> None:
 def test_only_a_local_master_stays_on_this_machine() -> None:
     assert settings("local[2,4]")["spark.driver.host"] == "127.0.0.1"
     assert "spark.driver.host" not in settings("spark://host:7077")
+    assert "spark.master" not in settings(None)
     assert settings("yarn")["spark.sql.adaptive.streaming.stateless.enabled"] == "false"
 
 

@@ -14,21 +14,23 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+_GATEWAY = "PYSPARK_GATEWAY_PORT"  # set by spark-submit
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _ENDING_S = 120.0  # that Java may take to end
 
 
 def session(app: str = "tailrace", master: str | None = None, **conf: str) -> "SparkSession":
-    """The session of this process. `conf` are settings of Spark, which count more than ours:
-    `session("etl", **{"spark.ui.enabled": "true"})`. Raises NoJava.
+    """The session of this process: on `master`, where spark-submit says, or on this machine. `conf` are settings of
+    Spark, which count more than ours: `session("etl", **{"spark.ui.enabled": "true"})`. Raises NoJava.
     """
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    wanted = settings(master or local_master()) | conf
+    is_submitted = _GATEWAY in os.environ
+    wanted = settings(master or (None if is_submitted else local_master())) | conf
     kept = None
-    if SparkContext._gateway is None:  # else Java runs already, as it was started
+    if SparkContext._gateway is None and not is_submitted:  # else Java runs already, as it was started
         kept = archive.find(java.find(), _spark_version())
         wanted[_JAVA_OPTIONS] = " ".join(_java_options(wanted, kept))
         _set_environment(wanted["spark.master"])
@@ -53,9 +55,9 @@ def local_master() -> str:
     return f"local[{_cores()},4]"
 
 
-def settings(master: str) -> dict[str, str]:
+def settings(master: str | None) -> dict[str, str]:
+    """Those that we choose; where no master is given, it is known already."""
     found = {
-        "spark.master": master,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
@@ -63,7 +65,9 @@ def settings(master: str) -> dict[str, str]:
         "spark.sql.adaptive.streaming.stateless.enabled": "false",
         "spark.sql.streaming.numRecentProgressUpdates": "20",
     }
-    if master.startswith("local"):
+    if master is not None:
+        found["spark.master"] = master
+    if (master or "").startswith("local"):
         found |= {"spark.driver.host": "127.0.0.1", "spark.sql.shuffle.partitions": str(_cores())}
     return found
 
