@@ -1,16 +1,19 @@
 """The batches that a query has finished, kept beyond the hundred of which Spark's checkpoint knows.
 
 Spark writes `offsets/N` before batch N and `commits/N` after it: a line with a version, then JSON. Of a batch that has
-both, one line is added to `batches.jsonl`: where it ended, its watermark and its time, also where it had no data; that is
-what an exact replay needs. The first line names the query: a checkpoint that was made anew has another one, and then the
-old file is put aside. A last line that a kill has cut is written again.
+both, one line is added to `batches.jsonl`: where it ended, its watermark and its time, also where it had no data. That
+is what an exact replay needs. The first line names the query: a checkpoint that was made anew has another one, and then
+the old file is put aside. A last line that a kill has cut is written again.
 """
 
 import json
+import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
+
+logger = logging.getLogger(__name__)
 
 FILE = "batches.jsonl"
 
@@ -54,6 +57,8 @@ class Keeper:
         after = self._last.id if self._last else -1
         if not (new := list(finished(self._checkpoint, after))):
             return
+        if new[0].id > after + 1:
+            logger.warning("Spark forgot batches %d to %d before they were kept", after + 1, new[0].id - 1)
         conf = [self._last.conf if self._last else None, *(batch.conf for batch in new)]
         append(self._path, (_line(batch, before) for batch, before in zip(new, conf, strict=False)))
         self._last = new[-1]

@@ -1,27 +1,57 @@
-"""`.run`: a pipeline as a live query."""
+"""`.run`: a pipeline as a live query, or once over what is there.
 
+A query that fails is started again, after a second, two, four … a minute, since what it met may pass: a broker that
+restarts, a disk that is full. It goes on from its checkpoint. After `HEALTHY` batches the count begins anew. What
+cannot pass is not tried again: records that are gone, above all, and wrong options.
+
+Corrupt messages that have a sink of their own are written by a second query, with its own checkpoint and its own group
+(`<group>-corrupt`): so each sink keeps what it promises, and windows and other state stay possible in the first. The
+second one begins where the first began, which the first has written down before it reads anything.
+"""
+
+import json
+import logging
+import re
+import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tailrace.spark.options import BadOptions
+from tailrace.spark.pipelines.failures import RunFailed, may_pass, reason_of
+from tailrace.spark.pipelines.history import Keeper
+from tailrace.spark.pipelines.progress import Finished, Progress
 from tailrace.spark.pipelines.session import any_session
 from tailrace.spark.pipelines.sinks import QuerySettings, Sink
 from tailrace.spark.pipelines.state import State
+from tailrace.spark.pipelines.stopping import stopped_by_signals
+from tailrace.spark.positions import ID
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.errors import StreamingQueryException
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
     from tailrace.spark.pipelines.pipeline import Pipeline
 
+logger = logging.getLogger(__name__)
 
-@dataclass(frozen=True, slots=True)
+HEALTHY = 5  # batches after which earlier failures are forgotten
+MOST_RESTARTS, MOST_RESTARTS_ONCE = 10, 3
+FIRST_DELAY_S, LONGEST_DELAY_S = 1.0, 60.0
+_POLL_S = 0.2
+_UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours"}
+
+
+@dataclass(slots=True)
 class Outcome:
-    """What a run has done."""
+    """What a run has done, so far."""
 
-    batches: int
-    rows: int
-    restarts: int
+    batches: int = 0
+    rows: int = 0
+    restarts: int = 0
 
 
 def run(
@@ -30,24 +60,140 @@ def run(
     *,
     every: str | None = None,
     once: bool = False,
-    state: str | Path | State | None = None,
+    state: "str | Path | State | None" = None,
     spark: "SparkSession | None" = None,
     master: str | None = None,
     options: Mapping[str, str] | None = None,
     sink: Sink | None = None,
-    on_progress: Callable[[Mapping[str, Any]], None] | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
     on_data_loss: str = "fail",
-    max_restarts: int = 10,
+    max_restarts: int | None = None,
+    stop: threading.Event | None = None,
 ) -> Outcome:
-    kept = state if isinstance(state, State) else State.of(pipeline.name, state)
-    session = spark or any_session(pipeline.name, master)
-    read = pipeline.read_options(bootstrap, options) | pipeline.start_options() | {"group": pipeline.group}
-    read |= {"onDataLoss": on_data_loss, "stateDirectory": str(kept.directory)}
-    messages = session.readStream.format("tailrace").options(**read).load()
-    trigger = {"availableNow": True} if once else {"processingTime": every or "0 seconds"}
-    settings = QuerySettings(
-        pipeline.name, str(kept.checkpoint), trigger, pipeline.output_mode, pipeline.client_options(bootstrap, options)
-    )
-    query = (sink or pipeline.sink).write_stream(pipeline.frame_of(messages), settings)
-    query.awaitTermination()
-    return Outcome(0, 0, 0)
+    """Runs until it is stopped: by ctrl-C or SIGTERM in the main thread, or by the event `stop`.
+
+    `every` is a cadence such as "10 seconds"; without, a batch begins when the last one is done. `once` ends when what
+    is there now has been read. `state` is the directory to keep things in. `options` are more of the format, `sink` is
+    one instead of the pipeline's. `on_progress` is called with each finished batch: see `progress.py`.
+
+    Raises RunFailed where the query failed for good, AlreadyRunning, and what Spark says of a wrong plan.
+    """
+    kept = State.of(pipeline.name, state)
+    with kept.locked(), nullcontext(stop) if stop else stopped_by_signals() as asked:
+        session = spark or any_session(pipeline.name, master)
+        read = pipeline.read_options(bootstrap, options)
+        read |= {"group": pipeline.group, "onDataLoss": on_data_loss, "stateDirectory": str(kept.directory)}
+        live = _Live(
+            pipeline=pipeline,
+            session=session,
+            state=kept,
+            sink=sink or pipeline.sink,
+            read=read,
+            client=pipeline.client_options(bootstrap, options),
+            trigger={"availableNow": True} if once else {"processingTime": cadence(every)},
+            on_progress=on_progress,
+        )
+        return _keep_running(live, asked, _most(max_restarts, once))
+
+
+def cadence(every: str | None) -> str:
+    """As Spark says it: `10 seconds`, also for 10s."""
+    if every is None:
+        return "0 seconds"
+    if short := re.fullmatch(r"\s*(\d+)\s*(ms|s|m|h)\s*", every):
+        return f"{short[1]} {_UNITS[short[2]]}"
+    if re.fullmatch(r"\s*\d+\s+[a-z]+\s*", every, re.IGNORECASE):
+        return every
+    raise BadOptions(f"every is a cadence such as '10 seconds' or 10s, and not {every!r}")
+
+
+def _most(given: int | None, once: bool) -> int:
+    if given is not None:
+        return given
+    return MOST_RESTARTS_ONCE if once else MOST_RESTARTS
+
+
+def _keep_running(live: "_Live", stop: threading.Event, most: int) -> Outcome:
+    failures = 0
+    while True:
+        batches = live.outcome.batches
+        error = live.run_until(stop)
+        if error is None:
+            return live.outcome
+        failures = 1 if live.outcome.batches - batches >= HEALTHY else failures + 1
+        if failures > most or not may_pass(error):
+            raise RunFailed(f"{live.pipeline.name}: {reason_of(error)}") from error
+        delay = min(LONGEST_DELAY_S, FIRST_DELAY_S * 2 ** (failures - 1))
+        logger.warning("%s failed, and is started again in %.0f s: %s", live.pipeline.name, delay, reason_of(error))
+        if stop.wait(delay):
+            return live.outcome
+        live.outcome.restarts += 1
+
+
+@dataclass(slots=True)
+class _Live:
+    """What is needed to start the queries of a pipeline, again if need be."""
+
+    pipeline: "Pipeline"
+    session: "SparkSession"
+    state: State
+    sink: Sink
+    read: Mapping[str, str]
+    client: Mapping[str, str]
+    trigger: Mapping[str, Any]
+    on_progress: Callable[[Progress], None] | None = None
+    outcome: Outcome = field(default_factory=Outcome)
+
+    def run_until(self, stop: threading.Event) -> "StreamingQueryException | None":
+        """Why it failed; None where it was stopped or is done."""
+        keeper = self.state.keeper()
+        keeper.keep()
+        queries = [self._start()]
+        finished = Finished(queries[0])
+        try:
+            while not stop.wait(_POLL_S):
+                are_active = [query.isActive for query in queries]
+                self._note(finished, keeper)
+                if failed := [error for query in queries if (error := query.exception()) is not None]:
+                    return failed[0]
+                if len(queries) == 1 and self._has_side_to_start():
+                    queries.append(self._start_side())
+                elif not any(are_active):
+                    return None
+            return None
+        finally:
+            for query in queries:
+                query.stop()
+            self._note(finished, keeper)
+
+    def _start(self) -> "StreamingQuery":
+        pipeline = self.pipeline
+        frame = pipeline.frame_of(self._messages(pipeline.start_options()))
+        return self.sink.write_stream(frame, self._settings(pipeline.name, self.state.checkpoint, pipeline.output_mode))
+
+    def _has_side_to_start(self) -> bool:
+        return self.pipeline.decode.side is not None and bool(self.state.batches())
+
+    def _start_side(self) -> "StreamingQuery":
+        name, decode = f"{self.pipeline.name}-corrupt", self.pipeline.decode
+        assert decode.side is not None
+        begin = {topic: ends for topic, ends in self.state.batches()[0].end.items() if ID not in topic}
+        group = {"group": f"{self.pipeline.group}-corrupt"}
+        frame = decode.corrupt_rows(self._messages({"startingOffsets": json.dumps(begin)} | group))
+        return decode.side.write_stream(frame, self._settings(name, self.state.corrupt_checkpoint, "append"))
+
+    def _messages(self, more: Mapping[str, str]) -> "DataFrame":
+        return self.session.readStream.format("tailrace").options(**{**self.read, **more}).load()
+
+    def _settings(self, name: str, checkpoint: Path, output_mode: str) -> QuerySettings:
+        return QuerySettings(name, str(checkpoint), self.trigger, output_mode, self.client)
+
+    def _note(self, finished: Finished, keeper: Keeper) -> None:
+        """Of batches that are done: for whoever looks on, and for a replay."""
+        for progress in finished.look():
+            self.outcome.batches += 1
+            self.outcome.rows += progress["rows"]
+            self.state.add_progress(progress)
+            if self.on_progress is not None:
+                self.on_progress(progress)
+        keeper.keep()

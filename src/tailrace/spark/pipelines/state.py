@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tailrace.spark.pipelines import history
-from tailrace.spark.pipelines.history import Batch
+from tailrace.spark.pipelines.history import Batch, Keeper, append, batches, lines
 
 DEFAULT = "tailrace-pipelines"
 PROGRESS = "progress.jsonl"
@@ -52,18 +51,18 @@ class State:
 
     def batches(self) -> list[Batch]:
         """The finished batches, in order, also those that Spark has forgotten."""
-        return history.batches(self.history, self.checkpoint)
+        return batches(self.history, self.checkpoint)
 
-    def keeper(self) -> "history.Keeper":
-        return history.Keeper(self.history, self.checkpoint)
+    def keeper(self) -> Keeper:
+        return Keeper(self.history, self.checkpoint)
 
     def progress(self) -> list[dict[str, Any]]:
         """What is known of the work of finished batches, in order; one that ended with the process may be missing."""
-        return list(history.lines(self.history / PROGRESS))
+        return list(lines(self.history / PROGRESS))
 
     def add_progress(self, progress: Mapping[str, Any]) -> None:
         self.history.mkdir(parents=True, exist_ok=True)
-        history.append(self.history / PROGRESS, [progress])
+        append(self.history / PROGRESS, [progress])
 
     @contextmanager
     def locked(self) -> Iterator[None]:

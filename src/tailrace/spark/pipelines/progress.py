@@ -1,0 +1,80 @@
+"""What Spark says of a finished batch, in few words: a dict that becomes a line of JSON.
+
+batch        its number
+at           when it began, in UTC
+rows         how many messages it read, and `rows_per_second` of it
+corrupt      how many of them were corrupt, and how many tombstones: null where nothing was counted
+late         rows that came behind the watermark, and were left out of windows
+watermark    null where there is none
+start, end   offsets, as the checkpoint has them
+lag          how many offsets it was behind the end of its topics then; null where that is not known
+duration_ms  by phase, and `total`
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from tailrace.spark.pipelines.decoders import COUNTED
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+Progress = dict[str, Any]
+
+_NO_WATERMARK = "1970-01-01T00:00:00.000Z"
+
+
+class Finished:
+    """The batches that a query has finished since one last looked, from the few that Spark remembers."""
+
+    def __init__(self, query: "StreamingQuery") -> None:
+        self._query = query
+        self._seen = -1
+
+    def look(self) -> Iterator[Progress]:
+        last = self._query.lastProgress
+        if last is None or last.batchId < self._seen or (last.batchId == self._seen and _has_run(last)):
+            return
+        is_next = _has_run(last) and last.batchId == self._seen + 1
+        for one in [last] if is_next else self._query.recentProgress:
+            if one.batchId > self._seen and _has_run(one):
+                self._seen = one.batchId
+                yield summary(json.loads(one.json))
+
+
+def summary(progress: Mapping[str, Any]) -> Progress:
+    source = progress["sources"][0] if progress["sources"] else {}
+    counts = progress.get("observedMetrics", {}).get(COUNTED, {})
+    watermark = progress.get("eventTime", {}).get("watermark")
+    duration = dict(progress["durationMs"])
+    rows, total = progress["numInputRows"], duration.pop("triggerExecution", 0)
+    return {
+        "batch": progress["batchId"],
+        "at": progress["timestamp"],
+        "rows": rows,
+        "rows_per_second": round(rows * 1000 / total) if total else None,
+        "corrupt": counts.get("corrupt"),
+        "tombstones": counts.get("tombstones"),
+        "late": sum(operator.get("numRowsDroppedByWatermark", 0) for operator in progress.get("stateOperators", [])),
+        "watermark": None if watermark == _NO_WATERMARK else watermark,
+        "start": source.get("startOffset"),
+        "end": source.get("endOffset"),
+        "lag": lag(source.get("endOffset"), source.get("latestOffset")),
+        "duration_ms": duration | {"total": total},
+    }
+
+
+def lag(end: Mapping[str, Mapping[str, int]] | None, latest: Mapping[str, Mapping[str, int]] | None) -> int | None:
+    if not end or not latest:
+        return None
+    return sum(
+        max(0, there - end.get(topic, {}).get(partition, there))
+        for topic, partitions in latest.items()
+        for partition, there in partitions.items()
+    )
+
+
+def _has_run(progress: Any) -> bool:
+    """Spark also reports that there was nothing to do, under the number of the next batch."""
+    return "addBatch" in progress.durationMs
