@@ -18,7 +18,10 @@ from tailrace.protocol.codec import decode, encode
 from tailrace.protocol.errors import Malformed
 from tailrace.protocol.message import is_flexible, specification_of, versions_of
 from tailrace.protocol.messages import REQUESTS
+from tailrace.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from tailrace.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from tailrace.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from tailrace.protocol.messages.end_txn import EndTxnRequest
 from tailrace.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from tailrace.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
@@ -35,11 +38,20 @@ from tailrace.protocol.messages.metadata import (
 )
 from tailrace.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from tailrace.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from tailrace.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from tailrace.records.batch import read_header
 
 HANG_UP = object()
 SILENCE = object()
-KINDS = {**REQUESTS, 17: SaslHandshakeRequest, 36: SaslAuthenticateRequest}
+KINDS = {
+    **REQUESTS,
+    17: SaslHandshakeRequest,
+    24: AddPartitionsToTxnRequest,
+    25: AddOffsetsToTxnRequest,
+    26: EndTxnRequest,
+    28: TxnOffsetCommitRequest,
+    36: SaslAuthenticateRequest,
+}
 Handler = Callable[[Any, int], Any]
 
 

@@ -24,7 +24,7 @@ if not parts.missing("arrow"):
     import pyarrow as pa
     from numba.core import caching
 
-    from tailrace.spark import kernel
+    from tailrace.spark import compiling, kernel
     from tailrace.spark.columns import ColumnDecoder
 
 pytestmark = pytest.mark.needs("arrow")
@@ -237,14 +237,14 @@ def doubled(number: int) -> int:
 
 def test_without_a_place_for_the_cache_the_kernels_are_compiled_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(caching.CacheImpl, "_locator_classes", [])
-    assert kernel._compiled(numba.int64(numba.int64))(doubled)(4) == 8
+    assert compiling.compiled(numba.int64(numba.int64))(doubled)(4) == 8
 
 
 @pytest.mark.parametrize("damage", [b"", b"not a cache", b"cos\nother\n.", b"I1x\n."])
 def test_a_damaged_cache_does_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: bytes) -> None:
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
     for _ in range(2):
-        assert kernel._compiled(numba.int64(numba.int64))(doubled)(4) == 8
+        assert compiling.compiled(numba.int64(numba.int64))(doubled)(4) == 8
         files = [path for path in tmp_path.rglob("*") if path.is_file()]
         assert files, "it is cached, where numba is told to"
         for path in files:

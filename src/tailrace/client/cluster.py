@@ -9,7 +9,7 @@ Safe to be used by several threads: what is remembered is replaced, not changed,
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 from tailrace.client.connection import Connection
@@ -33,14 +33,14 @@ class Cluster:
         self.pool = Pool(options)
         self._brokers: dict[int, Address] = {}
         self._topics: dict[str, tuple[Topic, float]] = {}  # with the time at which we were told
-        self._coordinators: dict[str, Address] = {}
+        self._coordinators: dict[tuple[int, str], Address] = {}  # by kind and key
 
     def close(self) -> None:
         """Closes the connections that are not in use. It can be used again."""
         self.pool.close()
 
-    def retry(self, doing: str) -> Retry:
-        return Retry(self.options, doing)
+    def retry(self, doing: str, first_pause_s: float | None = None) -> Retry:
+        return Retry(self.options, doing, first_pause_s)
 
     # Topics
 
@@ -114,20 +114,33 @@ class Cluster:
 
     # Requests
 
-    def ask_any(self, request: Any, response: type[T], retry: Retry, *, at_most: int = 0x7FFF) -> T:
+    def ask_any(self, request: Any, response: type[T], retry: Retry, *, at_least: int = 0, at_most: int = 0x7FFF) -> T:
         """The answer of the first broker that gives one."""
-        return self._ask_any(request, response, retry, (0, at_most))[1]
+        return self._ask_any(request, response, retry, (at_least, at_most))[1]
+
+    def offers(self, *requests: type[Any]) -> bool:
+        """Whether the first broker that answers knows all of these requests."""
+        return self._with_any(
+            lambda connection, _: all(connection.highest(request) >= 0 for request in requests),
+            self.retry("asking what is offered"),
+        )
 
     def _ask_any(self, request: Any, response: type[T], retry: Retry, versions: tuple[int, int]) -> tuple[int, T]:
-        at_least, at_most = versions
+        def ask(connection: Connection, deadline: float) -> tuple[int, T]:
+            pending = connection.send(request, response, deadline, at_least=versions[0], at_most=versions[1])
+            return pending.version, connection.receive(pending, deadline)
+
+        return self._with_any(ask, retry)
+
+    def _with_any(self, use: Callable[[Connection, float], T], retry: Retry) -> T:
+        """What comes of the first connection that can be had and holds, with the deadline of a request."""
         while True:
             failed: ClientError | None = None
             for address in self._addresses():
                 try:
                     deadline = retry.request_deadline()
                     with self.pool.lease(address, deadline) as connection:
-                        pending = connection.send(request, response, deadline, at_least=at_least, at_most=at_most)
-                        return pending.version, connection.receive(pending, deadline)
+                        return use(connection, deadline)
                 except ConnectionLost as error:
                     failed = error
             assert failed is not None
@@ -141,15 +154,15 @@ class Cluster:
         """A connection for oneself, to be given to `pool.give_back`."""
         return self.pool.take(address, retry.request_deadline())
 
-    # Coordinators, which `groups` finds
+    # Coordinators, which `coordinators` finds
 
-    def coordinator(self, key: str) -> Address | None:
+    def coordinator(self, key: tuple[int, str]) -> Address | None:
         return self._coordinators.get(key)
 
-    def remember_coordinator(self, key: str, address: Address) -> None:
+    def remember_coordinator(self, key: tuple[int, str], address: Address) -> None:
         self._coordinators[key] = address
 
-    def forget_coordinator(self, key: str) -> None:
+    def forget_coordinator(self, key: tuple[int, str]) -> None:
         self._coordinators.pop(key, None)
 
 

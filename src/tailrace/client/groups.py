@@ -1,17 +1,16 @@
 """Offsets of a consumer group, read and committed from outside, by somebody who is not a member; and who is in it."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from tailrace.client.cluster import Cluster
-from tailrace.client.errors import ClientError, ConnectionLost, GroupIsActive, TopicNotFound, describe, refusal
+from tailrace.client.coordinators import Kind, ask, coordinator
+from tailrace.client.errors import ClientError, GroupIsActive, TopicNotFound, describe, refusal
 from tailrace.client.metadata import NO_EPOCH, TopicPartition
-from tailrace.client.options import Address, Isolation
-from tailrace.client.retrying import Retry
+from tailrace.client.options import Isolation
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-from tailrace.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from tailrace.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from tailrace.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -25,8 +24,7 @@ T = TypeVar("T")
 
 DEAD = "Dead"
 EMPTY = "Empty"
-_ONE_KEY_MAX = 3  # later versions of FindCoordinator, and of OffsetFetch from 8 on, are about many groups
-_ONE_GROUP_MAX = 7
+_ONE_GROUP_MAX = 7  # later versions of OffsetFetch are about many groups
 _STABLE_SINCE = 7
 _BY_NAME_MAX = 9
 _TYPES_SINCE = 5
@@ -81,7 +79,8 @@ def committed(
         codes = [response.error_code, *(one.error_code for topic in response.topics for one in topic.partitions)]
         return next((refusal(f"offsets of group {group}", code) for code in codes if code), None)
 
-    answer = _ask(cluster, group, request, OffsetFetchResponse, bounds, check, f"reading offsets of group {group}")
+    retry = cluster.retry(f"reading offsets of group {group}")
+    answer = ask(cluster, Kind.GROUP, group, request, OffsetFetchResponse, bounds, check, retry)
     return {
         TopicPartition(topic.name, one.partition_index): Committed(
             one.committed_offset, one.metadata or "", one.committed_leader_epoch
@@ -121,7 +120,8 @@ def commit(cluster: Cluster, group: str, offsets: Mapping[TopicPartition, int | 
                     return refusal(f"committing {topic.name}-{one.partition_index} of group {group}", one.error_code)
         return None
 
-    _ask(cluster, group, request, OffsetCommitResponse, (2, _BY_NAME_MAX), check, f"committing to group {group}")
+    retry = cluster.retry(f"committing to group {group}")
+    ask(cluster, Kind.GROUP, group, request, OffsetCommitResponse, (2, _BY_NAME_MAX), check, retry)
 
 
 def describe_group(cluster: Cluster, group: str) -> Group:
@@ -133,7 +133,8 @@ def describe_group(cluster: Cluster, group: str) -> Group:
 
     doing = f"looking at group {group}"
     request = DescribeGroupsRequest(groups=[group])
-    answer = _ask(cluster, group, request, DescribeGroupsResponse, (0, 0x7FFF), check, doing)
+    retry = cluster.retry(doing)
+    answer = ask(cluster, Kind.GROUP, group, request, DescribeGroupsResponse, (0, 0x7FFF), check, retry)
     for one in answer.groups:
         if one.group_id == group and not one.error_code and one.group_state != DEAD:
             return Group(group, one.group_state, tuple(member.member_id for member in one.members))
@@ -147,11 +148,11 @@ def _group_of_newer_kind(cluster: Cluster, group: str, doing: str) -> Group:
         return refusal(doing, response.error_code) if response.error_code else None
 
     retry = cluster.retry(doing)
-    with cluster.pool.lease(_coordinator(cluster, group, retry), retry.request_deadline()) as connection:
+    with cluster.pool.lease(coordinator(cluster, Kind.GROUP, group, retry), retry.request_deadline()) as connection:
         if connection.highest(ListGroupsRequest) < _TYPES_SINCE:
             return Group(group, DEAD)
     request = ListGroupsRequest(types_filter=["consumer", "share", "streams"])
-    answer = _ask(cluster, group, request, ListGroupsResponse, (_TYPES_SINCE, 0x7FFF), check, doing)
+    answer = ask(cluster, Kind.GROUP, group, request, ListGroupsResponse, (_TYPES_SINCE, 0x7FFF), check, retry)
     return Group(group, next((one.group_state for one in answer.groups if one.group_id == group), DEAD))
 
 
@@ -161,43 +162,3 @@ def _topics_asked(partitions: Iterable[TopicPartition]) -> list[OffsetFetchReque
         topic = topics.setdefault(partition.topic, OffsetFetchRequestTopic(name=partition.topic))
         topic.partition_indexes.append(partition.partition)
     return list(topics.values())
-
-
-def _ask(
-    cluster: Cluster,
-    group: str,
-    request: Any,
-    response: type[T],
-    versions: tuple[int, int],
-    check: Callable[[T], ClientError | None],
-    doing: str,
-) -> T:
-    """The answer of the group's coordinator, found again and asked again while its errors are passing ones."""
-    retry = cluster.retry(doing)
-    while True:
-        address = _coordinator(cluster, group, retry)
-        trouble: ClientError | None
-        try:
-            deadline = retry.request_deadline()
-            with cluster.pool.lease(address, deadline) as connection:
-                answer = connection.ask(request, response, deadline, at_least=versions[0], at_most=versions[1])
-            trouble = check(answer)
-        except ConnectionLost as error:
-            trouble = error
-        else:
-            if trouble is None:
-                return answer
-        cluster.forget_coordinator(group)
-        retry.pause(trouble)
-
-
-def _coordinator(cluster: Cluster, group: str, retry: Retry) -> Address:
-    while True:
-        if (known := cluster.coordinator(group)) is not None:
-            return known
-        request = FindCoordinatorRequest(key=group)
-        answer = cluster.ask_any(request, FindCoordinatorResponse, retry, at_most=_ONE_KEY_MAX)
-        if not answer.error_code:
-            cluster.remember_coordinator(group, (answer.host, answer.port))
-        else:
-            retry.pause(refusal(f"the coordinator of group {group}", answer.error_code, answer.error_message))

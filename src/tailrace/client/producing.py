@@ -5,7 +5,8 @@ round of batches, one for each partition, may be under way while the next one is
 """
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from tailrace.client.cluster import Cluster
@@ -20,22 +21,27 @@ from tailrace.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from tailrace.records.batch import check_header, read_header, seal
+from tailrace.records.batch import TRANSACTIONAL, check_header, read_header, seal
 
 ALL_REPLICAS = -1
 UNKNOWN_OFFSET = -1
 _BY_NAME_MAX = 12
+_ADDED_BEFORE_MAX = 11  # from 12 on, partitions are added to a transaction by being written to
 _NO_TIMEOUT_MS = 0x7FFFFFFF
 _PRODUCER = struct.Struct(">qhi")  # id, epoch, first sequence
 _PRODUCER_AT = 43  # where they stand in a batch
+_ATTRIBUTES_LOW_AT = 22
 _SEQUENCES = 0x7FFFFFFF
-_FENCED = (
+FENCED = (
     ErrorCode.INVALID_PRODUCER_EPOCH,
     ErrorCode.PRODUCER_FENCED,
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     ErrorCode.UNKNOWN_PRODUCER_ID,
     ErrorCode.INVALID_PRODUCER_ID_MAPPING,
 )
+
+
+Batch = bytearray | memoryview  # which is written to
 
 
 class ProducerId(NamedTuple):
@@ -57,6 +63,8 @@ def init_producer_id(cluster: Cluster) -> ProducerId:
 class Producer:
     """After an error nobody knows what was written: it takes nothing more."""
 
+    transactional_id: str | None = None  # `transactions` has producers with one
+
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self.identity: ProducerId | None = None
@@ -64,12 +72,12 @@ class Producer:
         self._flight: Exchange[int] | None = None
         self._failed: ClientError | None = None
 
-    def send(self, batches: Mapping[TopicPartition, bytearray]) -> dict[TopicPartition, int]:
+    def send(self, batches: Mapping[TopicPartition, Batch]) -> dict[TopicPartition, int]:
         """The first offset of each batch, once all are written; UNKNOWN_OFFSET where only an earlier try knows it."""
         self.begin(batches)
         return self.finish()
 
-    def begin(self, batches: Mapping[TopicPartition, bytearray]) -> None:
+    def begin(self, batches: Mapping[TopicPartition, Batch]) -> None:
         """Sends one batch for each partition, after those of the last time are written. Id and sequence are put in.
 
         Raises ValueError, with nothing sent, for bytes that are not one batch.
@@ -79,26 +87,20 @@ class Producer:
             return
         if self._failed is not None:
             raise self._failed
-        if self.identity is None:
-            self.identity = init_producer_id(self._cluster)
         counts = {partition: _offsets_in(partition, batch) for partition, batch in batches.items()}
-        for partition, batch in batches.items():
-            self._stamp(partition, batch, counts[partition], self.identity)
-        timeout_ms = int(self._cluster.options.request_timeout_s * 1000)
-        try:
-            self._flight = Exchange(self._cluster, _Produce(batches, timeout_ms), batches, "writing")
-        except ClientError as error:
-            self._failed = error
-            raise
+        with self._fatal():
+            identity = self._ready_for(batches)
+            for partition, batch in batches.items():
+                self._stamp(partition, batch, counts[partition], identity)
+            timeout_ms = int(self._cluster.options.request_timeout_s * 1000)
+            question = _Produce(batches, timeout_ms, self.transactional_id)
+            self._flight = Exchange(self._cluster, question, batches, "writing")
 
     def finish(self) -> dict[TopicPartition, int]:
         """Waits for what is under way. Raises ClientError where it cannot be written, or nobody knows whether it is."""
         flight, self._flight = self._flight, None
-        try:
+        with self._fatal():
             return {} if flight is None else flight.finish()
-        except ClientError as error:
-            self._failed = error
-            raise
 
     def close(self) -> None:
         """Without waiting: what is under way may be written or not."""
@@ -106,14 +108,30 @@ class Producer:
         if flight is not None:
             flight.close()
 
-    def _stamp(self, partition: TopicPartition, batch: bytearray, count: int, identity: ProducerId) -> None:
+    @contextmanager
+    def _fatal(self) -> Iterator[None]:
+        try:
+            yield
+        except ClientError as error:
+            self._failed = error
+            raise
+
+    def _ready_for(self, partitions: Iterable[TopicPartition]) -> ProducerId:
+        """Who we are, when we may send to these partitions."""
+        if self.identity is None:
+            self.identity = init_producer_id(self._cluster)
+        return self.identity
+
+    def _stamp(self, partition: TopicPartition, batch: Batch, count: int, identity: ProducerId) -> None:
         sequence = self._sequences.get(partition, 0)
         _PRODUCER.pack_into(batch, _PRODUCER_AT, identity.producer_id, identity.epoch, sequence)
+        if self.transactional_id is not None:
+            batch[_ATTRIBUTES_LOW_AT] |= TRANSACTIONAL
         seal(batch)
         self._sequences[partition] = (sequence + count) & _SEQUENCES
 
 
-def _offsets_in(partition: TopicPartition, batch: bytearray) -> int:
+def _offsets_in(partition: TopicPartition, batch: Batch) -> int:
     """Raises ValueError unless it is one batch and nothing else."""
     header = read_header(batch)
     check_header(header)
@@ -124,11 +142,12 @@ def _offsets_in(partition: TopicPartition, batch: bytearray) -> int:
 
 class _Produce(Question[int]):
     response = ProduceResponse
-    versions = (3, _BY_NAME_MAX)
 
-    def __init__(self, batches: Mapping[TopicPartition, bytearray], timeout_ms: int) -> None:
+    def __init__(self, batches: Mapping[TopicPartition, Batch], timeout_ms: int, transactional_id: str | None) -> None:
+        self.versions = (3, _BY_NAME_MAX if transactional_id is None else _ADDED_BEFORE_MAX)
         self._batches = batches
         self._timeout_ms = timeout_ms
+        self._transactional_id = transactional_id
 
     def request(self, partitions: Sequence[TopicPartition], leaders: dict[TopicPartition, Leader]) -> ProduceRequest:
         topics: dict[str, TopicProduceData] = {}
@@ -136,7 +155,12 @@ class _Produce(Question[int]):
             topic = topics.setdefault(partition.topic, TopicProduceData(name=partition.topic))
             data = PartitionProduceData(index=partition.partition, records=self._batches[partition])
             topic.partition_data.append(data)
-        return ProduceRequest(acks=ALL_REPLICAS, timeout_ms=self._timeout_ms, topic_data=list(topics.values()))
+        return ProduceRequest(
+            transactional_id=self._transactional_id,
+            acks=ALL_REPLICAS,
+            timeout_ms=self._timeout_ms,
+            topic_data=list(topics.values()),
+        )
 
     def answers(self, response: ProduceResponse) -> Iterator[Answer[int]]:
         for topic in response.responses:
@@ -147,4 +171,4 @@ class _Produce(Question[int]):
                 yield Answer(TopicPartition(topic.name, one.index), code, offset, one.error_message)
 
     def failure(self, answer: Answer[int]) -> ClientError | None:
-        return ProducerFenced(f"writing to {answer.partition}", answer.code) if answer.code in _FENCED else None
+        return ProducerFenced(f"writing to {answer.partition}", answer.code) if answer.code in FENCED else None

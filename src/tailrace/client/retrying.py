@@ -13,18 +13,21 @@ _LAST_S = 1.0  # for a request that is sent when time is nearly over
 
 
 class Retry:
-    """One undertaking: `doing` says what, for the error at its end."""
+    """One undertaking: `doing` says what, for the error at its end. The options say how long the first pause is,
+    unless it is to be shorter.
+    """
 
-    def __init__(self, options: ClientOptions, doing: str) -> None:
+    def __init__(self, options: ClientOptions, doing: str, first_pause_s: float | None = None) -> None:
         self.doing = doing
         self._options = options
+        self._first_pause = min(options.retry_backoff_s, first_pause_s or options.retry_backoff_s)
         self.progress()
 
     def progress(self) -> None:
         """Something came of it: the time begins anew."""
         self._started = time.monotonic()
         self.deadline = self._started + self._options.retry_timeout_s
-        self._pause = self._options.retry_backoff_s
+        self._pause = self._first_pause
 
     @property
     def elapsed(self) -> float:

@@ -6,7 +6,8 @@ Each array owns its memory, so that the bytes of a fetch may go while Spark stil
 import numpy as np
 import pyarrow as pa
 
-from tailrace.spark.kernel import NO_TIME, Array, copy_fields, index_headers
+from tailrace.spark.compiling import Array
+from tailrace.spark.kernel import NO_TIME, copy_fields, index_headers
 from tailrace.spark.schema import HEADER_FIELDS, HEADERS, TYPES
 
 

@@ -36,6 +36,7 @@ from tailrace.records.control import Marker, marker_of
 from tailrace.records.errors import CorruptBatch, CorruptRecords, TruncatedBatch
 from tailrace.records.record_decoder import RECORD_SIZE_MIN
 from tailrace.spark import arrays
+from tailrace.spark.compiling import Array
 from tailrace.spark.kernel import (
     ATTRIBUTES,
     BASE_OFFSET,
@@ -47,7 +48,6 @@ from tailrace.spark.kernel import (
     REASONS,
     START,
     TABLE_WIDTH,
-    Array,
     index_batches,
     scan_records,
 )

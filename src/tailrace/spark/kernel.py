@@ -1,8 +1,4 @@
-"""The loops over every byte of a fetch, compiled by numba: headers, records, and the copying of their fields.
-
-Importing this module compiles them, which takes seconds, or loads them from numba's cache on disk, which takes a
-fraction of one; so `columns` imports it with the first fetch. Where the cache can't be written or read, they are
-compiled for this process alone. They release the GIL.
+"""The loops over every byte of a fetch, compiled (`compiling.py`): headers, records, and the copying of their fields.
 
 Compiled code does not check its indexes, so these rules keep it inside its arrays:
 
@@ -16,19 +12,12 @@ Compiled code does not check its indexes, so these rules keep it inside its arra
 What is legal is what `records.record_decoder.decode_with_python` says; a test compares them on damaged bytes.
 """
 
-from collections.abc import Callable
-from typing import Any, TypeVar
-
-import numba
 import numpy as np
 from numba import types
-from numpy.typing import NDArray
 
 from tailrace.records.batch import HEADER_SIZE, LENGTH_END, LENGTH_MIN, LOG_APPEND_TIME, MAGIC
 from tailrace.records.record_decoder import RECORD_SIZE_MIN
-
-Array = NDArray[Any]
-Function = TypeVar("Function", bound=Callable[..., Any])
+from tailrace.spark.compiling import BYTES, FIELDS, INT32S, INT64, INT64S, NULL, OUTPUT, TABLE, Array, compiled, inlined
 
 # The columns of a table of batches, one row each.
 START, END, BASE_OFFSET, LAST_DELTA, BASE_TIMESTAMP, MAX_TIMESTAMP, PRODUCER_ID, ATTRIBUTES, COUNT, CRC = range(10)
@@ -48,7 +37,6 @@ REASONS = {
     RECORD_COUNT: "fewer bytes than so many records take",
 }
 
-NULL = -1  # the length of a field that is null
 # A time in microseconds that 64 bits don't hold. No millisecond becomes it: it is no multiple of a thousand.
 NO_TIME = -(2**63)
 
@@ -56,38 +44,8 @@ _INT64_MAX = 2**63 - 1
 _SHIFT_MAX = 63
 _MILLISECONDS_MAX = _INT64_MAX // 1000
 
-_BYTES = types.Array(types.uint8, 1, "C", readonly=True)
-_OUTPUT = types.Array(types.uint8, 1, "C")
-_TABLE = types.Array(types.int64, 2, "C")
-_INT64S = types.Array(types.int64, 1, "C")
-_INT32S = types.Array(types.int32, 1, "C")
-_FIELDS = types.Array(types.int32, 2, "C")  # each a start and a length, or a start and a count
-_INT64 = types.int64
 
-
-# Without numba's own reference counts, records are scanned in a seventh of the time. The kernels need none: they make
-# no arrays and keep none, and whoever calls them holds what he passes.
-_OPTIONS = {"nogil": True, "_nrt": False}
-
-
-def _compiled(signature: Any) -> Callable[[Function], Function]:
-    """Compiled for these types, now; or loaded, if numba's cache on disk has it."""
-
-    def compile_function(function: Function) -> Function:
-        try:
-            return numba.njit(signature, cache=True, **_OPTIONS)(function)  # type: ignore[no-any-return]
-        except Exception:  # noqa: BLE001 - no place to write, a full disk, or whatever a damaged pickle raises
-            return numba.njit(signature, **_OPTIONS)(function)  # type: ignore[no-any-return]
-
-    return compile_function
-
-
-def _inlined(function: Function) -> Function:
-    """Part of each kernel that calls it: compiled and cached with that."""
-    return numba.njit(inline="always", **_OPTIONS)(function)  # type: ignore[no-any-return]
-
-
-@_inlined
+@inlined
 def _big_endian(data: Array, position: int, size: int) -> int:
     """A number without sign, unless it fills 64 bits."""
     value = 0
@@ -96,12 +54,12 @@ def _big_endian(data: Array, position: int, size: int) -> int:
     return value
 
 
-@_inlined
+@inlined
 def _signed32(value: int) -> int:
     return value - (1 << 32) if value >= 1 << 31 else value
 
 
-@_compiled(types.UniTuple(_INT64, 2)(_BYTES, _TABLE, _INT64))
+@compiled(types.UniTuple(INT64, 2)(BYTES, TABLE, INT64))
 def index_batches(data: Array, table: Array, offset_end: int) -> tuple[int, int]:
     """Fills a row of `table` for each batch in `data`; returns how many there are, and where it stopped.
 
@@ -142,7 +100,7 @@ def index_batches(data: Array, table: Array, offset_end: int) -> tuple[int, int]
     return count, position
 
 
-@_inlined
+@inlined
 def _read_varint(data: Array, position: int, end: int) -> tuple[int, int]:
     """A zigzag number of up to 64 bits, and the position after it."""
     if position < 0:
@@ -161,7 +119,7 @@ def _read_varint(data: Array, position: int, end: int) -> tuple[int, int]:
     return 0, CUT
 
 
-@_inlined
+@inlined
 def _read_field(data: Array, position: int, end: int) -> tuple[int, int, int]:
     """Where a key or a value begins, its length or NULL, and the position after it."""
     length, start = _read_varint(data, position, end)
@@ -174,7 +132,7 @@ def _read_field(data: Array, position: int, end: int) -> tuple[int, int, int]:
     return start, length, start + length
 
 
-@_inlined
+@inlined
 def _read_header(data: Array, position: int, end: int) -> tuple[int, int, int, int, int]:
     """Start and length of a header's key and of its value, and the position after it."""
     key_start, key_length, position = _read_field(data, position, end)
@@ -184,7 +142,7 @@ def _read_header(data: Array, position: int, end: int) -> tuple[int, int, int, i
     return key_start, key_length, value_start, value_length, position
 
 
-@_inlined
+@inlined
 def _read_header_count(data: Array, position: int, end: int) -> tuple[int, int]:
     """How many headers follow: no more than there are two bytes for."""
     count, position = _read_varint(data, position, end)
@@ -193,12 +151,12 @@ def _read_header_count(data: Array, position: int, end: int) -> tuple[int, int]:
     return count, position
 
 
-@_inlined
+@inlined
 def _microseconds(milliseconds: int) -> int:
     return milliseconds * 1000 if -_MILLISECONDS_MAX <= milliseconds <= _MILLISECONDS_MAX else NO_TIME
 
 
-@_inlined
+@inlined
 def _skip_headers(data: Array, position: int, end: int, count: int) -> int:
     for _ in range(count):
         position = _read_header(data, position, end)[4]
@@ -207,9 +165,7 @@ def _skip_headers(data: Array, position: int, end: int, count: int) -> int:
     return position
 
 
-@_compiled(
-    types.UniTuple(_INT64, 3)(_BYTES, _TABLE, _INT64, _INT64, _INT64S, _INT64S, _INT32S, _FIELDS, _FIELDS, _FIELDS)
-)
+@compiled(types.UniTuple(INT64, 3)(BYTES, TABLE, INT64, INT64, INT64S, INT64S, INT32S, FIELDS, FIELDS, FIELDS))
 def scan_records(
     data: Array,
     table: Array,
@@ -269,7 +225,7 @@ def scan_records(
     return row, 0, 0
 
 
-@_compiled(_INT64(_BYTES, _FIELDS, _FIELDS, _FIELDS))
+@compiled(INT64(BYTES, FIELDS, FIELDS, FIELDS))
 def index_headers(data: Array, headers: Array, keys: Array, values: Array) -> int:
     """Where the keys and the values of all headers lie that `scan_records` found. Returns their number, or a code
     if this is not that data.
@@ -287,7 +243,7 @@ def index_headers(data: Array, headers: Array, keys: Array, values: Array) -> in
     return count
 
 
-@_compiled(_INT64(_BYTES, _FIELDS, _INT32S, _OUTPUT, _OUTPUT))
+@compiled(INT64(BYTES, FIELDS, INT32S, OUTPUT, OUTPUT))
 def copy_fields(data: Array, fields: Array, offsets: Array, validity: Array, output: Array) -> int:
     """The fields one after the other in `output`, as Arrow has them: where each begins and the last ends in
     `offsets`, and a bit for each that is not null in `validity`, which comes zeroed. Returns the number of nulls, or

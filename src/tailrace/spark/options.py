@@ -32,6 +32,15 @@ NAMES = {
         *("groupIdPrefix", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "kafkaConsumer.pollTimeoutMs"),
     )
 }
+SINK_NAMES = {
+    name.lower(): name
+    for name in (
+        *("topic", "delivery"),
+        # Spark's own, which a sink is told, too
+        *("checkpointLocation", "asyncProgressTrackingEnabled", "asyncProgressTrackingCheckpointIntervalMs"),
+        "_asyncProgressTrackingOverrideSinkSupportCheck",
+    )
+}
 
 
 class BadOptions(ValueError):
@@ -87,12 +96,10 @@ class SourceOptions:
 def source_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOptions:
     """Raises BadOptions, and BadOption of the client."""
     given = {name.lower(): value for name, value in options.items()}
-    properties = {name[len(_PREFIX) :]: value for name, value in given.items() if name.startswith(_PREFIX)}
-    if "bootstrap.servers" not in properties:
-        raise BadOptions("option kafka.bootstrap.servers says where the broker is: HOST:PORT")
+    properties = properties_in(given)
     if is_stream and any(name.startswith("ending") for name in given):
         raise BadOptions("a stream has no end: endingOffsets and the like are for spark.read")
-    _check_names(given)
+    check_names(given, NAMES, SINK_NAMES, "writing")
     if (given.get("startingoffsets") or "").lower() == GROUP and "group" not in given:
         raise BadOptions("startingOffsets=group begins where a group is: the option group names it")
     starting = _bound(given, "starting", LATEST if is_stream else EARLIEST)
@@ -114,12 +121,24 @@ def source_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOpti
     )
 
 
-def _check_names(given: Mapping[str, str]) -> None:
+def properties_in(given: Mapping[str, str]) -> dict[str, str]:
+    """Those of Kafka's clients."""
+    properties = {name[len(_PREFIX) :]: value for name, value in given.items() if name.startswith(_PREFIX)}
+    if "bootstrap.servers" not in properties:
+        raise BadOptions("option kafka.bootstrap.servers says where the broker is: HOST:PORT")
+    return properties
+
+
+def check_names(given: Mapping[str, str], names: Mapping[str, str], others: Mapping[str, str], use: str) -> None:
+    """Raises BadOptions for a name that is not one of `names`; `others` are there for another use."""
     for name in given:
-        if name not in NAMES and not name.startswith(_PREFIX):
-            near = get_close_matches(name, NAMES, 1)
-            hint = f"; is {NAMES[near[0]]} meant?" if near else f"; there are {', '.join(sorted(NAMES.values()))}"
-            raise BadOptions(f"there is no option {name!r}{hint}")
+        if name in names or name.startswith(_PREFIX):
+            continue
+        if name in others:
+            raise BadOptions(f"option {others[name]} is for {use}")
+        near = get_close_matches(name, names, 1)
+        hint = f"; is {names[near[0]]} meant?" if near else f"; there are {', '.join(sorted(names.values()))}"
+        raise BadOptions(f"there is no option {name!r}{hint}")
 
 
 def _selection(given: Mapping[str, str]) -> Selection:

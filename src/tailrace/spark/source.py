@@ -8,7 +8,15 @@ The package `pyspark_tailrace` beside this one makes Spark find it by itself.
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    InputPartition,
+)
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -19,12 +27,14 @@ from pyspark.sql.types import StructType
 
 from tailrace.client.cluster import cluster_for
 from tailrace.spark import bounds
-from tailrace.spark.options import EARLIEST, SourceOptions, source_options
+from tailrace.spark.options import EARLIEST, BadOptions, SourceOptions, source_options
 from tailrace.spark.positions import Positions
 from tailrace.spark.reading import Range, ranges, read
 from tailrace.spark.recorded import RecordedPlan
 from tailrace.spark.schema import HEADERS
+from tailrace.spark.sink_options import SinkOptions, sink_options
 from tailrace.spark.streaming import Json, StreamPlan
+from tailrace.spark.writing import Sent, check_schema, write
 
 FORMAT = "tailrace"
 
@@ -55,6 +65,19 @@ class TailraceSource(DataSource):
 
     def streamReader(self, schema: StructType) -> "StreamReader":
         return StreamReader(source_options(self.options, is_stream=True))
+
+    def writer(self, schema: StructType, overwrite: bool) -> "BatchWriter":
+        if overwrite:
+            raise BadOptions("a topic cannot be overwritten: mode is append")
+        return BatchWriter(self._sink_options(schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> "StreamWriter":
+        return StreamWriter(self._sink_options(schema))  # in complete mode, too, each result is appended
+
+    def _sink_options(self, schema: StructType) -> SinkOptions:
+        options = sink_options(self.options)
+        check_schema(schema, options.topic)
+        return options
 
 
 class BatchReader(DataSourceReader):
@@ -108,3 +131,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Range)
         return read(self._options, partition)
+
+
+class BatchWriter(DataSourceArrowWriter):
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
+        context = TaskContext.get()
+        assert context is not None
+        return Sent(context.partitionId(), write(self._options, iterator))
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
+        context = TaskContext.get()
+        assert context is not None
+        return Sent(context.partitionId(), write(self._options, iterator))

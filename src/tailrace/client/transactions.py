@@ -1,0 +1,199 @@
+"""Transactions: batches of several partitions, and offsets of a group, that count together or not at all.
+
+    producer = TransactionalProducer(cluster, "me")     # whoever was "me" before is fenced, and what he left is aborted
+    producer.begin({...}); producer.begin({...})
+    producer.commit_offsets("group", {...})
+    producer.commit()                                   # or abort(); then the next transaction may begin
+
+The requests are those of before Kafka's second version of transactions, which every broker with transactions speaks:
+a partition is added before it is written to, and an epoch lasts until somebody else begins.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from tailrace.client import coordinators
+from tailrace.client.cluster import Cluster
+from tailrace.client.coordinators import Kind
+from tailrace.client.errors import ClientError, ProducerFenced, TopicNotFound, refusal
+from tailrace.client.groups import Committed
+from tailrace.client.metadata import TopicPartition
+from tailrace.client.producing import FENCED, Producer, ProducerId
+from tailrace.client.retrying import Retry
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from tailrace.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+)
+from tailrace.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from tailrace.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from tailrace.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+)
+
+T = TypeVar("T")
+
+TIMEOUT_MS = 60_000
+# The end of a transaction goes on for some milliseconds after its answer; the next one of the same producer waits.
+_FIRST_PAUSE_S = 0.005
+_ANY = (0, 0x7FFF)  # of the versions that we have messages for
+
+
+def are_offered(cluster: Cluster) -> bool:
+    """Whether the brokers have transactions."""
+    return cluster.offers(AddPartitionsToTxnRequest, AddOffsetsToTxnRequest, EndTxnRequest, TxnOffsetCommitRequest)
+
+
+class TransactionalProducer(Producer):
+    """Takes over its transactional id when it is made. Whoever takes it over next fences it: ProducerFenced.
+
+    `timeout_ms` is for how long a transaction may be open, from its first partition on.
+    """
+
+    def __init__(self, cluster: Cluster, transactional_id: str, timeout_ms: int = TIMEOUT_MS) -> None:
+        super().__init__(cluster)
+        self.transactional_id: str = transactional_id
+        self._added: set[TopicPartition] = set()
+        self._is_open = False
+        self.identity: ProducerId = self._take_over(timeout_ms)
+
+    def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, Committed]) -> None:
+        """They count from when on the transaction is committed. The group is to have no members."""
+        identity = self.identity
+        adding = AddOffsetsToTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.epoch,
+            group_id=group,
+        )
+        doing = f"committing offsets of group {group}"
+        with self._fatal():
+            self._check_usable()
+            self._is_open = True
+            self._ask(adding, AddOffsetsToTxnResponse, lambda answer: self._trouble(doing, answer.error_code), doing)
+            request = TxnOffsetCommitRequest(
+                transactional_id=self.transactional_id,
+                group_id=group,
+                producer_id=identity.producer_id,
+                producer_epoch=identity.epoch,
+                topics=_topics(offsets),
+            )
+
+            def check(answer: TxnOffsetCommitResponse) -> ClientError | None:
+                codes = (one.error_code for topic in answer.topics for one in topic.partitions)
+                return next((self._trouble(doing, code) for code in codes if code), None)
+
+            retry = self._retry(doing)
+            coordinators.ask(self._cluster, Kind.GROUP, group, request, TxnOffsetCommitResponse, _ANY, check, retry)
+
+    def commit(self) -> None:
+        """All that was sent and committed since the last one. After an error nobody knows: a new producer finds out."""
+        with self._fatal():
+            self._check_usable()
+        self.finish()
+        with self._fatal():
+            self._end(committed=True)
+
+    def abort(self) -> None:
+        """What was sent since the last commit does not count. The next transaction may begin, unless something had
+        failed before, or this does.
+        """
+        with suppress(ClientError):  # it is told by what follows; batches must not come behind the end
+            self.finish()
+        with self._fatal():
+            self._end(committed=False)
+
+    # Steps
+
+    def _take_over(self, timeout_ms: int) -> ProducerId:
+        request = InitProducerIdRequest(transactional_id=self.transactional_id, transaction_timeout_ms=timeout_ms)
+        doing = f"taking over transactional id {self.transactional_id}"
+        answer = self._ask(
+            request, InitProducerIdResponse, lambda answer: self._trouble(doing, answer.error_code), doing
+        )
+        return ProducerId(answer.producer_id, answer.producer_epoch)
+
+    def _ready_for(self, partitions: Iterable[TopicPartition]) -> ProducerId:
+        new = sorted(set(partitions) - self._added)
+        if new:
+            self._add(new)
+            self._added.update(new)
+        return self.identity
+
+    def _add(self, partitions: list[TopicPartition]) -> None:
+        topics: dict[str, AddPartitionsToTxnTopic] = {}
+        for partition in partitions:
+            topic = topics.setdefault(partition.topic, AddPartitionsToTxnTopic(name=partition.topic))
+            topic.partitions.append(partition.partition)
+        request = AddPartitionsToTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=self.identity.producer_id,
+            producer_epoch=self.identity.epoch,
+            topics=list(topics.values()),
+        )
+
+        def check(answer: AddPartitionsToTxnResponse) -> ClientError | None:
+            for topic in answer.results_by_topic:
+                for one in topic.results_by_partition:
+                    code = one.partition_error_code
+                    if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                        return TopicNotFound(topic.name, one.partition_index)
+                    if code and code != ErrorCode.OPERATION_NOT_ATTEMPTED:
+                        return self._trouble(f"adding {topic.name}-{one.partition_index} to a transaction", code)
+            return None
+
+        self._is_open = True
+        self._ask(request, AddPartitionsToTxnResponse, check, "adding partitions to a transaction")
+
+    def _end(self, *, committed: bool) -> None:
+        if not self._is_open:
+            return
+        request = EndTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=self.identity.producer_id,
+            producer_epoch=self.identity.epoch,
+            committed=committed,
+        )
+        doing = f"{'committing' if committed else 'aborting'} a transaction of {self.transactional_id}"
+        self._ask(request, EndTxnResponse, lambda answer: self._trouble(doing, answer.error_code), doing)
+        self._added.clear()
+        self._is_open = False
+
+    # Requests
+
+    def _check_usable(self) -> None:
+        if self._failed is not None:
+            raise self._failed
+
+    def _retry(self, doing: str) -> Retry:
+        return self._cluster.retry(doing, _FIRST_PAUSE_S)
+
+    def _ask(self, request: Any, response: type[T], check: Callable[[T], ClientError | None], doing: str) -> T:
+        key, retry = self.transactional_id, self._retry(doing)
+        return coordinators.ask(self._cluster, Kind.TRANSACTION, key, request, response, _ANY, check, retry)
+
+    def _trouble(self, doing: str, code: int) -> ClientError | None:
+        if code in FENCED:
+            return ProducerFenced(doing, code)
+        return refusal(doing, code) if code else None
+
+
+def _topics(offsets: Mapping[TopicPartition, Committed]) -> list[TxnOffsetCommitRequestTopic]:
+    topics: dict[str, TxnOffsetCommitRequestTopic] = {}
+    for partition, one in sorted(offsets.items()):
+        topic = topics.setdefault(partition.topic, TxnOffsetCommitRequestTopic(name=partition.topic))
+        topic.partitions.append(
+            TxnOffsetCommitRequestPartition(
+                partition_index=partition.partition,
+                committed_offset=one.offset,
+                committed_leader_epoch=one.leader_epoch,
+                committed_metadata=one.metadata,
+            )
+        )
+    return list(topics.values())

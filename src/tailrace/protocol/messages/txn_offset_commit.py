@@ -1,0 +1,52 @@
+"""TxnOffsetCommit (key 28): how far a group has read, from when on a transaction is committed.
+
+Our client asks this of other brokers; ours does not answer it yet, and so it is not among `REQUESTS`.
+From version 5 on each transaction has an epoch of its own, which is not spoken here.
+"""
+
+from tailrace.protocol.fields import array, int16, int32, int64, string
+from tailrace.protocol.message import message, structure
+
+
+@structure
+class TxnOffsetCommitRequestPartition:
+    partition_index: int = int32()
+    committed_offset: int = int64()
+    committed_leader_epoch: int = int32(versions="2+", default=-1, ignorable=True)
+    committed_metadata: str | None = string(null="0+")
+
+
+@structure
+class TxnOffsetCommitRequestTopic:
+    name: str = string()
+    partitions: list[TxnOffsetCommitRequestPartition] = array(TxnOffsetCommitRequestPartition)
+
+
+@message(key=28, versions="0-4", flexible="3+")
+class TxnOffsetCommitRequest:
+    transactional_id: str = string()
+    group_id: str = string()
+    producer_id: int = int64()
+    producer_epoch: int = int16()
+    generation_id: int = int32(versions="3+", default=-1)
+    member_id: str = string(versions="3+")
+    group_instance_id: str | None = string(versions="3+", null="3+", default=None)
+    topics: list[TxnOffsetCommitRequestTopic] = array(TxnOffsetCommitRequestTopic)
+
+
+@structure
+class TxnOffsetCommitResponsePartition:
+    partition_index: int = int32()
+    error_code: int = int16()
+
+
+@structure
+class TxnOffsetCommitResponseTopic:
+    name: str = string()
+    partitions: list[TxnOffsetCommitResponsePartition] = array(TxnOffsetCommitResponsePartition)
+
+
+@message(key=28, versions="0-4", flexible="3+")
+class TxnOffsetCommitResponse:
+    throttle_time_ms: int = int32(ignorable=True)
+    topics: list[TxnOffsetCommitResponseTopic] = array(TxnOffsetCommitResponseTopic)

@@ -1,0 +1,143 @@
+"""Rows of one task to their topics: whole Arrow batches, encoded while those before them are on their way.
+
+    sent = write(options, batches)        at least once: what is sent again within the task is written once
+
+A producer is kept by the process for its next task, unless it has failed. The columns that rows may have are those of
+Spark's own format (`check_schema`).
+"""
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StringType, StructType
+
+from tailrace.client.cluster import Cluster, cluster_for
+from tailrace.client.options import ClientOptions
+from tailrace.client.producing import Producer
+from tailrace.spark.options import BadOptions
+from tailrace.spark.sink_options import SinkOptions
+
+CHUNK_BYTES_MAX = 8 << 20  # of rows that are encoded at once
+_FULL = 0.9  # of what batches may hold, so that keys that are not spread evenly need no second round
+
+
+@dataclass(frozen=True)
+class Sent(WriterCommitMessage):
+    """What the driver is told of a task."""
+
+    task: int = 0
+    rows: int = 0
+    is_exactly_once: bool = False
+
+
+# Columns
+
+
+def check_schema(schema: StructType, topic: str | None) -> None:
+    """Raises BadOptions unless these are columns that can be written."""
+    fields = {field.name: field.dataType for field in schema.fields}
+    if len(fields) < len(schema.fields):
+        raise BadOptions("a column comes twice")
+    for name, found in fields.items():
+        if name not in _COLUMNS:
+            wanted = ", ".join(_COLUMNS)
+            raise BadOptions(f"column {name!r} cannot be written; there are {wanted}: select those, or rename it")
+        is_right, wanted = _COLUMNS[name](found)
+        if not is_right:
+            raise BadOptions(f"column {name} is {found.simpleString()}, and is to be {wanted}: cast it")
+    if "value" not in fields:
+        raise BadOptions("there is no column value, which is what is written: select one, text or binary")
+    if topic is None and "topic" not in fields:
+        raise BadOptions("no topic to write to: the option topic gives one to all rows, or the column topic to each")
+
+
+def _payload(found: DataType) -> tuple[bool, str]:
+    return isinstance(found, StringType | BinaryType), "string or binary"
+
+
+def _text(found: DataType) -> tuple[bool, str]:
+    return isinstance(found, StringType), "string"
+
+
+def _integer(found: DataType) -> tuple[bool, str]:
+    return isinstance(found, IntegerType), "int"
+
+
+def _header_list(found: DataType) -> tuple[bool, str]:
+    element = found.elementType if isinstance(found, ArrayType) else None
+    fields = element.fields if isinstance(element, StructType) else []
+    kinds = [type(field.dataType) for field in fields]
+    names = [field.name for field in fields]
+    is_right = names == ["key", "value"] and kinds == [StringType, BinaryType]
+    return is_right, "array<struct<key: string, value: binary>>"
+
+
+_COLUMNS = {
+    "key": _payload,
+    "value": _payload,
+    "topic": _text,
+    "partition": _integer,
+    "headers": _header_list,
+}
+
+
+# Writing
+
+_idle: dict[ClientOptions, Producer] = {}
+
+
+def write(options: SinkOptions, batches: Iterable[pa.RecordBatch]) -> int:
+    """Returns the number of rows, once all are written."""
+    cluster = cluster_for(options.client)
+    producer = _idle.pop(options.client, None) or Producer(cluster)
+    try:
+        rows = send(options, cluster, producer, batches)
+        producer.finish()
+    finally:
+        producer.close()
+    _idle[options.client] = producer
+    return rows
+
+
+def send(options: SinkOptions, cluster: Cluster, producer: Producer, batches: Iterable[pa.RecordBatch]) -> int:
+    """The number of rows; the last of them may be under way still."""
+    from tailrace.spark.encoding import Encoder, Rows  # with the first rows: it loads the kernels
+
+    def partition_count(topic: str) -> int:
+        return len(cluster.topic(topic).partitions)
+
+    encoder = Encoder(partition_count, options.codec, options.batch_bytes_max)
+    spread = 4 if options.topic is None else partition_count(options.topic)
+    chunk_bytes = min(CHUNK_BYTES_MAX, int(options.batch_bytes_max * spread * _FULL))
+    count = 0
+    for chunk in chunks(batches, chunk_bytes):
+        rows = Rows.of(chunk, options.topic)
+        for batch_round in encoder.encode(rows, time.time_ns() // 1_000_000):
+            producer.begin(batch_round)
+        count += len(rows)
+    return count
+
+
+def chunks(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches of at least `size` bytes, but for the last. None is empty."""
+    gathered: list[pa.RecordBatch] = []
+    have = 0
+    for batch in batches:
+        if batch.num_rows:
+            gathered.append(batch)
+            have += batch.nbytes
+        if have >= size:
+            yield _one(gathered)
+            gathered, have = [], 0
+    if gathered:
+        yield _one(gathered)
+
+
+def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    (joined,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return joined
