@@ -38,8 +38,8 @@ from tailrace.spark.pipelines.extent import (
     stop_from,
 )
 from tailrace.spark.pipelines.history import Batch
-from tailrace.spark.pipelines.progress import Progress
 from tailrace.spark.pipelines.observing import watched
+from tailrace.spark.pipelines.progress import Progress
 from tailrace.spark.pipelines.repeating import repeatability
 from tailrace.spark.pipelines.session import any_session
 from tailrace.spark.pipelines.sinks import Call, Console, Files, QuerySettings, Sink, Topic
