@@ -1,23 +1,15 @@
 """`.run` in a real Spark, against a real broker: once, again, with failures in between."""
 
-import json
-import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient
 
-from tailrace.spark import Call, Console, Json, Parquet, Pipeline, Text, pipeline
-from tailrace.spark.options import BadOptions
-from tailrace.spark.pipelines import running
-from tailrace.spark.pipelines.failures import RunFailed
-from tailrace.spark.pipelines.running import cadence
+from tailrace.spark import Json, Parquet, Pipeline, pipeline
 from tailrace.spark.pipelines.sinks import Sink
-from tailrace.spark.pipelines.state import AlreadyRunning, State
+from tailrace.spark.pipelines.state import State
 from tailrace.testing import Broker
 
 pytestmark = [

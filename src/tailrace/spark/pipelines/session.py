@@ -1,33 +1,43 @@
-"""A Spark session with the settings that pipelines need."""
+"""A Spark session with the settings that pipelines need, and that starts in half the time (`archive.py`)."""
 
+import atexit
 import os
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from tailrace.spark.pipelines import archive, java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_LOGGING = Path(__file__).with_name("log4j2.properties")
+_ENDING_S = 120.0  # that Java may take to end
 
 
 def session(app: str = "tailrace", master: str | None = None, **conf: str) -> "SparkSession":
+    """The session of this process. `conf` are settings of Spark, which count more than ours:
+    `session("etl", **{"spark.ui.enabled": "true"})`. Raises NoJava.
+    """
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    cores = os.cpu_count() or 1
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    settings = {
-        "spark.master": master or f"local[{cores},4]",
-        "spark.ui.enabled": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.sql.shuffle.partitions": str(cores),
-        "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
-        "spark.sql.adaptive.streaming.stateless.enabled": "false",
-    }
+    wanted = settings(master or local_master()) | conf
+    kept = None
+    if SparkContext._gateway is None:  # else Java runs already, as it was started
+        kept = archive.find(java.find(), _spark_version())
+        wanted[_JAVA_OPTIONS] = " ".join(_java_options(wanted, kept))
+        _set_environment(wanted["spark.master"])
     builder = SparkSession.builder.appName(app)
-    for name, value in {**settings, **conf}.items():
-        builder = builder.config(name, value)
+    for name, value in wanted.items():
+        builder = builder.config(name, str(value))
     made: SparkSession = builder.getOrCreate()
-    made.sparkContext.setLogLevel("ERROR")
+    if kept is not None:
+        atexit.register(kept.finish, _end_java)
     return made
 
 
@@ -36,3 +46,65 @@ def any_session(app: str, master: str | None = None) -> "SparkSession":
     from pyspark.sql import SparkSession
 
     return SparkSession.getActiveSession() or session(app, master)
+
+
+def local_master() -> str:
+    """All cores; a task that fails, since its Python process was killed, is tried again, as on a cluster."""
+    return f"local[{_cores()},4]"
+
+
+def settings(master: str) -> dict[str, str]:
+    found = {
+        "spark.master": master,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
+        # Else a batch that is tried again may be split in another way, and a topic get other messages.
+        "spark.sql.adaptive.streaming.stateless.enabled": "false",
+        "spark.sql.streaming.numRecentProgressUpdates": "20",
+    }
+    if master.startswith("local"):
+        found |= {"spark.driver.host": "127.0.0.1", "spark.sql.shuffle.partitions": str(_cores())}
+    return found
+
+
+def _java_options(wanted: Mapping[str, str], kept: archive.Archive | None) -> Iterator[str]:
+    if _JAVA_OPTIONS in wanted:
+        yield wanted[_JAVA_OPTIONS]
+    if _LOGGING.is_file() and " " not in str(_LOGGING):
+        yield f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
+    if kept is not None:
+        yield kept.java_options
+
+
+def _set_environment(master: str) -> None:
+    """Which Java and its Python processes take over."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _spark_version() -> str:
+    from pyspark.version import __version__
+
+    return str(__version__)
+
+
+def _end_java() -> int:
+    """Ends the Java process of this one, and waits for it."""
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    if gateway is None:
+        return -1
+    with suppress(Exception):  # somebody else may have ended it
+        if SparkContext._active_spark_context is not None:
+            SparkContext._active_spark_context.stop()
+        gateway.shutdown()
+    process = gateway.proc
+    process.stdin.close()
+    return int(process.wait(_ENDING_S))
