@@ -146,6 +146,11 @@ class Cluster:
             assert failed is not None
             retry.pause(failed)
 
+    @property
+    def brokers(self) -> list[Address]:
+        """As we were told last."""
+        return list(self._brokers.values())
+
     def _addresses(self) -> Iterator[Address]:
         """Brokers that we know, then those that we were told to begin with."""
         yield from dict.fromkeys([*self._brokers.values(), *self.options.bootstrap])

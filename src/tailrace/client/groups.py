@@ -6,12 +6,14 @@ from typing import NamedTuple, TypeVar
 
 from tailrace.client.cluster import Cluster
 from tailrace.client.coordinators import Kind, ask, coordinator
-from tailrace.client.errors import ClientError, GroupIsActive, TopicNotFound, describe, refusal
+from tailrace.client.errors import ClientError, ConnectionLost, GroupIsActive, TopicNotFound, describe, refusal
 from tailrace.client.metadata import NO_EPOCH, TopicPartition
-from tailrace.client.options import Isolation
+from tailrace.client.options import Address, Isolation
+from tailrace.client.retrying import Retry
 from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from tailrace.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-from tailrace.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from tailrace.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from tailrace.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -154,6 +156,39 @@ def _group_of_newer_kind(cluster: Cluster, group: str, doing: str) -> Group:
     request = ListGroupsRequest(types_filter=["consumer", "share", "streams"])
     answer = ask(cluster, Kind.GROUP, group, request, ListGroupsResponse, (_TYPES_SINCE, 0x7FFF), check, retry)
     return Group(group, next((one.group_state for one in answer.groups if one.group_id == group), DEAD))
+
+
+def names(cluster: Cluster) -> set[str]:
+    """Of all groups that we may see: each broker knows those that it keeps."""
+    retry = cluster.retry("listing groups")
+    cluster.refresh([], retry)
+    return {one.group_id for address in cluster.brokers for one in _groups_at(cluster, address, retry)}
+
+
+def _groups_at(cluster: Cluster, address: Address, retry: Retry) -> list[ListedGroup]:
+    while True:
+        deadline = retry.request_deadline()
+        try:
+            with cluster.pool.lease(address, deadline) as connection:
+                answer = connection.ask(ListGroupsRequest(), ListGroupsResponse, deadline)
+        except ConnectionLost as error:
+            retry.pause(error)
+            continue
+        if not answer.error_code:
+            return answer.groups
+        retry.pause(refusal("listing groups", answer.error_code))
+
+
+def delete(cluster: Cluster, group: str) -> None:
+    """Nothing where there is none."""
+
+    def check(response: DeleteGroupsResponse) -> ClientError | None:
+        codes = (one.error_code for one in response.results if one.error_code != ErrorCode.GROUP_ID_NOT_FOUND)
+        return next((refusal(f"deleting group {group}", code) for code in codes if code), None)
+
+    request = DeleteGroupsRequest(groups_names=[group])
+    retry = cluster.retry(f"deleting group {group}")
+    ask(cluster, Kind.GROUP, group, request, DeleteGroupsResponse, (0, 0x7FFF), check, retry)
 
 
 def _topics_asked(partitions: Iterable[TopicPartition]) -> list[OffsetFetchRequestTopic]:

@@ -60,35 +60,45 @@ class TransactionalProducer(Producer):
         super().__init__(cluster)
         self.transactional_id: str = transactional_id
         self._added: set[TopicPartition] = set()
+        self._groups: set[str] = set()
         self._is_open = False
         self.identity: ProducerId = self._take_over(timeout_ms)
 
-    def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, Committed]) -> None:
-        """They count from when on the transaction is committed. The group is to have no members."""
-        identity = self.identity
-        adding = AddOffsetsToTxnRequest(
+    def add_group(self, group: str) -> None:
+        """Opens a transaction that is going to commit offsets of the group."""
+        if group in self._groups:
+            return
+        request = AddOffsetsToTxnRequest(
             transactional_id=self.transactional_id,
-            producer_id=identity.producer_id,
-            producer_epoch=identity.epoch,
+            producer_id=self.identity.producer_id,
+            producer_epoch=self.identity.epoch,
             group_id=group,
         )
-        doing = f"committing offsets of group {group}"
+        doing = f"adding group {group} to a transaction"
         with self._fatal():
             self._check_usable()
             self._is_open = True
-            self._ask(adding, AddOffsetsToTxnResponse, lambda answer: self._trouble(doing, answer.error_code), doing)
-            request = TxnOffsetCommitRequest(
-                transactional_id=self.transactional_id,
-                group_id=group,
-                producer_id=identity.producer_id,
-                producer_epoch=identity.epoch,
-                topics=_topics(offsets),
-            )
+            self._ask(request, AddOffsetsToTxnResponse, lambda answer: self._trouble(doing, answer.error_code), doing)
+        self._groups.add(group)
 
-            def check(answer: TxnOffsetCommitResponse) -> ClientError | None:
-                codes = (one.error_code for topic in answer.topics for one in topic.partitions)
-                return next((self._trouble(doing, code) for code in codes if code), None)
+    def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, Committed]) -> None:
+        """They count from when on the transaction is committed. The group is to have no members."""
+        self.add_group(group)
+        request = TxnOffsetCommitRequest(
+            transactional_id=self.transactional_id,
+            group_id=group,
+            producer_id=self.identity.producer_id,
+            producer_epoch=self.identity.epoch,
+            topics=_topics(offsets),
+        )
+        doing = f"committing offsets of group {group}"
 
+        def check(answer: TxnOffsetCommitResponse) -> ClientError | None:
+            codes = (one.error_code for topic in answer.topics for one in topic.partitions)
+            return next((self._trouble(doing, code) for code in codes if code), None)
+
+        with self._fatal():
+            self._check_usable()
             retry = self._retry(doing)
             coordinators.ask(self._cluster, Kind.GROUP, group, request, TxnOffsetCommitResponse, _ANY, check, retry)
 
@@ -163,6 +173,7 @@ class TransactionalProducer(Producer):
         doing = f"{'committing' if committed else 'aborting'} a transaction of {self.transactional_id}"
         self._ask(request, EndTxnResponse, lambda answer: self._trouble(doing, answer.error_code), doing)
         self._added.clear()
+        self._groups.clear()
         self._is_open = False
 
     # Requests

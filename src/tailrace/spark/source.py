@@ -5,6 +5,7 @@
 The package `pyspark_tailrace` beside this one makes Spark find it by itself.
 """
 
+import secrets
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from pyspark.sql.datasource import (
     DataSourceStreamArrowWriter,
     DataSourceStreamReader,
     InputPartition,
+    WriterCommitMessage,
 )
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -27,6 +29,7 @@ from pyspark.sql.types import StructType
 
 from tailrace.client.cluster import cluster_for
 from tailrace.spark import bounds
+from tailrace.spark.exactly_once import Part, check_sent, delivered, forget
 from tailrace.spark.options import EARLIEST, BadOptions, SourceOptions, source_options
 from tailrace.spark.positions import Positions
 from tailrace.spark.reading import Range, ranges, read
@@ -34,7 +37,7 @@ from tailrace.spark.recorded import RecordedPlan
 from tailrace.spark.schema import HEADERS
 from tailrace.spark.sink_options import SinkOptions, sink_options
 from tailrace.spark.streaming import Json, StreamPlan
-from tailrace.spark.writing import Sent, check_schema, write
+from tailrace.spark.writing import Sent, check_schema
 
 FORMAT = "tailrace"
 
@@ -134,13 +137,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class BatchWriter(DataSourceArrowWriter):
+    """One write has one id, which its tasks and their retries share."""
+
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
+        self._write_id = secrets.token_hex(8)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
-        context = TaskContext.get()
-        assert context is not None
-        return Sent(context.partitionId(), write(self._options, iterator))
+        return delivered(self._options, Part(self._write_id, _context().partitionId()), iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        sent = _sent(messages)
+        if any(one.is_exactly_once for one in sent):
+            forget(self._options, self._write_id, sent)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -148,6 +157,26 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
-        context = TaskContext.get()
-        assert context is not None
-        return Sent(context.partitionId(), write(self._options, iterator))
+        context = _context()
+        query, batch = _property(context, "sql.streaming.queryId"), int(_property(context, "streaming.sql.batchId"))
+        run = context.getLocalProperty("spark.jobGroup.id")
+        return delivered(self._options, Part(query, context.partitionId(), batch, run), iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        check_sent(self._options, batchId, _sent(messages))
+
+
+def _context() -> TaskContext:
+    context = TaskContext.get()
+    assert context is not None, "rows are written by tasks"
+    return context
+
+
+def _property(context: TaskContext, name: str) -> str:
+    found = context.getLocalProperty(name)
+    assert found is not None, f"Spark tells the tasks of a stream its {name}"
+    return found
+
+
+def _sent(messages: list[WriterCommitMessage | None]) -> list[Sent]:
+    return [message for message in messages if isinstance(message, Sent)]

@@ -9,6 +9,8 @@ Spark's own format (`check_schema`).
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
@@ -20,8 +22,14 @@ from tailrace.client.producing import Producer
 from tailrace.spark.options import BadOptions
 from tailrace.spark.sink_options import SinkOptions
 
+if TYPE_CHECKING:
+    from tailrace.spark.encoding import Rows
+
 CHUNK_BYTES_MAX = 8 << 20  # of rows that are encoded at once
 _FULL = 0.9  # of what batches may hold, so that keys that are not spread evenly need no second round
+
+_SPREAD = 4  # partitions of topics that are not known beforehand
+_HASHES = 0xFFFFFFFFFFFFFFFF
 
 
 @dataclass(frozen=True)
@@ -30,7 +38,9 @@ class Sent(WriterCommitMessage):
 
     task: int = 0
     rows: int = 0
+    write_id: str = ""
     is_exactly_once: bool = False
+    is_first: bool = True  # of its run, as far as the process of the task knows
 
 
 # Columns
@@ -86,6 +96,24 @@ _COLUMNS = {
 
 # Writing
 
+
+@dataclass
+class Tally:
+    """What was written so far, whatever its order."""
+
+    rows: int = 0
+    hash: int = 0
+    topic: str | None = None  # of the first row
+
+    def add(self, rows: "Rows") -> None:
+        self.rows += len(rows)
+        self.hash = (self.hash + rows.fingerprint()) & _HASHES
+        self.topic = self.topic or rows.topics[0]
+
+    def __str__(self) -> str:
+        return f"rows={self.rows} hash={self.hash:016x}"
+
+
 _idle: dict[ClientOptions, Producer] = {}
 
 
@@ -94,7 +122,7 @@ def write(options: SinkOptions, batches: Iterable[pa.RecordBatch]) -> int:
     cluster = cluster_for(options.client)
     producer = _idle.pop(options.client, None) or Producer(cluster)
     try:
-        rows = send(options, cluster, producer, batches)
+        rows = send(options, cluster, producer, chunks_for(options, cluster, batches))
         producer.finish()
     finally:
         producer.close()
@@ -102,23 +130,36 @@ def write(options: SinkOptions, batches: Iterable[pa.RecordBatch]) -> int:
     return rows
 
 
-def send(options: SinkOptions, cluster: Cluster, producer: Producer, batches: Iterable[pa.RecordBatch]) -> int:
+def send(
+    options: SinkOptions,
+    cluster: Cluster,
+    producer: Producer,
+    chunks: Iterable[pa.RecordBatch],
+    tally: Tally | None = None,
+) -> int:
     """The number of rows; the last of them may be under way still."""
     from tailrace.spark.encoding import Encoder, Rows  # with the first rows: it loads the kernels
 
-    def partition_count(topic: str) -> int:
-        return len(cluster.topic(topic).partitions)
-
-    encoder = Encoder(partition_count, options.codec, options.batch_bytes_max)
-    spread = 4 if options.topic is None else partition_count(options.topic)
-    chunk_bytes = min(CHUNK_BYTES_MAX, int(options.batch_bytes_max * spread * _FULL))
+    encoder = Encoder(partial(_partition_count, cluster), options.codec, options.batch_bytes_max)
     count = 0
-    for chunk in chunks(batches, chunk_bytes):
+    for chunk in chunks:
         rows = Rows.of(chunk, options.topic)
         for batch_round in encoder.encode(rows, time.time_ns() // 1_000_000):
             producer.begin(batch_round)
         count += len(rows)
+        if tally is not None:
+            tally.add(rows)
     return count
+
+
+def _partition_count(cluster: Cluster, topic: str) -> int:
+    return len(cluster.topic(topic).partitions)
+
+
+def chunks_for(options: SinkOptions, cluster: Cluster, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """As many rows at once as make one round of batches."""
+    spread = _SPREAD if options.topic is None else _partition_count(cluster, options.topic)
+    return chunks(batches, min(CHUNK_BYTES_MAX, int(options.batch_bytes_max * spread * _FULL)))
 
 
 def chunks(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:

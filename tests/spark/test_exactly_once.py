@@ -1,0 +1,180 @@
+"""One transaction for each task, with a marker: on Apache Kafka (`TAILRACE_COMPAT=kafka`), until ours has them."""
+
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from compat.brokers import against_kafka
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+from tailrace.client import groups
+from tailrace.client.cluster import cluster_for
+from tailrace.client.errors import ProducerFenced
+from tailrace.spark.options import BadOptions
+from tailrace.spark.sink_options import Delivery, SinkOptions, sink_options
+from tailrace.testing import Broker
+
+pytestmark = pytest.mark.needs("arrow")
+pa = pytest.importorskip("pyarrow")
+exactly_once = pytest.importorskip("tailrace.spark.exactly_once")
+Part, write_once = exactly_once.Part, exactly_once.write_once
+
+on_kafka = pytest.mark.skipif("not against_kafka()", reason="needs transactions: TAILRACE_COMPAT=kafka")
+
+
+@pytest.fixture
+def options(broker: Broker, topic: str) -> SinkOptions:
+    return sink_options({"kafka.bootstrap.servers": broker.bootstrap, "topic": topic})
+
+
+@pytest.fixture
+def part() -> Any:
+    return Part(f"query-{secrets.token_hex(4)}", 0, 5, "run")
+
+
+@pytest.fixture
+def committed(broker: Broker, topic: str) -> Callable[[], list[str]]:
+    """The values of the topic that a consumer sees who reads what is committed."""
+    return lambda: values_in(broker.bootstrap, topic)
+
+
+def values_in(bootstrap: str, topic: str, partitions: int = 2) -> list[str]:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "any", "enable.partition.eof": True})
+    consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
+    found, ends = [], 0
+    while ends < partitions:
+        message = consumer.poll(30)
+        assert message is not None
+        if message.error():
+            assert message.error().code() == KafkaError._PARTITION_EOF
+            ends += 1
+        else:
+            found.append(message.value().decode())
+    consumer.close()
+    return sorted(found)
+
+
+def rows(*values: str) -> list[Any]:
+    return [pa.record_batch({"value": pa.array(values, pa.string())})] if values else []
+
+
+def forget_producers() -> None:
+    """As another process."""
+    exactly_once._kept.clear()
+    exactly_once._runs.clear()
+
+
+@on_kafka
+def test_a_batch_that_is_tried_again_is_there_once(options: SinkOptions, part: Any, committed: Any) -> None:
+    first = write_once(options, part, rows("a", "b"))
+    again = write_once(options, part, rows("b", "a"))  # by the process that has written it
+    forget_producers()
+    third = write_once(options, part, [*rows("a"), *rows("b")])
+    assert [sent.rows for sent in (first, again, third)] == [2, 2, 2]
+    write_once(options, replace(part, batch=6), rows("c"))
+    write_once(options, replace(part, batch=8), rows("d"))
+    assert committed() == ["a", "b", "c", "d"]
+
+
+@on_kafka
+@pytest.mark.parametrize("others", [("a",), ("a", "b", "c"), ("a", "x"), ()])
+def test_other_rows_in_a_batch_that_was_written_stop_it(
+    options: SinkOptions, part: Any, committed: Any, others: tuple[str, ...]
+) -> None:
+    write_once(options, part, rows("a", "b"))
+    forget_producers()
+    with pytest.raises(exactly_once.SplitChanged, match=r"rows=2 hash=\w+ then, .* now.*stateless.enabled=false"):
+        write_once(options, part, rows(*others))
+    assert committed() == ["a", "b"]
+
+
+@on_kafka
+def test_an_older_checkpoint_stops_it(options: SinkOptions, part: Any) -> None:
+    write_once(options, part, rows("a"))
+    for values in (("a",), ()):
+        with pytest.raises(exactly_once.AlreadyFurther, match="has written batch 5, and this is batch 4"):
+            write_once(options, replace(part, batch=4), rows(*values))
+
+
+@on_kafka
+def test_a_task_that_fails_has_written_nothing(options: SinkOptions, part: Any, committed: Any) -> None:
+    def failing() -> Iterator[Any]:
+        yield pa.record_batch({"value": pa.array(["x" * 1000] * 3000)})
+        raise RuntimeError("the rows end here")
+
+    with pytest.raises(RuntimeError, match="end here"):
+        write_once(options, part, failing())
+    assert committed() == []
+    write_once(options, part, rows("a"))
+    assert committed() == ["a"]
+
+
+@on_kafka
+def test_a_zombie_is_fenced(options: SinkOptions, part: Any, committed: Any) -> None:
+    def overtaken() -> Iterator[Any]:
+        yield pa.record_batch({"value": pa.array(["x" * 1000] * 3000)})
+        forget_producers()
+        write_once(options, part, rows("a"))
+        yield from rows("late")
+
+    with pytest.raises(ProducerFenced):
+        write_once(options, part, overtaken())
+    assert committed() == ["a"]
+
+
+@on_kafka
+def test_a_kept_producer_that_was_fenced_is_made_anew(options: SinkOptions, part: Any, committed: Any) -> None:
+    write_once(options, part, rows("a"))
+    kept = dict(exactly_once._kept)
+    forget_producers()
+    write_once(options, replace(part, batch=6), rows("b"))  # by another process
+    exactly_once._kept.update(kept)
+    write_once(options, replace(part, batch=6), rows("b"))
+    exactly_once._kept.update(kept)
+    write_once(options, replace(part, batch=7), rows("c"))
+    assert committed() == ["a", "b", "c"]
+
+
+@on_kafka
+def test_tasks_that_are_not_there_any_more_are_found_by_the_driver(options: SinkOptions, part: Any) -> None:
+    write_once(options, replace(part, task=2), rows("a"))
+    sent = [write_once(options, replace(part, task=task), rows(value)) for task, value in enumerate("ab")]
+    assert not any(one.is_first for one in sent), "this process has worked for the run before"
+    first = [replace(one, is_first=True) for one in sent]
+    with pytest.raises(exactly_once.SplitChanged, match="has 2 tasks, and task 2 has written rows of it before"):
+        exactly_once.check_sent(options, part.batch, first)
+    exactly_once.check_sent(options, part.batch + 1, first)
+    exactly_once.check_sent(options, part.batch, [*first, replace(first[0], task=2)])
+
+
+@on_kafka
+def test_the_markers_of_a_write_are_deleted_at_its_end(options: SinkOptions) -> None:
+    part = Part(secrets.token_hex(4), 1)
+    sent = write_once(options, part, rows("a"))
+    cluster = cluster_for(options.client)
+    assert part.name in groups.names(cluster)
+    exactly_once.forget(options, part.write_id, [sent])
+    assert part.name not in groups.names(cluster)
+
+
+def test_without_transactions_it_is_at_least_once_and_said_once(
+    options: SinkOptions, part: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    if against_kafka():
+        pytest.skip("this broker has transactions")
+    exactly_once._warn_once.cache_clear()
+    for _ in range(2):
+        sent = exactly_once.delivered(options, part, rows("a"))
+        assert not sent.is_exactly_once
+    assert [record.message for record in caplog.records if "offers no transactions" in record.message][1:] == []
+    assert "at least once" in caplog.text
+    with pytest.raises(BadOptions, match="needs a broker with transactions"):
+        exactly_once.delivered(replace(options, delivery=Delivery.EXACTLY_ONCE), part, rows("a"))
+
+
+def test_tasks_that_differ_about_transactions_are_an_error(options: SinkOptions) -> None:
+    mixed = [exactly_once.Sent(0, 1, "q", is_exactly_once=True), exactly_once.Sent(1, 1)]
+    with pytest.raises(BadOptions, match="some brokers offer transactions"):
+        exactly_once.check_sent(options, 0, mixed)
