@@ -3,10 +3,10 @@
 PY    := .venv/bin/python
 READY := .venv/.ready
 
-.PHONY: help setup check test test-spark demo bench crash
+.PHONY: help setup check test test-spark test-matrix demo bench bench-spark crash
 
 help:  ## List the verbs
-	@awk -F ' *## ' '/^[a-z-]+:.*## / { sub(/:.*/, "", $$1); printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ' *## ' '/^[a-z-]+:.*## / { sub(/:.*/, "", $$1); printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 setup: $(READY)  ## Make .venv with all that developing needs (PYTHON=… chooses the interpreter)
 
@@ -31,6 +31,13 @@ demo: $(READY)  ## Show what tailrace does
 
 bench: $(READY)  ## Measure
 	$(PY) -m bench
+
+bench-spark: $(READY)  ## Measure reading and writing with Spark, against its own Kafka connector
+	scripts/fetch-spark-connector
+	$(PY) -m bench --spark
+
+test-matrix: $(READY)  ## Run the tests of Spark and of the client on PySpark 4.2 and 4.3, on our broker and on Apache Kafka
+	scripts/test-matrix
 
 crash: $(READY)  ## Long runs with faults injected (ROUNDS=… kills, CUTS=… power cuts)
 	$(PY) -m pytest -m crash --timeout 0 -n 2

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from bench import append, flushing, groups, opening, preallocation, recovery, serving, waiting
+from bench import append, flushing, groups, opening, preallocation, recovery, serving, spark, waiting
 from bench.harness import Bench, Figure
 
 MEASURES: dict[str, Callable[[Bench], list[Figure]]] = {
@@ -24,4 +24,11 @@ MEASURES: dict[str, Callable[[Bench], list[Figure]]] = {
     "group-heartbeats": groups.heartbeats,
     "group-large": groups.large_group,
     "group-producer": groups.producer_beside,
+}
+
+# Those that need Spark and its own connector: `make bench-spark`.
+SPARK_MEASURES: dict[str, Callable[[Bench], list[Figure]]] = {
+    "spark-read": spark.reading,
+    "spark-write": spark.writing,
+    "spark-latency": spark.latency,
 }

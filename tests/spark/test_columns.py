@@ -24,6 +24,7 @@ if not parts.missing("arrow"):
 
     from tailrace.spark.columns import ColumnDecoder
     from tailrace.spark.schema import COLUMNS, schema_of
+    from tailrace.spark.spans import Span
 
 pytestmark = pytest.mark.needs("arrow")
 
@@ -65,14 +66,16 @@ def offsets_of(data: bytes | bytearray, *range_and_aborted: Any, **options: Any)
     return [row["offset"] for row in decode(data, *range_and_aborted, columns=["offset"], **options)]
 
 
-def expected_rows(data: bytes | bytearray, start: int = 0, end: int = INT64_MAX) -> list[dict[str, Any]]:
+def expected_rows(
+    data: bytes | bytearray, start: int = 0, end: int = INT64_MAX, first: int = -INT64_MAX - 1, last: int = INT64_MAX
+) -> list[dict[str, Any]]:
     """The same rows by way of the records."""
     return [
         expected_row(record, header.has_log_append_time)
         for position, header in split(data)
         if not header.is_control
         for record in decode_records(data, position)
-        if start <= record.offset < end
+        if start <= record.offset < end and first <= record.timestamp <= last
     ]
 
 
@@ -167,6 +170,15 @@ def test_the_rows_are_those_that_the_record_decoder_gives(
     assert rows(whole) == expected_rows(data)
     start = max(0, base_offset + start)
     assert decode(data, start, start + length) == expected_rows(data, start, start + length)
+
+
+@given(
+    plans=st.lists(batch_plan, max_size=6),
+    times=st.tuples(timestamps, timestamps) | st.tuples(st.integers(-5, 5), st.integers(-5, 5)),
+)
+def test_the_rows_of_some_times_are_those_in_whatever_order_they_come(plans: list[Any], times: tuple[int, int]) -> None:
+    data = fetch_of(plans, 0)
+    assert decode(data, 0, INT64_MAX, (), Span(*times)) == expected_rows(data, 0, INT64_MAX, *times)
 
 
 @all_codecs

@@ -80,6 +80,48 @@ def test_times_are_bounds_too(spark: Any, options: Options, produce: Produce) ->
     assert texts(frame) == ["1", "2"]
 
 
+def test_a_row_before_the_ending_time_is_not_lost_behind_a_later_one(
+    spark: Any, options: Options, produce: Produce
+) -> None:
+    for time_ms in (100, 300, 200):
+        produce(str(time_ms), timestamp=time_ms)
+    assert texts(load(spark, options, endingTimestamp="250")) == ["100", "200"]
+
+
+@pytest.mark.parametrize("is_on", [False, True])
+def test_filters_are_pushed_down_where_spark_and_the_user_want_it(
+    spark: Any, options: Options, topic: str, produce: Produce, is_on: bool
+) -> None:
+    for number in (0, 3, 1, 2):
+        produce(str(number), timestamp=1_700_000_000_000 + number * 1000)
+    produce("other", partition=1)
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", str(is_on).lower())
+    try:
+        rows = load(spark, options, filterPushdown="true")
+        rows = rows.where("partition = 0 AND `offset` >= 1").where(f"topic = '{topic}'")
+        rows = rows.where("timestamp > timestamp'2023-11-14 22:13:20Z' AND timestamp < timestamp'2023-11-14 22:13:23Z'")
+        assert texts(rows) == ["1", "2"]
+        assert rows.rdd.getNumPartitions() == (1 if is_on else 2), "what is not wanted is not planned"
+        plain = load(spark, options)
+        assert (plain.where("`offset` = 1").count(), plain.count()) == (1, 5), "who did not ask is not affected"
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+def test_another_schema_is_refused(spark: Any, options: Options, tmp_path: Path) -> None:
+    said = "the schema is fixed, and cannot be struct<price:int>: it is struct<key:binary,value:binary,"
+    with pytest.raises(Exception, match=said):
+        spark.read.format("tailrace").options(**options).schema("price INT").load().count()
+    stream = spark.readStream.format("tailrace").options(**options).schema("price INT").load()
+    query = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
+    with pytest.raises(Exception, match=said):
+        query.awaitTermination(60)
+    ours = load(spark, options, columns="offset,value")
+    assert (
+        spark.read.format("tailrace").options(**options, columns="offset,value").schema(ours.schema).load().count() == 0
+    )
+
+
 def test_a_topic_without_messages_is_empty(spark: Any, options: Options) -> None:
     assert load(spark, options).count() == 0
 

@@ -6,8 +6,11 @@ The format `tailrace`, which Spark finds by itself:
     options    the options of the format, with the names of Spark's own `kafka` format
     reading    the rows of a range of offsets
     streaming  the plan of a stream: where each micro-batch begins and ends
+    recorded   a stream over the batches of another run
     bounds     from options to offsets
     positions  offsets of many partitions, as a checkpoint has them
+    spans      of timestamps, and of offsets
+    pushdown   what filters leave to be read
     losses     records that are gone
     writing    rows to a topic
     columns    one fetch of record batches as Arrow batches of these columns

@@ -2,17 +2,30 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from tailrace.client import groups
 from tailrace.client.cluster import Cluster
+from tailrace.client.configs import topic_configs
 from tailrace.client.errors import TopicNotFound
+from tailrace.client.fetching import PartitionReader
 from tailrace.client.metadata import Topic, TopicPartition
-from tailrace.client.offsets import earliest, latest, list_offsets
+from tailrace.client.offsets import Found, earliest, latest, list_offsets
 from tailrace.spark.losses import Loss, meet
 from tailrace.spark.options import EARLIEST, FIRST, GROUP, LATEST, NEXT, BadOptions, Bound, SourceOptions
 from tailrace.spark.positions import Offsets, Positions
+from tailrace.spark.pushdown import Wanted
+from tailrace.spark.spans import ALL, Span
 
 Topics = Mapping[str, Topic]
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Where a batch ends, and records of which times it has; of all where nothing is said."""
+
+    positions: Positions
+    times: Mapping[TopicPartition, Span] = field(default_factory=dict)
 
 
 def topics_of(cluster: Cluster, options: SourceOptions, *, missing_ok: bool = False) -> Topics:
@@ -51,10 +64,33 @@ def start_of(cluster: Cluster, options: SourceOptions, topics: Topics) -> Positi
     return Positions(_resolved(cluster, options.starting, places, "starting"), ids_of(topics))
 
 
-def end_of(cluster: Cluster, options: SourceOptions, topics: Topics) -> Positions:
+def end_of(cluster: Cluster, options: SourceOptions, topics: Topics) -> End:
     """Where a batch ends."""
-    places = partitions_of(topics, options)
-    return Positions(_resolved(cluster, options.ending, places, "ending"), ids_of(topics))
+    places, ids = partitions_of(topics, options), ids_of(topics)
+    before = _times(options.ending, places, "ending")
+    if not before:
+        return End(Positions(_resolved(cluster, options.ending, places, "ending"), ids))
+    return _before(cluster, End(Positions(latest(cluster, places), ids)), before)
+
+
+def narrowed(cluster: Cluster, start: Positions, end: End, wanted: Wanted) -> tuple[Positions, End]:
+    """The part of a batch that has the rows that are wanted, and as few others as can be."""
+    starts, ends = {}, {}
+    for place, at in start.offsets.items():
+        is_wanted = (wanted.topics is None or place.topic in wanted.topics) and (
+            wanted.partitions is None or place.partition in wanted.partitions
+        )
+        if is_wanted and place in end.positions.offsets:
+            starts[place] = max(at, wanted.offsets.first)
+            ends[place] = min(end.positions.offsets[place], wanted.offsets.last + 1)
+    if wanted.times.first > 0:
+        found = list_offsets(cluster, dict.fromkeys(starts, wanted.times.first))
+        starts = {place: max(at, _offset(found[place], ends[place])) for place, at in starts.items()}
+    narrow = End(Positions(ends, end.positions.topic_ids), {place: end.times.get(place, ALL) for place in ends})
+    if 0 <= wanted.times.last < ALL.last:
+        narrow = _before(cluster, narrow, dict.fromkeys(ends, wanted.times.last + 1))
+    times = {place: narrow.times.get(place, ALL).within(wanted.times) for place in ends}
+    return Positions(starts, start.topic_ids), End(narrow.positions, times)
 
 
 def begin_of(cluster: Cluster, options: SourceOptions, start: Positions, end: Positions) -> Positions:
@@ -104,8 +140,8 @@ def _group_start(cluster: Cluster, options: SourceOptions, places: list[TopicPar
 
 
 def _resolved(cluster: Cluster, bound: Bound, places: list[TopicPartition], which: str) -> dict[TopicPartition, int]:
-    if bound.timestamp is not None or bound.timestamps:
-        return _by_time(cluster, bound, places, which)
+    if times := _times(bound, places, which):
+        return _start_by_time(cluster, bound, times)
     if bound.word == EARLIEST:
         return earliest(cluster, places)
     if bound.word == LATEST:
@@ -119,13 +155,47 @@ def _resolved(cluster: Cluster, bound: Bound, places: list[TopicPartition], whic
     return given | found
 
 
-def _by_time(cluster: Cluster, bound: Bound, places: list[TopicPartition], which: str) -> dict[TopicPartition, int]:
-    """The first offset at or after a time. Behind the last record, that is the end, or for a start an error."""
-    times = dict(bound.timestamps) or dict.fromkeys(places, bound.timestamp or 0)
-    _require_all(times, places, f"{which}OffsetsByTimestamp")
+def _times(bound: Bound, places: list[TopicPartition], which: str) -> dict[TopicPartition, int]:
+    """Empty where the bound is not one of time."""
+    if bound.timestamp is not None:
+        return dict.fromkeys(places, bound.timestamp)
+    if bound.timestamps:
+        _require_all(dict(bound.timestamps), places, f"{which}OffsetsByTimestamp")
+    return dict(bound.timestamps)
+
+
+def _before(cluster: Cluster, end: End, times: Mapping[TopicPartition, int]) -> End:
+    """Ends, and records before the times only. All the log has to be read for those: behind a record that is later,
+    others may be earlier. Only where brokers stamp records is there an offset that none of them is behind.
+    """
+    ends, spans = dict(end.positions.offsets), dict(end.times)
+    found = list_offsets(cluster, times)  # by now: the ends were found before, and lie before what has come since
+    stamped = topic_configs(cluster, {place.topic for place in times}, "message.timestamp.type")
+    for place, time in times.items():
+        offset = _offset(found[place], ends[place])
+        if stamped.get(place.topic) == "LogAppendTime" and _is_stamped(cluster, place, offset, ends[place]):
+            ends[place] = min(offset, ends[place])
+        spans[place] = spans.get(place, ALL).within(Span(last=time - 1))
+    return End(Positions(ends, end.positions.topic_ids), spans)
+
+
+def _is_stamped(cluster: Cluster, place: TopicPartition, offset: int, end: int) -> bool:
+    """Whether the record there has the broker's time: a topic may have come to have those later."""
+    if offset >= end:
+        return True
+    with PartitionReader(cluster, *place, offset, offset + 1) as reader:
+        return all(header.has_log_append_time for chunk in reader for _, header in chunk.batches)
+
+
+def _offset(found: Found | None, otherwise: int) -> int:
+    return otherwise if found is None else found.offset
+
+
+def _start_by_time(cluster: Cluster, bound: Bound, times: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """The first offset at or after a time. Behind the last record, that is an error, or the end."""
     found = list_offsets(cluster, times)
     late = [place for place in times if found.get(place) is None]
-    if late and which == "starting" and not bound.latest_if_later:
+    if late and not bound.latest_if_later:
         raise BadOptions(
             f"{late[0]} has no record at or after the starting time {times[late[0]]}; "
             "startingOffsetsByTimestampStrategy=latest begins at its end then"

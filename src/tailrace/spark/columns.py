@@ -24,6 +24,7 @@ from tailrace.records.batch import (
     CONTROL,
     CRC_START,
     HEADER_SIZE,
+    LOG_APPEND_TIME,
     TRANSACTIONAL,
     Buffer,
     check,
@@ -44,6 +45,7 @@ from tailrace.spark.kernel import (
     CRC,
     END,
     LAST_DELTA,
+    MAX_TIMESTAMP,
     PRODUCER_ID,
     REASONS,
     START,
@@ -52,6 +54,7 @@ from tailrace.spark.kernel import (
     scan_records,
 )
 from tailrace.spark.schema import COLUMNS, schema_of
+from tailrace.spark.spans import ALL, Span
 
 ROWS_MAX = 10_000  # of one Arrow batch; Spark takes both fewer and more at a lower rate
 OFFSET_MAX = 2**63 - 1
@@ -87,8 +90,9 @@ class ColumnDecoder:
         start: int = 0,
         end: int = OFFSET_MAX,
         aborted: Sequence[tuple[int, int]] = (),
+        times: Span = ALL,
     ) -> "FetchedColumns":
-        """The records in `data` with an offset in [start, end).
+        """The records in `data` with an offset in [start, end) and a timestamp in `times`.
 
         `data` is what a fetch brought, and does not change meanwhile: whole batches, of which the last may be cut
         short unless it is the first. `aborted` are the transactions that a fetch under read_committed lists, each
@@ -97,7 +101,7 @@ class ColumnDecoder:
         Raises CorruptBatch, here and while the result is iterated over, with the partition and the offset, where
         the bytes are not that.
         """
-        return FetchedColumns(self, data, start, end, aborted)
+        return FetchedColumns(self, data, start, end, aborted, times)
 
     def located(self, error: CorruptBatch, offset: int) -> CorruptBatch:
         """The same error, saying where."""
@@ -112,13 +116,20 @@ class FetchedColumns:
     """
 
     def __init__(
-        self, decoder: ColumnDecoder, data: Buffer, start: int, end: int, aborted: Sequence[tuple[int, int]]
+        self,
+        decoder: ColumnDecoder,
+        data: Buffer,
+        start: int,
+        end: int,
+        aborted: Sequence[tuple[int, int]],
+        times: Span,
     ) -> None:
         self._decoder = decoder
         self._view = memoryview(data).cast("B")
         self._bytes = _as_array(self._view)
         self._start, self._end = start, end
         self._aborted = aborted
+        self._times = times
         table = np.empty((len(self._view) // HEADER_SIZE, TABLE_WIDTH), np.int64)  # pages not written cost nothing
         count, stopped = index_batches(self._bytes, table, end)
         self._table = table[:count]
@@ -187,7 +198,17 @@ class FetchedColumns:
         is_wanted &= (group[:, COUNT] > 0) | (group[:, START] < group[:, END])  # compaction left a header, or less
         if self._aborted:
             is_wanted &= ~self._is_aborted(group, aborted)
+        if self._times != ALL:
+            is_wanted &= self._may_be_in_time(group)
         return group if is_wanted.all() else group[is_wanted]
+
+    def _may_be_in_time(self, group: Array) -> Array:
+        """For each batch, whether its header leaves that open. It has the latest time of its records; the earliest only
+        if it was stamped and all have the same.
+        """
+        latest, is_stamped = group[:, MAX_TIMESTAMP], (group[:, ATTRIBUTES] & LOG_APPEND_TIME) != 0
+        found: Array = (latest >= self._times.first) & ~(is_stamped & (latest > self._times.last))
+        return found
 
     def _is_aborted(self, group: Array, aborted: "_AbortedProducers") -> Array:
         """For each batch, whether an aborted transaction wrote it. Markers end those, in the order of the log."""
@@ -242,6 +263,7 @@ class FetchedColumns:
             table,
             self._start,
             self._end,
+            *self._times,
             rows.offsets,
             rows.times,
             rows.time_types,

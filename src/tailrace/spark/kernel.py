@@ -165,12 +165,18 @@ def _skip_headers(data: Array, position: int, end: int, count: int) -> int:
     return position
 
 
-@compiled(types.UniTuple(INT64, 3)(BYTES, TABLE, INT64, INT64, INT64S, INT64S, INT32S, FIELDS, FIELDS, FIELDS))
+@compiled(
+    types.UniTuple(INT64, 3)(
+        *(BYTES, TABLE, INT64, INT64, INT64, INT64, INT64S, INT64S, INT32S, FIELDS, FIELDS, FIELDS)
+    )
+)
 def scan_records(
     data: Array,
     table: Array,
     start: int,
     end: int,
+    time_first: int,
+    time_last: int,
     offsets: Array,
     times: Array,
     time_types: Array,
@@ -178,8 +184,9 @@ def scan_records(
     values: Array,
     headers: Array,
 ) -> tuple[int, int, int]:
-    """Checks every record of the batches in `table`, and says of those with an offset in [start, end) where they
-    lie. Returns the number of rows written, the batch that is damaged, and the reason: a code, or 0 if none is.
+    """Checks every record of the batches in `table`, and says of those with an offset in [start, end) and a time from
+    the first to the last where they lie. Returns the number of rows written, the batch that is damaged, and the reason:
+    a code, or 0 if none is.
 
     Each output has as many rows as `table` counts records, or is not written where `data` has not the bytes for
     them. `headers` gets where the first header begins, and how many there are.
@@ -188,10 +195,10 @@ def scan_records(
     for index in range(len(table)):
         position, batch_end, count = table[index, START], table[index, END], table[index, COUNT]
         base_offset, last_delta = table[index, BASE_OFFSET], table[index, LAST_DELTA]
-        time, time_type = table[index, BASE_TIMESTAMP], 0
+        base_time, time_type = table[index, BASE_TIMESTAMP], 0
         is_stamped = table[index, ATTRIBUTES] & LOG_APPEND_TIME
         if is_stamped:
-            time, time_type = table[index, MAX_TIMESTAMP], 1
+            base_time, time_type = table[index, MAX_TIMESTAMP], 1
         if count * RECORD_SIZE_MIN > batch_end - position or count > len(offsets) - row:
             return row, index, RECORD_COUNT
         delta_min = 0
@@ -211,10 +218,11 @@ def scan_records(
             if not delta_min <= delta <= last_delta:
                 return row, index, OFFSET
             delta_min = delta + 1
-            if start <= base_offset + delta < end:
+            time = base_time if is_stamped else base_time + time_delta
+            if start <= base_offset + delta < end and time_first <= time <= time_last:
                 place = np.uint64(row)
                 offsets[place] = base_offset + delta
-                times[place] = _microseconds(time if is_stamped else time + time_delta)
+                times[place] = _microseconds(time)
                 time_types[place] = time_type
                 keys[place, 0], keys[place, 1] = key_start, key_length
                 values[place, 0], values[place, 1] = value_start, value_length

@@ -27,7 +27,8 @@ NAMES = {
         *("subscribe", "subscribePattern", "assign", "columns", "includeHeaders", "minPartitions"),
         *("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy"),
         *("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"),
-        *("maxOffsetsPerTrigger", "group", "failOnDataLoss", "onDataLoss", "stateDirectory", "recordedBatches"),
+        *("maxOffsetsPerTrigger", "group", "failOnDataLoss", "onDataLoss", "stateDirectory", "filterPushdown"),
+        "recordedBatches",
         # The connector's, and without effect here: they are about its own consumers.
         *("groupIdPrefix", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "kafkaConsumer.pollTimeoutMs"),
     )
@@ -95,6 +96,7 @@ class SourceOptions:
     group: str | None = None
     on_data_loss: OnDataLoss = OnDataLoss.FAIL
     state_directory: str | None = None
+    filter_pushdown: bool = False
     recorded_batches: str | None = None  # a file: play these again (`recorded.py`)
 
 
@@ -122,6 +124,7 @@ def source_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOpti
         group=given.get("group"),
         on_data_loss=_on_data_loss(given),
         state_directory=given.get("statedirectory"),
+        filter_pushdown=_flag(given, "filterpushdown", False),
         recorded_batches=given.get("recordedbatches"),
     )
 

@@ -1,7 +1,7 @@
 """One task: a range of one partition as Arrow batches. Runs in Spark's Python workers."""
 
 import logging
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -15,21 +15,25 @@ from tailrace.spark.columns import ColumnDecoder
 from tailrace.spark.losses import DataLost, Loss
 from tailrace.spark.options import OnDataLoss, SourceOptions
 from tailrace.spark.positions import Positions, split
+from tailrace.spark.spans import ALL, Span
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass
 class Range(InputPartition):
-    """What one task reads; `topic_id` None is a broker that has none."""
+    """What one task reads: from the start to before the end; `topic_id` None is a broker that has none."""
 
     place: TopicPartition
     start: int
     end: int
     topic_id: bytes | None = None
+    times: Span = ALL
 
 
-def ranges(start: Positions, end: Positions, min_partitions: int) -> list[Range]:
+def ranges(
+    start: Positions, end: Positions, min_partitions: int, times: Mapping[TopicPartition, Span] | None = None
+) -> list[Range]:
     """The ranges from one to the other, in at least so many pieces where there are so many records. What begins behind
     its end is empty: a start that was found anew after a crash, while the end was written down before.
     """
@@ -41,7 +45,7 @@ def ranges(start: Positions, end: Positions, min_partitions: int) -> list[Range]
     total = sum(stop - begin for begin, stop in wide.values())
     wanted = min_partitions if min_partitions > len(wide) else 0
     return [
-        Range(place, begin, stop, end.topic_ids.get(place.topic))
+        Range(place, begin, stop, end.topic_ids.get(place.topic), (times or {}).get(place, ALL))
         for place, (first, last) in wide.items()
         for begin, stop in split(first, last, -(-(last - first) * wanted // total))
     ]
@@ -62,7 +66,7 @@ def _read_from(start: int, options: SourceOptions, wanted: Range) -> Generator[p
     with PartitionReader(cluster, place.topic, place.partition, start, wanted.end, topic_id=wanted.topic_id) as reader:
         try:
             for chunk in reader:
-                yield from decoder.decode(chunk.records, start, wanted.end, chunk.aborted)
+                yield from decoder.decode(chunk.records, start, wanted.end, chunk.aborted, wanted.times)
         except (OffsetOutOfRange, TopicRecreated, TopicNotFound) as error:
             again = error.earliest if isinstance(error, OffsetOutOfRange) else wanted.end
             loss = Loss(place, reader.position, min(again, wanted.end), f"gone while they were read: {error}")

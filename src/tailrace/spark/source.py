@@ -5,8 +5,10 @@
 The package `pyspark_tailrace` beside this one makes Spark find it by itself.
 """
 
+import functools
 import secrets
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -16,6 +18,7 @@ from pyspark.sql.datasource import (
     DataSourceReader,
     DataSourceStreamArrowWriter,
     DataSourceStreamReader,
+    Filter,
     InputPartition,
     WriterCommitMessage,
 )
@@ -32,6 +35,7 @@ from tailrace.spark import bounds
 from tailrace.spark.exactly_once import Part, check_sent, delivered, forget
 from tailrace.spark.options import EARLIEST, BadOptions, SourceOptions, source_options
 from tailrace.spark.positions import Positions
+from tailrace.spark.pushdown import Wanted, wanted_by
 from tailrace.spark.reading import Range, ranges, read
 from tailrace.spark.recorded import RecordedPlan
 from tailrace.spark.schema import HEADERS
@@ -40,6 +44,7 @@ from tailrace.spark.streaming import Json, StreamPlan
 from tailrace.spark.writing import Sent, check_schema
 
 FORMAT = "tailrace"
+_PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
 _DDL = {
     "key": "binary",
@@ -49,7 +54,7 @@ _DDL = {
     "offset": "bigint",
     "timestamp": "timestamp",
     "timestampType": "int",
-    HEADERS: "array<struct<key: string, value: binary>>",
+    HEADERS: "array<struct<key:string,value:binary>>",
 }
 
 
@@ -59,15 +64,17 @@ class TailraceSource(DataSource):
         return FORMAT
 
     def schema(self) -> str:
-        # Checked here, since what `streamReader` raises does not reach the user.
+        # Not yet known; what has an end is a batch.
         is_stream = not any(name.lower().startswith("ending") for name in self.options)
         return ", ".join(f"{name} {_DDL[name]}" for name in source_options(self.options, is_stream=is_stream).columns)
 
     def reader(self, schema: StructType) -> "BatchReader":
-        return BatchReader(source_options(self.options, is_stream=False))
+        options = source_options(self.options, is_stream=False)
+        _check_schema(schema, options)
+        return FilteringReader(options) if options.filter_pushdown and _pushes_filters_down() else BatchReader(options)
 
     def streamReader(self, schema: StructType) -> "StreamReader":
-        return StreamReader(source_options(self.options, is_stream=True))
+        return StreamReader(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> "BatchWriter":
         if overwrite:
@@ -83,19 +90,29 @@ class TailraceSource(DataSource):
         return options
 
 
+def _check_schema(schema: StructType, options: SourceOptions) -> None:
+    """One that the user gave is not asked for at `schema` above."""
+    ours = f"struct<{','.join(f'{name}:{_DDL[name]}' for name in options.columns)}>"
+    if schema.simpleString() != ours:
+        raise BadOptions(f"the schema is fixed, and cannot be {schema.simpleString()}: it is {ours}")
+
+
 class BatchReader(DataSourceReader):
     """A closed range."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
+        self._wanted = Wanted()
 
     def partitions(self) -> Sequence[InputPartition]:
         cluster = cluster_for(self._options.client)
         topics = bounds.topics_of(cluster, self._options)
-        start, end = (ask(cluster, self._options, topics) for ask in (bounds.start_of, bounds.end_of))
+        start, end = bounds.start_of(cluster, self._options, topics), bounds.end_of(cluster, self._options, topics)
         if self._options.starting.word != EARLIEST:  # else whatever is first by now will do
-            start = bounds.begin_of(cluster, self._options, start, end)
-        return ranges(start, end, self._options.min_partitions)
+            start = bounds.begin_of(cluster, self._options, start, end.positions)
+        if self._wanted != Wanted():
+            start, end = bounds.narrowed(cluster, start, end, self._wanted)
+        return ranges(start, end.positions, self._options.min_partitions, end.times)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, Range):
@@ -103,11 +120,46 @@ class BatchReader(DataSourceReader):
         return read(self._options, partition)
 
 
+class FilteringReader(BatchReader):
+    """One that reads less where filters say so. Spark is told that it has to check all of them all the same.
+
+    Only for who asks for it: Spark plans a DataFrame once, and what filters it was planned with holds for whatever else
+    is made of it; `filtered.union(filtered_otherwise)` would miss rows.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:
+        self._wanted = wanted_by(filters)
+        return iter(filters)
+
+
+def _pushes_filters_down() -> bool:
+    """Whether Spark does so in this process, which is one of its own for that: with the configuration
+    spark.sql.python.filterPushdown.enabled, which no process of a data source is told. Without it, a reader that takes
+    filters fails.
+    """
+    main = getattr(sys.modules["__main__"], "__spec__", None)
+    return _PUSHDOWN_WORKER in sys.modules or (main is not None and main.name == _PUSHDOWN_WORKER)
+
+
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, options: SourceOptions) -> None:
-        self._options = options
-        recorded = options.recorded_batches
-        self._plan = StreamPlan(options) if recorded is None else RecordedPlan(options, recorded)
+    """What is wrong with its options is said when it is asked something: Spark does not pass on what is raised where it
+    is made.
+    """
+
+    def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
+        self._given = dict(given)
+        self._schema = schema
+
+    @functools.cached_property
+    def _options(self) -> SourceOptions:
+        options = source_options(self._given, is_stream=True)
+        _check_schema(self._schema, options)
+        return options
+
+    @functools.cached_property
+    def _plan(self) -> StreamPlan | RecordedPlan:
+        recorded = self._options.recorded_batches
+        return StreamPlan(self._options) if recorded is None else RecordedPlan(self._options, recorded)
 
     def initialOffset(self) -> Json:
         return self._plan.initial().to_json()

@@ -179,11 +179,11 @@ def _stops(cluster: Cluster, end: End, log_ends: Offsets) -> tuple[Offsets, Offs
 
 
 def _compacted(cluster: Cluster, topics: Iterable[str]) -> list[Gap]:
-    policies = topic_configs(cluster, topics, ["cleanup.policy"])
+    policies = topic_configs(cluster, topics, "cleanup.policy")
     return [
         Gap(f"{name} is compacted: of records with the same key, older ones may be gone", False)
-        for name, configs in sorted(policies.items())
-        if "compact" in configs.get("cleanup.policy", "")
+        for name, policy in sorted(policies.items())
+        if "compact" in (policy or "")
     ]
 
 
