@@ -66,8 +66,9 @@ def play(broker: BrokerProcess, directory: Path, screen: Screen) -> bool:
     for topic, partitions in ((TOPIC, 2), (pipelines.archive.source[0], 1)):
         command("topic", "create", topic, "-p", str(partitions), "-b", broker.bootstrap)
     screen.step(
-        f"A shop sends {EVENTS_PER_SECOND:,} page views and orders a second, some late and some malformed. A pipeline\n"
-        "  counts them by the time at which they happened, into a topic; another one keeps the counts as Parquet:"
+        f"A shop sends {EVENTS_PER_SECOND:,} page views and orders a second, some late and some malformed. A\n"
+        "  pipeline counts them by the time at which they happened, into a topic; another one keeps\n"
+        "  the counts as Parquet. The shop is open already, while Spark starts."
     )
     show_code(screen, pipelines.traffic.transform)
     lived = live_scene.run(broker.bootstrap, directory, screen)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tailrace.spark.pipelines.replaying import Plan, Replayed
 
 BAR = 40  # columns of the longest
+WINDOWS_MAX = 10  # of the chart: the last ones
 
 
 def run(bootstrap: str, directory: Path, lived: Lived, screen: Screen) -> bool:
@@ -34,7 +35,7 @@ def run(bootstrap: str, directory: Path, lived: Lived, screen: Screen) -> bool:
     replayed = pipelines.revenue.replay(
         bootstrap, sink=Parquet(str(place)), plan=plan, state=lived.state, spark=lived.spark
     )
-    screen.say(f"It took {replayed.seconds:.1f} s. Events that were late for live are not late for a replay.")
+    screen.say(f"It took {replayed.seconds:.1f} s. What came too late for live is not too late for a replay.")
     live, history = windows_of(lived.spark, lived.parquet), windows_of(lived.spark, place)
     screen.step("Live beside replay, window by window:")
     screen.show(chart(live, history, lived.book))
@@ -51,7 +52,7 @@ def show_changes(before: Pipeline, after: Pipeline, screen: Screen) -> None:
 
 def described(plan: "Plan") -> str:
     extent = plan.extent
-    late = "" if plan.late_in_live is None else f"; live has dropped {plan.late_in_live:,} groups of late ones"
+    late = "; live has left out some, which were late" if plan.late_in_live else ""
     return (
         f"The plan: {extent.count:,} messages in {len(extent.parts)} partitions, {extent.bytes / 1e6:.1f} MB, "
         f"{extent.completeness}{late}."
@@ -75,7 +76,7 @@ def chart(live: Windows, history: Windows, book: Book) -> Padding:
     legend = Text.assemble(("█ live ", "cyan"), ("█ replay: late ", "magenta"), ("░ still open when live ended", "dim"))
     table.add_row(*(Text(name, "dim") for name in ("window", "live", "replay", "revenue")), legend)
     most = max((one.events for one in history.values()), default=1)
-    for begin, one in history.items():
+    for begin, one in list(history.items())[-WINDOWS_MAX:]:
         there = live.get(begin)
         table.add_row(
             f"{datetime.fromtimestamp(begin / 1000):%H:%M:%S}",
@@ -84,6 +85,8 @@ def chart(live: Windows, history: Windows, book: Book) -> Padding:
             f"{one.cents / 100:,.2f}",
             bar(0 if there is None else there.events, one.events, most, begin + WINDOW_MS > book.watermark_ms),
         )
+    if (before := len(history) - WINDOWS_MAX) > 0:
+        table.add_row("", "", "", "", Text(f"and {before} windows before", "dim"))
     return Padding(table, (0, 2))
 
 
