@@ -16,8 +16,9 @@ from demo.events import MALFORMED, ORDER, VIEW, Book, Event, window_of
 
 TOPIC = "events"
 EVENTS_PER_SECOND = 2_000
-MALFORMED_EVERY, LATE_EVERY, ORDER_EVERY = 101, 12, 8
+MALFORMED_EVERY, LATE_EVERY, ORDER_EVERY = 101, 8, 9
 ON_THE_WAY_MS = 1_500  # at most, of an event that is in time
+OFFLINE_MS = 24_000  # behind what is closed, at most, of one that is late
 VISITORS = 500
 STEP_SECONDS = 0.01
 FLUSH_SECONDS = 15.0
@@ -51,10 +52,10 @@ class Generator(threading.Thread):
             self.book.malformed += 1
             self._produce(next(self._broken)(self._event(now_ms()).value()))
             return
-        first = window_of(self._began_ms)
-        is_late = number % LATE_EVERY == 0 and self.closed_until_ms > first
-        at_ms = self._random.randrange(first, self.closed_until_ms) if is_late else self._a_moment_ago()
-        event = self._event(at_ms)
+        closed = self.closed_until_ms
+        first = max(window_of(self._began_ms), closed - OFFLINE_MS)
+        is_late = number % LATE_EVERY == 0 and closed > first
+        event = self._event(self._random.randrange(first, closed) if is_late else self._a_moment_ago())
         self.book.note(event, is_late)
         self._produce(event.value())
 

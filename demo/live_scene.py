@@ -148,14 +148,16 @@ class LiveView:
         table.add_row("", f"{total(book.late):,}", "of them late", Text("for windows that are closed", "dim"))
         table.add_row("traffic", *self._traffic())
         table.add_row("", f"{self.behind:,}", "behind", bars(self.lags, "magenta", max(self.lags, default=0)))
-        if self.traffic is not None and self.archive is not None:
-            late = f"left out, in {self.traffic.late:,} groups, as Spark counts them"
-            table.add_row("", f"{self.traffic.corrupt:,}", "malformed", Text(f"left out; late ones are {late}", "dim"))
+        if self.traffic is not None and self.traffic.rows:
+            late = "left out; Spark counts groups of them, by window and batch"
+            table.add_row("", f"{self.traffic.corrupt:,}", "malformed", Text("left out, and counted", "dim"))
+            table.add_row("", f"{self.traffic.late:,}", "late", Text(late, "dim"))
+        if self.archive is not None:
             table.add_row("archive", f"{self.archive.rows:,}", "windows", Text("from topic traffic to Parquet", "dim"))
         return Padding(table, (1, 2, 0, 2))
 
     def _traffic(self) -> tuple[RenderableType, ...]:
-        if self.traffic is None:
+        if self.traffic is None or not self.traffic.rows:
             return "", Text(self.spark, "yellow"), ""
         return f"{self.traffic.rows:,}", "events read", f"{self.traffic.rows_per_second:,} rows/s"
 
@@ -167,7 +169,7 @@ class LiveView:
     def spark(self) -> str:
         if self.starting.seconds is None:
             return f"Spark starts … {time.monotonic() - self.starting.began:.0f} s"
-        return f"Spark started in {self.starting.seconds:.1f} s"
+        return f"first batch … (Spark started in {self.starting.seconds:.1f} s)"
 
     @property
     def _pace(self) -> float:
@@ -176,10 +178,10 @@ class LiveView:
     def line(self) -> str:
         book = self.generator.book
         head = f"sent {book.sent:>7,}   late {total(book.late):>5,}   behind {self.behind:>6,}"
-        if self.traffic is None or self.archive is None:
+        if self.traffic is None or not self.traffic.rows:
             return f"{head}   {self.spark}"
-        read = f"read {self.traffic.rows:>7,}   malformed {self.traffic.corrupt:>4,}"
-        return f"{head}   {read}   windows {self.archive.rows:>3,}"
+        read = f"read {self.traffic.rows:>7,}   malformed {self.traffic.corrupt:>5,}"
+        return f"{head}   {read}   windows {self.archive.rows if self.archive else 0:>3,}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,68 +197,79 @@ class Lived:
 
 def run(bootstrap: str, directory: Path, screen: Screen) -> Lived:
     """Raises Failed, and what a pipeline raises."""
-    generator, lag = Generator(bootstrap), Lag(bootstrap, pipelines.traffic.group, pipelines.traffic.source[0])
-    view = LiveView(generator, Starting(), lag)
-    places = directory / "state", directory / "traffic"
+    scene = _Scene(bootstrap, directory)
     try:
-        with screen.playing(view) as let_pass:
-            generator.start()
-            view.starting.start()
-            spark = _started(view, let_pass)
-            view.traffic = Running(pipelines.traffic, spark, bootstrap, state=places[0] / "traffic")
-            view.archive = Running(
-                pipelines.archive, spark, bootstrap, state=places[0] / "archive", sink=Parquet(str(places[1]))
-            )
-            _play(view, bootstrap, let_pass)
+        with screen.playing(scene.view) as let_pass:
+            scene.play(let_pass)
     finally:
+        scene.close()
+    return scene.result()
+
+
+class _Scene:
+    def __init__(self, bootstrap: str, directory: Path) -> None:
+        self.bootstrap = bootstrap
+        self.state, self.parquet = directory / "state", directory / "traffic"
+        self.generator = Generator(bootstrap)
+        traffic, archive = pipelines.traffic, pipelines.archive
+        self.lag = Lag(bootstrap, traffic.group, traffic.source[0])
+        self.archive_lag = Lag(bootstrap, archive.group, archive.source[0])
+        self.view = LiveView(self.generator, Starting(), self.lag)
+
+    def play(self, let_pass: Callable[[float], None]) -> None:
+        """The shop opens, Spark starts, and traffic and archive follow; the shop closes, and both come to the end."""
+        view, generator = self.view, self.generator
+        generator.start()
+        view.starting.start()
+        self._wait(lambda: not view.starting.is_alive(), START_SECONDS, let_pass, "Spark has not started")
+        traffic = view.traffic = self._run(pipelines.traffic)
+        self._wait(lambda: traffic.rows > 0, START_SECONDS, let_pass, "traffic has read nothing")
+        view.archive = self._run(pipelines.archive, sink=Parquet(str(self.parquet)))
+        self._wait(lambda: traffic.watermark_ms > 0, START_SECONDS, let_pass, "traffic has closed no window")
+        let_pass(LIVE_SECONDS)
         generator.finish()
-        for running in filter(None, (view.traffic, view.archive)):
-            running.finish()
-        lag.close()
-    return Lived(spark, generator.book, view.traffic.corrupt, places[0] / "traffic", places[1])
+        self._wait(
+            lambda: traffic.watermark_ms >= generator.book.watermark_ms and self.lag.look() == 0,
+            *(END_SECONDS, let_pass, "traffic has not come to the end"),
+        )
+        self._wait(lambda: self.archive_lag.look() == 0, END_SECONDS, let_pass, "archive has not come to the end")
 
+    def _run(self, pipeline: Pipeline, **settings: Any) -> Running:
+        spark = self.view.starting.session
+        assert spark is not None
+        running = Running(pipeline, spark, self.bootstrap, state=self.state / pipeline.name, **settings)
+        running.start()
+        return running
 
-def _started(view: LiveView, let_pass: Callable[[float], None]) -> "SparkSession":
-    starting = view.starting
-    _wait(lambda: not starting.is_alive(), START_SECONDS, let_pass, "Spark has not started")
-    if starting.session is None:
-        raise starting.error or Failed("Spark has not started")
-    return starting.session
+    def _wait(
+        self, is_so: Callable[[], bool], seconds: float, let_pass: Callable[[float], None], otherwise: str
+    ) -> None:
+        deadline = time.monotonic() + seconds
+        while True:
+            self._check()
+            if is_so():
+                return
+            if time.monotonic() >= deadline:
+                raise Failed(f"{otherwise} within {seconds:.0f} s")
+            let_pass(TICK_SECONDS)
 
+    def _check(self) -> None:
+        for thread in (self.view.starting, self.view.traffic, self.view.archive):
+            if thread is not None and thread.error is not None:
+                raise thread.error
 
-def _play(view: LiveView, bootstrap: str, let_pass: Callable[[float], None]) -> None:
-    traffic, archive, generator = view.traffic, view.archive, view.generator
-    assert traffic is not None
-    assert archive is not None
-    traffic.start()
-    archive.start()
+    def close(self) -> None:
+        self.generator.finish()
+        for running in (self.view.traffic, self.view.archive):
+            if running is not None:
+                running.finish()
+        self.lag.close()
+        self.archive_lag.close()
 
-    def goes_on(is_so: Callable[[], bool]) -> Callable[[], bool]:
-        def look() -> bool:
-            for running in (traffic, archive):
-                if running.error is not None:
-                    raise running.error
-            return is_so()
-
-        return look
-
-    _wait(goes_on(lambda: generator.closed_until_ms > 0), START_SECONDS, let_pass, "traffic has closed no window")
-    end = time.monotonic() + LIVE_SECONDS
-    _wait(goes_on(lambda: time.monotonic() >= end), LIVE_SECONDS + 1, let_pass, "")
-    generator.finish()
-    is_seen = goes_on(lambda: traffic.watermark_ms >= generator.book.watermark_ms and view.lag.look() == 0)
-    _wait(is_seen, END_SECONDS, let_pass, "traffic has not come to the end")
-    rest = Lag(bootstrap, pipelines.archive.group, pipelines.archive.source[0])
-    try:
-        _wait(goes_on(lambda: rest.look() == 0), END_SECONDS, let_pass, "archive has not come to the end")
-    finally:
-        rest.close()
-    view.tick()
-
-
-def _wait(is_so: Callable[[], bool], seconds: float, let_pass: Callable[[float], None], otherwise: str) -> None:
-    deadline = time.monotonic() + seconds
-    while not is_so():
-        if time.monotonic() >= deadline:
-            raise Failed(f"{otherwise} within {seconds:.0f} s")
-        let_pass(TICK_SECONDS)
+    def result(self) -> Lived:
+        self._check()
+        assert self.view.starting.session is not None
+        assert self.view.traffic is not None
+        malformed = self.view.traffic.corrupt
+        state = self.state / pipelines.traffic.name
+        return Lived(self.view.starting.session, self.generator.book, malformed, state, self.parquet)
