@@ -32,7 +32,9 @@ LIVE_SECONDS = 20.0  # after the pipeline has caught up
 START_SECONDS = 120.0  # for Spark to start, and to catch up
 END_SECONDS = 60.0  # for the last windows to be written
 EVERY = "1 second"
+QUICK = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}  # for a Java that lives for a minute
 COLUMN_SECONDS = 1.0  # of a bar
+COLUMNS = 48  # of the last seconds
 
 
 class Failed(Exception):
@@ -51,7 +53,7 @@ class Starting(threading.Thread):
 
     def run(self) -> None:
         try:
-            self.session = session("demo")
+            self.session = session("demo", **QUICK)
             self.seconds = time.monotonic() - self.began
         except Exception as error:  # noqa: BLE001 - said by whoever waits for it
             self.error = error
@@ -143,13 +145,15 @@ class LiveView:
         for justify in ("left", "right", "left", "left"):
             table.add_column(justify=justify)
         book = self.generator.book
-        table.add_row("shop", f"{book.sent:,}", "events sent", bars(self.sent, "cyan", self._pace))
+        table.add_row("shop", f"{book.sent:,}", "events sent", bars(self.sent[-COLUMNS:], "cyan", self._pace))
         table.add_row("", f"{book.malformed:,}", "of them malformed", Text("blanks, two objects …", "dim"))
         table.add_row("", f"{total(book.late):,}", "of them late", Text("for windows that are closed", "dim"))
         table.add_row("traffic", *self._traffic())
-        table.add_row("", f"{self.behind:,}", "behind", bars(self.lags, "magenta", max(self.lags, default=0)))
+        table.add_row(
+            "", f"{self.behind:,}", "behind", bars(self.lags[-COLUMNS:], "magenta", max(self.lags, default=0))
+        )
         if self.traffic is not None and self.traffic.rows:
-            late = "left out; Spark counts groups of them, by window and batch"
+            late = "left out; groups of them, as Spark counts"
             table.add_row("", f"{self.traffic.corrupt:,}", "malformed", Text("left out, and counted", "dim"))
             table.add_row("", f"{self.traffic.late:,}", "late", Text(late, "dim"))
         if self.archive is not None:
@@ -158,7 +162,7 @@ class LiveView:
 
     def _traffic(self) -> tuple[RenderableType, ...]:
         if self.traffic is None or not self.traffic.rows:
-            return "", Text(self.spark, "yellow"), ""
+            return "0", "events read", Text(self.spark, "yellow")
         return f"{self.traffic.rows:,}", "events read", f"{self.traffic.rows_per_second:,} rows/s"
 
     @property
@@ -169,7 +173,7 @@ class LiveView:
     def spark(self) -> str:
         if self.starting.seconds is None:
             return f"Spark starts … {time.monotonic() - self.starting.began:.0f} s"
-        return f"first batch … (Spark started in {self.starting.seconds:.1f} s)"
+        return f"Spark started in {self.starting.seconds:.1f} s, first batch …"
 
     @property
     def _pace(self) -> float:
