@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 
 from rich.padding import Padding
 from rich.syntax import Syntax
@@ -25,11 +26,11 @@ from demo.generator import EVENTS_PER_SECOND, TOPIC
 from demo.screen import Screen
 
 NEXT = """\
-tailrace serve --data data                                              a broker
-python -m demo.generator                                                a shop
-tailrace run demo/pipelines.py traffic                                  live
-tailrace tail traffic                                                   what it says
-tailrace replay demo/pipelines.py revenue --into out/revenue            over history"""
+$ tailrace serve --data data                                       # a broker
+$ python -m demo.generator                                         # a shop
+$ tailrace run demo/pipelines.py traffic                           # live
+$ tailrace tail traffic                                            # what it says
+$ tailrace replay demo/pipelines.py revenue --into out/revenue     # over history"""
 
 
 def run(screen: Screen) -> bool:
@@ -70,19 +71,20 @@ def play(broker: BrokerProcess, directory: Path, screen: Screen) -> bool:
         "  pipeline counts them by the time at which they happened, into a topic; another one keeps\n"
         "  the counts as Parquet. The shop is open already, while Spark starts."
     )
-    show_code(screen, pipelines.traffic.transform)
+    show_code(screen, pipelines)
     lived = live_scene.run(broker.bootstrap, directory, screen)
     try:
-        screen.end_picture()
         is_good = replay_scene.run(broker.bootstrap, directory, lived, screen)
     finally:
         lived.spark.stop()
     return broker.stop() == 0 and is_good
 
 
-def show_code(screen: Screen, function: object) -> None:
-    code = inspect.getsource(function)  # type: ignore[arg-type]
-    screen.show(Padding(Syntax(code.rstrip(), "python", theme="ansi_dark", background_color="default"), (1, 4, 0, 4)))
+def show_code(screen: Screen, module: ModuleType) -> None:
+    """The first pipeline of the file, and how it reads what it reads."""
+    event = next(line for line in inspect.getsource(module).splitlines() if line.startswith("EVENT"))
+    code = f"{event}\n\n{inspect.getsource(module.traffic.transform).rstrip()}"
+    screen.show(Padding(Syntax(code, "python", theme="ansi_dark", background_color="default"), (1, 4, 0, 4)))
 
 
 @contextmanager

@@ -83,7 +83,7 @@ class Running(threading.Thread):
         self.rows += progress["rows"]
         self.corrupt += progress["corrupt"] or 0
         self.late += progress["late"]
-        self.rows_per_second = progress["rows_per_second"] or 0
+        self.rows_per_second = progress["rows_per_second"] if progress["rows"] else self.rows_per_second
         if progress["watermark"]:
             moment = datetime.fromisoformat(progress["watermark"])
             self.watermark_ms = round(moment.timestamp() * 1000)

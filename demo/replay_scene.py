@@ -2,10 +2,14 @@
 
 import difflib
 import inspect
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich.console import RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -13,7 +17,7 @@ from rich.text import Text
 from demo import pipelines
 from demo.events import WINDOW_MS, Book, Counts, Verdict, Windows, compare, total
 from demo.live_scene import Lived
-from demo.screen import Screen
+from demo.screen import TICK_SECONDS, Screen
 from tailrace.spark import Parquet, Pipeline
 
 if TYPE_CHECKING:
@@ -25,21 +29,58 @@ BAR = 40  # columns of the longest
 WINDOWS_MAX = 10  # of the chart: the last ones
 
 
+@dataclass(slots=True)
+class ReplayView:
+    """How far it is."""
+
+    share: float = 0.0
+    began: float = field(default_factory=time.monotonic)
+
+    def note(self, share: float) -> None:
+        self.share = max(self.share, share)
+
+    def tick(self) -> None:
+        pass
+
+    def draw(self) -> RenderableType:
+        done = round(self.share * BAR)
+        return Text.assemble("  ", ("━" * done, "magenta"), ("━" * (BAR - done), "dim"), f"  {self.line()}")
+
+    def line(self) -> str:
+        return f"replay {self.share:4.0%}   {time.monotonic() - self.began:.1f} s"
+
+
 def run(bootstrap: str, directory: Path, lived: Lived, screen: Screen) -> bool:
     """Whether live and replay say what they must."""
     screen.step("A month later somebody asks for the revenue, too. The code is changed:")
     show_changes(pipelines.traffic, pipelines.revenue, screen)
+    screen.step("It is run over everything from the beginning, into another place. First the plan:")
     plan = pipelines.revenue.plan_replay(bootstrap, state=lived.state)
     screen.say(described(plan))
     place = directory / "revenue"
-    replayed = pipelines.revenue.replay(
-        bootstrap, sink=Parquet(str(place)), plan=plan, state=lived.state, spark=lived.spark
-    )
-    screen.say(f"It took {replayed.seconds:.1f} s. What came too late for live is not too late for a replay.")
+    replayed = replay(bootstrap, place, plan, lived, screen)
+    screen.say(f"Live had to leave out what came late, {plan.late_in_live or 0:,} groups of events; here it counts.")
     live, history = windows_of(lived.spark, lived.parquet), windows_of(lived.spark, place)
     screen.step("Live beside replay, window by window:")
     screen.show(chart(live, history, lived.book))
-    return count(lived, live, history, replayed, screen)
+    return count(lived, live, history, replayed.rows_read or 0, screen)
+
+
+def replay(bootstrap: str, place: Path, plan: "Plan", lived: Lived, screen: Screen) -> "Replayed":
+    view = ReplayView()
+    with ThreadPoolExecutor(1) as threads, screen.playing(view) as let_pass:
+        result = threads.submit(
+            *(pipelines.revenue.replay, bootstrap),
+            sink=Parquet(str(place)),
+            plan=plan,
+            state=lived.state,
+            spark=lived.spark,
+            on_progress=view.note,
+        )
+        while not result.done():
+            let_pass(TICK_SECONDS)
+        view.note(1.0)
+    return result.result()
 
 
 def show_changes(before: Pipeline, after: Pipeline, screen: Screen) -> None:
@@ -47,16 +88,12 @@ def show_changes(before: Pipeline, after: Pipeline, screen: Screen) -> None:
     for line in difflib.unified_diff(old, new, lineterm="", n=0):
         if line[0] in "+-" and line[:3] not in ("+++", "---"):
             screen.say(f"  {line[0]} {line[1:]}", "green" if line[0] == "+" else "red")
-    screen.say(" ")
 
 
 def described(plan: "Plan") -> str:
     extent = plan.extent
-    late = "; live has left out some, which were late" if plan.late_in_live else ""
-    return (
-        f"The plan: {extent.count:,} messages in {len(extent.parts)} partitions, {extent.bytes / 1e6:.1f} MB, "
-        f"{extent.completeness}{late}."
-    )
+    what = f"{extent.count:,} messages in {len(extent.parts)} partitions, {extent.bytes / 1e6:.1f} MB"
+    return f"{what}, {extent.completeness}."
 
 
 def windows_of(spark: "SparkSession", path: Path) -> dict[int, Counts]:
@@ -73,7 +110,7 @@ def chart(live: Windows, history: Windows, book: Book) -> Padding:
     table = Table.grid(padding=(0, 3, 0, 0))
     for justify in ("left", "right", "right", "right", "left"):
         table.add_column(justify=justify)
-    legend = Text.assemble(("█ live ", "cyan"), ("█ replay: late ", "magenta"), ("░ still open when live ended", "dim"))
+    legend = Text.assemble(("█ live ", "cyan"), ("▒ late ", "magenta"), ("░ still open when live ended", "dim"))
     table.add_row(*(Text(name, "dim") for name in ("window", "live", "replay", "revenue")), legend)
     most = max((one.events for one in history.values()), default=1)
     for begin, one in list(history.items())[-WINDOWS_MAX:]:
@@ -95,16 +132,16 @@ def bar(live: int, history: int, most: int, is_open: bool) -> Text:
     length, ours = round(history * BAR / most), round(live * BAR / most)
     if is_open:
         return Text("░" * length, "dim")
-    return Text.assemble(("█" * min(ours, length), "cyan"), ("█" * (length - ours), "magenta"))
+    return Text.assemble(("█" * min(ours, length), "cyan"), ("▒" * (length - ours), "magenta"))
 
 
-def count(lived: Lived, live: Windows, history: Windows, replayed: "Replayed", screen: Screen) -> bool:
+def count(lived: Lived, live: Windows, history: Windows, rows_read: int, screen: Screen) -> bool:
     """Everything that was sent is somewhere, once."""
     book = lived.book
     closed = {begin: Counts(one.views, one.orders) for begin, one in book.live().items()}  # live knows no money
     verdicts = compare(closed, live), compare(book.replayed(), history)
     still_open = total(book.in_time) - total(closed)
-    malformed = lived.malformed, (replayed.rows_read or 0) - total(history)
+    malformed = lived.malformed, rows_read - total(history)
     screen.step("Everything is counted, and compared with what the shop knows that it sent.")
     table = Table.grid(padding=(0, 4, 0, 0))
     for _ in range(8):
