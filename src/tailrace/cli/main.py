@@ -15,7 +15,8 @@ from tailrace import __version__
 from tailrace.cli import output
 from tailrace.cli.output import ExitCode, Failure
 
-VERBS = ("serve", "topic", "produce", "tail", "group", "log")  # each a module beside this one, in the order of --help
+# Each a module beside this one, in the order of --help.
+VERBS = ("serve", "topic", "produce", "tail", "group", "run", "log")
 
 
 def app_of(verbs: tuple[str, ...] = VERBS) -> typer.Typer:

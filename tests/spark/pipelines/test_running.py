@@ -1,15 +1,22 @@
 """`.run` in a real Spark, against a real broker: once, again, with failures in between."""
 
+import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
-from tailrace.spark import Json, Parquet, Pipeline, pipeline
+from tailrace.spark import Call, Console, Json, Parquet, Pipeline, Text, pipeline
+from tailrace.spark.options import BadOptions
+from tailrace.spark.pipelines import running
+from tailrace.spark.pipelines.failures import RunFailed
+from tailrace.spark.pipelines.running import cadence
 from tailrace.spark.pipelines.sinks import Sink
-from tailrace.spark.pipelines.state import State
+from tailrace.spark.pipelines.state import AlreadyRunning, State
 from tailrace.testing import Broker
 
 pytestmark = [
@@ -64,3 +71,132 @@ def test_a_run_reads_what_is_there_and_the_next_goes_on(
     places = consumer.committed([TopicPartition(topic, number) for number in (0, 1)], timeout=10)
     consumer.close()
     assert [place.offset for place in places] == [4, 1], "its group is where it is"
+
+
+def test_what_a_call_has_not_survived_is_tried_again(
+    once: Any, topic: str, produce: Produce, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "FIRST_DELAY_S", 0.05)
+    calls: list[tuple[int, list[int]]] = []
+
+    def fragile(frame: Any, number: int) -> None:
+        rows = sorted(row.id for row in frame.collect())
+        if rows:
+            calls.append((number, rows))
+        if len(calls) == 1:
+            raise OSError("the disk is full")
+
+    produce('{"id": 1}', '{"id": 2}')
+    outcome = once(orders(topic, Call(fragile)))
+    assert outcome.restarts == 1
+    assert calls[0] == calls[1], "the same batch, with the same number"
+    assert len(calls) == 2
+
+
+def test_a_pipeline_that_fails_again_and_again_is_given_up(
+    once: Any, topic: str, produce: Produce, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "FIRST_DELAY_S", 0.01)
+
+    def broken(frame: Any, number: int) -> None:
+        raise OSError("the disk is full")
+
+    produce('{"id": 1}')
+    with pytest.raises(RunFailed, match=f"etl-{topic}: OSError: the disk is full$"):
+        once(orders(topic, Call(broken)), max_restarts=1)
+
+
+def test_records_that_are_gone_end_it_without_another_try(
+    once: Any, broker: Broker, topic: str, produce: Produce, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = orders(topic, Parquet(str(tmp_path / "out")))
+    produce(*('{"id": 1}' for _ in range(3)))
+    once(job)
+    produce(*('{"id": 2}' for _ in range(5)))
+    client = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    for future in client.delete_records([TopicPartition(topic, 0, 6)]).values():
+        future.result(10)
+    with pytest.raises(RunFailed, match=f"{topic}-0: offsets 3 to 5 are missing"):
+        once(job, max_restarts=1000)
+    assert "started again" not in caplog.text
+    assert once(job, on_data_loss="report").rows == 2
+    (lost,) = map(json.loads, (tmp_path / "state" / "losses.jsonl").read_text().splitlines())
+    assert (lost["from"], lost["to"]) == (3, 6)
+
+
+def test_options_that_are_wrong_are_not_tried_again(once: Any, topic: str) -> None:
+    with pytest.raises(Exception, match="there is no option 'maxoffsets'"):
+        once(orders(topic, Console()), options={"maxOffsets": "1"}, max_restarts=1000)
+
+
+def test_corrupt_messages_go_to_their_own_sink_from_the_same_start_on(
+    spark: Any, once: Any, topic: str, produce: Produce, tmp_path: Path
+) -> None:
+    job = orders(topic, Parquet(str(tmp_path / "out")), corrupt=Parquet(str(tmp_path / "bad")))
+    produce('{"id": 1}', "{", "", None, '{"id": 2}')
+    once(job)
+    produce('{"id": 3} 4', '{"id": 5}')
+    once(job)
+    assert ids(spark, tmp_path / "out") == [1, 2, 5]
+    bad = spark.read.parquet(str(tmp_path / "bad")).orderBy("offset").collect()
+    assert [(bytes(row.value), row.offset, row.topic) for row in bad] == [
+        (b"{", 1, topic),
+        (b"", 2, topic),
+        (b'{"id": 3} 4', 5, topic),
+    ]
+
+
+def test_a_live_run_is_stopped_and_its_batches_are_kept_beyond_those_of_spark(
+    spark: Any, broker: Broker, topic: str, produce: Produce, tmp_path: Path
+) -> None:
+    spark.conf.set("spark.sql.streaming.minBatchesToRetain", "5")
+    stop, seen = threading.Event(), []
+
+    def note(progress: Any) -> None:
+        seen.append(progress)
+        if sum(one["rows"] for one in seen) == 20:
+            stop.set()
+
+    produce(*(f'{{"id": {number}}}' for number in range(20)))
+    job = orders(topic, Call(lambda frame, number: None))
+    state = State(tmp_path / "state")
+    with_few = {"maxOffsetsPerTrigger": "1"}
+    try:
+        job.run(broker.bootstrap, state=state, spark=spark, stop=stop, on_progress=note, options=with_few)
+    finally:
+        spark.conf.unset("spark.sql.streaming.minBatchesToRetain")
+    kept = state.batches()
+    assert [batch.id for batch in kept] == list(range(len(kept)))
+    assert [batch.end[topic]["0"] for batch in kept][:21] == list(range(21)), "batch 0 is empty"
+    assert not (state.checkpoint / "offsets" / "2").exists(), "Spark has forgotten it"
+    assert [one["batch"] for one in state.progress()] == [one["batch"] for one in seen]
+
+
+def test_one_pipeline_does_not_run_twice_at_once(once: Any, topic: str, tmp_path: Path) -> None:
+    job = orders(topic, Console())
+    with State(tmp_path / "state").locked(), pytest.raises(AlreadyRunning):
+        once(job)
+
+
+def test_a_console_prints_what_comes(
+    once: Any, topic: str, produce: Produce, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @pipeline(source=topic, decode=Text(), sink=Console(), name=f"look-{topic}")
+    def look(frame: Any) -> Any:
+        return frame.select("value")
+
+    produce("coffee")
+    once(look)
+    assert "coffee" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("every", "said"), [(None, "0 seconds"), ("10s", "10 seconds"), ("5m", "5 minutes"), ("1 minute", "1 minute")]
+)
+def test_a_cadence_is_said_as_spark_says_it(every: str | None, said: str) -> None:
+    assert cadence(every) == said
+
+
+def test_what_is_no_cadence_is_refused() -> None:
+    with pytest.raises(BadOptions, match="10 seconds"):
+        cadence("soon")

@@ -25,7 +25,7 @@ from tailrace.spark.options import BadOptions
 from tailrace.spark.pipelines.sinks import Sink, Topic
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 READ = ("key", "value", "topic", "partition", "offset", "timestamp")  # the columns of the format that are needed
 COMES_WITH = {
@@ -58,9 +58,11 @@ class Decoder(ABC):
     def _marked(self, messages: "DataFrame") -> "DataFrame":
         """The messages, with a struct of what they say, and why they are corrupt, where they are."""
 
-    def _columns(self) -> list[str]:
+    def _columns(self) -> "Column":
         """The decoded columns, of a frame that is marked."""
-        return [f"{_FIELDS}.*"]
+        from pyspark.sql import functions as F
+
+        return F.col(f"{_FIELDS}.*")
 
     @property
     def side(self) -> Sink | None:
@@ -83,7 +85,7 @@ class Decoder(ABC):
             TOMBSTONE: F.col("value").isNull(),
         }
         beside = [name for name in messages.columns if name in COMES_WITH]
-        return marked.select(*self._columns(), *beside, *(flags[name].alias(name) for name in self.flags))
+        return marked.select(self._columns(), *beside, *(flags[name].alias(name) for name in self.flags))
 
     def corrupt_rows(self, messages: "DataFrame") -> "DataFrame":
         """The corrupt ones among the messages, as they go to a sink of their own. As messages of a topic, they have
@@ -143,8 +145,10 @@ class Json(Decoder):
     def ddl(self) -> str:
         return self.fields if self.into is None else f"`{self.into}` STRUCT<{self.fields}>"
 
-    def _columns(self) -> list[str]:
-        return [f"{_FIELDS}.*"] if self.into is None else [f"{_FIELDS} AS `{self.into}`"]
+    def _columns(self) -> "Column":
+        from pyspark.sql import functions as F
+
+        return F.col(f"{_FIELDS}.*") if self.into is None else F.col(_FIELDS).alias(self.into)
 
     def _marked(self, messages: "DataFrame") -> "DataFrame":
         """`from_json` stops behind the first object, whatever follows. So the value is also read as the first of two

@@ -14,9 +14,10 @@ _LASTING = (
     "BadOption",  # and BadOptions
     "AnalysisException",
     "ParseException",
-    "TAILRACE_FINGERPRINT",
+    "SplitChanged",  # the rows of a batch that is written again are others: `exactly_once.py`
+    "AlreadyFurther",
 )
-_TRACE = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*(.*?)(?=\n\s*at |\n\n|\Z)", re.DOTALL)
+_TRACE = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t][^\n]*\n|\n)*(.*?)(?=\n\s*at |\n\n|\Z)", re.DOTALL)
 
 
 class RunFailed(Exception):

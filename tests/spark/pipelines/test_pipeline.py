@@ -1,0 +1,128 @@
+"""The decorator and what it makes; failures and progress."""
+
+import subprocess
+import sys
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from tailrace.spark import Console, Json, Parquet, Pipeline, Raw, Topic, pipeline
+from tailrace.spark.options import BadOptions, source_options
+from tailrace.spark.pipelines.failures import may_pass, reason_of
+from tailrace.spark.pipelines.progress import lag, summary
+
+
+@pipeline(source="orders", decode=Json("id INT, amount DOUBLE"), sink=Topic("big"))
+def big(orders: Any) -> Any:
+    return orders.where("amount > 100")
+
+
+def test_a_pipeline_is_named_as_its_function_and_so_is_its_group() -> None:
+    assert isinstance(big, Pipeline)
+    assert (big.name, big.group, big.source, big.start) == ("big", "big", ("orders",), "earliest")
+    assert big(type("Frame", (), {"where": lambda self, text: text})()) == "amount > 100", "it is still the function"
+
+
+def test_what_is_given_counts() -> None:
+    @pipeline(source=["a", "b"], sink=Console(), name="etl", group="g", start="2026-11-15T10:00+00:00")
+    def f(frame: Any) -> Any:
+        return frame
+
+    assert (f.name, f.group, f.source, f.decode) == ("etl", "g", ("a", "b"), Raw())
+    assert f.start == datetime(2026, 11, 15, 10, tzinfo=UTC)
+    assert f.start_options()["startingTimestamp"] == "1794736800000"
+
+
+def test_a_start_that_is_none_is_refused() -> None:
+    with pytest.raises(BadOptions, match="start is earliest, latest, group or a time"):
+        pipeline(source="a", sink=Console(), start="soon")(lambda frame: frame)
+
+
+def test_its_options_are_those_of_the_format() -> None:
+    secure = {"kafka.security.protocol": "SASL_PLAINTEXT", "maxOffsetsPerTrigger": "5"}
+    sasl = {"kafka.sasl.mechanism": "PLAIN", "kafka.sasl.username": "u", "kafka.sasl.password": "p"}
+
+    @pipeline(source=["a", "b"], sink=Console(), options=secure)
+    def f(frame: Any) -> Any:
+        return frame
+
+    read = f.read_options("host:1", sasl)
+    assert read["subscribe"] == "a,b"
+    assert read["maxOffsetsPerTrigger"] == "5"
+    assert f.client_options("host:1", sasl) == {
+        "kafka.bootstrap.servers": "host:1",
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+        **sasl,
+    }
+
+
+def test_what_it_reads_is_known_to_the_format() -> None:
+    found = source_options(big.read_options("host:1") | big.start_options() | {"group": big.group}, is_stream=True)
+    assert found.columns == ("key", "value", "topic", "partition", "offset", "timestamp")
+    assert found.group == "big"
+
+
+def test_the_names_are_loaded_when_they_are_used() -> None:
+    program = """
+import sys, tailrace.spark, tailrace.spark.options
+assert not {"pyspark", "numba", "tailrace.spark.pipelines"} & set(sys.modules), "at import"
+from tailrace.spark import Call, Console, Files, Json, Parquet, Pipeline, Raw, Text, Topic, pipeline, session
+assert not {"pyspark", "numba"} & set(sys.modules), "at definition"
+assert not [name for name in tailrace.spark.__all__ if not hasattr(tailrace.spark, name)]
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    with pytest.raises(ImportError):
+        exec("from tailrace.spark import Kettle")
+
+
+def test_each_sink_says_what_it_promises() -> None:
+    assert "exactly once where the broker has transactions" in Topic("a").guarantee
+    assert "at least once" in Topic("a", delivery="at-least-once").guarantee
+    assert "with Spark" in Parquet("out").guarantee
+    with pytest.raises(BadOptions, match="delivery is one of"):
+        Topic("a", delivery="maybe")
+
+
+# Failures and progress
+
+
+@pytest.mark.parametrize(
+    "text", ["[TAILRACE_DATA_LOST] gone", "x.BadOptions: no", "SplitChanged: other rows", "[TAILRACE_CORRUPT_MESSAGE]"]
+)
+def test_what_cannot_pass_is_known(text: str) -> None:
+    assert not may_pass(RuntimeError(f"Query failed\n{text}\n\tat org.apache"))
+    assert may_pass(RuntimeError("connection refused"))
+
+
+def test_a_reason_is_what_the_innermost_error_says() -> None:
+    text = (
+        "[STREAM_FAILED] Query terminated. SQLSTATE: XXKST\n=== Query ===\nTraceback (most recent call last):\n"
+        '  File "a.py", line 1, in f\n    raise OSError\nOSError: the disk is full\n\n\tat org.apache.Foo(Foo.scala)\n'
+    )
+    assert reason_of(RuntimeError(text)) == "OSError: the disk is full"
+    assert reason_of(RuntimeError("one\ntwo")) == "one"
+    assert reason_of(RuntimeError()) == "RuntimeError"
+
+
+def test_lag_is_what_is_behind_of_all_partitions() -> None:
+    assert lag({"a": {"0": 5, "1": 7}}, {"a": {"0": 9, "1": 7}, "a#id=x": {}}) == 4
+    assert lag({"a": {"0": 5}}, None) is None
+
+
+def test_a_summary_says_what_was_left_out() -> None:
+    given = {
+        "batchId": 3,
+        "timestamp": "2026-11-15T10:00:00.000Z",
+        "numInputRows": 10,
+        "durationMs": {"addBatch": 80, "triggerExecution": 100},
+        "eventTime": {"watermark": "2026-11-15T09:00:00.000Z"},
+        "stateOperators": [{"numRowsDroppedByWatermark": 2}, {"numRowsDroppedByWatermark": 1}],
+        "sources": [{"startOffset": {"a": {"0": 0}}, "endOffset": {"a": {"0": 10}}, "latestOffset": {"a": {"0": 10}}}],
+        "observedMetrics": {"tailrace": {"corrupt": 4, "tombstones": 1}},
+    }
+    found = summary(given)
+    assert (found["batch"], found["rows"], found["rows_per_second"], found["late"], found["lag"]) == (3, 10, 100, 3, 0)
+    assert (found["corrupt"], found["tombstones"]) == (4, 1)
+    assert found["watermark"] == "2026-11-15T09:00:00.000Z"
+    assert found["duration_ms"] == {"addBatch": 80, "total": 100}

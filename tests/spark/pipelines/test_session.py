@@ -1,0 +1,121 @@
+"""Which Java, which settings, and the archive of classes: without starting any of it."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from tailrace.spark.pipelines import archive, java
+from tailrace.spark.pipelines.java import Java, NoJava
+from tailrace.spark.pipelines.session import settings
+
+JAVA = Java(Path("/opt/java/bin/java"), "17.0.1")
+
+
+def test_no_java_is_said_in_a_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    with pytest.raises(NoJava, match=r"needs Java 17 or later, and there is none in the PATH: install one"):
+        java.find()
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    with pytest.raises(NoJava, match=r"none in JAVA_HOME \(/nowhere\)"):
+        java.find()
+
+
+@pytest.mark.parametrize(
+    ("says", "version"), [('JAVA_VERSION="17.0.15"', "17.0.15"), ('X="1"\nJAVA_VERSION="21"', "21")]
+)
+def test_a_version_is_read_from_the_file_beside_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, says: str, version: str
+) -> None:
+    make_java(tmp_path, "exit 1", says)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert java.find().version == version
+
+
+def test_an_old_java_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    make_java(tmp_path, """echo 'openjdk version "1.8.0_392"' >&2""", None)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(NoJava, match=r"is 8\.0_392"):
+        java.find()
+
+
+def make_java(home: Path, script: str, release: str | None) -> None:
+    program = home / "bin" / "java"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    if release is not None:
+        (home / "release").write_text(release)
+
+
+def test_only_a_local_master_stays_on_this_machine() -> None:
+    assert settings("local[2,4]")["spark.driver.host"] == "127.0.0.1"
+    assert "spark.driver.host" not in settings("spark://host:7077")
+    assert settings("yarn")["spark.sql.adaptive.streaming.stateless.enabled"] == "false"
+
+
+# The archive
+
+
+@pytest.fixture
+def directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    pytest.importorskip("pyspark")
+    monkeypatch.setenv(archive.VARIABLE, str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def make_archive(content: bytes = b"classes", code: int = 0) -> None:
+    """As a first session does."""
+    begun = archive.find(JAVA, "4.3.0")
+    assert begun is not None
+    assert "ArchiveClassesAtExit" in begun.java_options
+    begun.path.write_bytes(content)
+    begun.finish(lambda: code)
+
+
+def test_the_second_session_has_what_the_first_has_left(directory: Path) -> None:
+    make_archive()
+    found = archive.find(JAVA, "4.3.0")
+    assert found is not None
+    assert f"-XX:SharedArchiveFile={found.path}" in found.java_options
+    assert [path.name for path in directory.iterdir()] == [found.path.name]
+    other = archive.find(JAVA, "4.2.0")
+    assert other is not None
+    assert not other.is_there, "another Spark has another one"
+
+
+def test_a_java_that_ended_badly_leaves_none(directory: Path) -> None:
+    make_archive(code=1)
+    assert list(directory.iterdir()) == []
+
+
+@pytest.mark.parametrize("damage", [b"", b"class", b"claSses"])
+def test_a_damaged_archive_is_never_used(directory: Path, damage: bytes) -> None:
+    make_archive()
+    (path,) = directory.iterdir()
+    path.write_bytes(damage)
+    found = archive.find(JAVA, "4.3.0")
+    assert found is None or not found.is_there
+    make_archive(b"again")
+    again = archive.find(JAVA, "4.3.0")
+    assert again is not None
+    assert again.is_there
+
+
+def test_where_none_can_be_written_there_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for place in (str(tmp_path / "file" / "cache"), str(tmp_path / "with blank"), "off"):
+        monkeypatch.setenv(archive.VARIABLE, place)
+        assert archive.find(JAVA, "4.3.0") is None
+
+
+def test_what_somebody_left_who_was_killed_is_swept_away(directory: Path) -> None:
+    directory.mkdir()
+    left, recent = directory / "java-17.jsa.1", directory / "java-17.jsa.2"
+    left.touch()
+    recent.touch()
+    os.utime(left, (0, 0))
+    archive.find(JAVA, "4.3.0")
+    assert [path.name for path in directory.iterdir()] == ["java-17.jsa.2"]

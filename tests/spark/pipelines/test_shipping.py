@@ -1,0 +1,73 @@
+"""A cluster whose machines get tailrace as an archive: its workers are processes of their own."""
+
+import os
+import subprocess
+import sys
+import textwrap
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tailrace.spark.pipelines.shipping import make_zip
+from tailrace.testing import Broker
+
+JOB = """
+    import sys
+    from tailrace.spark import Json, Parquet, pipeline, session
+    from tailrace.spark.source import TailraceSource
+
+    bootstrap, topic, directory, archive = sys.argv[1:]
+    spark = session("shipped", "local-cluster[2,1,1024]", **{"spark.submit.pyFiles": archive})
+    spark.dataSource.register(TailraceSource)
+
+    def home(_):
+        import tailrace
+        return tailrace.__file__
+
+    print(spark.sparkContext.parallelize([0], 1).map(home).collect()[0])
+
+    @pipeline(source=topic, decode=Json("id INT"), sink=Parquet(directory + "/out"))
+    def shipped(orders):
+        return orders.select("id")
+
+    print(shipped.run(bootstrap, spark=spark, once=True, state=directory + "/state").rows)
+"""
+
+
+def test_an_archive_has_both_packages_and_nothing_else(tmp_path: Path) -> None:
+    make_zip(tmp_path / "tailrace.zip")
+    names = zipfile.ZipFile(tmp_path / "tailrace.zip").namelist()
+    assert {"tailrace/__init__.py", "tailrace/spark/source.py", "pyspark_tailrace/__init__.py"} <= set(names)
+    assert {name.split("/")[0] for name in names} == {"tailrace", "pyspark_tailrace"}
+
+
+@pytest.mark.needs("arrow")
+@pytest.mark.needs("spark")
+@pytest.mark.timeout(0)
+@pytest.mark.spark
+@pytest.mark.crash
+def test_executors_run_what_is_shipped_to_them(
+    broker: Broker, topic: str, produce: Callable[..., None], tmp_path: Path
+) -> None:
+    import pyarrow.parquet as pq
+
+    produce('{"id": 1}', '{"id": 2}')
+    produce('{"id": 3}', partition=1)
+    archive = tmp_path / "tailrace.zip"
+    make_zip(archive)
+    job = tmp_path / "job.py"
+    job.write_text(textwrap.dedent(JOB))
+    ended = subprocess.run(
+        [sys.executable, str(job), broker.bootstrap, topic, str(tmp_path), str(archive)],
+        env=os.environ | {"TAILRACE_SPARK_ARCHIVE": "off"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert ended.returncode == 0, ended.stderr
+    home, rows = ended.stdout.split()
+    assert "tailrace.zip" in home
+    assert rows == "3"
+    assert sorted(pq.read_table(tmp_path / "out").column("id").to_pylist()) == [1, 2, 3]
