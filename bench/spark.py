@@ -1,6 +1,6 @@
-"""The format `tailrace` against Spark's own Kafka connector, in one session, on the same topics of one broker: batch reads
-with one core and with two, writes, and how long a message takes through a stream. And against `confluent-kafka` in a
-plain loop, without Spark.
+"""The format `tailrace` against Spark's own Kafka connector, in one session, on the same topics of one broker: reads in
+a batch with one core and with two, writes, and how long a message takes through a stream. And against
+`confluent-kafka` in a plain loop, without Spark.
 
 The connector is to be had for PySpark 4.2 only: the session is a process of the side environment that
 scripts/fetch-spark-connector makes (`spark_worker.py`).
@@ -29,7 +29,7 @@ from tailrace.records.record import Record, encode_batch
 ROOT = Path(__file__).parents[1]
 PARTITIONS = 4
 VALUE = b"x" * 100
-BATCH = 10_000
+BATCH = 5_000
 CONNECTOR = "Spark's connector"
 
 

@@ -5,6 +5,7 @@ environment names the part (`TAILRACE_REQUIRE=java,kafka`), as CI does, its abse
 """
 
 import functools
+import importlib.metadata
 import importlib.util
 import os
 import re
@@ -16,6 +17,7 @@ from pathlib import Path
 JAVA_MIN = 17
 KAFKA_VERSION = "4.3.1"
 KAFKAJS_VERSION = "2.2.4"
+CONNECTOR_VERSION = "4.2.0"  # of Spark's own, and of the PySpark that it is for
 
 
 def kafka_jars() -> Path:
@@ -33,6 +35,12 @@ def kafkajs() -> Path:
 def frameworks() -> Path:
     """Where scripts/fetch-frameworks puts stream frameworks: a virtual environment of their own."""
     return Path(os.environ.get("TAILRACE_FRAMEWORKS") or Path.home() / ".cache" / "tailrace" / "frameworks")
+
+
+def spark_connector() -> Path:
+    """Where scripts/fetch-spark-connector puts Spark's own connector: `jars`, and its PySpark in `venv`."""
+    default = Path.home() / ".cache" / "tailrace" / f"spark-{CONNECTOR_VERSION}"
+    return Path(os.environ.get("TAILRACE_SPARK_CONNECTOR") or default)
 
 
 def _java_missing() -> str | None:
@@ -79,6 +87,15 @@ def _spark_missing() -> str | None:
     return missing("java") or missing("arrow") or absent
 
 
+def _connector_missing() -> str | None:
+    if reason := missing("spark"):
+        return reason
+    if (version := importlib.metadata.version("pyspark")) != CONNECTOR_VERSION:
+        return f"it is for PySpark {CONNECTOR_VERSION}, and this is {version}; scripts/test-matrix runs it there"
+    installed = spark_connector() / "installed.txt"
+    return None if installed.exists() else f"no {installed}; scripts/fetch-spark-connector gets it"
+
+
 PROBES: dict[str, Callable[[], str | None]] = {
     "java": _java_missing,
     "kafka": _kafka_missing,
@@ -87,6 +104,7 @@ PROBES: dict[str, Callable[[], str | None]] = {
     "frameworks": _frameworks_missing,
     "arrow": _arrow_missing,
     "spark": _spark_missing,
+    "connector": _connector_missing,
 }
 
 

@@ -14,6 +14,7 @@ from compat.brokers import BrokerProcess, against_kafka, new_broker
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tailrace.client.cluster import close_all
 from tailrace.testing import Broker
 
 KAFKA_SECONDS = 120
@@ -45,10 +46,13 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker | Foreig
     if not against_kafka():
         with Broker() as broker:
             yield broker
+            close_all()
         return
-    with contextlib.closing(new_broker(tmp_path_factory.mktemp("spark") / "broker")) as process:
+    settings = {"log.cleaner.backoff.ms": "200"}  # or compaction is waited for
+    with contextlib.closing(new_broker(tmp_path_factory.mktemp("spark") / "broker", settings=settings)) as process:
         process.start()
         yield ForeignBroker(process)
+        close_all()
 
 
 @pytest.fixture(scope="session")
@@ -82,6 +86,13 @@ def produce(broker: Broker, topic: str) -> Iterator[Callable[..., None]]:
     producer.flush(0)
 
 
+def _connector() -> dict[str, str]:
+    """Spark's own, where it is there."""
+    if parts.missing("connector"):
+        return {}
+    return {"spark.jars": ",".join(str(jar) for jar in sorted((parts.spark_connector() / "jars").glob("*.jar")))}
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """A session of the test process; at its end, its Java process is gone, too."""
@@ -97,6 +108,7 @@ def spark() -> Iterator[Any]:
         "spark.driver.host": "127.0.0.1",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.streaming.stopTimeout": "20s",
+        **_connector(),
     }.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()

@@ -1,10 +1,6 @@
-"""`format("tailrace")` in a real Spark: found by itself, in batches and as a stream, with a kill in between."""
+"""`format("tailrace")` in a real Spark: found by itself, in batches and as a stream."""
 
-import os
-import signal
-import subprocess
-import sys
-import textwrap
+import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -12,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from tailrace.testing import Broker
 
@@ -171,6 +168,43 @@ def test_a_stream_reads_on_and_its_group_is_where_it_is(
         query.stop()
 
 
+def test_the_lag_that_others_see_is_that_of_the_batches_that_are_done(
+    spark: Any, broker: Broker, options: Options, topic: str, produce: Produce, tmp_path: Path
+) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    group, is_let_go = f"etl-{topic}", threading.Event()
+
+    def lag() -> int:
+        asked = ConsumerGroupTopicPartitions(group)
+        (future,) = admin.list_consumer_group_offsets([asked]).values()
+        committed = {one.partition: one.offset for one in future.result(10).topic_partitions}
+        ends = admin.list_offsets({TopicPartition(topic, number): OffsetSpec.latest() for number in (0, 1)})
+        return sum(end.result(10).offset - committed[place.partition] for place, end in ends.items())
+
+    def is_soon(expected: int) -> bool:
+        deadline = time.monotonic() + 30
+        while (found := lag()) != expected and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return found == expected
+
+    stream = spark.readStream.format("tailrace").options(**options, startingOffsets="earliest", group=group).load()
+    writer = stream.writeStream.foreachBatch(lambda frame, batch: batch == 1 and is_let_go.wait(60))
+    produce("a", "b", "c")
+    query = writer.option("checkpointLocation", str(tmp_path)).start()
+    try:
+        while not (tmp_path / "offsets" / "1").exists():
+            time.sleep(0.05)
+        produce("d", partition=1)
+        assert lag() == 4, "nothing is done, and all that is there is behind"
+        is_let_go.set()
+        assert is_soon(0), "at idle"
+        produce("e")
+        assert is_soon(0)
+    finally:
+        is_let_go.set()
+        query.stop()
+
+
 def test_available_now_reads_what_is_there_in_batches_and_ends(
     spark: Any, options: Options, produce: Produce, tmp_path: Path
 ) -> None:
@@ -185,8 +219,6 @@ def test_available_now_reads_what_is_there_in_batches_and_ends(
 def test_deleted_records_end_a_query_with_the_range_that_is_missing(
     spark: Any, broker: Broker, options: Options, topic: str, produce: Produce, tmp_path: Path
 ) -> None:
-    from confluent_kafka.admin import AdminClient
-
     produce(*"abc")
     first = start(spark, options | {"startingOffsets": "earliest"}, tmp_path / "checkpoint", availableNow=True)
     assert first.awaitTermination(60)
@@ -197,51 +229,3 @@ def test_deleted_records_end_a_query_with_the_range_that_is_missing(
     second = start(spark, options, tmp_path / "checkpoint", availableNow=True)
     with pytest.raises(Exception, match=f"{topic}-0: offsets 3 to 5 are missing"):
         second.awaitTermination(60)
-
-
-DRIVER = """
-    import os, sys
-    from pyspark.sql import SparkSession
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    bootstrap, topic, directory = sys.argv[1:]
-    spark = SparkSession.builder.master("local[2,4]").config("spark.ui.enabled", "false").getOrCreate()
-    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
-    stream = spark.readStream.format("tailrace").options(maxOffsetsPerTrigger="500", **options).load()
-    query = (
-        stream.selectExpr("CAST(value AS STRING) v").writeStream.format("parquet")
-        .option("path", directory + "/rows").option("checkpointLocation", directory + "/checkpoint").start()
-    )
-    print("started", flush=True)
-    query.awaitTermination()
-"""
-
-
-@pytest.mark.crash
-def test_a_driver_that_is_killed_in_the_middle_goes_on_and_every_message_is_there_once(
-    spark: Any, broker: Broker, options: Options, topic: str, produce: Produce, tmp_path: Path
-) -> None:
-    produce(*map(str, range(6000)))
-    program = tmp_path / "driver.py"
-    program.write_text(textwrap.dedent(DRIVER))
-    command = [sys.executable, str(program), broker.bootstrap, topic, str(tmp_path)]
-    victim = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
-    )
-    try:
-        assert victim.stdout is not None
-        assert victim.stdout.readline() == "started\n"
-        deadline = time.monotonic() + 60
-        while len(list(tmp_path.glob("rows/_spark_metadata/[0-9]"))) < 3:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-    finally:
-        os.killpg(victim.pid, signal.SIGKILL)
-        victim.wait()
-        victim.stdout.close()
-    stream = spark.readStream.format("tailrace").options(**options, startingOffsets="earliest").load()
-    writer = stream.selectExpr("CAST(value AS STRING) v").writeStream.format("parquet").trigger(availableNow=True)
-    writer = writer.option("path", str(tmp_path / "rows")).option("checkpointLocation", str(tmp_path / "checkpoint"))
-    query = writer.start()
-    assert query.awaitTermination(60)
-    found = [int(row.v) for row in spark.read.parquet(str(tmp_path / "rows")).collect()]
-    assert sorted(found) == list(range(6000))

@@ -80,6 +80,19 @@ def test_a_start_beyond_the_end_that_was_written_down_is_an_empty_batch(options:
     assert values(plan, written, plan.next_end(written, None)) == ["between"]
 
 
+def test_records_deleted_before_a_killed_batch_0_is_planned_again_are_missed(
+    broker: Broker, topic: str, options: Options, produce: Produce
+) -> None:
+    """The earliest start is later by now, and the end that was written down is not: what is between is a loss."""
+    produce(*"abcde")
+    written = plan_of(options, startingOffsets="earliest").initial()
+    delete_before(broker, topic, 3)
+    plan = plan_of(options, startingOffsets="earliest")
+    assert values(plan, plan.initial(), written) == []
+    with pytest.raises(DataLost, match=f"{topic}-0: offsets 0 to 2 are missing"):
+        values(plan, written, plan.next_end(written, None))
+
+
 def test_a_query_that_goes_on_pins_nothing(options: Options, produce: Produce) -> None:
     before = plan_of(options).initial()
     produce("a", "b")

@@ -98,6 +98,21 @@ def progress_bar(label: str, total: int, least: int = _BAR_FROM_BYTES) -> Iterat
         yield lambda done: progress.advance(task, done)
 
 
+@contextmanager
+def share_bar(label: str) -> Iterator[Callable[[float], None]]:
+    """Gives a function that is told which share is done, of work that takes long. Drawn on a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(label, total=1.0)
+        yield lambda share: progress.update(task, completed=share)
+
+
 def number(value: int) -> str:
     return f"{value:,}"
 

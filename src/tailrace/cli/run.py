@@ -65,14 +65,14 @@ def run(
 
         cadence(every)
         jobs = pipelines_in(file, names or ())
-        _require_topics(bootstrap, jobs)
+        require_topics(bootstrap, jobs)
         spark = session(f"tailrace run {file.name}", master)
         with View(as_json=as_json) as view:
             settings = {"every": every, "once": once, "spark": spark, "on_data_loss": on_data_loss}
             _run_all([_Runner(job, bootstrap, state, view, settings) for job in jobs])
 
 
-def _require_topics(bootstrap: str, jobs: "Iterable[Pipeline]") -> None:
+def require_topics(bootstrap: str, jobs: "Iterable[Pipeline]") -> None:
     """Said at once, and not when Spark has started; those that are reached in their own way find out by themselves."""
     from tailrace.cli.selection import require
 

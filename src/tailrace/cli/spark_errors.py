@@ -18,6 +18,7 @@ def in_words() -> Iterator[None]:
     from pyspark.errors import PySparkException
 
     from tailrace.spark.options import BadOptions
+    from tailrace.spark.pipelines.exact import NotExact
     from tailrace.spark.pipelines.failures import RunFailed, reason_of
     from tailrace.spark.pipelines.java import NoJava
     from tailrace.spark.pipelines.state import AlreadyRunning
@@ -28,7 +29,7 @@ def in_words() -> Iterator[None]:
         raise Failure(str(error), ExitCode.USAGE) from error
     except AlreadyRunning as error:
         raise Failure(str(error), ExitCode.REFUSED) from error
-    except RunFailed as error:
+    except (RunFailed, NotExact) as error:
         raise Failure(str(error), ExitCode.FAILED) from error
     except PySparkException as error:
         raise Failure(reason_of(error), ExitCode.FAILED) from error

@@ -86,11 +86,11 @@ def narrowed(cluster: Cluster, start: Positions, end: End, wanted: Wanted) -> tu
     if wanted.times.first > 0:
         found = list_offsets(cluster, dict.fromkeys(starts, wanted.times.first))
         starts = {place: max(at, _offset(found[place], ends[place])) for place, at in starts.items()}
-    narrow = End(Positions(ends, end.positions.topic_ids), {place: end.times.get(place, ALL) for place in ends})
+    times = {place: end.times.get(place, ALL).within(wanted.times) for place in ends}
+    narrow = End(Positions(ends, end.positions.topic_ids), times)
     if 0 <= wanted.times.last < ALL.last:
         narrow = _before(cluster, narrow, dict.fromkeys(ends, wanted.times.last + 1))
-    times = {place: narrow.times.get(place, ALL).within(wanted.times) for place in ends}
-    return Positions(starts, start.topic_ids), End(narrow.positions, times)
+    return Positions(starts, start.topic_ids), narrow
 
 
 def begin_of(cluster: Cluster, options: SourceOptions, start: Positions, end: Positions) -> Positions:

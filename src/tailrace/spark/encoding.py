@@ -11,6 +11,7 @@ which are the producer's to put in.
 import hashlib
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -50,7 +51,8 @@ class Column(NamedTuple):
     fields: Array  # of each row where it begins in the data, and its length
 
 
-class Rows(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Rows:
     keys: Column
     values: Column
     lists: Array  # of each row its first header, and how many there are
@@ -230,7 +232,7 @@ def _topics(array: pa.Array | None, topic: str | None, count: int) -> tuple[tupl
         raise BadRows("a row has no topic: the option topic gives one to all, or the column topic to each")
     encoded = array.dictionary_encode()
     names = tuple(encoded.dictionary.to_pylist())
-    return names, np.ascontiguousarray(encoded.indices.to_numpy(), np.int32)
+    return names, np.array(encoded.indices, np.int32)
 
 
 def _partitions(array: pa.Array | None, count: int) -> Array:
