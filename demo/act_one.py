@@ -5,8 +5,6 @@ Everything happens in a temporary directory, through the same commands and clien
 fails, and `make demo` with it, if one event is lost, doubled or out of order.
 """
 
-import subprocess
-import sys
 import tempfile
 import time
 from functools import partial
@@ -19,6 +17,7 @@ from rich.text import Text
 from demo import group_scene
 from demo.broker_process import BrokerProcess
 from demo.clients import EVENTS_PER_SECOND, TOPIC, Reader, Writer
+from demo.commands import start, tailrace
 from demo.ledger import Ledger, Verdict
 from demo.screen import TICK_SECONDS, Screen, View
 
@@ -34,6 +33,7 @@ def run(screen: Screen) -> bool:
     with tempfile.TemporaryDirectory(prefix="tailrace-demo-") as directory:
         broker = BrokerProcess(Path(directory))
         try:
+            screen.step("A broker is started on an empty directory.")
             start(broker, screen)
             ledger = stream(broker, screen)
             is_counted = count(ledger, screen)
@@ -45,15 +45,6 @@ def run(screen: Screen) -> bool:
         is_healthy = tailrace(screen, broker.directory, "log", "verify", "data") == 0
         is_found = flip_a_bit(screen, broker.directory)
     return is_clean and is_counted and is_shared and is_healthy and is_found
-
-
-def start(broker: BrokerProcess, screen: Screen) -> None:
-    screen.step("A broker is started on an empty directory.")
-    screen.say(f"$ {broker.command}", "dim")
-    broker.start()
-    while not broker.is_ready:
-        time.sleep(0.01)
-    screen.say(f"It serves after {broker.start_seconds:.2f} s.")
 
 
 def stream(broker: BrokerProcess, screen: Screen) -> Ledger:
@@ -127,12 +118,3 @@ def flip_a_bit(screen: Screen, directory: Path) -> bool:
     is_found = tailrace(screen, directory, "log", "verify", f"data/{TOPIC}-0") == 1
     screen.step("One batch cannot be trusted, and it is known which. It is not served; all the others are.")
     return is_found
-
-
-def tailrace(screen: Screen, directory: Path, *arguments: str) -> int:
-    """Runs a verb, shows what it prints, and returns what it ended with."""
-    screen.say(f"\n$ tailrace {' '.join(arguments)}", "dim")
-    command = [sys.executable, "-m", "tailrace", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=directory)
-    screen.say((done.stdout + done.stderr).rstrip())
-    return done.returncode

@@ -89,10 +89,9 @@ class View:
         return f"acknowledged {ledger.acknowledged:>9,}   read {len(ledger.read):>9,}   broker {self.broker}"
 
 
-def bars(counts: list[int], style: str) -> Text:
-    """A column for each tick; a full one is twice the writer's pace, or more."""
-    most = 2 * EVENTS_PER_SECOND * TICK_SECONDS
-    heights = (min(len(BARS) - 1, -(-count * (len(BARS) - 1) // int(most))) for count in counts)
+def bars(counts: list[int], style: str, most: float = 2 * EVENTS_PER_SECOND * TICK_SECONDS) -> Text:
+    """A column for each count; a full one is twice the writer's pace in a tick, or what is said to be most, or more."""
+    heights = (min(len(BARS) - 1, -(-count * (len(BARS) - 1) // max(1, int(most)))) for count in counts)
     return Text("".join(BARS[height] for height in heights), style)
 
 

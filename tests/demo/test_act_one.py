@@ -24,7 +24,11 @@ def test_it_loses_nothing_says_so_and_takes_less_than_a_minute(tmp_path: Path) -
     picture = tmp_path / "demo.svg"
     began = time.monotonic()
     done = subprocess.run(
-        [sys.executable, "-m", "demo", "--picture", picture], cwd=ROOT, capture_output=True, text=True, timeout=110
+        [sys.executable, "-m", "demo", "--act", "one", "--picture", picture],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=110,
     )
     took = time.monotonic() - began
     assert done.returncode == 0, done.stdout + done.stderr
@@ -49,7 +53,7 @@ def test_an_act_that_fails_ends_the_demo_with_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(act_one, "run", lambda screen: False)
-    monkeypatch.setattr(sys, "argv", ["demo"])
+    monkeypatch.setattr(sys, "argv", ["demo", "--act", "one"])
     assert command.main() == 1
     assert "not how it should end" in capsys.readouterr().err
 

@@ -38,7 +38,12 @@ SINK_NAMES = {
     for name in (
         *("topic", "delivery"),
         # Spark's own, which a sink is told, too
-        *("checkpointLocation", "asyncProgressTrackingEnabled", "asyncProgressTrackingCheckpointIntervalMs"),
+        *(
+            "queryName",
+            "checkpointLocation",
+            "asyncProgressTrackingEnabled",
+            "asyncProgressTrackingCheckpointIntervalMs",
+        ),
         "_asyncProgressTrackingOverrideSinkSupportCheck",
     )
 }

@@ -74,12 +74,14 @@ class Topic(Sink):
         return promises[self.delivery]
 
     def write_stream(self, frame: "DataFrame", settings: QuerySettings) -> "StreamingQuery":
+        _make_active(frame)
         writer = as_messages(frame).writeStream.format("tailrace").options(**self._options(settings.client))
         return _start(writer, settings)
 
     def write_batch(self, frame: "DataFrame", client: Mapping[str, str], mode: str = "append") -> None:
         if mode != "append":
             raise BadOptions(f"a topic can be appended to, and mode {mode!r} is something else")
+        _make_active(frame)
         as_messages(frame).write.format("tailrace").options(**self._options(client)).mode("append").save()
 
     def _options(self, client: Mapping[str, str]) -> dict[str, Any]:
@@ -180,6 +182,13 @@ def _start(writer: "DataStreamWriter", settings: QuerySettings) -> "StreamingQue
     named = writer.queryName(settings.name).outputMode(settings.output_mode)
     placed = named.option("checkpointLocation", settings.checkpoint)
     return (placed.trigger(**settings.trigger) if settings.trigger else placed).start()
+
+
+def _make_active(frame: "DataFrame") -> None:
+    """Where rows are written, Spark knows formats in Python only by the session of this thread, which has none if it is
+    not the one that made the session. Making a frame gives it one.
+    """
+    frame.sparkSession.createDataFrame([], "nothing INT")
 
 
 def _nothing(_: object) -> None:
