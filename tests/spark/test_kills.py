@@ -26,6 +26,7 @@ pytestmark = [
     pytest.mark.needs("spark"),
     pytest.mark.timeout(250),
     pytest.mark.spark,
+    pytest.mark.crash,
 ]
 
 Options = dict[str, str]
@@ -86,7 +87,7 @@ def offsets_read(spark: Any, directory: Path) -> dict[int, list[int]]:
     return found
 
 
-@pytest.mark.parametrize("batch", [pytest.param(0, marks=pytest.mark.crash), 1])
+@pytest.mark.parametrize("batch", [0, 1])
 def test_the_start_at_the_latest_is_that_of_the_driver_that_was_killed(
     spark: Any, options: Options, topic: str, tmp_path: Path, batch: int
 ) -> None:
@@ -113,7 +114,6 @@ def test_the_start_at_the_latest_is_that_of_the_driver_that_was_killed(
     }
 
 
-@pytest.mark.crash
 @pytest.mark.parametrize("batch", [0, 1, 2])
 def test_available_now_goes_on_where_the_driver_was_killed(
     spark: Any, options: Options, produce: Produce, tmp_path: Path, batch: int
@@ -126,7 +126,6 @@ def test_available_now_goes_on_where_the_driver_was_killed(
     assert offsets_read(spark, tmp_path) == {0: list(range(20)), 1: list(range(10))}
 
 
-@pytest.mark.crash
 @pytest.mark.parametrize("batch", [0, 1])
 def test_records_that_are_deleted_between_the_kill_and_the_restart_are_missed(
     spark: Any, broker: Broker, options: Options, topic: str, produce: Produce, tmp_path: Path, batch: int
@@ -161,7 +160,6 @@ DRIVER = """
 """
 
 
-@pytest.mark.crash
 def test_a_driver_that_is_killed_in_the_middle_goes_on_and_every_message_is_there_once(
     spark: Any, broker: Broker, options: Options, topic: str, produce: Produce, tmp_path: Path
 ) -> None:
@@ -220,7 +218,6 @@ def command_of(pid: int) -> str:
     return ""
 
 
-@pytest.mark.crash
 def test_workers_and_brokers_are_killed_under_a_query_and_its_files_have_every_message_once(
     spark: Any, own_broker: BrokerProcess, tmp_path: Path
 ) -> None:
