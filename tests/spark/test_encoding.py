@@ -1,8 +1,12 @@
 """Arrow batches as record batches: our decoder reads back what was encoded, and other clients do."""
 
+import os
 import secrets
+import subprocess
+import sys
 from collections import defaultdict
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -258,6 +262,34 @@ def test_columns_that_are_mixed_up_are_not_read_beyond_their_end() -> None:
         beyond.fingerprint()
     with pytest.raises(AssertionError):
         Encoder(PARTITIONS.__getitem__).encode(beyond, NOW)
+
+
+def outside() -> None:
+    """What the kernels are never asked: room for one slot too few."""
+    fields, numbers = np.full((2, 2), -1, np.int32), np.zeros(1, np.int32)
+    places = np.array([[0, 1, 0, 0]], np.int64)
+    kernel.assign_slots(np.zeros(1, np.uint8), fields, fields, numbers, numbers, places, 1, np.zeros(2, np.int32))
+
+
+@pytest.mark.slow
+def test_no_index_is_outside_of_its_array(tmp_path: Path) -> None:
+    """The same again, with kernels compiled so that they check each index."""
+    program = """
+import test_encoding as tests
+try:
+    tests.outside()
+except IndexError:
+    print("indexes are checked")
+tests.test_what_is_encoded_is_what_is_decoded()
+tests.test_a_fingerprint_does_not_depend_on_order_or_on_how_rows_are_cut()
+tests.test_keys_are_hashed_as_kafka_python_does()
+tests.test_columns_that_are_mixed_up_are_not_read_beyond_their_end()
+"""
+    here = Path(__file__).parent
+    paths = os.pathsep.join([str(here), str(here.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = os.environ | {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": paths}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "indexes are checked\n", "")
 
 
 # On a broker
