@@ -27,6 +27,7 @@ from demo.screen import Screen
 
 NEXT = """\
 $ tailrace serve --data data                                       # a broker
+$ tailrace topic create traffic
 $ python -m demo.generator                                         # a shop
 $ tailrace run demo/pipelines.py traffic                           # live
 $ tailrace tail traffic                                            # what it says
