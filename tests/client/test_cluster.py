@@ -1,5 +1,6 @@
 import contextlib
 import os
+import secrets
 import socket
 import threading
 import time
@@ -232,3 +233,11 @@ def test_a_broker_that_is_killed_and_comes_back_is_found_again(own_broker: Broke
         finally:
             starter.join()
         assert write(cluster, "orders", b"b") == 1
+
+
+def test_a_topic_that_may_be_created_is(cluster: Cluster) -> None:
+    name = f"new-{secrets.token_hex(4)}"
+    with pytest.raises(TopicNotFound):
+        cluster.topic(name)
+    assert cluster.topic(name, may_create=True).partitions
+    assert cluster.topic(name, fresh=True).partitions

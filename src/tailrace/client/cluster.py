@@ -24,6 +24,7 @@ from tailrace.protocol.messages.metadata import MetadataRequest, MetadataRequest
 T = TypeVar("T")
 
 METADATA_MIN = 4  # from it on, asking about a topic need not create it
+CREATION_S = 5.0
 PATIENCE_S = 1.0  # a topic that was just created is not known to every broker at once
 
 
@@ -49,11 +50,15 @@ class Cluster:
         self.refresh(None, self.retry("listing topics"))
         return {name: topic for name, (topic, _) in self._topics.items() if not topic.error_code}
 
-    def topic(self, name: str, *, expect_id: bytes | None = None, fresh: bool = False) -> Topic:
-        """Raises TopicNotFound, or TopicRecreated where the topic has another id than expected."""
+    def topic(
+        self, name: str, *, expect_id: bytes | None = None, fresh: bool = False, may_create: bool = False
+    ) -> Topic:
+        """Raises TopicNotFound, or TopicRecreated where the topic has another id than expected. One that may be created
+        is, where brokers create topics that somebody is going to write to.
+        """
         topic = None if fresh else self._remembered(name)
         if topic is None or topic.error_code:
-            topic = self.topics([name]).get(name)
+            topic = self.topics([name], may_create=may_create).get(name)
         if topic is None:
             raise TopicNotFound(name)
         if expect_id is not None and topic.has_id and topic.topic_id != expect_id:
@@ -62,17 +67,17 @@ class Cluster:
             raise TopicRecreated(name, expect_id, topic.topic_id)
         return topic
 
-    def topics(self, names: Iterable[str]) -> dict[str, Topic]:
+    def topics(self, names: Iterable[str], *, may_create: bool = False) -> dict[str, Topic]:
         """These topics, asked for anew in one request; without those that, after some patience, are not there."""
         wanted = list(names)
-        retry = self.retry("looking for topics")
+        retry, patience_s = self.retry("looking for topics"), CREATION_S if may_create else PATIENCE_S
         while wanted:
-            self.refresh(wanted, retry)
+            self.refresh(wanted, retry, may_create=may_create)
             found = {name: self._topics[name][0] for name in wanted if name in self._topics}
             missing = [name for name in wanted if name not in found or found[name].is_missing]
             there = {name: topic for name, topic in found.items() if name not in missing}
             trouble = next((trouble for topic in there.values() if (trouble := topic.trouble())), None)
-            if trouble is None and missing and retry.elapsed <= PATIENCE_S:
+            if trouble is None and missing and retry.elapsed <= patience_s:
                 trouble = Refused(f"topic {missing[0]}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             if trouble is None:
                 return there
@@ -99,12 +104,12 @@ class Cluster:
         address = self._brokers.get(topic.leaders.get(partition.partition, NO_LEADER))
         return None if address is None else Leader(address, topic.epochs.get(partition.partition, NO_EPOCH))
 
-    def refresh(self, names: Iterable[str] | None, retry: Retry) -> None:
+    def refresh(self, names: Iterable[str] | None, retry: Retry, *, may_create: bool = False) -> None:
         """Asks about these topics, or about all."""
         wanted = None if names is None else sorted(set(names))
         request = MetadataRequest(
             topics=None if wanted is None else [MetadataRequestTopic(name=name) for name in wanted],
-            allow_auto_topic_creation=False,
+            allow_auto_topic_creation=may_create,
         )
         version, response = self._ask_any(request, MetadataResponse, retry, (METADATA_MIN, 0x7FFF))
         now = time.monotonic()

@@ -153,7 +153,7 @@ def send(
 
 
 def _partition_count(cluster: Cluster, topic: str) -> int:
-    return len(cluster.topic(topic).partitions)
+    return len(cluster.topic(topic, may_create=True).partitions)
 
 
 def chunks_for(options: SinkOptions, cluster: Cluster, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
