@@ -14,6 +14,7 @@ from compat.brokers import BrokerProcess, against_kafka, new_broker
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tailrace.client.cluster import close_all
 from tailrace.testing import Broker
 
 KAFKA_SECONDS = 120
@@ -50,6 +51,13 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker | Foreig
     with contextlib.closing(new_broker(tmp_path_factory.mktemp("spark") / "broker", settings=settings)) as process:
         process.start()
         yield ForeignBroker(process)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def connections() -> Iterator[None]:
+    """Those that this process keeps are closed when it ends."""
+    yield
+    close_all()
 
 
 @pytest.fixture(scope="session")
