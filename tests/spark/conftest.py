@@ -55,6 +55,13 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker | Foreig
         close_all()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def connections() -> Iterator[None]:
+    """Those that this process keeps are closed when it ends."""
+    yield
+    close_all()
+
+
 @pytest.fixture(scope="session")
 def bootstrap(broker: Broker) -> str:
     return broker.bootstrap
