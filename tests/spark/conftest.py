@@ -115,6 +115,7 @@ def spark() -> Iterator[Any]:
         "spark.driver.host": "127.0.0.1",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.streaming.stopTimeout": "20s",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",  # these tests are short: compiling well costs more
         **_connector(),
     }.items():
         builder = builder.config(key, value)
