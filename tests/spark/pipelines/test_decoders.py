@@ -206,7 +206,7 @@ def test_corrupt_messages_say_where_they_are_from_and_why(spark: Any) -> None:
     assert [(row.offset, row.error) for row in found] == [
         (7, "it is blank"),
         (8, "it is not UTF-8"),
-        (9, "fields have other types"),
+        (9, "its fields cannot be read"),
         (10, "it is not one JSON object"),
     ]
     first = Json("id INT", corrupt=Topic("dead")).corrupt_rows(frame).collect()[0]
@@ -219,4 +219,4 @@ def test_a_filter_behind_the_decoder_does_not_decode_again(spark: Any) -> None:
     frame = spark.createDataFrame([], "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT")
     filtered = Json("id INT").decode(frame).where("id > 50").select("id")
     plan = filtered._jdf.queryExecution().optimizedPlan().toString()
-    assert plan.count("from_json") == 2, "the one that decodes, and the one that looks for an end"
+    assert plan.count("from_json") == 2, "the one that decodes, and the one that looks for the end"

@@ -41,6 +41,7 @@ CHOICES = ("column", "drop", "fail")
 COUNTED = "tailrace"  # the name of the counts in a query's progress
 MARK = "TAILRACE_CORRUPT_MESSAGE"  # in the text of the error, which is all that Spark passes on
 
+_STRICT = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
 _FIELDS, _ERROR = "_tailrace_fields", "_tailrace_error"
 
 
@@ -151,25 +152,17 @@ class Json(Decoder):
         return F.col(f"{_FIELDS}.*") if self.into is None else F.col(_FIELDS).alias(self.into)
 
     def _marked(self, messages: "DataFrame") -> "DataFrame":
-        """`from_json` stops behind the first object, whatever follows. So the value is also read as the first of two
-        elements of an array, of which the second is a mark that no message can know: it is found in the second place
-        if and only if the first holds one object and nothing else.
-        """
         from pyspark.sql import functions as F
 
-        strict = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
-        text, end, bad = F.col("value").cast("string"), secrets.token_hex(8), f"_{secrets.token_hex(8)}"
-        enclosed = F.concat(F.lit("["), text, F.lit(f',{{"{end}":true}}]'))
-        elements = F.from_json(enclosed, f"ARRAY<STRUCT<`{end}`: BOOLEAN>>", strict)
-        parsed = F.from_json(text, f"{self.fields}, `{bad}` STRING", {**strict, "columnNameOfCorruptRecord": bad})
-        read = messages.select("*", elements.alias("_elements"), parsed.alias("_parsed"))
-        is_one = (F.size("_elements") == 2) & F.col("_elements")[1][end]
+        text, bad = F.col("value").cast("string"), f"_{secrets.token_hex(8)}"
+        parsed = F.from_json(text, f"{self.fields}, `{bad}` STRING", {**_STRICT, "columnNameOfCorruptRecord": bad})
+        read = messages.select("*", parsed.alias("_parsed"))
         error = (
             F.when(F.col("value").isNull(), None)
             .when(~F.is_valid_utf8(text), "it is not UTF-8")
             .when(F.trim(text) == "", "it is blank")
-            .when(~F.coalesce(is_one, F.lit(False)), "it is not one JSON object")
-            .when(F.col("_parsed").isNull() | F.col("_parsed")[bad].isNotNull(), "fields have other types")
+            .when(~_is_one_object(text), "it is not one JSON object")
+            .when(F.col("_parsed").isNull() | F.col("_parsed")[bad].isNotNull(), "its fields cannot be read")
         )
         marked = read.select(*messages.columns, "_parsed", error.alias(_ERROR))
         fields = F.when(F.col(_ERROR).isNull(), F.col("_parsed").dropFields(bad))
@@ -213,6 +206,23 @@ class Raw(Decoder):
 
         fields = F.struct(F.col("value")).alias(_FIELDS)
         return messages.select("*", fields, F.lit(None).cast("string").alias(_ERROR))
+
+
+def _is_one_object(text: "Column") -> "Column":
+    """Whether an object is all there is. `from_json` stops behind the first, whatever follows.
+
+    Where the only closing brace is the last character, that is so if it can be parsed at all. Else the text is read as
+    the first of two elements of an array, of which the second is a mark that no message can know: both are found in
+    their places if and only if the first is one object, and nothing else.
+    """
+    from pyspark.sql import functions as F
+
+    mark = secrets.token_hex(8)
+    enclosed = F.concat(F.lit("["), text, F.lit(f',{{"{mark}":true}}]'))
+    elements = F.from_json(enclosed, f"ARRAY<STRUCT<`{mark}`: BOOLEAN>>", _STRICT)
+    both = F.array(*(F.struct(F.lit(value).cast("boolean").alias(mark)) for value in (None, True)))
+    is_flat = F.instr(text, "}") == F.length(text)
+    return F.when(is_flat & F.startswith(text, F.lit("{")), True).otherwise(F.coalesce(elements == both, F.lit(False)))
 
 
 def names_in(ddl: str) -> list[str]:
