@@ -49,7 +49,7 @@ def replay(directory: Path, broker: Broker, *arguments: str) -> subprocess.Compl
     return subprocess.run(
         [sys.executable, "-m", "tailrace.cli.main", "replay", *arguments, "-b", broker.bootstrap],
         cwd=directory,
-        env=os.environ | {"TAILRACE_SPARK_ARCHIVE": "off"},
+        env=os.environ | {"TAILRACE_SPARK_ARCHIVE": "off", "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"},
         capture_output=True,
         text=True,
         timeout=250,

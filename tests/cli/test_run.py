@@ -44,7 +44,7 @@ def run(directory: Path, *arguments: str, **environment: str) -> subprocess.Comp
     return subprocess.run(
         command(*arguments),
         cwd=directory,
-        env=os.environ | {"TAILRACE_SPARK_ARCHIVE": "off"} | environment,
+        env=os.environ | {"TAILRACE_SPARK_ARCHIVE": "off", "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"} | environment,
         capture_output=True,
         text=True,
         timeout=250,
@@ -136,7 +136,7 @@ def test_a_live_run_ends_with_ctrl_c(directory: Path, broker: Broker) -> None:
     process = subprocess.Popen(
         command("pipelines.py", "big", "--json", "-b", broker.bootstrap),
         cwd=directory,
-        env=os.environ | {"TAILRACE_SPARK_ARCHIVE": "off"},
+        env=os.environ | {"TAILRACE_SPARK_ARCHIVE": "off", "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
