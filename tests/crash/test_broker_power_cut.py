@@ -82,7 +82,7 @@ def check_finds_loss(path: Path, program: Sequence[str], cuts: int) -> History:
     return clients.history
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.crash
 def test_the_same_test_fails_where_flushes_do_nothing(tmp_path: Path) -> None:
     history = check_finds_loss(tmp_path, WITHOUT_SYNC, cuts=1)
     assert {Kind.LOST_WRITE, Kind.READ_THEN_GONE} <= {anomaly.kind for anomaly in check(history)}

@@ -224,7 +224,7 @@ def check_every_cut(script: Callable[[Script], None], limit: int) -> None:
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
 def test_no_power_cut_takes_back_what_a_reader_could_see(script: Callable[[Script], None]) -> None:
-    check_every_cut(script, limit=150)
+    check_every_cut(script, limit=60)
 
 
 @pytest.mark.crash
