@@ -1,4 +1,4 @@
-"""The decorator and what it makes; failures and progress."""
+"""The decorator and what it makes; progress."""
 
 import subprocess
 import sys
@@ -9,7 +9,6 @@ import pytest
 
 from tailrace.spark import Console, Json, Parquet, Pipeline, Raw, Topic, pipeline
 from tailrace.spark.options import BadOptions, source_options
-from tailrace.spark.pipelines.failures import may_pass, reason_of
 from tailrace.spark.pipelines.progress import lag, summary
 
 
@@ -84,25 +83,7 @@ def test_each_sink_says_what_it_promises() -> None:
         Topic("a", delivery="maybe")
 
 
-# Failures and progress
-
-
-@pytest.mark.parametrize(
-    "text", ["[TAILRACE_DATA_LOST] gone", "x.BadOptions: no", "SplitChanged: other rows", "[TAILRACE_CORRUPT_MESSAGE]"]
-)
-def test_what_cannot_pass_is_known(text: str) -> None:
-    assert not may_pass(RuntimeError(f"Query failed\n{text}\n\tat org.apache"))
-    assert may_pass(RuntimeError("connection refused"))
-
-
-def test_a_reason_is_what_the_innermost_error_says() -> None:
-    text = (
-        "[STREAM_FAILED] Query terminated. SQLSTATE: XXKST\n=== Query ===\nTraceback (most recent call last):\n"
-        '  File "a.py", line 1, in f\n    raise OSError\nOSError: the disk is full\n\n\tat org.apache.Foo(Foo.scala)\n'
-    )
-    assert reason_of(RuntimeError(text)) == "OSError: the disk is full"
-    assert reason_of(RuntimeError("one\ntwo")) == "one"
-    assert reason_of(RuntimeError()) == "RuntimeError"
+# Progress
 
 
 def test_lag_is_what_is_behind_of_all_partitions() -> None:
