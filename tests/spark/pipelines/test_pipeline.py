@@ -2,7 +2,8 @@
 
 import subprocess
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,13 +30,46 @@ def test_what_is_given_counts() -> None:
         return frame
 
     assert (f.name, f.group, f.source, f.decode) == ("etl", "g", ("a", "b"), Raw())
-    assert f.start == datetime(2026, 11, 15, 10, tzinfo=UTC)
     assert f.start_options()["startingTimestamp"] == "1794736800000"
 
 
 def test_a_start_that_is_none_is_refused() -> None:
     with pytest.raises(BadOptions, match="start is earliest, latest, group or a time"):
         pipeline(source="a", sink=Console(), start="soon")(lambda frame: frame)
+
+
+def test_a_start_may_be_said_as_everywhere_and_counts_when_the_run_begins() -> None:
+    job = pipeline(source="a", sink=Console(), start="yesterday", name="x")(lambda frame: frame)
+    assert job.start == "yesterday"
+    before = (datetime.now().astimezone() - timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
+    assert 0 <= int(job.start_options()["startingTimestamp"]) - before.timestamp() * 1000 <= 86_400_000
+    moment = datetime(2026, 11, 15, 10, tzinfo=UTC)
+    given = pipeline(source="a", sink=Console(), start=moment, name="x")(lambda frame: frame)
+    assert given.start_options()["startingTimestamp"] == "1794736800000"
+
+
+@pytest.mark.parametrize(
+    ("option", "argument"),
+    [
+        ("startingOffsets", "start="),
+        ("startingtimestamp", "start="),
+        ("endingOffsets", "end= of a replay"),
+        ("group", "group="),
+        ("subscribePattern", "source="),
+        ("assign", "source="),
+        ("failOnDataLoss", "on_data_loss="),
+        ("onDataLoss", "on_data_loss="),
+        ("stateDirectory", "state="),
+        ("recordedBatches", "mode='exact'"),
+    ],
+)
+def test_an_option_that_an_argument_says_is_refused(option: str, argument: str) -> None:
+    said = f"option {option} is said by an argument: {argument}"
+    with pytest.raises(BadOptions, match=said):
+        pipeline(source="a", sink=Console(), options={option: "x"})(lambda frame: frame)
+    with pytest.raises(BadOptions, match=said):
+        big.read_options("host:1", {option: "x"})
+    big.read_options("host:1", {"groupIdPrefix": "x"})
 
 
 def test_its_options_are_those_of_the_format() -> None:
@@ -81,6 +115,14 @@ def test_each_sink_says_what_it_promises() -> None:
     assert "with Spark" in Parquet("out").guarantee
     with pytest.raises(BadOptions, match="delivery is one of"):
         Topic("a", delivery="maybe")
+
+
+def test_a_sink_says_where_it_writes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    there = ("files", str((tmp_path / "out").resolve()))
+    assert Parquet("out").place == Parquet("a/../out").place == Parquet(f"file://{tmp_path}/out").place == there
+    assert Parquet("s3://bucket/out").place == ("files", "s3://bucket/out")
+    assert (Topic("a").place, Console().place) == (("topic", "a"), None)
 
 
 # Progress

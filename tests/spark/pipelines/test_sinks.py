@@ -24,6 +24,8 @@ def test_rows_become_messages_of_a_topic(spark: Any) -> None:
     cases = {
         "'k' AS key, 'v' AS value": {"key": "k", "value": "v"},
         f"{message}, false AS _tombstone": {"key": "k", "value": "v"},
+        f"{message}, false AS _tombstone, CAST(null AS BINARY) AS _corrupt": {"key": "k", "value": b"v"},
+        "CAST(null AS STRING) AS value, X'FF' AS _corrupt": {"value": b"\xff"},
         f"{message}, false AS _tombstone, 5 AS id": {"key": "k", "value": '{"value":"v","id":5}'},
         f"{message}, true AS _tombstone, CAST(null AS INT) AS id": {"key": "k", "value": None},
         "'orders' AS topic, 5 AS count": {"value": '{"topic":"orders","count":5}'},

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tailrace.spark.options import BadOptions
-from tailrace.spark.pipelines.sinks import Sink, Topic
+from tailrace.spark.pipelines.sinks import CORRUPT, Sink, Topic
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -36,7 +36,7 @@ COMES_WITH = {
     "timestamp": "TIMESTAMP",
     "headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>",
 }
-CORRUPT, TOMBSTONE = "_corrupt", "_tombstone"
+TOMBSTONE = "_tombstone"
 CHOICES = ("column", "drop", "fail")
 COUNTED = "tailrace"  # the name of the counts in a query's progress
 MARK = "TAILRACE_CORRUPT_MESSAGE"  # in the text of the error, which is all that Spark passes on

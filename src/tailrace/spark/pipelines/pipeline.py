@@ -14,12 +14,13 @@ Nothing is read, and Spark not started, before one of these is called.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from tailrace.spark.options import EARLIEST, GROUP, LATEST, BadOptions
 from tailrace.spark.pipelines.decoders import READ, Decoder, Raw
 from tailrace.spark.pipelines.sinks import Sink
+from tailrace.times import NoTime, milliseconds, parse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,6 +32,18 @@ Transform = Callable[["DataFrame"], "DataFrame"]
 
 BOOTSTRAP = "localhost:9092"
 _WORDS = (EARLIEST, LATEST, GROUP)
+# Options of the format that an argument says, by how they begin.
+_SAID_BY = {
+    "starting": "start=",
+    "ending": "end= of a replay",
+    "group": "group=",
+    "subscribe": "source=",
+    "assign": "source=",
+    "failondataloss": "on_data_loss=",
+    "ondataloss": "on_data_loss=",
+    "statedirectory": "state=",
+    "recordedbatches": "mode='exact' of a replay",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,15 +106,16 @@ class Pipeline:
         return {"kafka.bootstrap.servers": bootstrap} | client
 
     def read_options(self, bootstrap: str, more: Mapping[str, str] | None = None) -> dict[str, str]:
-        """The options of the format, without a start, an end, and a group."""
+        """The options of the format, without a start, an end, and a group. Raises BadOptions."""
+        _check_options(more or {})
         given = {"subscribe": ",".join(self.source), "columns": ",".join(READ), **self.options, **(more or {})}
         return self.client_options(bootstrap, more) | {name: str(value) for name, value in given.items()}
 
     def start_options(self) -> dict[str, str]:
-        """Where a stream without a checkpoint begins."""
-        if isinstance(self.start, str):
-            return {"startingOffsets": self.start}
-        moment = int(self.start.timestamp() * 1000)
+        """Where a stream without a checkpoint begins, which may depend on when this is asked: `yesterday`."""
+        if self.start in _WORDS:
+            return {"startingOffsets": str(self.start)}
+        moment = milliseconds(_moment(self.start))
         return {"startingTimestamp": str(moment), "startingOffsetsByTimestampStrategy": LATEST}
 
     def frame_of(self, messages: "DataFrame") -> "DataFrame":
@@ -122,7 +136,8 @@ def pipeline(
 ) -> Callable[[Transform], Pipeline]:
     """Makes a pipeline of a function. It, its group and what it keeps on disk are named as the function is.
 
-    `start` is earliest, latest, group (where the group is), or a time: of a pipeline that has not run yet.
+    `start` is earliest, latest, group (where the group is), or a time, also one such as yesterday or -2h: of a pipeline
+    that has not run yet.
     """
 
     def decorate(transform: Transform) -> Pipeline:
@@ -135,7 +150,7 @@ def pipeline(
             decode=decode or Raw(),
             group=group or own,
             start=_start(start),
-            options=dict(options or {}),
+            options=_check_options(options or {}),
             output_mode=output_mode,
         )
 
@@ -143,11 +158,28 @@ def pipeline(
 
 
 def _start(given: str | datetime) -> str | datetime:
-    if isinstance(given, datetime) or given in _WORDS:
-        return given
+    """As it is: a time is looked up when it counts, and looked at now."""
+    if given not in _WORDS:
+        _moment(given)
+    return given
+
+
+def _moment(given: str | datetime) -> datetime:
+    if isinstance(given, datetime):
+        return given.astimezone()
     try:
-        return datetime.fromisoformat(given)
-    except ValueError:
-        raise BadOptions(
-            f"start is {', '.join(_WORDS)} or a time such as 2026-11-15T10:00, and not {given!r}"
-        ) from None
+        return parse(given, datetime.now(UTC))
+    except NoTime as error:
+        raise BadOptions(f"start is {', '.join(_WORDS)} or a time: {error}") from None
+
+
+def _check_options(options: Mapping[str, str]) -> dict[str, str]:
+    for name in options:
+        said_by = [argument for begin, argument in _SAID_BY.items() if _begins(name.lower(), begin)]
+        if said_by:
+            raise BadOptions(f"option {name} is said by an argument: {said_by[0]}")
+    return dict(options)
+
+
+def _begins(name: str, begin: str) -> bool:
+    return name == begin if begin == "group" else name.startswith(begin)  # groupIdPrefix is another

@@ -7,6 +7,7 @@ before it is asked to write.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tailrace.spark.options import BadOptions
@@ -20,7 +21,8 @@ DELIVERIES = ("auto", "exactly-once", "at-least-once")
 NO_BATCH = -1  # the batch id that a callable is given for a batch that no stream has counted
 
 ORIGIN = ("topic", "partition", "offset", "timestamp", "_tombstone")  # all of them there: a row is still a message
-MESSAGE = ("key", "value", "headers", "timestampType", "_corrupt", *ORIGIN)
+CORRUPT = "_corrupt"  # the bytes of a value that could not be decoded
+MESSAGE = ("key", "value", "headers", "timestampType", CORRUPT, *ORIGIN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,13 @@ class Sink(ABC):
     def guarantee(self) -> str:
         """What it promises, as a sentence for people."""
 
+    @property
+    def place(self) -> tuple[str, str] | None:
+        """Where it writes: `topic` and its name, or `files` and their whole path; None where that is nowhere to look
+        at again.
+        """
+        return None
+
     @abstractmethod
     def write_stream(self, frame: "DataFrame", settings: QuerySettings) -> "StreamingQuery":
         """Starts a query."""
@@ -52,7 +61,7 @@ class Sink(ABC):
 @dataclass(frozen=True, slots=True)
 class Topic(Sink):
     """A topic. A frame that has only columns of messages (value, key, headers, and where they came from) is written as
-    it is: value, key and headers. Any other row becomes JSON, without its key, which is the key; and without the
+    it is: value, key and headers, one that could not be decoded with the bytes that it had. Any other row becomes JSON, without its key, which is the key; and without the
     columns that say where a message came from, as long as all of them are there. A tombstone stays one.
     """
 
@@ -72,6 +81,10 @@ class Topic(Sink):
             "at-least-once": "at least once: a batch that is tried again is written again",
         }
         return promises[self.delivery]
+
+    @property
+    def place(self) -> tuple[str, str]:
+        return "topic", self.name
 
     def write_stream(self, frame: "DataFrame", settings: QuerySettings) -> "StreamingQuery":
         _make_active(frame)
@@ -103,6 +116,11 @@ class Files(Sink):
             "exactly once for whoever reads it with Spark, which knows the files that count from _spark_metadata; "
             "another reader may find rows of a batch that was tried again twice"
         )
+
+    @property
+    def place(self) -> tuple[str, str]:
+        path = self.path.removeprefix("file://")
+        return "files", path if "://" in path else str(Path(path).resolve())
 
     def write_stream(self, frame: "DataFrame", settings: QuerySettings) -> "StreamingQuery":
         writer = frame.writeStream.format(self.format).options(**dict(self.options)).option("path", self.path)
@@ -167,7 +185,7 @@ def as_messages(frame: "DataFrame") -> "DataFrame":
     names = set(frame.columns)
     others = [name for name in ("key", "headers") if name in names]
     if "value" in names and names <= set(MESSAGE):
-        return frame.select("value", *others)
+        return frame.select(_as_it_was(names).alias("value"), *others)
     is_message = names >= set(ORIGIN)
     fields = [name for name in frame.columns if name not in others and not (is_message and name in ORIGIN)]
     if not fields:
@@ -176,6 +194,15 @@ def as_messages(frame: "DataFrame") -> "DataFrame":
     if is_message:
         value = F.when(~F.col("_tombstone"), value)
     return frame.select(value.alias("value"), *others)
+
+
+def _as_it_was(names: set[str]) -> "Column":
+    """The value of a message, also of one that could not be decoded: as null, it would delete."""
+    from pyspark.sql import functions as F
+
+    if CORRUPT not in names:
+        return F.col("value")
+    return F.coalesce(F.col("value").cast("binary"), CORRUPT)
 
 
 def _start(writer: "DataStreamWriter", settings: QuerySettings) -> "StreamingQuery":
