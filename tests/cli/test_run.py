@@ -28,11 +28,24 @@ FILE = """
         return orders.select("id")
 """
 
+WRONG = {
+    "twice.py": """
+        from tailrace.spark import Console, pipeline
+        one = two = pipeline(source="a", sink=Console(), name="big")(lambda frame: frame)
+        three = pipeline(source="b", sink=Console(), name="big")(lambda frame: frame)
+    """,
+    "broken.py": "def f():\n    # so\n    return nothing\nf()\n",
+    "cut.py": "def f(:\n",
+    "wrong.py": "from tailrace.spark import Json\nJson('id INT', corrupt='keep')\n",
+}
+
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     (tmp_path / "pipelines.py").write_text(textwrap.dedent(FILE))
     (tmp_path / "helper.py").write_text("def limit():\n    return 100\n")
+    for name, text in WRONG.items():
+        (tmp_path / name).write_text(textwrap.dedent(text))
     return tmp_path
 
 
@@ -78,6 +91,15 @@ def produce(broker: Broker, *values: str) -> None:
         (["helper.py"], 2, "helper.py has no pipeline in it"),
         (["pipelines.py", "--every", "soon"], 2, "every is a cadence such as"),
         (["pipelines.py", "--every", "1s", "--once"], 2, "exclude each other"),
+        (
+            ["pipelines.py", "--on-data-loss", "skip"],
+            2,
+            "on_data_loss is one of fail, earliest, report, and not 'skip'",
+        ),
+        (["twice.py"], 2, "twice.py has two pipelines 'big'"),
+        (["broken.py"], 2, "broken.py:3: NameError: name 'nothing' is not defined"),
+        (["cut.py"], 2, "cut.py:1: SyntaxError: "),
+        (["wrong.py"], 2, "wrong.py:2: corrupt is column, drop, fail or a sink, and not 'keep'"),
         (["pipelines.py", "-b", "127.0.0.1:1"], 3, "no broker answers at 127.0.0.1:1"),
     ],
 )
@@ -131,7 +153,9 @@ def test_all_pipelines_of_a_file_run_over_what_is_there(directory: Path, broker:
 @pytest.mark.needs("spark")
 @pytest.mark.timeout(300)
 @pytest.mark.spark
-def test_a_live_run_ends_with_ctrl_c(directory: Path, broker: Broker) -> None:
+@pytest.mark.parametrize("to_all", [False, True])
+def test_a_live_run_ends_with_a_signal(directory: Path, broker: Broker, to_all: bool) -> None:
+    """Ctrl-C; or SIGTERM to Java and to us at once, as a service manager sends it."""
     produce(broker, '{"id": 1, "amount": 150}')
     process = subprocess.Popen(
         command("pipelines.py", "big", "--json", "-b", broker.bootstrap),
@@ -140,15 +164,20 @@ def test_a_live_run_ends_with_ctrl_c(directory: Path, broker: Broker) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=True,
     )
     try:
         assert process.stdout is not None
         while json.loads(process.stdout.readline())["rows"] == 0:
             pass
-        process.send_signal(signal.SIGINT)
+        if to_all:
+            os.killpg(process.pid, signal.SIGTERM)
+        else:
+            process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=100)
     finally:
         process.kill()
         process.wait()
     assert process.returncode == 0, said
     assert "Traceback" not in said
+    assert "ERROR" not in said

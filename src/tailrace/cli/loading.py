@@ -19,8 +19,8 @@ from tailrace.cli.parsing import Parser
 from tailrace.cli.resuming import Bookmark, Progress
 from tailrace.cli.selection import require, similar
 from tailrace.cli.sending import Sender
-from tailrace.cli.stopping import Stop
 from tailrace.cli.topic_view import configs
+from tailrace.stopping import on_signals
 
 _BIRTH_SECONDS = 1.0
 _LOOK_SECONDS = 0.1
@@ -124,7 +124,7 @@ class Load:
             output.warn(
                 f"{self._without_time:,} had timestamp 0, which this client cannot write: they have the time of now"
             )
-        if bad is None and sender.trouble is None and not watch.stop.asked:
+        if bad is None and sender.trouble is None and not watch.stop.is_set():
             watch.forget()
             seconds = time.monotonic() - since
             speed = f" in {seconds:.1f} s ({sender.acknowledged / seconds:,.0f}/s)" if seconds >= 1 else ""
@@ -194,7 +194,7 @@ class _Watch:
     sender: Sender
 
     def __init__(self, bookmark: Bookmark | None, advance: Callable[[int], None]) -> None:
-        self.stop = Stop()
+        self.stop = on_signals()
         self._bookmark = bookmark
         self._advance = advance
         self._shown = 0
@@ -211,10 +211,10 @@ class _Watch:
             position = self.sender.progress.position
             self._advance(position - self._shown)
             self._shown = position
-        if self.stop.asked and not self._said_stop and self.sender.on_the_way:
+        if self.stop.is_set() and not self._said_stop and self.sender.on_the_way:
             output.warn("waiting for what is on the way; ctrl-C again ends at once")
             self._said_stop = True
-        return self.stop.asked
+        return self.stop.is_set()
 
     def note(self) -> None:
         self._noted = time.monotonic()

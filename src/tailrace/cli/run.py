@@ -10,6 +10,7 @@ import typer
 
 from tailrace.cli.connection import DEFAULT, Bootstrap, Connection
 from tailrace.cli.output import ExitCode, Failure
+from tailrace.stopping import on_signals
 
 if TYPE_CHECKING:
     from tailrace.cli.run_view import View
@@ -60,10 +61,11 @@ def run(
     with spark_errors.in_words():
         from tailrace.cli.run_view import View
         from tailrace.spark.pipelines.finding import pipelines_in
-        from tailrace.spark.pipelines.running import cadence
+        from tailrace.spark.pipelines.running import cadence, loss_choice
         from tailrace.spark.pipelines.session import session
 
         cadence(every)
+        loss_choice(on_data_loss)
         jobs = pipelines_in(file, names or ())
         require_topics(bootstrap, jobs)
         spark = session(f"tailrace run {file.name}", master)
@@ -115,14 +117,12 @@ class _Runner(threading.Thread):
 
 def _run_all(runners: list[_Runner]) -> None:
     """Until all have ended. Ctrl-C stops all, and so does one that has failed."""
-    from tailrace.cli.stopping import Stop
-
-    asked = Stop()
+    asked = on_signals()
     for runner in runners:
         runner.start()
     while any(runner.is_alive() for runner in runners):
         time.sleep(_LOOK_SECONDS)
-        if asked.asked or any(runner.error for runner in runners):
+        if asked.is_set() or any(runner.error for runner in runners):
             for runner in runners:
                 runner.stop.set()
     for runner in runners:

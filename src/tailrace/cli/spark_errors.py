@@ -19,7 +19,8 @@ def in_words() -> Iterator[None]:
 
     from tailrace.spark.options import BadOptions
     from tailrace.spark.pipelines.exact import NotExact
-    from tailrace.spark.pipelines.failures import RunFailed, reason_of
+    from tailrace.spark.pipelines.failures import RunFailed, is_of_client, reason_of
+    from tailrace.spark.pipelines.finding import place_of
     from tailrace.spark.pipelines.java import NoJava
     from tailrace.spark.pipelines.state import AlreadyRunning
 
@@ -29,7 +30,28 @@ def in_words() -> Iterator[None]:
         raise Failure(str(error), ExitCode.USAGE) from error
     except AlreadyRunning as error:
         raise Failure(str(error), ExitCode.REFUSED) from error
-    except (RunFailed, NotExact) as error:
+    except RunFailed as error:
+        raise Failure(str(error), _code(error.__cause__ or error)) from error
+    except NotExact as error:
         raise Failure(str(error), ExitCode.FAILED) from error
-    except PySparkException as error:
-        raise Failure(reason_of(error), ExitCode.FAILED) from error
+    except Failure:
+        raise
+    except Exception as error:
+        place = place_of(error)
+        if place is not None:  # what is wrong there is the user's to see
+            raise Failure(f"{place}: {type(error).__name__}: {reason_of(error)}") from error
+        if is_of_client(error) or isinstance(error, PySparkException):
+            raise Failure(reason_of(error), _code(error)) from error
+        raise
+
+
+def _code(error: BaseException) -> ExitCode:
+    from tailrace.spark.pipelines.failures import Kind, kind_of
+
+    codes = {
+        Kind.NOT_REACHABLE: ExitCode.NOT_REACHABLE,
+        Kind.NOT_FOUND: ExitCode.NOT_FOUND,
+        Kind.OPTIONS: ExitCode.USAGE,
+        Kind.OTHER: ExitCode.FAILED,
+    }
+    return codes[kind_of(error)]

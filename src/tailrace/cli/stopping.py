@@ -1,25 +1,8 @@
-"""How a verb that runs for long is ended: with ctrl-C, or because nobody reads it any more."""
+"""How a verb that runs for long is ended because nobody reads it any more; with ctrl-C: `tailrace.stopping`."""
 
 import os
 import select
-import signal
 import sys
-from types import FrameType
-
-
-class Stop:
-    """Notes the first ctrl-C (or SIGTERM), for whoever asks between two steps; the second one ends the process."""
-
-    def __init__(self) -> None:
-        self.asked = False
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._note)
-
-    def _note(self, number: int, _: FrameType | None) -> None:
-        if self.asked:
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
-        self.asked = True
 
 
 class Reader:

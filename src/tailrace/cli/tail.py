@@ -165,11 +165,12 @@ def _print(
     follow: bool,
 ) -> None:
     from tailrace.cli import stopping
+    from tailrace.stopping import on_signals
 
-    stop, reader, out = stopping.Stop(), stopping.Reader(), sys.stdout.buffer
+    stop, reader, out = on_signals(), stopping.Reader(), sys.stdout.buffer
     left = count
     try:
-        while not (stop.asked or reader.is_gone or reading.is_done or left == 0):
+        while not (stop.is_set() or reader.is_gone or reading.is_done or left == 0):
             found = reading.read(_POLL_SECONDS)[:left]
             out.write(b"".join(map(line, found)))
             out.flush()

@@ -6,14 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from tailrace.spark.options import BadOptions
 from tailrace.spark.pipelines.history import Batch, Keeper, batches
 from tailrace.spark.pipelines.state import AlreadyRunning, State
 
 
-def write_batch(checkpoint: Path, number: int, *, is_finished: bool = True, conf: str = "a") -> None:
+def write_batch(checkpoint: Path, number: int, *, is_finished: bool = True) -> None:
     for name in ("offsets", "commits"):
         (checkpoint / name).mkdir(parents=True, exist_ok=True)
-    about = {"batchWatermarkMs": number * 10, "batchTimestampMs": 1000 + number, "conf": {"x": conf}}
+    about = {"batchWatermarkMs": number * 10, "batchTimestampMs": 1000 + number, "conf": {"x": "a"}}
     end = {"orders": {"0": number}}
     (checkpoint / "offsets" / str(number)).write_text(f"v1\n{json.dumps(about)}\n{json.dumps(end)}")
     if is_finished:
@@ -52,7 +53,7 @@ def test_batches_outlive_those_of_the_checkpoint(checkpoint: Path, kept: Path) -
     write_batch(checkpoint, 7, is_finished=False)
     found = batches(kept, checkpoint)
     assert ids(found) == list(range(7)), "the one that is not finished is none"
-    assert found[2] == Batch(2, ({"orders": {"0": 2}},), 20, 1002, 25, {"x": "a"})
+    assert found[2] == Batch(2, ({"orders": {"0": 2}},), 20, 1002)
     assert found[2].end == {"orders": {"0": 2}}
 
 
@@ -65,13 +66,22 @@ def test_what_only_the_checkpoint_has_counts_too(checkpoint: Path, kept: Path) -
     assert ids(batches(kept, kept / "nothing")) == [0, 1], "a new start keeps it first"
 
 
-def test_settings_are_written_where_they_change_and_known_everywhere(checkpoint: Path, kept: Path) -> None:
-    keeper = Keeper(kept, checkpoint)
-    for number, conf in enumerate("aabba"):
-        write_batch(checkpoint, number, conf=conf)
-        keeper.keep()
-    assert [batch.conf["x"] for batch in batches(kept, checkpoint)] == list("aabba")
-    assert (kept / "batches.jsonl").read_text().count('"conf"') == 3
+def test_a_query_that_reads_its_topics_twice_has_no_one_end(checkpoint: Path, kept: Path) -> None:
+    write_batch(checkpoint, 0)
+    with (checkpoint / "offsets" / "0").open("a") as file:
+        file.write('\n{"orders": {"0": 5, "1": 7}}')
+    Keeper(kept, checkpoint).keep()
+    (batch,) = batches(kept, checkpoint)
+    assert batch.lowest == {"orders": {"0": 0, "1": 7}}
+    with pytest.raises(BadOptions, match="reads its topics 2 times"):
+        _ = batch.end
+
+
+def test_lines_of_an_older_version_are_read(checkpoint: Path, kept: Path) -> None:
+    kept.mkdir()
+    line = {"id": 0, "ends": [{"orders": {"0": 1}}], "watermark_ms": 1, "timestamp_ms": 2, "next_watermark_ms": 3}
+    (kept / "batches.jsonl").write_text(f'{{"query": "first"}}\n{json.dumps(line | {"conf": {}})}\n')
+    assert batches(kept, checkpoint) == [Batch(0, ({"orders": {"0": 1}},), 1, 2)]
 
 
 @pytest.mark.parametrize("cut", [1, 20, 70])
@@ -90,12 +100,14 @@ def test_a_checkpoint_that_was_made_anew_begins_a_history_anew(checkpoint: Path,
     for number in range(5):
         write_batch(checkpoint, number)
     Keeper(kept, checkpoint).keep()
+    (kept / "progress.jsonl").write_text('{"batch": 4}\n')
     shutil.rmtree(checkpoint)
     write_batch(checkpoint, 0)
     (checkpoint / "metadata").write_text('{"id":"second"}')
     Keeper(kept, checkpoint).keep()
     assert ids(batches(kept, checkpoint)) == [0]
-    assert (kept / "batches-first.jsonl").exists()
+    names = sorted(path.name for path in kept.iterdir())
+    assert names == ["batches-first.jsonl", "batches.jsonl", "progress-first.jsonl"], "late rows of two runs never mix"
 
 
 def test_batches_that_spark_forgot_first_are_said(
@@ -122,3 +134,35 @@ def test_one_runs_a_pipeline_at_a_time(tmp_path: Path) -> None:
         pass
     with state.locked():
         pass
+
+
+def test_a_directory_is_of_one_pipeline(tmp_path: Path) -> None:
+    state = State(tmp_path / "state")
+    assert state.owner() is None
+    with state.locked():
+        state.claim("small", ["orders"], [])
+        state.claim("big", ["orders"], [("topic", "big")])  # the first has read nothing
+        write_batch(state.checkpoint, 0)
+        state.claim("big", ["orders"], [("topic", "big")])
+        state.claim("big", ("orders",), [("files", "/out"), ("topic", "big")])
+        assert state.owner() == {"name": "big", "source": ["orders"], "sink": [["topic", "big"], ["files", "/out"]]}
+        with pytest.raises(BadOptions, match=r"belongs to pipeline big, which reads orders; small reads orders"):
+            state.claim("small", ["orders"], [])
+        with pytest.raises(BadOptions, match="big reads orders, refunds, and would skip"):
+            state.claim("big", ["refunds", "orders"], [])
+
+
+def test_of_a_batch_only_some_lines_are_kept(tmp_path: Path) -> None:
+    known = dict.fromkeys(("batch", "at", "rows", "rows_per_second", "corrupt", "tombstones", "late", "start", "end"))
+    State(tmp_path).add_progress({**known, "lag": 5, "watermark": "x", "duration_ms": {"addBatch": 1, "total": 2}})
+    assert State(tmp_path).progress() == [{**known, "duration_ms": {"total": 2}}]
+
+
+def test_where_the_query_of_corrupt_messages_begins_is_noted_once(tmp_path: Path) -> None:
+    state = State(tmp_path)
+    assert not state.knows_side()
+    state.note_side_start(None)
+    assert state.knows_side()
+    assert state.side_start() is None
+    state.note_side_start({"orders": {"0": 5}})
+    assert State(tmp_path).side_start() == {"orders": {"0": 5}}

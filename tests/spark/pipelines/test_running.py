@@ -1,20 +1,27 @@
 """`.run` in a real Spark, against a real broker: once, again, with failures in between."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from tailrace.spark import Call, Console, Json, Parquet, Pipeline, Text, pipeline
 from tailrace.spark.options import BadOptions
 from tailrace.spark.pipelines import running
 from tailrace.spark.pipelines.failures import RunFailed
 from tailrace.spark.pipelines.running import cadence
+from tailrace.spark.pipelines.session import any_session
 from tailrace.spark.pipelines.sinks import Sink
 from tailrace.spark.pipelines.state import AlreadyRunning, State
 from tailrace.testing import Broker
@@ -144,6 +151,103 @@ def test_corrupt_messages_go_to_their_own_sink_from_the_same_start_on(
         (b"", 2, topic),
         (b'{"id": 3} 4', 5, topic),
     ]
+
+
+def test_a_sink_for_corrupt_messages_that_comes_later_begins_where_the_pipeline_is(
+    spark: Any,
+    once: Any,
+    broker: Broker,
+    topic: str,
+    produce: Produce,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    produce("{", '{"id": 1}')
+    once(orders(topic, Parquet(str(tmp_path / "out"))))
+    client = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    for future in client.create_partitions([NewPartitions(topic, 3)]).values():
+        future.result(10)
+    produce("}", '{"id": 2}')
+    produce("]", partition=2)
+    later = orders(topic, Parquet(str(tmp_path / "out")), corrupt=Parquet(str(tmp_path / "bad")))
+    once(later)
+    assert "has run without a sink for corrupt messages" in caplog.text
+    bad = spark.read.parquet(str(tmp_path / "bad")).collect()
+    assert sorted(bytes(row.value) for row in bad) == [b"]", b"}"], "and all of the partition that is new"
+
+
+def test_a_pipeline_that_reads_its_topic_twice_runs_and_has_no_exact_replay(
+    spark: Any, once: Any, broker: Broker, topic: str, produce: Produce, tmp_path: Path
+) -> None:
+    corrupt = Json("id INT", corrupt=Parquet(str(tmp_path / "bad")))
+
+    @pipeline(source=topic, decode=corrupt, sink=Parquet(str(tmp_path / "out")), name=f"twice-{topic}")
+    def twice(frame: Any) -> Any:
+        return frame.select("id").union(frame.selectExpr("id + 10"))
+
+    produce('{"id": 1}', "{")
+    once(twice)
+    assert ids(spark, tmp_path / "out") == [1, 11]
+    assert [bytes(row.value) for row in spark.read.parquet(str(tmp_path / "bad")).collect()] == [b"{"]
+    with pytest.raises(BadOptions, match="reads its topics 2 times"):
+        twice.plan_replay(broker.bootstrap, mode="exact", state=tmp_path / "state")
+
+
+def test_another_pipeline_does_not_take_over_a_directory(
+    once: Any, topic: str, produce: Produce, tmp_path: Path
+) -> None:
+    job = orders(topic, Parquet(str(tmp_path / "out")))
+    produce('{"id": 1}')
+    once(job)
+    owner = State(tmp_path / "state").owner()
+    assert owner == {"name": job.name, "source": [topic], "sink": [["files", str(tmp_path / "out")]]}
+    with pytest.raises(BadOptions, match=f"belongs to pipeline {job.name}"):
+        once(replace(job, name="other"))
+
+
+def test_the_session_that_there_is_is_taken_by_every_thread(spark: Any) -> None:
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(any_session("other")))
+    thread.start()
+    thread.join()
+    assert found == [spark]
+    with pytest.raises(BadOptions, match=r"there is a session on local\[2,4\] already"):
+        any_session("other", "spark://host:7077")
+
+
+PROGRAM = """
+    import sys
+    from tailrace.spark import Call, Text, pipeline
+
+    def show(frame, number):
+        print([row.value for row in frame.collect()], flush=True)
+
+    job = pipeline(source=sys.argv[2], decode=Text(), sink=Call(show), name="look")(lambda frame: frame)
+    print("ended", job.run(sys.argv[1], state=sys.argv[3]).rows)
+"""
+
+
+def test_a_run_that_makes_its_session_ends_with_ctrl_c(
+    broker: Broker, topic: str, produce: Produce, tmp_path: Path
+) -> None:
+    produce("coffee")
+    program = [sys.executable, "-c", textwrap.dedent(PROGRAM), broker.bootstrap, topic, str(tmp_path / "state")]
+    quick = {"TAILRACE_SPARK_ARCHIVE": "off", "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
+    process = subprocess.Popen(
+        program, env=os.environ | quick, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        while "coffee" not in (line := process.stdout.readline()):
+            assert line, "it has ended"
+        process.send_signal(signal.SIGINT)
+        out, said = process.communicate(timeout=100)
+    finally:
+        process.kill()
+        process.wait()
+    assert "ended 1" in out
+    assert "Traceback" not in said
+    assert process.returncode == 0
 
 
 def test_a_live_run_is_stopped_and_its_batches_are_kept_beyond_those_of_spark(

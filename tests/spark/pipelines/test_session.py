@@ -2,6 +2,7 @@
 
 import os
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,33 @@ def test_the_second_session_has_what_the_first_has_left(directory: Path) -> None
     other = archive.find(JAVA, "4.2.0")
     assert other is not None
     assert not other.is_there, "another Spark has another one"
+
+
+def test_of_two_that_were_made_at_once_one_is_kept_and_what_was_abandoned_goes(directory: Path) -> None:
+    make_archive(b"one")
+    (first,) = directory.iterdir()
+    kept = first.read_bytes()
+    first.unlink()
+    make_archive(b"two")
+    first.write_bytes(kept)
+    left = directory / "java-17.jsa.1"
+    left.touch()
+    os.utime(left, (0, 0))
+    found = archive.find(JAVA, "4.3.0")
+    assert found is not None
+    assert found.is_there
+    assert list(directory.iterdir()) == [found.path]
+
+
+def test_a_java_that_does_not_end_is_no_error(directory: Path) -> None:
+    begun = archive.find(JAVA, "4.3.0")
+    assert begun is not None
+
+    def wait() -> int:
+        raise subprocess.TimeoutExpired("java", 120)
+
+    begun.finish(wait)
+    assert list(directory.iterdir()) == []
 
 
 def test_a_java_that_ended_badly_leaves_none(directory: Path) -> None:

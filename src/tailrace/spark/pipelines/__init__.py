@@ -15,7 +15,6 @@ The modules:
     history    the batches that were finished, beyond those that Spark remembers
     progress   what Spark says of a finished batch, in few words
     failures   why a query failed, and whether that may pass
-    stopping   ctrl-C and SIGTERM
     finding    the pipelines of a Python file
     shipping   what a cluster needs that does not have tailrace
     session    a Spark session with the settings that this needs

@@ -9,6 +9,7 @@ session, which takes some seconds more. `TAILRACE_SPARK_ARCHIVE` says in which d
 
 import hashlib
 import os
+import subprocess
 import time
 import zlib
 from collections.abc import Callable
@@ -36,7 +37,7 @@ class Archive:
         """To be called when the process ends; the function ends Java, and says how it ended."""
         if self.is_there:
             return
-        with suppress(OSError):
+        with suppress(OSError, subprocess.TimeoutExpired):
             if wait_for_java() == 0 and self.path.exists():
                 final = self.path.with_suffix("")
                 self.path.replace(final.with_name(f"{final.stem}-{_checksum(self.path)}.jsa"))
@@ -51,17 +52,28 @@ def find(java: Java, spark_version: str) -> Archive | None:
     name = _name(java, spark_version)
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        for path in directory.glob(f"{name}-*.jsa"):
-            if path.stem == f"{name}-{_checksum(path)}":
-                return Archive(path, True)
-            path.unlink(missing_ok=True)
         _sweep(directory)
+        if (there := _sound(directory, name)) is not None:
+            return Archive(there, True)
         unfinished = directory / f"{name}.jsa.{os.getpid()}"
         unfinished.touch()  # whether it can be written
         unfinished.unlink()
     except OSError:
         return None
     return Archive(unfinished, False)
+
+
+def _sound(directory: Path, name: str) -> Path | None:
+    """One that is whole. Two sessions that began together have left two: the others, and damaged ones, are deleted. Who
+    has one open keeps it.
+    """
+    found = None
+    for path in sorted(directory.glob(f"{name}-*.jsa")):
+        if found is None and path.stem == f"{name}-{_checksum(path)}":
+            found = path
+        else:
+            path.unlink(missing_ok=True)
+    return found
 
 
 def _directory() -> Path | None:

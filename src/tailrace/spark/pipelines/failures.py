@@ -5,6 +5,7 @@ in them, and behind them how the query was built: its plan, with every text that
 import re
 from enum import Enum, auto
 
+from tailrace.client.errors import ClientError
 from tailrace.spark import losses
 from tailrace.spark.pipelines import decoders
 
@@ -61,6 +62,11 @@ def kind_of(error: BaseException) -> Kind:
     """By the name of the error, or of the innermost one in its text."""
     found = _OURS.match(_reason(error))
     return _KINDS.get(found[1] if found else type(error).__name__, Kind.OTHER)
+
+
+def is_of_client(error: BaseException) -> bool:
+    """Whether it is what our client says of a broker, in words for people."""
+    return isinstance(error, ClientError)
 
 
 def _reason(error: BaseException) -> str:

@@ -3,19 +3,23 @@
 Spark writes `offsets/N` before batch N and `commits/N` after it: a line with a version, then JSON. Of a batch that has
 both, one line is added to `batches.jsonl`: where it ended, its watermark and its time, also where it had no data. That
 is what an exact replay needs. The first line names the query: a checkpoint that was made anew has another one, and then
-the old file is put aside. A last line that a kill has cut is written again.
+the old file is put aside, together with what was noted of the work of its batches. A last line that a kill has cut is
+written again.
 """
 
 import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
+
+from tailrace.spark.options import BadOptions
 
 logger = logging.getLogger(__name__)
 
 FILE = "batches.jsonl"
+PROGRESS = "progress.jsonl"  # beside it: `state.py`
 
 Offsets = dict[str, dict[str, int]]  # as `positions.Positions.to_json` has them
 
@@ -23,16 +27,29 @@ Offsets = dict[str, dict[str, int]]  # as `positions.Positions.to_json` has them
 @dataclass(frozen=True, slots=True)
 class Batch:
     id: int
-    ends: tuple[Offsets, ...]  # where it ended: one for each source of the query, of which ours have one
+    ends: tuple[Offsets, ...]  # where it ended: one for each time that the query reads its topics
     watermark_ms: int
     timestamp_ms: int
-    next_watermark_ms: int
-    conf: Mapping[str, str] = field(default_factory=dict)  # the settings that Spark keeps with a batch
 
     @property
     def end(self) -> Offsets:
-        (only,) = self.ends
-        return only
+        """Raises BadOptions where there are several."""
+        if len(self.ends) != 1:
+            raise BadOptions(
+                f"the pipeline reads its topics {len(self.ends)} times, as in a join of a frame with itself, and has "
+                "no one place where a batch ends: mode='batch' does not need it"
+            )
+        return self.ends[0]
+
+    @property
+    def lowest(self) -> Offsets:
+        """Before which all was read, however often it is."""
+        found: Offsets = {}
+        for end in self.ends:
+            for topic, offsets in end.items():
+                known = found.setdefault(topic, {})
+                known |= {index: min(at, known.get(index, at)) for index, at in offsets.items()}
+        return found
 
 
 def batches(directory: Path, checkpoint: Path) -> list[Batch]:
@@ -59,8 +76,7 @@ class Keeper:
             return
         if new[0].id > after + 1:
             logger.warning("Spark forgot batches %d to %d before they were kept", after + 1, new[0].id - 1)
-        conf = [self._last.conf if self._last else None, *(batch.conf for batch in new)]
-        append(self._path, (_line(batch, before) for batch, before in zip(new, conf, strict=False)))
+        append(self._path, map(asdict, new))
         self._last = new[-1]
 
     def _open(self) -> bool:
@@ -69,7 +85,8 @@ class Keeper:
             return False
         head = next(lines(self._path), None)
         if head is not None and head["query"] != query:
-            self._path.rename(self._path.with_name(f"batches-{head['query']}.jsonl"))
+            _put_aside(self._path.with_name(PROGRESS), head["query"])
+            _put_aside(self._path, head["query"])  # the last, since it says whose they are
             head = None
         if head is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -109,22 +126,17 @@ def _end_of_lines(file: BinaryIO) -> int:
     return 0
 
 
+def _put_aside(path: Path, query: str) -> None:
+    if path.exists():
+        path.rename(path.with_name(f"{path.stem}-{query}{path.suffix}"))
+
+
 def _kept(path: Path) -> list[Batch]:
-    found: list[Batch] = []
-    conf: Mapping[str, str] = {}
-    for line in lines(path):
-        if "query" not in line:
-            conf = line.get("conf", conf)
-            found.append(Batch(**{**line, "ends": tuple(line["ends"]), "conf": conf}))
-    return found
-
-
-def _line(batch: Batch, conf_before: Mapping[str, str] | None) -> dict[str, Any]:
-    """The settings only where they have changed."""
-    line = asdict(batch)
-    if batch.conf == conf_before:
-        del line["conf"]
-    return line
+    return [
+        Batch(line["id"], tuple(line["ends"]), line["watermark_ms"], line["timestamp_ms"])
+        for line in lines(path)
+        if "query" not in line
+    ]
 
 
 def _query(checkpoint: Path) -> str | None:
@@ -137,22 +149,14 @@ def finished(checkpoint: Path, after: int) -> Iterator[Batch]:
     finished = {int(path.name) for path in checkpoint.glob("commits/*") if path.name.isdecimal()}
     for number in sorted(number for number in finished if number > after):
         offsets = _entry(checkpoint / "offsets" / str(number))
-        commit = _entry(checkpoint / "commits" / str(number))
-        if offsets and commit:
-            yield _batch(number, offsets, commit)
+        if offsets:
+            yield _batch(number, offsets)
 
 
-def _batch(number: int, offsets: list[str], commit: list[str]) -> Batch:
+def _batch(number: int, offsets: list[str]) -> Batch:
     about = json.loads(offsets[1])
-    after = json.loads(commit[1]) if len(commit) > 1 else {}
-    return Batch(
-        id=number,
-        ends=tuple(json.loads(line) for line in offsets[2:]),
-        watermark_ms=about["batchWatermarkMs"],
-        timestamp_ms=about["batchTimestampMs"],
-        next_watermark_ms=after.get("nextBatchWatermarkMs", 0),
-        conf=about.get("conf", {}),
-    )
+    ends = tuple(json.loads(line) for line in offsets[2:])
+    return Batch(number, ends, about["batchWatermarkMs"], about["batchTimestampMs"])
 
 
 def _entry(path: Path) -> list[str]:

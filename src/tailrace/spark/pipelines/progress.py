@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 Progress = dict[str, Any]
 
+KEPT = ("batch", "at", "rows", "rows_per_second", "corrupt", "tombstones", "late", "start", "end")
+
 _NO_WATERMARK = "1970-01-01T00:00:00.000Z"
 
 
@@ -63,6 +65,11 @@ def summary(progress: Mapping[str, Any]) -> Progress:
         "lag": lag(source.get("endOffset"), source.get("latestOffset")),
         "duration_ms": duration | {"total": total},
     }
+
+
+def to_keep(progress: Progress) -> Progress:
+    """What is worth a line on disk for each batch."""
+    return {name: progress[name] for name in KEPT} | {"duration_ms": {"total": progress["duration_ms"]["total"]}}
 
 
 def lag(end: Mapping[str, Mapping[str, int]] | None, latest: Mapping[str, Mapping[str, int]] | None) -> int | None:

@@ -6,7 +6,8 @@ cannot pass is not tried again: records that are gone, above all, and wrong opti
 
 Corrupt messages that have a sink of their own are written by a second query, with its own checkpoint and its own group
 (`<group>-corrupt`): so each sink keeps what it promises, and windows and other state stay possible in the first. The
-second one begins where the first began, which the first has written down before it reads anything.
+second one begins where the first began, which the first has written down before it reads anything; or where the first
+is, if that has run without it.
 """
 
 import json
@@ -19,18 +20,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tailrace.spark.options import BadOptions
+from tailrace.client.cluster import cluster_for
+from tailrace.client.errors import ClientError
+from tailrace.spark.bounds import partitions_of, topics_of
+from tailrace.spark.options import FIRST, BadOptions, OnDataLoss, source_options
 from tailrace.spark.pipelines.failures import RunFailed, may_pass, reason_of
 from tailrace.spark.pipelines.history import Keeper
 from tailrace.spark.pipelines.progress import Finished, Progress
 from tailrace.spark.pipelines.session import any_session
 from tailrace.spark.pipelines.sinks import QuerySettings, Sink
 from tailrace.spark.pipelines.state import State
-from tailrace.spark.pipelines.stopping import stopped_by_signals
-from tailrace.spark.positions import ID
+from tailrace.spark.positions import Positions
+from tailrace.stopping import stopped_by_signals
 
 if TYPE_CHECKING:
-    from pyspark.errors import StreamingQueryException
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -42,6 +45,7 @@ HEALTHY = 5  # batches after which earlier failures are forgotten
 MOST_RESTARTS, MOST_RESTARTS_ONCE = 10, 3
 FIRST_DELAY_S, LONGEST_DELAY_S = 1.0, 60.0
 _POLL_S = 0.2
+_SIGNAL_S = 2.0  # in which a signal that Java was sent reaches us, too
 _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours"}
 
 
@@ -79,21 +83,33 @@ def run(
     Raises RunFailed where the query failed for good, AlreadyRunning, and what Spark says of a wrong plan.
     """
     kept = State.of(pipeline.name, state)
-    with kept.locked(), nullcontext(stop) if stop else stopped_by_signals() as asked:
-        session = spark or any_session(pipeline.name, master)
-        read = pipeline.read_options(bootstrap, options)
-        read |= {"group": pipeline.group, "onDataLoss": on_data_loss, "stateDirectory": str(kept.directory)}
+    read = pipeline.read_options(bootstrap, options)
+    read |= {"group": pipeline.group, "onDataLoss": loss_choice(on_data_loss), "stateDirectory": str(kept.directory)}
+    trigger = {"availableNow": True} if once else {"processingTime": cadence(every)}
+    sinks = (sink or pipeline.sink, pipeline.decode.side)
+    with kept.locked():
+        kept.claim(pipeline.name, pipeline.source, (one.place for one in sinks if one and one.place))
         live = _Live(
             pipeline=pipeline,
-            session=session,
+            session=spark or any_session(pipeline.name, master),
             state=kept,
-            sink=sink or pipeline.sink,
+            sink=sinks[0],
             read=read,
+            start=pipeline.start_options(),
             client=pipeline.client_options(bootstrap, options),
-            trigger={"availableNow": True} if once else {"processingTime": cadence(every)},
+            trigger=trigger,
             on_progress=on_progress,
         )
-        return _keep_running(live, asked, _most(max_restarts, once))
+        # Behind the session, since making one takes ctrl-C for Spark.
+        with nullcontext(stop) if stop else stopped_by_signals() as asked:
+            return _until_java_ends(live, asked, _most(max_restarts, once))
+
+
+def loss_choice(given: str) -> str:
+    try:
+        return OnDataLoss(given).value
+    except ValueError:
+        raise BadOptions(f"on_data_loss is one of {', '.join(OnDataLoss)}, and not {given!r}") from None
 
 
 def cadence(every: str | None) -> str:
@@ -113,8 +129,25 @@ def _most(given: int | None, once: bool) -> int:
     return MOST_RESTARTS_ONCE if once else MOST_RESTARTS
 
 
+def _until_java_ends(live: "_Live", stop: threading.Event, most: int) -> Outcome:
+    """A signal to all of our processes ends Java before us, and that is no failure."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    try:
+        return _keep_running(live, stop, most)
+    except (Py4JError, PySparkException, ConnectionError) as error:
+        is_gone = not isinstance(error, PySparkException)
+        if stop.wait(_SIGNAL_S) if is_gone else stop.is_set():
+            return live.outcome
+        if is_gone:
+            raise RunFailed(f"{live.pipeline.name}: Spark's Java process has ended, or does not answer") from error
+        raise
+
+
 def _keep_running(live: "_Live", stop: threading.Event, most: int) -> Outcome:
     failures = 0
+    live.settle_side()
     while True:
         batches = live.outcome.batches
         error = live.run_until(stop)
@@ -139,12 +172,13 @@ class _Live:
     state: State
     sink: Sink
     read: Mapping[str, str]
+    start: Mapping[str, str]
     client: Mapping[str, str]
     trigger: Mapping[str, Any]
     on_progress: Callable[[Progress], None] | None = None
     outcome: Outcome = field(default_factory=Outcome)
 
-    def run_until(self, stop: threading.Event) -> "StreamingQueryException | None":
+    def run_until(self, stop: threading.Event) -> Exception | None:
         """Why it failed; None where it was stopped or is done."""
         keeper = self.state.keeper()
         keeper.keep()
@@ -161,6 +195,8 @@ class _Live:
                 elif not any(are_active):
                     return None
             return None
+        except ClientError as error:
+            return error
         finally:
             for query in queries:
                 query.stop()
@@ -168,8 +204,22 @@ class _Live:
 
     def _start(self) -> "StreamingQuery":
         pipeline = self.pipeline
-        frame = pipeline.frame_of(self._messages(pipeline.start_options()))
+        frame = pipeline.frame_of(self._messages(self.start))
         return self.sink.write_stream(frame, self._settings(pipeline.name, self.state.checkpoint, pipeline.output_mode))
+
+    # The query of corrupt messages
+
+    def settle_side(self) -> None:
+        """Where it begins, once and for all."""
+        if self.pipeline.decode.side is None or self.state.knows_side():
+            return
+        batches = self.state.batches()
+        self.state.note_side_start(batches[-1].lowest if batches else None)
+        if batches:
+            logger.warning(
+                "%s has run without a sink for corrupt messages: those that it has read already do not go there",
+                self.pipeline.name,
+            )
 
     def _has_side_to_start(self) -> bool:
         return self.pipeline.decode.side is not None and bool(self.state.batches())
@@ -177,10 +227,20 @@ class _Live:
     def _start_side(self) -> "StreamingQuery":
         name, decode = f"{self.pipeline.name}-corrupt", self.pipeline.decode
         assert decode.side is not None
-        begin = {topic: ends for topic, ends in self.state.batches()[0].end.items() if ID not in topic}
-        group = {"group": f"{self.pipeline.group}-corrupt"}
-        frame = decode.corrupt_rows(self._messages({"startingOffsets": json.dumps(begin)} | group))
+        frame = decode.corrupt_rows(self._messages({"group": f"{self.pipeline.group}-corrupt"} | self._side_start()))
         return decode.side.write_stream(frame, self._settings(name, self.state.corrupt_checkpoint, "append"))
+
+    def _side_start(self) -> dict[str, str]:
+        """Of partitions that were not there yet, all."""
+        if any(self.state.corrupt_checkpoint.glob("offsets/*")):
+            return {}  # it goes on where it is
+        begin = Positions.from_json(self.state.side_start() or self.state.batches()[0].lowest).offsets
+        options = source_options(self.read, is_stream=True)
+        places = partitions_of(topics_of(cluster_for(options.client), options), options)
+        offsets = {place: begin.get(place, FIRST) for place in places}
+        return {"startingOffsets": json.dumps(Positions(offsets).to_json())}
+
+    # What both have
 
     def _messages(self, more: Mapping[str, str]) -> "DataFrame":
         return self.session.readStream.format("tailrace").options(**{**self.read, **more}).load()
@@ -190,10 +250,10 @@ class _Live:
 
     def _note(self, finished: Finished, keeper: Keeper) -> None:
         """Of batches that are done: for whoever looks on, and for a replay."""
+        keeper.keep()  # before: it puts aside what is of another checkpoint
         for progress in finished.look():
             self.outcome.batches += 1
             self.outcome.rows += progress["rows"]
             self.state.add_progress(progress)
             if self.on_progress is not None:
                 self.on_progress(progress)
-        keeper.keep()

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tailrace.spark.options import BadOptions
 from tailrace.spark.pipelines import archive, java
 
 if TYPE_CHECKING:
@@ -44,10 +45,17 @@ def session(app: str = "tailrace", master: str | None = None, **conf: str) -> "S
 
 
 def any_session(app: str, master: str | None = None) -> "SparkSession":
-    """The one that there is, or one that is made."""
+    """The one that there is, as it is, also where another thread made it; or one that is made. Raises BadOptions where
+    it is on another master.
+    """
     from pyspark.sql import SparkSession
 
-    return SparkSession.getActiveSession() or session(app, master)
+    there = SparkSession.getActiveSession() or SparkSession._instantiatedSession
+    if there is None or there._sc._jsc is None:  # it was stopped
+        return session(app, master)
+    if master is not None and there.sparkContext.master != master:
+        raise BadOptions(f"there is a session on {there.sparkContext.master} already: master={master!r} needs another")
+    return there
 
 
 def local_master() -> str:

@@ -61,8 +61,9 @@ class Sink(ABC):
 @dataclass(frozen=True, slots=True)
 class Topic(Sink):
     """A topic. A frame that has only columns of messages (value, key, headers, and where they came from) is written as
-    it is: value, key and headers, one that could not be decoded with the bytes that it had. Any other row becomes JSON, without its key, which is the key; and without the
-    columns that say where a message came from, as long as all of them are there. A tombstone stays one.
+    it is: value, key and headers, one that could not be decoded with the bytes that it had. Any other row becomes JSON,
+    without its key, which is the key; and without the columns that say where a message came from, as long as all of
+    them are there. A tombstone stays one.
     """
 
     name: str

@@ -1,25 +1,32 @@
 """What a pipeline keeps on disk, in one directory: by default `./tailrace-pipelines/<name>/`.
 
+pipeline.json           whose it is: the pipeline's name, what it reads, and where it writes
 checkpoint/             Spark's: how far it is, and the state of windows and the like
 corrupt-checkpoint/     the same of the query that writes corrupt messages, where they have a sink of their own
+corrupt-start.json      where that one begins, if not with the pipeline
 losses.jsonl            records that were gone, with onDataLoss=report
 history/batches.jsonl   a line for each finished batch: what Spark's checkpoint says of it (`history.py`)
-history/progress.jsonl  a line for each finished batch: rows, rows that came too late, durations
+history/progress.jsonl  a line for each finished batch: rows, rows that came too late, how long it took
 lock                    held by whoever runs it
 """
 
 import fcntl
+import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tailrace.spark.pipelines.history import Batch, Keeper, append, batches, lines
+from tailrace.spark.options import BadOptions
+from tailrace.spark.pipelines.history import PROGRESS, Batch, Keeper, Offsets, append, batches, lines
+from tailrace.spark.pipelines.progress import Progress, to_keep
 
 DEFAULT = "tailrace-pipelines"
-PROGRESS = "progress.jsonl"
+
+
+_OWNER, _SIDE = "pipeline.json", "corrupt-start.json"
 
 
 class AlreadyRunning(Exception):
@@ -60,9 +67,49 @@ class State:
         """What is known of the work of finished batches, in order; one that ended with the process may be missing."""
         return list(lines(self.history / PROGRESS))
 
-    def add_progress(self, progress: Mapping[str, Any]) -> None:
+    def add_progress(self, progress: Progress) -> None:
         self.history.mkdir(parents=True, exist_ok=True)
-        append(self.history / PROGRESS, [progress])
+        append(self.history / PROGRESS, [to_keep(progress)])
+
+    # Whose it is
+
+    def owner(self) -> dict[str, Any] | None:
+        """The pipeline that has run here: its `name`, its `source`, and as `sink` the places where it has written, such
+        as ["files", "/data/out"] or ["topic", "big"]. None where nobody has.
+        """
+        found = _json_in(self.directory / _OWNER)
+        return None if found is None else dict(found)
+
+    def claim(self, name: str, source: Iterable[str], places: Iterable[tuple[str, str]]) -> None:
+        """Notes whose it is, and where it writes now, too. Raises BadOptions where it is another's, which has read what
+        this one would then never see. It has to be `locked`.
+        """
+        mine = {"name": name, "source": sorted(source)}
+        has_read = any(self.checkpoint.glob("offsets/*"))
+        found = (self.owner() if has_read else None) or {**mine, "sink": []}
+        for what, value in mine.items():
+            if found[what] != value:
+                raise BadOptions(
+                    f"{self.directory} belongs to pipeline {found['name']}, which reads {', '.join(found['source'])}; "
+                    f"{name} reads {', '.join(mine['source'])}, and would skip what that one has read: it needs a "
+                    "directory of its own (state=)"
+                )
+        sink = found["sink"] + [list(place) for place in places if list(place) not in found["sink"]]
+        _write_json(self.directory / _OWNER, {**mine, "sink": sink})
+
+    # The query of corrupt messages
+
+    def knows_side(self) -> bool:
+        """Whether it is known where that query begins: it has run, or that was noted."""
+        return self.corrupt_checkpoint.exists() or (self.directory / _SIDE).exists()
+
+    def side_start(self) -> Offsets | None:
+        """Where it begins, as noted; None: where the pipeline began."""
+        found: Offsets | None = _json_in(self.directory / _SIDE)
+        return found
+
+    def note_side_start(self, start: Offsets | None) -> None:
+        _write_json(self.directory / _SIDE, start)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -80,3 +127,14 @@ class State:
             file.write(str(os.getpid()))
             file.flush()
             yield
+
+
+def _json_in(path: Path) -> Any:
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def _write_json(path: Path, value: Mapping[str, Any] | None) -> None:
+    """All of it or nothing."""
+    beside = path.with_suffix(".new")
+    beside.write_text(json.dumps(value, indent=2) + "\n")
+    beside.replace(path)

@@ -1,0 +1,45 @@
+"""How what runs for long is asked to stop: with ctrl-C or SIGTERM. A second signal does not wait.
+
+The signals set an event, for whoever asks between two steps or waits for it. A thread sets it: a signal may come while
+the main thread holds the event's lock.
+"""
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def on_signals() -> threading.Event:
+    """An event that the first signal sets, from now on."""
+    stop = threading.Event()
+    signals: list[int] = []
+
+    def note(number: int, _: FrameType | None) -> None:
+        if signals:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        signals.append(number)
+        threading.Thread(target=stop.set, name="stop", daemon=True).start()
+
+    for number in SIGNALS:
+        signal.signal(number, note)
+    return stop
+
+
+@contextmanager
+def stopped_by_signals() -> Iterator[threading.Event]:
+    """The same for a while; outside of the main thread, which has the signals, nobody sets it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield threading.Event()
+        return
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    try:
+        yield on_signals()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
