@@ -181,3 +181,4 @@ def test_a_live_run_ends_with_a_signal(directory: Path, broker: Broker, to_all: 
     assert process.returncode == 0, said
     assert "Traceback" not in said
     assert "ERROR" not in said
+    assert "incubator" not in said

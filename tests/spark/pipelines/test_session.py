@@ -1,5 +1,6 @@
 """Which Java, which settings, and the archive of classes: without starting any of it."""
 
+import io
 import os
 import stat
 import subprocess
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.spark.pipelines import archive, java
+from tailrace.spark.pipelines import archive, java, launching
 from tailrace.spark.pipelines.java import Java, NoJava
 from tailrace.spark.pipelines.session import settings
 
@@ -56,6 +57,12 @@ def test_only_a_local_master_stays_on_this_machine() -> None:
     assert "spark.driver.host" not in settings("spark://host:7077")
     assert "spark.master" not in settings(None)
     assert settings("yarn")["spark.sql.adaptive.streaming.stateless.enabled"] == "false"
+
+
+def test_what_java_says_is_passed_on_but_for_one_remark(capfd: pytest.CaptureFixture[str]) -> None:
+    said = b"WARNING: Using incubator modules: jdk.incubator.vector\n12:00:00 ERROR Disk: it is full\nno end"
+    launching.pass_on(io.BytesIO(said))
+    assert capfd.readouterr().err == "12:00:00 ERROR Disk: it is full\nno end"
 
 
 # The archive

@@ -19,5 +19,6 @@ The modules:
     shipping   what a cluster needs that does not have tailrace
     session    a Spark session with the settings that this needs
     java       which Java there is
+    launching  Java, started for Spark
     archive    Spark's classes, kept for a quicker start
 """

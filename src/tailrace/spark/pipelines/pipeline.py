@@ -107,7 +107,7 @@ class Pipeline:
 
     def read_options(self, bootstrap: str, more: Mapping[str, str] | None = None) -> dict[str, str]:
         """The options of the format, without a start, an end, and a group. Raises BadOptions."""
-        _check_options(more or {})
+        _check_options({**self.options, **(more or {})})
         given = {"subscribe": ",".join(self.source), "columns": ",".join(READ), **self.options, **(more or {})}
         return self.client_options(bootstrap, more) | {name: str(value) for name, value in given.items()}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tailrace.spark.options import BadOptions
-from tailrace.spark.pipelines import archive, java
+from tailrace.spark.pipelines import archive, java, launching
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,6 +35,7 @@ def session(app: str = "tailrace", master: str | None = None, **conf: str) -> "S
         kept = archive.find(java.find(), _spark_version())
         wanted[_JAVA_OPTIONS] = " ".join(_java_options(wanted, kept))
         _set_environment(wanted["spark.master"])
+        launching.start_java(wanted)
     builder = SparkSession.builder.appName(app)
     for name, value in wanted.items():
         builder = builder.config(name, str(value))
