@@ -27,11 +27,10 @@ from demo.screen import Screen
 
 NEXT = """\
 $ tailrace serve --data data                                       # a broker
-$ tailrace topic create traffic
 $ python -m demo.generator                                         # a shop
 $ tailrace run demo/pipelines.py traffic                           # live
 $ tailrace tail traffic                                            # what it says
-$ tailrace replay demo/pipelines.py revenue --into out/revenue     # over history"""
+$ tailrace replay demo/pipelines.py revenue --into out/again       # over history"""
 
 
 def run(screen: Screen) -> bool:

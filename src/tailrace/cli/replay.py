@@ -131,11 +131,12 @@ def plan_as_json(name: str, plan: "Plan") -> dict[str, Any]:
 
 def _show_result(found: "Pipeline", done: "Replayed", as_json: bool) -> None:
     if as_json:
-        counts = {"rows_read": done.rows_read, "rows_written": done.rows_written, "cut_windows": done.cut_windows}
-        after = {"warnings": done.warnings, "took_seconds": done.seconds}
+        counts = {"rows_read": done.rows_read, "rows_corrupt": done.rows_corrupt, "rows_written": done.rows_written}
+        after = {"cut_windows": done.cut_windows, "warnings": done.warnings, "took_seconds": done.seconds}
         print(json.dumps(plan_as_json(found.name, done.plan) | counts | after))
         return
-    every = ((done.rows_read, "read"), (done.rows_written, "written"))
+    corrupt = done.rows_corrupt or None  # nothing is said of none
+    every = ((done.rows_read, "read"), (corrupt, "corrupt"), (done.rows_written, "written"))
     said = "".join(f", {output.plural(count, 'row')} {what}" for count, what in every if count is not None)
     print(f"done in {done.seconds:.1f} s{said}")
     if done.cut_windows:

@@ -4,7 +4,8 @@ A run that was recorded (`pipelines/state.py`) has one end for each of its batch
 batch N of that run has ended, and where nothing came in between, nothing comes: Spark then runs a batch without data,
 or none, as it did the first time, since it decides that by the watermark. So rows are late where they were late.
 
-One file has the ends, a line of JSON for each batch: the first is where the run began.
+One file has the ends, a line of JSON for each batch: the first is where the run began. When Spark asks for one more,
+all batches that it is going to run are done, and a file beside says so.
 """
 
 import json
@@ -27,7 +28,8 @@ class RecordedPlan:
 
     def __init__(self, options: SourceOptions, path: str) -> None:
         self.options = options
-        self._ends = [Positions.from_json(json.loads(line)) for line in Path(path).read_text().splitlines()]
+        self._path = Path(path)
+        self._ends = [Positions.from_json(json.loads(line)) for line in self._path.read_text().splitlines()]
         self._next = 0
 
     @property
@@ -42,6 +44,7 @@ class RecordedPlan:
 
     def next_end(self, start: Positions, limit: int | None) -> Positions:
         if self._next == len(self._ends):
+            end_mark(self._path).touch()
             _wait_for_the_end()
         self._next += 1
         return self._ends[self._next - 1]
@@ -58,6 +61,11 @@ def _wait_for_the_end() -> NoReturn:
     while os.getppid() == parent:
         time.sleep(IDLE_S)
     sys.exit()
+
+
+def end_mark(path: Path) -> Path:
+    """The file that is there when all ends were handed out, and nothing is left to run."""
+    return path.with_name(f"{path.name}.done")
 
 
 def write_ends(path: Path, ends: list[Positions]) -> None:

@@ -12,8 +12,10 @@ import pytest
 
 from tailrace.spark import Call, Json, Parquet, Pipeline, Topic, pipeline
 from tailrace.spark.options import BadOptions
+from tailrace.spark.pipelines.exact import NotExact
 from tailrace.spark.pipelines.history import Batch
 from tailrace.spark.pipelines.state import State
+from tailrace.testing import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
@@ -30,6 +32,16 @@ def windows(topic: str, sink: Any, **more: Any) -> Pipeline:
         return times.withWatermark("time", "5 seconds").groupBy(F.window("time", "10 seconds")).count()
 
     return counted
+
+
+def without_windows(topic: str) -> Pipeline:
+    """The code was changed: batches without data are not needed any more."""
+
+    @pipeline(source=topic, decode=Json("at LONG"), sink=Topic("elsewhere"), name="windows")
+    def plain(events: Any) -> Any:
+        return events.select("at")
+
+    return plain
 
 
 def send(produce: Produce, *seconds: int, partition: int = 0) -> None:
@@ -76,6 +88,10 @@ def test_exact_is_live_again_and_a_batch_counts_what_was_late(
 
     exact = live.replay(bootstrap, sink=Parquet(str(tmp_path / "exact")), mode="exact", state=state, spark=spark)
     assert rows(spark, tmp_path / "exact") == first
+    live.replay(
+        bootstrap, sink=Parquet(str(tmp_path / "exact")), mode="exact", state=state, spark=spark, overwrite=True
+    )
+    assert rows(spark, tmp_path / "exact") == first, "what was there is gone, and not taken for written"
     assert len(exact.plan.batches) > 8, "batches without data are played, too"
 
     batch = live.replay(bootstrap, sink=Parquet(str(tmp_path / "batch")), state=state, spark=spark)
@@ -87,6 +103,16 @@ def test_exact_is_live_again_and_a_batch_counts_what_was_late(
     assert 0 < (batch.plan.late_in_live or 0) <= late.total(), "Spark counts groups of them"
     assert batch.rows_read == 4 * 18 + 3
     assert not list((state / "replays").glob("*")), "what a replay needs on the way is gone"
+
+
+def test_code_that_needs_other_batches_cannot_be_exact(
+    spark: Any, topic: str, bootstrap: str, produce: Produce, tmp_path: Path
+) -> None:
+    send(produce, *range(20))
+    windows(topic, Parquet(str(tmp_path / "live"))).run(bootstrap, once=True, state=tmp_path / "state", spark=spark)
+    elsewhere = Parquet(str(tmp_path / "other"))
+    with pytest.raises(NotExact, match="it has 2 batches, and live had 3"):
+        without_windows(topic).replay(bootstrap, sink=elsewhere, mode="exact", state=tmp_path / "state", spark=spark)
 
 
 def test_where_nothing_was_late_closed_windows_are_the_same(
@@ -119,15 +145,11 @@ def test_a_range_of_a_time_has_its_rows_wherever_they_stand_and_says_which_windo
     assert done.plan.late_in_live is None
 
 
-def test_places_that_are_live_or_full_are_refused(
+def test_a_place_that_is_full_is_overwritten_only_if_that_is_wanted(
     spark: Any, topic: str, bootstrap: str, produce: Produce, tmp_path: Path
 ) -> None:
     send(produce, 1)
     live = windows(topic, Parquet(str(tmp_path / "live")))
-    with pytest.raises(BadOptions, match="live pipeline writes there"):
-        live.replay(bootstrap, sink=live.sink, spark=spark)
-    with pytest.raises(BadOptions, match="would change what it replays"):
-        live.replay(bootstrap, sink=Topic(topic), spark=spark)
     again = Parquet(str(tmp_path / "again"))
     live.replay(bootstrap, sink=again, spark=spark, state=tmp_path / "none")
     with pytest.raises(BadOptions, match="has something in it"):
@@ -156,6 +178,23 @@ def test_what_cannot_be_repeated_is_refused_or_said(
     assert "current_timestamp" in done.warnings[0]
     with pytest.raises(BadOptions, match=r"dropDuplicatesWithinWatermark.*mode='exact'"):
         once_each.replay(bootstrap, sink=elsewhere, state=state, spark=spark, overwrite=True)
+
+
+def test_a_topic_is_a_place_and_corrupt_messages_are_counted(
+    spark: Any, topic: str, broker: Broker, produce: Produce, tmp_path: Path
+) -> None:
+    broker.create_topic(again := f"{topic}-again")
+    produce('{"at": 1}', "no JSON", '{"at": 2}')
+
+    @pipeline(source=topic, decode=Json("at LONG", corrupt="drop"), sink=Parquet(str(tmp_path / "live")))
+    def plain(events: Any) -> Any:
+        return events.select("at")
+
+    done = plain.replay(broker.bootstrap, sink=Topic(again, delivery="at-least-once"), spark=spark)
+    assert (done.rows_read, done.rows_corrupt, done.rows_written) == (3, 1, 2)
+    options = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": again}
+    written = spark.read.format("tailrace").options(**options).load().collect()
+    assert sorted(bytes(row.value) for row in written) == [b'{"at":1}', b'{"at":2}']
 
 
 def test_a_function_is_called_with_the_rows(spark: Any, topic: str, bootstrap: str, produce: Produce) -> None:

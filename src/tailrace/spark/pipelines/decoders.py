@@ -25,7 +25,7 @@ from tailrace.spark.options import BadOptions
 from tailrace.spark.pipelines.sinks import CORRUPT, Sink, Topic
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, Observation
 
 READ = ("key", "value", "topic", "partition", "offset", "timestamp")  # the columns of the format that are needed
 COMES_WITH = {
@@ -74,13 +74,13 @@ class Decoder(ABC):
     def flags(self) -> tuple[str, ...]:
         return (CORRUPT, TOMBSTONE) if self.corrupt == "column" else (TOMBSTONE,)
 
-    def decode(self, messages: "DataFrame") -> "DataFrame":
-        """The decoded frame of messages that the format gives."""
+    def decode(self, messages: "DataFrame", counted: "str | Observation" = COUNTED) -> "DataFrame":
+        """The decoded frame of messages that the format gives. `counted` is where corrupt ones are counted."""
         from pyspark.sql import functions as F
 
         counts = F.count(_ERROR).alias("corrupt"), F.count_if(F.col("value").isNull()).alias("tombstones")
         # Counting is a step of its own in Spark's plan, and keeps filters behind it from decoding a second time.
-        marked = self._kept(self._marked(messages).observe(COUNTED, *counts))
+        marked = self._kept(self._marked(messages).observe(counted, *counts))
         flags = {
             CORRUPT: F.when(F.col(_ERROR).isNotNull(), F.col("value")),
             TOMBSTONE: F.col("value").isNull(),

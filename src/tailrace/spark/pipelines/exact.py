@@ -13,12 +13,13 @@ from tailrace.client.metadata import TopicPartition
 from tailrace.spark.options import BadOptions
 from tailrace.spark.pipelines.history import Batch, finished
 from tailrace.spark.positions import Offsets, Positions
-from tailrace.spark.recorded import write_ends
+from tailrace.spark.recorded import end_mark, write_ends
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 LOOK_S = 0.05
+_CHANGED = "Was the pipeline's code changed? mode='batch' does not depend on how live was cut into batches"
 
 
 class NotExact(Exception):
@@ -31,8 +32,8 @@ def recorded(batches: Sequence[Batch], until_ms: int | None) -> list[Batch]:
     if not chosen:
         raise BadOptions("the live run has recorded no batch of that time: mode='exact' plays its batches again")
     ids = [batch.id for batch in chosen]
-    if ids != list(range(ids[0], ids[0] + len(ids))):
-        missing = next(number for number in range(ids[0], ids[-1]) if number not in ids)
+    if ids != list(range(len(ids))):
+        missing = next(number for number in range(ids[-1]) if number not in ids)
         raise BadOptions(f"batch {missing} of the live run is not recorded: mode='exact' needs each of them")
     return chosen
 
@@ -54,29 +55,35 @@ def write_batches(path: Path, batches: Sequence[Batch]) -> None:
 
 
 def play(
-    query: "StreamingQuery", checkpoint: Path, batches: Sequence[Batch], on_progress: Callable[[float], None]
+    query: "StreamingQuery",
+    ends: Path,
+    checkpoint: Path,
+    batches: Sequence[Batch],
+    on_progress: Callable[[float], None],
 ) -> None:
     """Waits until as many batches are done, and stops the query. Raises what the query raises, and NotExact."""
-    last, compared = len(batches) - 1, 0
+    compared = 0
     try:
-        while compared <= last:
+        while compared < len(batches):
             time.sleep(LOOK_S)
+            is_over = end_mark(ends).exists()  # looked at first: what is finished then is all
             if not query.isActive:
                 query.awaitTermination()  # raises what it ended with
-                raise NotExact(f"the query ended after {compared} of {len(batches)} batches")
             for again in finished(checkpoint, compared - 1):
                 compare(again, batches[again.id])
                 compared += 1
                 on_progress(compared / len(batches))
+            if compared < len(batches) and (is_over or not query.isActive):
+                raise NotExact(f"it has {compared} batches, and live had {len(batches)}. {_CHANGED}")
     finally:
         query.stop()
 
 
 def compare(again: Batch, first: Batch) -> None:
     if Positions.from_json(again.end) != Positions.from_json(first.end):
-        raise NotExact(f"batch {first.id} ends elsewhere the second time")
+        raise NotExact(f"batch {first.id} ends elsewhere the second time. {_CHANGED}")
     if again.watermark_ms != first.watermark_ms:
         raise NotExact(
             f"batch {first.id} had the watermark {first.watermark_ms}, and now it has {again.watermark_ms}: other rows "
-            "are late. Was the pipeline's code changed? mode='batch' does not depend on it"
+            f"are late. {_CHANGED}"
         )

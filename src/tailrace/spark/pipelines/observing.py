@@ -23,9 +23,10 @@ class Watch:
         return int(self.observation.get[_ROWS] or 0)
 
     @property
-    def cut(self) -> int:
-        """Rows whose window began before the range, or ended behind it."""
-        return int(self.observation.get.get(_CUT) or 0)
+    def cut(self) -> int | None:
+        """Rows whose window began before the range, or ended behind it; None where that cannot be told."""
+        found = self.observation.get
+        return int(found[_CUT] or 0) if _CUT in found else None
 
 
 def watched(frame: "DataFrame", from_ms: int | None = None, to_ms: int | None = None) -> "tuple[DataFrame, Watch]":
@@ -49,7 +50,8 @@ def _cut(frame: "DataFrame", from_ms: int | None, to_ms: int | None) -> "Column 
             found |= F.col(f"`{name}`.start") < F.lit(_moment(from_ms))
         if to_ms is not None:
             found |= F.col(f"`{name}`.end") > F.lit(_moment(to_ms))
-    return found if _windows(frame) else None
+    can_tell = _windows(frame) and (from_ms is not None or to_ms is not None)
+    return found if can_tell else None
 
 
 def _windows(frame: "DataFrame") -> list[str]:

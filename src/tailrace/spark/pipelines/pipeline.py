@@ -18,12 +18,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from tailrace.spark.options import EARLIEST, GROUP, LATEST, BadOptions
-from tailrace.spark.pipelines.decoders import READ, Decoder, Raw
+from tailrace.spark.pipelines.decoders import COUNTED, READ, Decoder, Raw
 from tailrace.spark.pipelines.sinks import Sink
 from tailrace.times import NoTime, milliseconds, parse
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Observation, SparkSession
 
     from tailrace.spark.pipelines.replaying import Plan, Replayed
     from tailrace.spark.pipelines.running import Outcome
@@ -118,9 +118,11 @@ class Pipeline:
         moment = milliseconds(_moment(self.start))
         return {"startingTimestamp": str(moment), "startingOffsetsByTimestampStrategy": LATEST}
 
-    def frame_of(self, messages: "DataFrame") -> "DataFrame":
-        """What the pipeline makes of messages, as the format gives them: a stream or a batch."""
-        return self.transform(self.decode.decode(messages))
+    def frame_of(self, messages: "DataFrame", counted: "str | Observation" = COUNTED) -> "DataFrame":
+        """What the pipeline makes of messages, as the format gives them, in a stream or a batch. `counted` is where
+        corrupt ones are counted.
+        """
+        return self.transform(self.decode.decode(messages, counted))
 
 
 def pipeline(

@@ -13,6 +13,7 @@ by what the result may differ from live's, and how many windows the ends of the 
 
 import json
 import logging
+import secrets
 import shutil
 import threading
 import time
@@ -39,14 +40,16 @@ from tailrace.spark.pipelines.extent import (
 )
 from tailrace.spark.pipelines.history import Batch
 from tailrace.spark.pipelines.observing import watched
+from tailrace.spark.pipelines.places import check_place, clear
 from tailrace.spark.pipelines.progress import Progress
 from tailrace.spark.pipelines.repeating import repeatability
 from tailrace.spark.pipelines.session import any_session
-from tailrace.spark.pipelines.sinks import Call, Console, Files, QuerySettings, Sink, Topic
+from tailrace.spark.pipelines.sinks import Call, Console, QuerySettings, Sink, Topic
 from tailrace.spark.pipelines.state import State
 from tailrace.spark.positions import Positions
 
 if TYPE_CHECKING:
+    from pyspark import StatusTracker
     from pyspark.sql import DataFrame, SparkSession
 
     from tailrace.spark.pipelines.pipeline import Pipeline
@@ -86,9 +89,10 @@ class Plan:
 class Replayed:
     plan: Plan
     seconds: float
-    rows_read: int | None = None  # None where the sink does not let us count
+    rows_read: int | None = None  # None, as what follows, where it cannot be counted
+    rows_corrupt: int | None = None
     rows_written: int | None = None
-    cut_windows: int | None = None  # rows of windows that reach over an end of the range
+    cut_windows: int | None = None  # rows of windows that reach over an end of the range, where that is a time
     warnings: tuple[str, ...] = ()
 
 
@@ -129,8 +133,8 @@ def replay(
     """Runs it; `state` is where the live run keeps its things, by default where it does by default. Files are written
     to a place where none are, or `overwrite`n. Raises BadOptions before anything is written.
     """
-    _check_place(pipeline, sink, overwrite)
     kept = State.of(pipeline.name, state)
+    check_place(pipeline, sink, kept, overwrite=overwrite)
     planned = plan or plan_replay(pipeline, bootstrap, start=start, end=end, mode=mode, state=kept, options=options)
     for gap in planned.extent.gaps:
         logger.warning("replay of %s: %s", pipeline.name, gap)
@@ -157,23 +161,31 @@ class _Job:
 
 
 def _run_batch(job: _Job) -> Replayed:
+    from pyspark.sql import Observation
+
     extent, began = job.plan.extent, time.monotonic()
     tasks = {"minPartitions": str(-(-extent.count // ROWS_A_TASK))}
     source = job.session.read.format("tailrace").options(**{**tasks, **job.read, **extent.source_options()}).load()
     messages, read = watched(_within(source, extent))
     with _hint_at_streams():
-        frame = job.pipeline.frame_of(messages)
+        frame = job.pipeline.frame_of(messages, corrupt := Observation())
         traits = repeatability(frame)
         if traits.streaming_only:
             raise BadOptions(f"{', '.join(traits.streaming_only)}: {_IN_STREAMS}")
         output, written = watched(frame, extent.from_ms, extent.to_ms)
         with _following(job.session, job.on_progress):
-            job.sink.write_batch(output, job.client, "overwrite" if job.overwrite else "error")
+            job.sink.write_batch(output, job.client, _write_mode(job))
     seconds = time.monotonic() - began
     warnings = tuple(f"{name} gives another answer each time" for name in traits.unrepeatable)
     if isinstance(job.sink, Call | Console):  # which may look at the rows any number of times, or never
         return Replayed(job.plan, seconds, warnings=warnings)
-    return Replayed(job.plan, seconds, read.rows, written.rows, written.cut, warnings)
+    return Replayed(job.plan, seconds, read.rows, corrupt.get["corrupt"], written.rows, written.cut, warnings)
+
+
+def _write_mode(job: _Job) -> str:
+    if isinstance(job.sink, Topic):
+        return "append"
+    return "overwrite" if job.overwrite else "error"
 
 
 def _within(messages: "DataFrame", extent: Extent) -> "DataFrame":
@@ -209,27 +221,24 @@ def _run_exact(job: _Job) -> Replayed:
         exact.write_batches(place / "ends.jsonl", batches)
         read = {**job.read, "recordedBatches": str(place / "ends.jsonl")}
         frame = job.pipeline.frame_of(job.session.readStream.format("tailrace").options(**read).load())
-        _check_repeatable(frame, batches)
+        _check_repeatable(frame)
+        if job.overwrite:
+            clear(job.sink)
         settings = QuerySettings(
             f"{job.pipeline.name}-replay", str(place / "checkpoint"), {}, job.pipeline.output_mode, job.client
         )
         query = job.sink.write_stream(frame, settings)
-        exact.play(query, place / "checkpoint", batches, job.on_progress)
+        exact.play(query, place / "ends.jsonl", place / "checkpoint", batches, job.on_progress)
     finally:
         shutil.rmtree(place, ignore_errors=True)
-    return Replayed(job.plan, time.monotonic() - began, job.plan.extent.count)
+    return Replayed(job.plan, time.monotonic() - began)
 
 
-def _check_repeatable(frame: "DataFrame", batches: tuple[Batch, ...]) -> None:
+def _check_repeatable(frame: "DataFrame") -> None:
     traits = repeatability(frame)
     if traits.unrepeatable:
         names = ", ".join(traits.unrepeatable)
         raise BadOptions(f"{names}: another answer each time, so that no replay is exact; take it from the message")
-    if batches[0].id and traits.stateful:
-        raise BadOptions(
-            f"what is recorded of the live run begins with batch {batches[0].id}, and {', '.join(traits.stateful)} "
-            "depends on all before"
-        )
 
 
 def _exact_plan(read: Mapping[str, str], kept: State, start: When, end: When) -> Plan:
@@ -241,8 +250,8 @@ def _exact_plan(read: Mapping[str, str], kept: State, start: When, end: When) ->
     batches = exact.recorded(kept.batches(), until.time_ms)
     starts, ends = exact.starts_of(batches), exact.ends_of(batches)
     extent = extent_of(_assigned(read, starts), End(offsets=starts), End(offsets=ends))
-    if extent.completeness is Completeness.INCOMPLETE:
-        raise BadOptions("not all that the live run has read is there: " + "; ".join(map(str, extent.gaps)))
+    if extent.completeness is not Completeness.COMPLETE:
+        raise BadOptions("not all that the live run has read may be there: " + "; ".join(map(str, extent.gaps)))
     return Plan(Mode.EXACT, extent, tuple(batches), _late_rows(kept, extent), _best_rate(kept))
 
 
@@ -277,23 +286,7 @@ def _best_rate(kept: State) -> float | None:
     return max((one["rows_per_second"] for one in kept.progress() if one["rows"] >= TELLING_ROWS), default=None)
 
 
-# Places
-
-
-def _check_place(pipeline: "Pipeline", sink: Sink, overwrite: bool) -> None:
-    """Neither what is read nor what live writes is written to."""
-    if isinstance(sink, Topic) and sink.name in pipeline.source:
-        raise BadOptions(f"the pipeline reads topic {sink.name}: a replay into it would change what it replays")
-    if _place(sink) is not None and _place(sink) == _place(pipeline.sink):
-        raise BadOptions("the live pipeline writes there: a replay goes into another place")
-    if isinstance(sink, Files) and not overwrite and Path(sink.path).exists() and any(Path(sink.path).iterdir()):
-        raise BadOptions(f"{sink.path} has something in it: overwrite it, or choose another place")
-
-
-def _place(sink: Sink) -> tuple[str, str] | None:
-    if isinstance(sink, Topic):
-        return "topic", sink.name
-    return ("files", str(Path(sink.path).absolute())) if isinstance(sink, Files) else None
+# Settings
 
 
 def _mode(given: str) -> Mode:
@@ -305,20 +298,28 @@ def _mode(given: str) -> Mode:
 
 @contextmanager
 def _following(session: "SparkSession", on_progress: OnProgress) -> Iterator[None]:
-    """Tells how many of the tasks are done, while they are."""
-    tracker, over = session.sparkContext.statusTracker(), threading.Event()
+    """Tells which share of the tasks is done, of those that are known so far: the jobs of this thread, meanwhile."""
+    context, over, group = session.sparkContext, threading.Event(), f"replay-{secrets.token_hex(4)}"
 
     def look() -> None:
+        most = 0.0
         while not over.wait(LOOK_S):
-            stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-            total = sum(stage.numTasks for stage in stages if stage is not None)
-            if total:
-                on_progress(sum(stage.numCompletedTasks for stage in stages if stage is not None) / total)
+            most = max(most, _share_done(context.statusTracker(), group))
+            on_progress(most)
 
     thread = threading.Thread(target=look, name="replay-progress", daemon=True)
+    context.setJobGroup(group, "replay")
     thread.start()
     try:
         yield
     finally:
         over.set()
         thread.join()
+        context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+
+
+def _share_done(tracker: "StatusTracker", group: str) -> float:
+    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+    stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
+    counts = [(stage.numCompletedTasks, stage.numTasks) for stage in stages if stage is not None]
+    return sum(done for done, _ in counts) / max(1, sum(total for _, total in counts))
