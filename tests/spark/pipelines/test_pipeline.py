@@ -121,6 +121,7 @@ def test_a_sink_says_where_it_writes(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     monkeypatch.chdir(tmp_path)
     there = ("files", str((tmp_path / "out").resolve()))
     assert Parquet("out").place == Parquet("a/../out").place == Parquet(f"file://{tmp_path}/out").place == there
+    assert Parquet(f"file:{tmp_path}/out").place == there
     assert Parquet("s3://bucket/out").place == ("files", "s3://bucket/out")
     assert (Topic("a").place, Console().place) == (("topic", "a"), None)
 

@@ -120,7 +120,9 @@ class Files(Sink):
 
     @property
     def place(self) -> tuple[str, str]:
-        path = self.path.removeprefix("file://")
+        path = self.path
+        if path.startswith("file:"):
+            path = "/" + path.removeprefix("file:").lstrip("/")
         return "files", path if "://" in path else str(Path(path).resolve())
 
     def write_stream(self, frame: "DataFrame", settings: QuerySettings) -> "StreamingQuery":
