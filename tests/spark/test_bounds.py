@@ -20,6 +20,7 @@ from pyspark.sql.datasource import (
     Not,
     StringStartsWith,
 )
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from tailrace.client.cluster import cluster_for
 from tailrace.client.metadata import TopicPartition
@@ -28,7 +29,7 @@ from tailrace.records.record import Record, encode_batch
 from tailrace.spark.options import source_options
 from tailrace.spark.pushdown import Wanted, wanted_by
 from tailrace.spark.reading import Range
-from tailrace.spark.source import BatchReader, FilteringReader
+from tailrace.spark.source import BatchReader, FilteringReader, TailraceSource
 from tailrace.spark.spans import ALL, Span
 from tailrace.testing import Broker
 
@@ -135,6 +136,16 @@ def test_a_topic_that_is_stamped_since_lately_is_read_on(broker: Broker, options
 
 
 # Filters
+
+
+def test_who_asks_for_push_down_where_spark_does_none_is_told(
+    options: Options, caplog: pytest.LogCaptureFixture
+) -> None:
+    for asked in ({}, {"filterPushdown": "true"}):
+        source = TailraceSource(options | asked | {"columns": "value"})
+        reader = source.reader(StructType([StructField("value", BinaryType())]))
+        assert type(reader) is BatchReader
+        assert ("has no effect here" in caplog.text) == bool(asked)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """One transaction for each task, with a marker: on Apache Kafka (`TAILRACE_COMPAT=kafka`), until ours has them."""
 
 import secrets
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -220,8 +221,12 @@ def test_who_is_fenced_after_the_transaction_timeout_is_told_what_to_do(
 ) -> None:
     given = {"kafka.transaction.timeout.ms": timeout_ms, "topic": "orders"}
     options = sink_options({"kafka.bootstrap.servers": refusing.bootstrap, **given})
-    code = ErrorCode.PRODUCER_FENCED
-    refusing.answers[AddOffsetsToTxnRequest] = lambda request, version: AddOffsetsToTxnResponse(error_code=code)
+
+    def fence(request: AddOffsetsToTxnRequest, version: int) -> AddOffsetsToTxnResponse:
+        time.sleep(0.01)
+        return AddOffsetsToTxnResponse(error_code=ErrorCode.PRODUCER_FENCED)
+
+    refusing.answers[AddOffsetsToTxnRequest] = fence
     with pytest.raises(Exception, match=r"kafka.transaction.timeout.ms|begin with a new producer") as caught:
         write_once(options, part, rows("a"))
     assert type(caught.value).__name__ == said

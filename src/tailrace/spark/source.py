@@ -78,7 +78,7 @@ class TailraceSource(DataSource):
         if options.filter_pushdown and _pushes_filters_down():
             return FilteringReader(options)
         if options.filter_pushdown:
-            logger.warning("filterPushdown=true without effect: set %s=true, too, before the frame is made", _PUSHDOWN)
+            logger.warning("filterPushdown=true has no effect here: there are no filters, or %s is false", _PUSHDOWN)
         return BatchReader(options)
 
     def streamReader(self, schema: StructType) -> "StreamReader":
