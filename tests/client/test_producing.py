@@ -1,11 +1,14 @@
 import contextlib
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from client.conftest import a_batch, create_topic, options
 from client.fakes import HANG_UP, FakeBroker, once
 from client.test_fetching import read
-from compat.brokers import BrokerProcess
+from compat.brokers import BrokerProcess, new_broker
 
 from tailrace.client.cluster import Cluster
 from tailrace.client.errors import GaveUp, NotAuthorized, ProducerFenced, Refused, TopicNotFound
@@ -52,6 +55,29 @@ def test_a_topic_that_is_not_there_is_named_and_not_made(cluster: Cluster) -> No
     with pytest.raises(TopicNotFound, match="never-made"):
         Producer(cluster).send({TopicPartition("never-made", 0): a_batch(b"a")})
     assert "never-made" not in cluster.all_topics()
+
+
+@pytest.fixture
+def broker_that_creates_nothing(tmp_path: Path) -> Iterator[BrokerProcess]:
+    settings = {"auto.create.topics.enable": "false"}
+    with contextlib.closing(new_broker(tmp_path / "broker", settings=settings)) as broker:
+        broker.start()
+        yield broker
+
+
+def test_a_topic_that_may_be_created_is_where_brokers_do_so(
+    cluster: Cluster, broker_that_creates_nothing: BrokerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"made-{secrets.token_hex(4)}"
+    place = TopicPartition(name, 0)
+    assert place in cluster.topic(name, may_create=True).partitions
+    assert Producer(cluster).send({place: a_batch(b"a")}) == {place: 0}
+    monkeypatch.setattr("tailrace.client.cluster.CREATION_S", 0.1)
+    with (
+        contextlib.closing(Cluster(options(broker_that_creates_nothing.bootstrap))) as other,
+        pytest.raises(TopicNotFound, match=f"there is no topic {name}; check its name, or create it first"),
+    ):
+        other.topic(name, may_create=True)
 
 
 def test_a_batch_too_large_is_refused_with_the_brokers_words(cluster: Cluster, topic: str) -> None:

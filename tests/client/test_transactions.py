@@ -1,6 +1,7 @@
 """Transactions: what is asked in which order, and on Apache Kafka (`TAILRACE_COMPAT=kafka`) what comes of it."""
 
 import contextlib
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -203,13 +204,71 @@ def test_a_producer_that_is_fenced_takes_nothing_more(faked: Cluster, fake: Fake
     assert fake.count(ProduceRequest) <= 1
 
 
-def test_what_a_retry_does_not_cure_is_told(faked: Cluster, fake: FakeBroker) -> None:
+def unknown_topic(coordinator: Coordinator) -> Callable[..., Any]:
+    return lambda request, version: coordinator.added(request, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def test_a_topic_that_the_coordinator_does_not_know_yet_is_waited_for(faked: Cluster, fake: FakeBroker) -> None:
     coordinator = Coordinator(fake)
-    fake.answers[AddPartitionsToTxnRequest] = lambda request, version: coordinator.added(
-        request, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    fake.answers[AddPartitionsToTxnRequest] = once(
+        unknown_topic(coordinator), unknown_topic(coordinator), lambda request, version: coordinator.added(request)
     )
+    producer = TransactionalProducer(faked, "me")
+    producer.send({ORDERS: a_batch(b"a")})
+    producer.commit()
+    assert coordinator.ended == [True]
+
+
+def test_a_topic_that_the_coordinator_does_not_come_to_know_is_not_there(
+    faked: Cluster, fake: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tailrace.client.transactions.CREATION_S", 0.1)
+    fake.answers[AddPartitionsToTxnRequest] = unknown_topic(Coordinator(fake))
     with pytest.raises(TopicNotFound):
         TransactionalProducer(faked, "me").send({ORDERS: a_batch(b"a")})
+
+
+@pytest.mark.parametrize("slow", [0, 1])
+def test_a_transaction_is_ended_when_no_batch_is_under_way(
+    faked: Cluster, fake: FakeBroker, another_fake: FakeBroker, slow: int
+) -> None:
+    """One leader refuses its batch at once; that of the other comes behind the end of the transaction otherwise."""
+    order = []
+    coordinator = Coordinator(fake)
+    fake.topics["orders"] = [[], []]
+    fake.leaders[("orders", 1)] = another_fake.node_id
+
+    def answer(partition: int) -> ProduceResponse:
+        if partition == slow:
+            time.sleep(0.3)
+        order.append(f"answer {partition}")
+        code = 0 if partition == slow else ErrorCode.MESSAGE_TOO_LARGE
+        said = PartitionProduceResponse(index=partition, error_code=code)
+        return ProduceResponse(responses=[TopicProduceResponse(name="orders", partition_responses=[said])])
+
+    def end(request: EndTxnRequest) -> EndTxnResponse:
+        order.append("end")
+        return coordinator.end(request)
+
+    fake.answers[ProduceRequest] = lambda request, version: answer(0)
+    another_fake.answers[ProduceRequest] = lambda request, version: answer(1)
+    fake.answers[EndTxnRequest] = lambda request, version: end(request)
+    producer = TransactionalProducer(faked, "me")
+    producer.begin({ORDERS: a_batch(b"a"), TopicPartition("orders", 1): a_batch(b"b")})
+    producer.abort()
+    assert order == [f"answer {1 - slow}", f"answer {slow}", "end"]
+    assert coordinator.ended == [False]
+    with pytest.raises(Refused, match="MESSAGE_TOO_LARGE"):
+        producer.commit()
+
+
+def test_what_a_retry_does_not_cure_is_told(faked: Cluster, fake: FakeBroker) -> None:
+    coordinator = Coordinator(fake)
+    fake.answers[TxnOffsetCommitRequest] = lambda request, version: coordinator.committed(
+        request, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    )
+    with pytest.raises(NotAuthorized, match="offsets of group group at topic orders"):
+        TransactionalProducer(faked, "me").commit_offsets("group", MARK)
     code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     fake.answers[InitProducerIdRequest] = lambda request, version: InitProducerIdResponse(error_code=code)
     with pytest.raises(NotAuthorized):
@@ -222,6 +281,10 @@ def test_what_a_retry_does_not_cure_is_told(faked: Cluster, fake: FakeBroker) ->
 
 def test_a_broker_says_whether_it_has_transactions(faked: Cluster, fake: FakeBroker, cluster: Cluster) -> None:
     assert are_offered(faked)
+    fake.versions[9] = (0, 6)  # OffsetFetch, which cannot wait for transactions then
+    faked.close()
+    assert not are_offered(faked)
+    fake.versions[9] = (0, 7)
     del fake.versions[28]
     faked.close()
     assert not are_offered(faked)

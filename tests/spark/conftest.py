@@ -29,9 +29,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class ForeignBroker:
-    """Another's broker, with what these tests ask of ours."""
+    """A broker in a process of its own, another's or ours, with what these tests ask of ours."""
 
     def __init__(self, process: BrokerProcess) -> None:
+        self.process = process
         self.bootstrap = process.bootstrap
         self._admin = AdminClient({"bootstrap.servers": process.bootstrap, "log_level": 0})
 

@@ -20,6 +20,7 @@ from pyspark.sql.datasource import (
     Not,
     StringStartsWith,
 )
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from tailrace.client.cluster import cluster_for
 from tailrace.client.metadata import TopicPartition
@@ -28,7 +29,7 @@ from tailrace.records.record import Record, encode_batch
 from tailrace.spark.options import source_options
 from tailrace.spark.pushdown import Wanted, wanted_by
 from tailrace.spark.reading import Range
-from tailrace.spark.source import BatchReader, FilteringReader
+from tailrace.spark.source import BatchReader, FilteringReader, TailraceSource
 from tailrace.spark.spans import ALL, Span
 from tailrace.testing import Broker
 
@@ -102,7 +103,9 @@ def stamped(broker: Broker, topic: str) -> str:
     return name
 
 
-def test_where_the_broker_stamps_records_a_time_is_an_offset(options: Options, topic: str, stamped: str) -> None:
+def test_where_the_broker_stamps_records_a_time_is_an_offset(
+    options: Options, topic: str, stamped: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     some = options | {"subscribe": stamped}
     write(some, stamped, [1], [2])
     between = max(row["timestamp"] for row in rows(some)) + timedelta(milliseconds=1)
@@ -110,6 +113,10 @@ def test_where_the_broker_stamps_records_a_time_is_an_offset(options: Options, t
         pass
     write(some, stamped, [3], [4])
     before = str((between - EPOCH) // timedelta(milliseconds=1))
+    (one,) = planned(some, endingTimestamp=before)[1]
+    assert (one.start, one.end) == (0, 4), "clocks of leaders may be apart, though not for long"
+    assert times(some, endingTimestamp=before) == [1, 2]
+    monkeypatch.setattr("tailrace.spark.bounds.MARGIN_MS", 0)
     (one,) = planned(some, endingTimestamp=before)[1]
     assert (one.start, one.end) == (0, 2), "it is not read to its end"
     (one,) = planned(some, [LessThan(("timestamp",), between)])[1]
@@ -129,6 +136,16 @@ def test_a_topic_that_is_stamped_since_lately_is_read_on(broker: Broker, options
 
 
 # Filters
+
+
+def test_who_asks_for_push_down_where_spark_does_none_is_told(
+    options: Options, caplog: pytest.LogCaptureFixture
+) -> None:
+    for asked in ({}, {"filterPushdown": "true"}):
+        source = TailraceSource(options | asked | {"columns": "value"})
+        reader = source.reader(StructType([StructField("value", BinaryType())]))
+        assert type(reader) is BatchReader
+        assert ("has no effect here" in caplog.text) == bool(asked)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ if not parts.missing("arrow"):
     import pyarrow as pa
 
     from tailrace.spark.columns import ColumnDecoder
-    from tailrace.spark.schema import COLUMNS, schema_of
+    from tailrace.spark.schema import COLUMNS, TYPES, schema_of
     from tailrace.spark.spans import Span
 
 pytestmark = pytest.mark.needs("arrow")
@@ -58,7 +58,7 @@ def rows(batches: "list[pa.RecordBatch]") -> list[dict[str, Any]]:
 
 
 def decode(data: bytes | bytearray, *range_and_aborted: Any, **options: Any) -> list[dict[str, Any]]:
-    decoder = ColumnDecoder("orders", 3, **({"include_headers": True} | options))
+    decoder = ColumnDecoder("orders", 3, **({"columns": tuple(TYPES)} | options))
     return rows(list(decoder.decode(data, *range_and_aborted)))
 
 
@@ -120,7 +120,7 @@ def transaction(producer_id: int, base_offset: int, count: int = 2) -> bytearray
 
 
 def test_the_schema_is_that_of_sparks_own_kafka_format() -> None:
-    assert str(schema_of(include_headers=True)).splitlines() == [
+    assert str(schema_of(TYPES)).splitlines() == [
         "key: binary",
         "value: binary",
         "topic: string",
@@ -133,16 +133,16 @@ def test_the_schema_is_that_of_sparks_own_kafka_format() -> None:
         "      child 0, key: string",
         "      child 1, value: binary",
     ]
-    assert all(field.nullable for field in schema_of(include_headers=True))
+    assert all(field.nullable for field in schema_of(TYPES))
     assert schema_of().names == list(COLUMNS)
 
 
-@pytest.mark.parametrize("include_headers", [False, True])
-def test_only_the_columns_asked_for_come_and_in_that_order(include_headers: bool) -> None:
-    decoder = ColumnDecoder("orders", 3, ["offset", "value"], include_headers=include_headers)
+@pytest.mark.parametrize("columns", [["offset", "value"], ["headers", "value"]])
+def test_only_the_columns_asked_for_come_and_in_that_order(columns: list[str]) -> None:
+    decoder = ColumnDecoder("orders", 3, columns)
     (one,) = decoder.decode(batch(2))
     assert one.schema == decoder.schema
-    assert one.schema.names == ["offset", "value"] + ["headers"] * include_headers
+    assert one.schema.names == columns
 
 
 @pytest.mark.parametrize("columns", [[], ["value", "value"], ["value", "valeu"]])
@@ -165,7 +165,7 @@ def test_the_rows_are_those_that_the_record_decoder_gives(
     plans: list[Any], base_offset: int, start: int, length: int, rows_max: int
 ) -> None:
     data = fetch_of(plans, base_offset)
-    whole = list(ColumnDecoder("orders", 3, include_headers=True, rows_max=rows_max).decode(data))
+    whole = list(ColumnDecoder("orders", 3, TYPES, rows_max=rows_max).decode(data))
     assert all(0 < len(one) <= rows_max for one in whole)
     assert rows(whole) == expected_rows(data)
     start = max(0, base_offset + start)
@@ -215,7 +215,7 @@ def test_timestamps_of_any_size_and_kind(timestamp: int, log_append_time: int | 
 
 def test_header_keys_that_are_not_utf8_are_mended() -> None:
     data = encode_batch([Record(0, headers=(("a\udcff", b"1"), ("é", None))), Record(1)])
-    assert decode(data, columns=["offset"]) == [
+    assert decode(data, columns=["offset", "headers"]) == [
         {"offset": 0, "headers": [{"key": "a\ufffd", "value": b"1"}, {"key": "é", "value": None}]},
         {"offset": 1, "headers": None},
     ]
@@ -224,7 +224,7 @@ def test_header_keys_that_are_not_utf8_are_mended() -> None:
 def test_the_rows_outlive_the_fetch() -> None:
     data = batch(3)
     expected = expected_rows(data)
-    batches = list(ColumnDecoder("orders", 3, include_headers=True).decode(data))
+    batches = list(ColumnDecoder("orders", 3, TYPES).decode(data))
     data[:] = bytes(len(data))
     assert rows(batches) == expected
 
@@ -348,6 +348,7 @@ def test_a_checksum_that_is_wrong_is_found_at_its_offset() -> None:
     data = batch(3) + flip(batch(3, base_offset=3), 8 * 80)
     with pytest.raises(CorruptBatch, match=r"orders-3, batch at offset 3: CRC-32C"):
         decode(data)
+    assert len(decode(data, columns=["offset"], check_crcs=False)) == 6, "who does not want it checked"
 
 
 def test_offsets_that_go_back_are_an_error() -> None:

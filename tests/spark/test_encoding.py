@@ -153,6 +153,17 @@ def test_batches_keep_to_the_limit_and_a_larger_record_is_one_of_its_own() -> No
     assert [length <= 1000 for length in lengths] == [True, False, True]
 
 
+def test_columns_are_as_long_as_the_rows() -> None:
+    """The kernels take that for granted."""
+    rows = Rows.of(pa.record_batch({"value": pa.array(["a", "b"])}), "t")
+    shorter = Rows.of(pa.record_batch({"value": pa.array(["a"])}), "t")
+    for name in ("keys", "values", "lists", "topic_of", "given"):
+        with pytest.raises(AssertionError, match="how long columns are"):
+            replace(rows, **{name: getattr(shorter, name)})
+    with pytest.raises(AssertionError, match="a header has a key and a value"):
+        replace(rows, header_keys=shorter.values)
+
+
 def test_rows_without_a_key_are_spread_in_runs() -> None:
     batch = pa.record_batch({"value": pa.array([b"x" * 1000] * 400, pa.binary())})
     encoder = Encoder(lambda topic: 4)

@@ -1,17 +1,29 @@
 """One transaction for each task, with a marker: on Apache Kafka (`TAILRACE_COMPAT=kafka`), until ours has them."""
 
 import secrets
+import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from client.conftest import a_batch
+from client.fakes import FakeBroker
 from compat.brokers import against_kafka
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from tailrace.client import groups
 from tailrace.client.cluster import cluster_for
+from tailrace.client.coordinators import Kind
 from tailrace.client.errors import ProducerFenced
+from tailrace.client.metadata import TopicPartition as Place
+from tailrace.client.transactions import TransactionalProducer
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from tailrace.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from tailrace.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from tailrace.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from tailrace.spark.options import BadOptions
 from tailrace.spark.sink_options import Delivery, SinkOptions, sink_options
 from tailrace.testing import Broker
@@ -141,12 +153,31 @@ def test_a_kept_producer_that_was_fenced_is_made_anew(options: SinkOptions, part
 def test_tasks_that_are_not_there_any_more_are_found_by_the_driver(options: SinkOptions, part: Any) -> None:
     write_once(options, replace(part, task=2), rows("a"))
     sent = [write_once(options, replace(part, task=task), rows(value)) for task, value in enumerate("ab")]
-    assert not any(one.is_first for one in sent), "this process has worked for the run before"
-    first = [replace(one, is_first=True) for one in sent]
+    assert all(one.is_first for one in sent), "so are all tasks of the batch with which a process begins a run"
     with pytest.raises(exactly_once.SplitChanged, match="has 2 tasks, and task 2 has written rows of it before"):
-        exactly_once.check_sent(options, part.batch, first)
-    exactly_once.check_sent(options, part.batch + 1, first)
-    exactly_once.check_sent(options, part.batch, [*first, replace(first[0], task=2)])
+        exactly_once.check_sent(options, part.batch, sent)
+    exactly_once.check_sent(options, part.batch + 1, sent)
+    exactly_once.check_sent(options, part.batch, [*sent, replace(sent[0], task=2)])
+    later = write_once(options, replace(part, batch=part.batch + 1), rows("c"))
+    assert not later.is_first
+    assert write_once(options, replace(part, batch=part.batch + 2, run="another"), []).is_first
+
+
+@on_kafka
+def test_each_task_without_rows_of_a_first_batch_fences_who_had_its_id(
+    options: SinkOptions, topic: str, part: Any, committed: Any
+) -> None:
+    """Had the batch rows in an earlier run, they are elsewhere now."""
+    parts = [replace(part, task=task) for task in range(2)]
+    zombies = [TransactionalProducer(cluster_for(options.client), one.name) for one in parts]
+    for zombie in zombies:
+        zombie.send({Place(topic, 0): a_batch(b"late")})
+    for one in parts:
+        write_once(options, one, [])
+    for zombie in zombies:
+        with pytest.raises(ProducerFenced):
+            zombie.commit()
+    assert committed() == []
 
 
 @on_kafka
@@ -157,6 +188,52 @@ def test_the_markers_of_a_write_are_deleted_at_its_end(options: SinkOptions) -> 
     assert part.name in groups.names(cluster)
     exactly_once.forget(options, part.write_id, [sent])
     assert part.name not in groups.names(cluster)
+    assert [cluster.coordinator((kind, part.name)) for kind in Kind] == [None, None], "there is one for each write"
+
+
+# On a broker that says what it is told to
+
+
+@pytest.fixture
+def refusing() -> Iterator[FakeBroker]:
+    """It has transactions, with a coordinator for them, and no markers."""
+    with closing(FakeBroker()) as fake:
+        fake.answers |= {
+            FindCoordinatorRequest: lambda request, version: FindCoordinatorResponse(host="127.0.0.1", port=fake.port),
+            InitProducerIdRequest: lambda request, version: InitProducerIdResponse(producer_id=5),
+            OffsetFetchRequest: lambda request, version: OffsetFetchResponse(),
+        }
+        yield fake
+
+
+def test_a_transaction_timeout_that_the_broker_does_not_allow_is_said(refusing: FakeBroker, part: Any) -> None:
+    options = sink_options({"kafka.bootstrap.servers": refusing.bootstrap, "topic": "orders"})
+    code = ErrorCode.INVALID_TRANSACTION_TIMEOUT
+    refusing.answers[InitProducerIdRequest] = lambda request, version: InitProducerIdResponse(error_code=code)
+    for values in (("a",), ()):
+        with pytest.raises(BadOptions, match=r"kafka.transaction.timeout.ms is 900000.*transaction.max.timeout.ms"):
+            write_once(options, replace(part, task=len(values)), rows(*values))
+
+
+@pytest.mark.parametrize(("timeout_ms", "said"), [("1", "TookTooLong"), ("900000", "ProducerFenced")])
+def test_who_is_fenced_after_the_transaction_timeout_is_told_what_to_do(
+    refusing: FakeBroker, part: Any, timeout_ms: str, said: str
+) -> None:
+    given = {"kafka.transaction.timeout.ms": timeout_ms, "topic": "orders"}
+    options = sink_options({"kafka.bootstrap.servers": refusing.bootstrap, **given})
+
+    def fence(request: AddOffsetsToTxnRequest, version: int) -> AddOffsetsToTxnResponse:
+        time.sleep(0.01)
+        return AddOffsetsToTxnResponse(error_code=ErrorCode.PRODUCER_FENCED)
+
+    refusing.answers[AddOffsetsToTxnRequest] = fence
+    with pytest.raises(Exception, match=r"kafka.transaction.timeout.ms|begin with a new producer") as caught:
+        write_once(options, part, rows("a"))
+    assert type(caught.value).__name__ == said
+
+
+def test_rows_that_differ_may_be_others() -> None:
+    assert "functions that are not deterministic" in str(exactly_once.SplitChanged("why"))
 
 
 def test_without_transactions_it_is_at_least_once_and_said_once(

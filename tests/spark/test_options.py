@@ -34,6 +34,12 @@ def test_a_time_counts_before_offsets() -> None:
     assert source_options(given | {"startingTimestamp": "5"}, is_stream=True).starting.timestamp == 5
 
 
+@pytest.mark.parametrize("given", ["true", "false"])
+def test_crcs_are_checked_once_where_rows_are_decoded(given: str) -> None:
+    options = source_options(ONE | {"kafka.check.crcs": given}, is_stream=True)
+    assert (options.check_crcs, options.client.check_crcs) == (given == "true", False)
+
+
 def test_options_of_the_client_go_to_the_client() -> None:
     options = source_options(ONE | {"kafka.isolation.level": "read_committed"}, is_stream=True)
     assert options.client.isolation is Isolation.READ_COMMITTED
@@ -48,6 +54,7 @@ def test_options_of_the_client_go_to_the_client() -> None:
         ({"startingOffsets": '{"orders": {"0": -1}}'}, "does not begin at the latest"),
         ({"endingOffsets": "earliest"}, "does not end at the earliest"),
         ({"endingOffsets": '{"orders": {"0": -2}}'}, "the least is -1"),
+        ({"endingOffsetsByTimestamp": '{"orders": {"0": -2}}'}, "has -2 for orders-0: times are from 0 on"),
         ({"endingOffsetsByTimestampStrategy": "latest"}, "no option 'endingoffsetsbytimestampstrategy'"),
     ],
 )
@@ -70,6 +77,7 @@ def test_a_batch_is_of_what_is_there(given: dict[str, str], said: str) -> None:
         ({"startingOffsets": '{"orders": {"0": -3}}'}, "the least is -2"),
         ({"startingOffsets": "group"}, "the option group names it"),
         ({"startingTimestamp": "-1"}, "startingTimestamp is a whole number"),
+        ({"startingOffsetsByTimestamp": '{"orders": {"0": -1}}'}, "has -1 for orders-0: times are from 0 on"),
         ({"startingTimestamp": "1", "startingOffsetsByTimestampStrategy": "shrug"}, "is error or latest"),
         ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger is a whole number"),
         ({"columns": "value,price"}, "no column 'price'"),

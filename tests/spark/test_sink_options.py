@@ -36,6 +36,7 @@ def test_properties_of_producers_are_used_or_have_no_effect() -> None:
         "kafka.batch.size": "1000",
         "kafka.buffer.memory": "1",
         "kafka.retries": "3",
+        "includeHeaders": "true",
     }
     options = sink_options(ONE | properties)
     assert (options.codec, options.batch_bytes_max, options.transaction_timeout_ms) == (Codec.ZSTD, 500_000, 90_000)
@@ -67,6 +68,7 @@ def test_progress_that_spark_does_not_keep_is_no_ground_for_exactly_once() -> No
         ({"kafka.transactional.id": "me"}, "kafka.transactional.id cannot be set: it is made from"),
         ({"kafka.partitioner.class": "x"}, "by murmur2"),
         ({"kafka.key.serializer": "x"}, "cast them before"),
+        ({"kafka.isolation.level": "read_uncommitted"}, "kafka.isolation.level cannot be set: a sink reads nothing"),
     ],
 )
 def test_what_cannot_be_is_said(changed: dict[str, str | None], said: str) -> None:

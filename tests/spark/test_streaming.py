@@ -13,10 +13,13 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from tailrace.client.errors import GroupIsActive
-from tailrace.spark.losses import FILE, DataLost
-from tailrace.spark.options import source_options
+from tailrace.client.metadata import TopicPartition as Place
+from tailrace.spark.json_lines import lines
+from tailrace.spark.losses import FILE, MARK, DataLost, GoneSincePlanned
+from tailrace.spark.options import BadOptions, source_options
 from tailrace.spark.positions import Positions
-from tailrace.spark.reading import ranges, read
+from tailrace.spark.reading import Range, ranges, read
+from tailrace.spark.recorded import RecordedPlan, write_ends
 from tailrace.spark.streaming import StreamPlan
 from tailrace.testing import Broker
 
@@ -361,6 +364,71 @@ def test_records_that_go_while_they_are_read_are_a_loss(
     lenient = plan_of(options, onDataLoss="earliest")
     tables = list(read(lenient.options, planned))
     assert [value.as_py() for table in tables for value in table.column("value")] == [b"d", b"e"]
+
+
+def test_records_that_go_while_they_are_read_are_noted_when_the_batch_is_planned_again(
+    broker: Broker, topic: str, options: Options, produce: Produce, tmp_path: Path
+) -> None:
+    produce(*"abcde")
+    plan = plan_of(options, startingOffsets="earliest", onDataLoss="report", stateDirectory=str(tmp_path))
+    start = plan.initial()
+    end = plan_of(options).next_end(start, None)
+    (planned,) = ranges(plan.begin(start, end), end, 0)
+    delete_before(broker, topic, 3)
+    with pytest.raises(GoneSincePlanned, match=r"-0: offsets 0 to 2 are missing .*has to be planned again") as caught:
+        list(read(plan.options, planned))
+    assert MARK not in str(caught.value), "or the query is not started again"
+    assert values(plan, start, end) == ["d", "e"]
+    (loss,) = map(json.loads, (tmp_path / FILE).read_text().splitlines())
+    assert (loss["from"], loss["to"]) == (0, 3)
+
+
+def test_a_log_that_lost_its_end_while_it_is_read_misses_all_from_there_on(
+    topic: str, options: Options, produce: Produce, tmp_path: Path
+) -> None:
+    produce(*"abc")
+    gone = Range(Place(topic, 0), 500, 600)
+    with pytest.raises(DataLost, match=r"-0: offsets 500 to 599 are missing .gone while they were read"):
+        list(read(plan_of(options).options, gone))
+    assert list(read(plan_of(options, onDataLoss="earliest").options, gone)) == []
+    start, end = Positions({Place(topic, 0): 500}), Positions({Place(topic, 0): 600})
+    with pytest.raises(DataLost, match=r"-0: offsets 500 to 599 are missing .the log ends before"):
+        plan_of(options).begin(start, end)
+    noting = plan_of(options, onDataLoss="report", stateDirectory=str(tmp_path))
+    assert values(noting, start, end) == []
+    (loss,) = map(json.loads, (tmp_path / FILE).read_text().splitlines())
+    assert (loss["from"], loss["to"]) == (500, 600)
+
+
+def test_a_line_about_losses_that_a_kill_has_cut_is_written_again(
+    broker: Broker, topic: str, options: Options, produce: Produce, tmp_path: Path
+) -> None:
+    (tmp_path / FILE).write_text('{"topic": "ord{"topic":\n{"topic": "orders", "partit')
+    produce(*"abcde")
+    plan = plan_of(options, startingOffsets="earliest", onDataLoss="report", stateDirectory=str(tmp_path))
+    start = plan.initial()
+    end = plan_of(options).next_end(start, None)
+    delete_before(broker, topic, 3)
+    for _ in range(2):
+        assert values(plan, start, end) == ["d", "e"]
+    (loss,) = lines(tmp_path / FILE)
+    assert (loss["from"], loss["to"]) == (0, 3)
+
+
+def test_recorded_batches_are_played_from_the_first_on(options: Options, topic: str, tmp_path: Path) -> None:
+    place = Place(topic, 0)
+    recorded = [Positions({place: at}, {topic: b"the id of topics"}) for at in (0, 3, 3, 5)]
+    write_ends(tmp_path / "ends", recorded)
+
+    def plan() -> RecordedPlan:
+        return RecordedPlan(source_options(options, is_stream=True), str(tmp_path / "ends"))
+
+    new = plan()
+    assert [new.next_end(start, None) for start in (recorded[0], *recorded[:3])] == recorded
+    with pytest.raises(BadOptions, match=f"ends at offset 0 of {topic}-0, and this query is at 3"):
+        plan().next_end(recorded[1], None)
+    made_again = Positions({place: 3}, {topic: b"another topic id"})
+    assert plan().next_end(made_again, None) == recorded[0]
 
 
 def test_a_topic_that_is_gone_stops_the_query(broker: Broker, topic: str, options: Options) -> None:

@@ -9,7 +9,7 @@ Safe to be used by several threads: what is remembered is replaced, not changed,
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from tailrace.client.connection import Connection
@@ -123,10 +123,10 @@ class Cluster:
         """The answer of the first broker that gives one."""
         return self._ask_any(request, response, retry, (at_least, at_most))[1]
 
-    def offers(self, *requests: type[Any]) -> bool:
-        """Whether the first broker that answers knows all of these requests."""
+    def offers(self, requests: Mapping[type[Any], int]) -> bool:
+        """Whether the first broker that answers knows all of these requests, in these versions or later ones."""
         return self._with_any(
-            lambda connection, _: all(connection.highest(request) >= 0 for request in requests),
+            lambda connection, _: all(connection.highest(request) >= least for request, least in requests.items()),
             self.retry("asking what is offered"),
         )
 

@@ -55,6 +55,12 @@ def ask(
         retry.pause(trouble)
 
 
+def forget(cluster: Cluster, key: str) -> None:
+    """Of whom nobody is going to ask again: what is remembered is kept for as long as the process lives."""
+    for kind in Kind:
+        cluster.forget_coordinator((kind, key))
+
+
 def coordinator(cluster: Cluster, kind: Kind, key: str, retry: Retry) -> Address:
     while True:
         if (known := cluster.coordinator((kind, key))) is not None:

@@ -68,8 +68,8 @@ class NotOffered(ClientError):
 
     def __str__(self) -> str:
         return (
-            f"{self.address} offers {self.request} in {self.offered}, and {self.wanted} is needed; "
-            f"a broker of Kafka 1.0 or later is"
+            f"{self.address} offers {self.request} in {self.offered}, and {self.wanted} is needed: "
+            "it is too old for this, or too new"
         )
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from tailrace.client.cluster import Cluster
 from tailrace.client.coordinators import Kind, ask, coordinator
@@ -22,12 +22,10 @@ from tailrace.protocol.messages.offset_commit import (
 )
 from tailrace.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchResponse
 
-T = TypeVar("T")
-
 DEAD = "Dead"
 EMPTY = "Empty"
+STABLE_SINCE = 7  # the version of OffsetFetch that can wait for transactions
 _ONE_GROUP_MAX = 7  # later versions of OffsetFetch are about many groups
-_STABLE_SINCE = 7
 _BY_NAME_MAX = 9
 _TYPES_SINCE = 5
 _HAS_MEMBERS = (
@@ -75,7 +73,7 @@ def committed(
     if asked == []:
         return {}
     request = OffsetFetchRequest(group_id=group, topics=asked, require_stable=stable)
-    bounds = (_STABLE_SINCE if stable else 2, _ONE_GROUP_MAX)
+    bounds = (STABLE_SINCE if stable else 2, _ONE_GROUP_MAX)
 
     def check(response: OffsetFetchResponse) -> ClientError | None:
         codes = [response.error_code, *(one.error_code for topic in response.topics for one in topic.partitions)]

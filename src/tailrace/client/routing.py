@@ -1,7 +1,8 @@
 """One question about many partitions, put to all their leaders at once, and again to new leaders until all answered.
 
-The requests leave before the first answer is waited for, so it takes as long as the slowest leader. What a question
-asks, and how its answers read, is a `Question`.
+The requests leave before the first answer is waited for, so it takes as long as the slowest leader. An error is raised
+when all have answered: who ends a transaction then knows that no batch of it is under way. What a question asks, and
+how its answers read, is a `Question`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -49,11 +50,14 @@ class Exchange(Generic[T]):
         self._open = set(partitions)
         self._found: dict[TopicPartition, T] = {}
         self._sent: list[tuple[Connection, Pending[Any], list[TopicPartition]]] = []
-        self._trouble: ClientError | None = None
+        self._trouble: ClientError | None = None  # the last one that a retry may cure
+        self._failure: ClientError | None = None  # the first one that none does
         self._send()
 
     def finish(self) -> dict[TopicPartition, T]:
-        """Raises the first error that a retry does not cure, and GaveUp after the time for retries."""
+        """Raises the first error that a retry does not cure, once all have answered that were asked with it, and GaveUp
+        after the time for retries.
+        """
         self._retry.progress()  # what the caller did meanwhile does not count
         try:
             self._receive()
@@ -95,14 +99,15 @@ class Exchange(Generic[T]):
         request = self._question.request(list(led), led)
         try:
             connection = self._cluster.take(address, self._retry)
-        except ConnectionLost as error:
-            self._trouble = error
+        except ClientError as error:
+            self._note(error)
             return
         deadline = self._retry.request_deadline()
         try:
             pending = connection.send(request, self._question.response, deadline, at_least=at_least, at_most=at_most)
-        except ConnectionLost as error:
-            self._trouble = error
+        except ClientError as error:
+            self._note(error)
+            self._cluster.pool.give_back(connection)
         except BaseException:
             self._cluster.pool.give_back(connection)
             raise
@@ -117,10 +122,12 @@ class Exchange(Generic[T]):
                 for answer in self._question.answers(response):
                     self._take(answer)
                 self._check_complete(connection, asked)
-            except ConnectionLost as error:
-                self._trouble = error
+            except ClientError as error:
+                self._note(error)
             self._sent.pop()
             self._cluster.pool.give_back(connection)
+        if self._failure is not None:
+            raise self._failure
 
     def _take(self, answer: Answer[T]) -> None:
         if answer.partition not in self._open:
@@ -131,10 +138,14 @@ class Exchange(Generic[T]):
         if failure is None:
             self._open.discard(answer.partition)
             self._found[answer.partition] = answer.value
-        elif failure.is_passing:
-            self._trouble = failure
         else:
-            raise failure
+            self._note(failure)
+
+    def _note(self, error: ClientError) -> None:
+        if error.is_passing:
+            self._trouble = error
+        else:
+            self._failure = self._failure or error
 
     def _check_complete(self, connection: Connection, asked: Sequence[TopicPartition]) -> None:
         unanswered = [partition for partition in asked if partition in self._open]

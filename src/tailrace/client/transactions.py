@@ -14,10 +14,10 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from tailrace.client import coordinators
-from tailrace.client.cluster import Cluster
+from tailrace.client.cluster import CREATION_S, Cluster
 from tailrace.client.coordinators import Kind
 from tailrace.client.errors import ClientError, ProducerFenced, TopicNotFound, refusal
-from tailrace.client.groups import Committed
+from tailrace.client.groups import STABLE_SINCE, Committed
 from tailrace.client.metadata import TopicPartition
 from tailrace.client.producing import FENCED, Producer, ProducerId
 from tailrace.client.retrying import Retry
@@ -30,6 +30,7 @@ from tailrace.protocol.messages.add_partitions_to_txn import (
 )
 from tailrace.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from tailrace.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from tailrace.protocol.messages.offset_fetch import OffsetFetchRequest
 from tailrace.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -46,8 +47,11 @@ _ANY = (0, 0x7FFF)  # of the versions that we have messages for
 
 
 def are_offered(cluster: Cluster) -> bool:
-    """Whether the brokers have transactions."""
-    return cluster.offers(AddPartitionsToTxnRequest, AddOffsetsToTxnRequest, EndTxnRequest, TxnOffsetCommitRequest)
+    """Whether the brokers have transactions, and say which offsets were committed in those that are over."""
+    needed = dict.fromkeys(
+        (AddPartitionsToTxnRequest, AddOffsetsToTxnRequest, EndTxnRequest, TxnOffsetCommitRequest), 0
+    )
+    return cluster.offers({**needed, OffsetFetchRequest: STABLE_SINCE})
 
 
 class TransactionalProducer(Producer):
@@ -78,7 +82,12 @@ class TransactionalProducer(Producer):
         with self._fatal():
             self._check_usable()
             self._is_open = True
-            self._ask(request, AddOffsetsToTxnResponse, lambda answer: self._trouble(doing, answer.error_code), doing)
+            self._ask(
+                request,
+                AddOffsetsToTxnResponse,
+                lambda answer: self._trouble(doing, answer.error_code),
+                self._retry(doing),
+            )
         self._groups.add(group)
 
     def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, Committed]) -> None:
@@ -91,7 +100,8 @@ class TransactionalProducer(Producer):
             producer_epoch=self.identity.epoch,
             topics=_topics(offsets),
         )
-        doing = f"committing offsets of group {group}"
+        topics = ", ".join(topic.name for topic in request.topics)
+        doing = f"committing offsets of group {group} at topic {topics}"
 
         def check(answer: TxnOffsetCommitResponse) -> ClientError | None:
             codes = (one.error_code for topic in answer.topics for one in topic.partitions)
@@ -114,7 +124,7 @@ class TransactionalProducer(Producer):
         """What was sent since the last commit does not count. The next transaction may begin, unless something had
         failed before, or this does.
         """
-        with suppress(ClientError):  # it is told by what follows; batches must not come behind the end
+        with suppress(ClientError):  # it is told by what follows; no batch may come behind the end
             self.finish()
         with self._fatal():
             self._end(committed=False)
@@ -125,7 +135,10 @@ class TransactionalProducer(Producer):
         request = InitProducerIdRequest(transactional_id=self.transactional_id, transaction_timeout_ms=timeout_ms)
         doing = f"taking over transactional id {self.transactional_id}"
         answer = self._ask(
-            request, InitProducerIdResponse, lambda answer: self._trouble(doing, answer.error_code), doing
+            request,
+            InitProducerIdResponse,
+            lambda answer: self._trouble(doing, answer.error_code),
+            self._retry(doing),
         )
         return ProducerId(answer.producer_id, answer.producer_epoch)
 
@@ -148,18 +161,20 @@ class TransactionalProducer(Producer):
             topics=list(topics.values()),
         )
 
+        retry = self._retry("adding partitions to a transaction")
+
         def check(answer: AddPartitionsToTxnResponse) -> ClientError | None:
             for topic in answer.results_by_topic:
                 for one in topic.results_by_partition:
                     code = one.partition_error_code
-                    if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and retry.elapsed > CREATION_S:
                         return TopicNotFound(topic.name, one.partition_index)
                     if code and code != ErrorCode.OPERATION_NOT_ATTEMPTED:
                         return self._trouble(f"adding {topic.name}-{one.partition_index} to a transaction", code)
             return None
 
         self._is_open = True
-        self._ask(request, AddPartitionsToTxnResponse, check, "adding partitions to a transaction")
+        self._ask(request, AddPartitionsToTxnResponse, check, retry)
 
     def _end(self, *, committed: bool) -> None:
         if not self._is_open:
@@ -171,7 +186,7 @@ class TransactionalProducer(Producer):
             committed=committed,
         )
         doing = f"{'committing' if committed else 'aborting'} a transaction of {self.transactional_id}"
-        self._ask(request, EndTxnResponse, lambda answer: self._trouble(doing, answer.error_code), doing)
+        self._ask(request, EndTxnResponse, lambda answer: self._trouble(doing, answer.error_code), self._retry(doing))
         self._added.clear()
         self._groups.clear()
         self._is_open = False
@@ -185,8 +200,8 @@ class TransactionalProducer(Producer):
     def _retry(self, doing: str) -> Retry:
         return self._cluster.retry(doing, _FIRST_PAUSE_S)
 
-    def _ask(self, request: Any, response: type[T], check: Callable[[T], ClientError | None], doing: str) -> T:
-        key, retry = self.transactional_id, self._retry(doing)
+    def _ask(self, request: Any, response: type[T], check: Callable[[T], ClientError | None], retry: Retry) -> T:
+        key = self.transactional_id
         return coordinators.ask(self._cluster, Kind.TRANSACTION, key, request, response, _ANY, check, retry)
 
     def _trouble(self, doing: str, code: int) -> ClientError | None:

@@ -13,10 +13,15 @@ The format `tailrace`, which Spark finds by itself:
     pushdown   what filters leave to be read
     losses     records that are gone
     writing    rows to a topic
+    sink_options  the options of writing
+    exactly_once  each row once, on brokers with transactions
+    encoding   rows as record batches
     columns    one fetch of record batches as Arrow batches of these columns
     schema     the columns that Spark's own `kafka` format has, as Arrow types
     arrays     Arrow arrays from what the kernels found
-    kernel     the compiled loops over bytes, behind both
+    json_lines  files that are added to, a line for each object
+    kernel, encode_kernel   the compiled loops over every byte that is read, or written
+    compiling  how these are compiled, and kept
 
 And on top of it, `pipelines`: a function from frame to frame that runs live, over history and in tests. Its names are
 the ones to import from here; they are loaded on first use, so that a worker that only reads, or a driver that only

@@ -11,13 +11,16 @@ from tailrace.client.errors import TopicNotFound
 from tailrace.client.fetching import PartitionReader
 from tailrace.client.metadata import Topic, TopicPartition
 from tailrace.client.offsets import Found, earliest, latest, list_offsets
-from tailrace.spark.losses import Loss, meet
+from tailrace.client.options import Isolation
+from tailrace.spark.losses import LOST_END, Loss, meet
 from tailrace.spark.options import EARLIEST, FIRST, GROUP, LATEST, NEXT, BadOptions, Bound, SourceOptions
 from tailrace.spark.positions import Offsets, Positions
 from tailrace.spark.pushdown import Wanted
 from tailrace.spark.spans import ALL, Span
 
 Topics = Mapping[str, Topic]
+
+MARGIN_MS = 3_600_000  # that clocks of leaders are apart at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +106,16 @@ def begin_of(cluster: Cluster, options: SourceOptions, start: Positions, end: Po
         if place in start.offsets and (start.offsets[place] < stop or not _is_same(place.topic, start, end))
     }
     moved = _of_topics_there(cluster, options, planned, end)
-    firsts = earliest(cluster, moved)
+    firsts, lasts = earliest(cluster, moved), latest(cluster, moved, Isolation.READ_UNCOMMITTED)
+    lost = [place for place, at in moved.items() if at > lasts[place]]
     losses = [
         Loss(place, at, firsts[place], "retention or somebody has deleted them")
         for place, at in moved.items()
         if at < firsts[place] and _is_same(place.topic, start, end)
     ]
-    meet(losses, options)
-    return Positions({place: max(at, firsts[place]) for place, at in moved.items()}, end.topic_ids)
+    meet([*losses, *(Loss(place, moved[place], end.offsets[place], LOST_END) for place in lost)], options)
+    there = {place: max(at, firsts[place]) for place, at in moved.items() if place not in lost}
+    return Positions(there, end.topic_ids)
 
 
 def _of_topics_there(cluster: Cluster, options: SourceOptions, planned: Offsets, end: Positions) -> Offsets:
@@ -166,10 +171,13 @@ def _times(bound: Bound, places: list[TopicPartition], which: str) -> dict[Topic
 
 def _before(cluster: Cluster, end: End, times: Mapping[TopicPartition, int]) -> End:
     """Ends, and records before the times only. All the log has to be read for those: behind a record that is later,
-    others may be earlier. Only where brokers stamp records is there an offset that none of them is behind.
+    others may be earlier. Only where brokers stamp records is there an offset that none of them is behind: that of the
+    time and a margin, as the clock of the next leader may be behind that of the last. What this misses: a clock that is
+    further behind, and records of a time in between in which the topic left timestamps to its producers.
     """
     ends, spans = dict(end.positions.offsets), dict(end.times)
-    found = list_offsets(cluster, times)  # by now: the ends were found before, and lie before what has come since
+    # By now: the ends were found before, and lie before what has come since.
+    found = list_offsets(cluster, {place: min(time + MARGIN_MS, ALL.last) for place, time in times.items()})
     stamped = topic_configs(cluster, {place.topic for place in times}, "message.timestamp.type")
     for place, time in times.items():
         offset = _offset(found[place], ends[place])

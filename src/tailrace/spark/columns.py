@@ -72,11 +72,12 @@ class ColumnDecoder:
         partition: int,
         columns: Iterable[str] = COLUMNS,
         *,
-        include_headers: bool = False,
+        check_crcs: bool = True,
         rows_max: int = ROWS_MAX,
         decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX,
     ) -> None:
-        self.schema = schema_of(columns, include_headers=include_headers)
+        self.schema = schema_of(columns)
+        self.check_crcs = check_crcs
         self.topic = topic
         self.partition = partition
         self.rows_max = rows_max
@@ -139,7 +140,8 @@ class FetchedColumns:
         aborted = _AbortedProducers(self._aborted)
         rows = _Rows(self._decoder.rows_max)
         for group in self._groups():
-            self._check_crc(group)
+            if self._decoder.check_crcs:
+                self._check_crc(group)
             for data, table in self._sections(self._wanted(group, aborted)):
                 yield from self._batches(data, table, rows)
 

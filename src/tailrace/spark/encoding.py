@@ -76,6 +76,11 @@ class Rows:
             _partitions(columns.get("partition"), count),
         )
 
+    def __post_init__(self) -> None:
+        by_row = (self.keys.fields, self.values.fields, self.lists, self.topic_of, self.given)
+        assert {len(column) for column in by_row} == {len(self)}, "kernels do not check how long columns are"
+        assert len(self.header_keys.fields) == len(self.header_values.fields), "a header has a key and a value"
+
     def __len__(self) -> int:
         return len(self.topic_of)
 

@@ -35,6 +35,7 @@ are deleted at the end.
 
 import functools
 import logging
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -42,19 +43,21 @@ from itertools import chain
 
 import pyarrow as pa
 
-from tailrace.client import groups
+from tailrace.client import coordinators, groups
 from tailrace.client.cluster import Cluster, cluster_for
-from tailrace.client.errors import ClientError, GaveUp, ProducerFenced
+from tailrace.client.errors import ClientError, GaveUp, ProducerFenced, Refused
 from tailrace.client.groups import Committed
 from tailrace.client.metadata import TopicPartition
 from tailrace.client.options import ClientOptions
 from tailrace.client.transactions import TransactionalProducer, are_offered
+from tailrace.protocol.errors import ErrorCode
 from tailrace.spark.options import BadOptions
 from tailrace.spark.sink_options import Delivery, SinkOptions
-from tailrace.spark.writing import Sent, Tally, chunks_for, send, write
+from tailrace.spark.writing import FingerprintTally, Sent, chunks_for, send, write
 
 PREFIX = "_tailrace-sink-"
 KEPT_MAX = 256  # producers, which are small
+TIMEOUT = "kafka.transaction.timeout.ms"
 
 logger = logging.getLogger(__name__)
 
@@ -66,8 +69,19 @@ class SplitChanged(Exception):
         super().__init__(
             f"{why}. What a batch has written is known by task, so its rows have to be in the same tasks when it is "
             "tried again: go on with the code, the options and the number of partitions that it was begun with, "
-            "without repartition by round-robin, and with spark.sql.adaptive.streaming.stateless.enabled=false. To go "
-            "on in spite of it, with rows of this batch there twice, or missing: option delivery=at-least-once"
+            "without repartition by round-robin, and with spark.sql.adaptive.streaming.stateless.enabled=false. Or the "
+            "rows themselves differ: by functions that are not deterministic (rand, uuid, clocks), by sums of doubles, "
+            "which depend on the order, or because records of the batch are gone from their topic. To go on in spite "
+            "of it, with rows of this batch there twice, or missing: option delivery=at-least-once"
+        )
+
+
+class TookTooLong(Exception):
+    def __init__(self, part: "Part", timeout_ms: int) -> None:
+        super().__init__(
+            f"{part.name} has written for longer than {timeout_ms} ms, so the broker has aborted its transaction. "
+            f"Allow more by the option {TIMEOUT}, up to the broker's transaction.max.timeout.ms; or let each task "
+            "write less, by more partitions; or give up transactions: option delivery=at-least-once"
         )
 
 
@@ -132,39 +146,51 @@ def _warn_once(client: ClientOptions) -> None:
 
 
 _kept: dict[tuple[ClientOptions, str], tuple[TransactionalProducer, int]] = {}  # with the batch written last
-_runs: dict[str, str | None] = {}  # of each query, the one that this process has worked for
+_runs: dict[str, tuple[str | None, int]] = {}  # of each query, what this process works for, and since which batch
 
 
 def write_once(options: SinkOptions, part: Part, batches: Iterable[pa.RecordBatch]) -> Sent:
     cluster = cluster_for(options.client)
-    is_first = _runs.get(part.write_id) != part.run
+    is_first = _is_first(part)
     found = chunks_for(options, cluster, batches)
     first = next(found, None)
-    if first is None:
-        tally = _write_nothing(options, cluster, part, is_first)
-    else:
-        tally = _write(options, cluster, part, chain([first], found))
-    if part.is_of_stream:
-        _runs[part.write_id] = part.run
+    try:
+        if first is None:
+            tally = _write_nothing(options, cluster, part, is_first)
+        else:
+            tally = _write(options, cluster, part, chain([first], found))
+    finally:
+        if not part.is_of_stream:
+            coordinators.forget(cluster, part.name)
     return Sent(part.task, tally.rows, part.write_id, is_exactly_once=True, is_first=is_first)
 
 
-def _write_nothing(options: SinkOptions, cluster: Cluster, part: Part, is_first: bool) -> Tally:
-    tally = Tally()
+def _is_first(part: Part) -> bool:
+    """Whether this batch is the first one of its run that this process works for: all its tasks are."""
+    run, since = _runs.get(part.write_id, (None, -1))
+    if part.is_of_stream and run != part.run:
+        _runs[part.write_id] = part.run, part.batch
+        return True
+    return part.batch == since or not part.is_of_stream
+
+
+def _write_nothing(options: SinkOptions, cluster: Cluster, part: Part, is_first: bool) -> FingerprintTally:
+    tally = FingerprintTally()
     if is_first and part.is_of_stream:
-        _keep(options, part, TransactionalProducer(cluster, part.name, options.transaction_timeout_ms))
+        _keep(options, part, _taken_over(options, cluster, part))
     if (marker := _marker_at(cluster, part)) is not None:
         _check_same(marker, part, tally)
     return tally
 
 
-def _write(options: SinkOptions, cluster: Cluster, part: Part, chunks: Iterator[pa.RecordBatch]) -> Tally:
+def _write(options: SinkOptions, cluster: Cluster, part: Part, chunks: Iterator[pa.RecordBatch]) -> FingerprintTally:
+    begun = time.monotonic()
     producer = _kept_producer(options, part)
     if producer is None:
-        producer = TransactionalProducer(cluster, part.name, options.transaction_timeout_ms)
+        producer = _taken_over(options, cluster, part)
         if (marker := _marker_at(cluster, part)) is not None:
             return _read_through(options, part, marker, chunks)
-    tally = Tally()
+    tally = FingerprintTally()
     try:
         producer.add_group(part.name)
         send(options, cluster, producer, chunks, tally)
@@ -172,14 +198,33 @@ def _write(options: SinkOptions, cluster: Cluster, part: Part, chunks: Iterator[
         place = TopicPartition(tally.topic, 0)
         producer.commit_offsets(part.name, {place: Committed(part.batch, str(tally))})
         producer.commit()
-    except (GaveUp, ProducerFenced):
-        raise  # nobody answers, or nobody listens to us any more
+    except GaveUp:
+        raise  # nobody answers
+    except ProducerFenced as error:  # nobody listens to us any more
+        if time.monotonic() - begun > options.transaction_timeout_ms / 1000:
+            raise TookTooLong(part, options.transaction_timeout_ms) from error
+        raise
     except BaseException:
         with suppress(ClientError):
             producer.abort()
         raise
     _keep(options, part, producer)
     return tally
+
+
+def _taken_over(options: SinkOptions, cluster: Cluster, part: Part) -> TransactionalProducer:
+    """Raises BadOptions where the broker allows no transactions for as long."""
+    timeout_ms = options.transaction_timeout_ms
+    try:
+        return TransactionalProducer(cluster, part.name, timeout_ms)
+    except Refused as error:
+        if error.code != ErrorCode.INVALID_TRANSACTION_TIMEOUT:
+            raise
+        raise BadOptions(
+            f"{TIMEOUT} is {timeout_ms}, and the broker allows less: set it to at most the broker's "
+            "transaction.max.timeout.ms, and have as many partitions as tasks need to be done by then; or give up "
+            "transactions: option delivery=at-least-once"
+        ) from error
 
 
 def _keep(options: SinkOptions, part: Part, producer: TransactionalProducer) -> None:
@@ -201,11 +246,13 @@ def _kept_producer(options: SinkOptions, part: Part) -> TransactionalProducer | 
     return None
 
 
-def _read_through(options: SinkOptions, part: Part, marker: Committed, chunks: Iterable[pa.RecordBatch]) -> Tally:
+def _read_through(
+    options: SinkOptions, part: Part, marker: Committed, chunks: Iterable[pa.RecordBatch]
+) -> FingerprintTally:
     """Of rows that are written."""
     from tailrace.spark.encoding import Rows
 
-    tally = Tally()
+    tally = FingerprintTally()
     for chunk in chunks:
         tally.add(Rows.of(chunk, options.topic))
     _check_same(marker, part, tally)
@@ -227,7 +274,7 @@ def marker_of(cluster: Cluster, name: str) -> Committed | None:
     return max(found, key=lambda one: one.offset, default=None)
 
 
-def _check_same(marker: Committed, part: Part, tally: Tally) -> None:
+def _check_same(marker: Committed, part: Part, tally: FingerprintTally) -> None:
     if marker.metadata != str(tally):
         raise SplitChanged(
             f"task {part.task} of batch {part.batch} has written other rows before than it has now "
@@ -267,8 +314,10 @@ def forget(options: SinkOptions, write_id: str, sent: Iterable[Sent]) -> None:
     """Deletes the markers of a write that is over."""
     cluster = cluster_for(options.client)
     for one in sent:
-        if one.rows:
+        if one.is_exactly_once and one.rows:
+            name = Part(write_id, one.task).name
             try:
-                groups.delete(cluster, Part(write_id, one.task).name)
+                groups.delete(cluster, name)
             except ClientError as error:
                 logger.warning("a marker is left: %s", error)
+            coordinators.forget(cluster, name)

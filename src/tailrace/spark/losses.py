@@ -8,7 +8,6 @@ was deleted, perhaps to be made again. `onDataLoss` says what then happens:
     report    the same, and the range is written to the state directory, a line of JSON for each
 """
 
-import json
 import logging
 import time
 from collections.abc import Iterable
@@ -16,12 +15,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tailrace.client.metadata import TopicPartition
+from tailrace.spark.json_lines import append, lines
 from tailrace.spark.options import OnDataLoss, SourceOptions
 
 logger = logging.getLogger(__name__)
 
 FILE = "losses.jsonl"
 MARK = "TAILRACE_DATA_LOST"  # in the text of the error, which is all that Spark passes on
+LOST_END = "the log ends before: its end was lost, or it is another topic's"
+_NOTICED = "noticed_at_ms"
 
 
 class Loss(NamedTuple):
@@ -52,6 +54,22 @@ class DataLost(Exception):
         )
 
 
+class GoneSincePlanned(Exception):
+    """What a task is to read was there when its batch was planned. It is a driver that notes losses: when it plans the
+    batch again, it finds this one. So this is not the end of the query, and has not the mark of one.
+    """
+
+    def __init__(self, loss: Loss) -> None:
+        self.loss = loss
+        super().__init__(loss)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.loss}. The batch has to be planned again, by starting the query again from its checkpoint: "
+            "onDataLoss=report then notes what is missing, and goes on"
+        )
+
+
 def meet(losses: list[Loss], options: SourceOptions) -> None:
     """Raises DataLost, or notes what is missing: by the option."""
     if not losses:
@@ -69,12 +87,12 @@ def _write_down(losses: list[Loss], directory: Path) -> None:
     """Each once, also where a batch is planned again."""
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / FILE
-    known = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    for one in known:
-        one.pop("noticed_at_ms")
-    with path.open("a") as file:
-        for loss in losses:
-            place = {"topic": loss.place.topic, "partition": loss.place.partition}
-            noted = place | {"from": loss.start, "to": loss.end, "why": loss.why}
-            if noted not in known:
-                file.write(json.dumps(noted | {"noticed_at_ms": int(time.time() * 1000)}) + "\n")
+    known = [{name: value for name, value in one.items() if name != _NOTICED} for one in lines(path)]
+    noted = [
+        {
+            **{"topic": loss.place.topic, "partition": loss.place.partition},
+            **{"from": loss.start, "to": loss.end, "why": loss.why},
+        }
+        for loss in losses
+    ]
+    append(path, (one | {_NOTICED: int(time.time() * 1000)} for one in noted if one not in known))

@@ -5,7 +5,7 @@ What is an option of the client (`kafka.…`) goes to the client, which says so 
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from enum import StrEnum
 from typing import TypeVar
@@ -37,6 +37,7 @@ SINK_NAMES = {
     name.lower(): name
     for name in (
         *("topic", "delivery"),
+        "includeHeaders",  # the connector's, and without effect: a column of headers is written where there is one
         # Spark's own, which a sink is told, too
         *(
             "queryName",
@@ -98,6 +99,7 @@ class SourceOptions:
     state_directory: str | None = None
     filter_pushdown: bool = False
     recorded_batches: str | None = None  # a file: play these again (`recorded.py`)
+    check_crcs: bool = True
 
 
 def source_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOptions:
@@ -113,8 +115,9 @@ def source_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOpti
     ending = _bound(given, "ending", LATEST)
     if not is_stream:
         _check_closed(starting, ending)
+    client = ClientOptions.from_properties({"client.id": "tailrace-spark", **properties})
     return SourceOptions(
-        client=ClientOptions.from_properties({"client.id": "tailrace-spark", **properties}),
+        client=replace(client, check_crcs=False),  # rows are decoded behind a check of their own
         selection=_selection(given),
         starting=starting,
         ending=ending,
@@ -126,6 +129,7 @@ def source_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOpti
         state_directory=given.get("statedirectory"),
         filter_pushdown=_flag(given, "filterpushdown", False),
         recorded_batches=given.get("recordedbatches"),
+        check_crcs=client.check_crcs,
     )
 
 
@@ -175,6 +179,8 @@ def _bound(given: Mapping[str, str], which: str, default: str) -> Bound:
         return Bound(timestamp=_number(given, f"{which}timestamp"), latest_if_later=later)
     if (text := given.get(f"{which}offsetsbytimestamp")) is not None:
         found = _valid(offsets_in, text, f"{which}OffsetsByTimestamp")
+        if before := [place for place, time in found.items() if time < 0]:
+            raise BadOptions(f"{which}OffsetsByTimestamp has {found[before[0]]} for {before[0]}: times are from 0 on")
         return Bound(timestamps=tuple(sorted(found.items())), latest_if_later=later)
     text = given.get(f"{which}offsets", default)
     word = text.strip().lower()

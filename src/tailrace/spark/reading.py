@@ -12,7 +12,7 @@ from tailrace.client.errors import OffsetOutOfRange, TopicNotFound, TopicRecreat
 from tailrace.client.fetching import PartitionReader
 from tailrace.client.metadata import TopicPartition
 from tailrace.spark.columns import ColumnDecoder
-from tailrace.spark.losses import DataLost, Loss
+from tailrace.spark.losses import DataLost, GoneSincePlanned, Loss
 from tailrace.spark.options import OnDataLoss, SourceOptions
 from tailrace.spark.positions import Positions, split
 from tailrace.spark.spans import ALL, Span
@@ -52,7 +52,9 @@ def ranges(
 
 
 def read(options: SourceOptions, wanted: Range) -> Iterator[pa.RecordBatch]:
-    """Raises DataLost where records of the range have gone since it was planned."""
+    """Raises DataLost where records of the range have gone since it was planned; GoneSincePlanned where the driver is
+    to note them.
+    """
     start: int | None = wanted.start
     while start is not None:
         start = yield from _read_from(start, options, wanted)
@@ -61,19 +63,23 @@ def read(options: SourceOptions, wanted: Range) -> Iterator[pa.RecordBatch]:
 def _read_from(start: int, options: SourceOptions, wanted: Range) -> Generator[pa.RecordBatch, None, int | None]:
     """Where to begin again, if reading may go on behind what is gone."""
     place = wanted.place
-    decoder = ColumnDecoder(place.topic, place.partition, options.columns)
+    decoder = ColumnDecoder(place.topic, place.partition, options.columns, check_crcs=options.check_crcs)
     cluster = cluster_for(options.client)
     with PartitionReader(cluster, place.topic, place.partition, start, wanted.end, topic_id=wanted.topic_id) as reader:
         try:
             for chunk in reader:
                 yield from decoder.decode(chunk.records, start, wanted.end, chunk.aborted, wanted.times)
         except (OffsetOutOfRange, TopicRecreated, TopicNotFound) as error:
-            again = error.earliest if isinstance(error, OffsetOutOfRange) else wanted.end
-            loss = Loss(place, reader.position, min(again, wanted.end), f"gone while they were read: {error}")
-            if options.on_data_loss is not OnDataLoss.EARLIEST:  # planned anew, it is met, and noted, on the driver
+            again = wanted.end  # of a topic that is gone, or has lost its end, nothing more comes
+            if isinstance(error, OffsetOutOfRange) and reader.position < error.earliest:
+                again = min(error.earliest, wanted.end)
+            loss = Loss(place, reader.position, again, f"gone while they were read: {error}")
+            if options.on_data_loss is OnDataLoss.FAIL:
                 raise DataLost([loss]) from error
+            if options.on_data_loss is OnDataLoss.REPORT:
+                raise GoneSincePlanned(loss) from error
             logger.warning("%s; onDataLoss=earliest: reading goes on", loss)
-            return again if reader.position < again < wanted.end else None
+            return again if again < wanted.end else None
     if reader.gap is not None:
         logger.warning("%s has nothing between offsets %d and %d: compaction took it", place, *reader.gap)
     return None

@@ -17,7 +17,7 @@ from typing import NoReturn
 
 from tailrace.client.cluster import cluster_for
 from tailrace.spark.bounds import begin_of
-from tailrace.spark.options import SourceOptions
+from tailrace.spark.options import BadOptions, SourceOptions
 from tailrace.spark.positions import Positions
 
 IDLE_S = 0.5
@@ -46,8 +46,19 @@ class RecordedPlan:
         if self._next == len(self._ends):
             end_mark(self._path).touch()
             _wait_for_the_end()
+        end = self._ends[self._next]
+        self._check_not_before(start, end)
         self._next += 1
-        return self._ends[self._next - 1]
+        return end
+
+    def _check_not_before(self, start: Positions, end: Positions) -> None:
+        for place, at in start.offsets.items():
+            is_same = start.topic_ids.get(place.topic) == end.topic_ids.get(place.topic)
+            if is_same and end.offsets.get(place, at) < at:
+                raise BadOptions(
+                    f"batch {self._next} of the recorded run ends at offset {end.offsets[place]} of {place}, and this "
+                    f"query is at {at}: recorded batches are played from the first on, with a new checkpoint"
+                )
 
     def begin(self, start: Positions, end: Positions) -> Positions:
         return begin_of(cluster_for(self.options.client), self.options, start, end)

@@ -22,14 +22,9 @@ TYPES = {
 COLUMNS = tuple(name for name in TYPES if name != HEADERS)
 
 
-def schema_of(columns: Iterable[str] = COLUMNS, *, include_headers: bool = False) -> pa.Schema:
-    """The columns in the order asked for, and the headers behind them if they are included.
-
-    Raises ValueError where there are none, or a name is not known or comes twice.
-    """
+def schema_of(columns: Iterable[str] = COLUMNS) -> pa.Schema:
+    """The columns, in the order asked for. Raises ValueError where there are none, one is not known or comes twice."""
     names = list(columns)
-    if include_headers and HEADERS not in names:
-        names.append(HEADERS)
     if unknown := [name for name in names if name not in TYPES]:
         raise ValueError(f"no such columns: {', '.join(unknown)}; there are {', '.join(TYPES)}")
     if not names or len(set(names)) < len(names):

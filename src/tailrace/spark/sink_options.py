@@ -31,6 +31,7 @@ REFUSED = {
     "transactional.id": "it is made from the query's id and the task's number",
     "partitioner.class": "the column partition says where a row goes, or else its key does, by murmur2",
     "partitioner.ignore.keys": "the column partition says where a row goes, or else its key does, by murmur2",
+    "isolation.level": "a sink reads nothing but its own markers, of transactions that are committed",
     "interceptor.classes": "there are no Java classes here",
     "key.serializer": "keys are text or bytes; cast them before",
     "value.serializer": "values are text or bytes; cast them before",

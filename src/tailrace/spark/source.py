@@ -6,6 +6,7 @@ The package `pyspark_tailrace` beside this one makes Spark find it by itself.
 """
 
 import functools
+import logging
 import secrets
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -43,7 +44,10 @@ from tailrace.spark.sink_options import SinkOptions, sink_options
 from tailrace.spark.streaming import Json, StreamPlan
 from tailrace.spark.writing import Sent, check_schema
 
+logger = logging.getLogger(__name__)
+
 FORMAT = "tailrace"
+_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 _PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
 _DDL = {
@@ -71,7 +75,11 @@ class TailraceSource(DataSource):
     def reader(self, schema: StructType) -> "BatchReader":
         options = source_options(self.options, is_stream=False)
         _check_schema(schema, options)
-        return FilteringReader(options) if options.filter_pushdown and _pushes_filters_down() else BatchReader(options)
+        if options.filter_pushdown and _pushes_filters_down():
+            return FilteringReader(options)
+        if options.filter_pushdown:
+            logger.warning("filterPushdown=true has no effect here: there are no filters, or %s is false", _PUSHDOWN)
+        return BatchReader(options)
 
     def streamReader(self, schema: StructType) -> "StreamReader":
         return StreamReader(self.options, schema)
@@ -134,7 +142,7 @@ class FilteringReader(BatchReader):
 
 def _pushes_filters_down() -> bool:
     """Whether Spark does so in this process, which is one of its own for that: with the configuration
-    spark.sql.python.filterPushdown.enabled, which no process of a data source is told. Without it, a reader that takes
+    `_PUSHDOWN`, which no process of a data source is told. Without it, a reader that takes
     filters fails.
     """
     main = getattr(sys.modules["__main__"], "__spec__", None)
@@ -199,9 +207,11 @@ class BatchWriter(DataSourceArrowWriter):
         return delivered(self._options, Part(self._write_id, _context().partitionId()), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        sent = _sent(messages)
-        if any(one.is_exactly_once for one in sent):
-            forget(self._options, self._write_id, sent)
+        forget(self._options, self._write_id, _sent(messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """What was written by tasks that were done is there. Their markers are of no use any more."""
+        forget(self._options, self._write_id, _sent(messages))
 
 
 class StreamWriter(DataSourceStreamArrowWriter):

@@ -20,7 +20,7 @@ from tailrace.client.offsets import earliest, latest
 from tailrace.client.options import Isolation
 from tailrace.client.waiting import wait_for_more
 from tailrace.spark.bounds import Topics, begin_of, ids_of, partitions_of, start_of, topics_of
-from tailrace.spark.losses import Loss, meet
+from tailrace.spark.losses import LOST_END, Loss, meet
 from tailrace.spark.options import SourceOptions
 from tailrace.spark.positions import Positions, limited
 
@@ -118,7 +118,7 @@ class StreamPlan:
         behind = [place for place, end in ends.offsets.items() if end < start.offsets[place]]
         written = latest(self._cluster, behind, isolation=Isolation.READ_UNCOMMITTED) if behind else {}
         losses = [
-            Loss(place, end, start.offsets[place], "the log ends before: its end was lost, or it is another topic's")
+            Loss(place, end, start.offsets[place], LOST_END)
             for place, end in written.items()
             if end < start.offsets[place]
         ]

@@ -99,16 +99,25 @@ _COLUMNS = {
 
 @dataclass
 class Tally:
-    """What was written so far, whatever its order."""
+    """What was written so far."""
 
     rows: int = 0
-    hash: int = 0
     topic: str | None = None  # of the first row
 
     def add(self, rows: "Rows") -> None:
         self.rows += len(rows)
-        self.hash = (self.hash + rows.fingerprint()) & _HASHES
         self.topic = self.topic or rows.topics[0]
+
+
+@dataclass
+class FingerprintTally(Tally):
+    """Also by what rows they are, whatever their order."""
+
+    hash: int = 0
+
+    def add(self, rows: "Rows") -> None:
+        super().add(rows)
+        self.hash = (self.hash + rows.fingerprint()) & _HASHES
 
     def __str__(self) -> str:
         return f"rows={self.rows} hash={self.hash:016x}"
@@ -122,34 +131,27 @@ def write(options: SinkOptions, batches: Iterable[pa.RecordBatch]) -> int:
     cluster = cluster_for(options.client)
     producer = _idle.pop(options.client, None) or Producer(cluster)
     try:
-        rows = send(options, cluster, producer, chunks_for(options, cluster, batches))
+        tally = Tally()
+        send(options, cluster, producer, chunks_for(options, cluster, batches), tally)
         producer.finish()
     finally:
         producer.close()
     _idle[options.client] = producer
-    return rows
+    return tally.rows
 
 
 def send(
-    options: SinkOptions,
-    cluster: Cluster,
-    producer: Producer,
-    chunks: Iterable[pa.RecordBatch],
-    tally: Tally | None = None,
-) -> int:
-    """The number of rows; the last of them may be under way still."""
+    options: SinkOptions, cluster: Cluster, producer: Producer, chunks: Iterable[pa.RecordBatch], tally: Tally
+) -> None:
+    """Counts the rows; the last of them may be under way still."""
     from tailrace.spark.encoding import Encoder, Rows  # with the first rows: it loads the kernels
 
     encoder = Encoder(partial(_partition_count, cluster), options.codec, options.batch_bytes_max)
-    count = 0
     for chunk in chunks:
         rows = Rows.of(chunk, options.topic)
         for batch_round in encoder.encode(rows, time.time_ns() // 1_000_000):
             producer.begin(batch_round)
-        count += len(rows)
-        if tally is not None:
-            tally.add(rows)
-    return count
+        tally.add(rows)
 
 
 def _partition_count(cluster: Cluster, topic: str) -> int:

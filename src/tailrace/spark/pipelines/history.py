@@ -9,11 +9,11 @@ written again.
 
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
 
+from tailrace.spark.json_lines import append, lines
 from tailrace.spark.options import BadOptions
 
 logger = logging.getLogger(__name__)
@@ -95,35 +95,6 @@ class Keeper:
         self._last = kept[-1] if kept else None
         self._is_open = True
         return True
-
-
-def lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The JSON of each line, up to one that a kill has cut."""
-    if not path.exists():
-        return
-    with path.open() as file:
-        for line in file:
-            if not line.endswith("\n"):
-                return
-            yield json.loads(line)
-
-
-def append(path: Path, objects: Iterable[Mapping[str, Any]]) -> None:
-    """In place of a line that a kill has cut, if there is one."""
-    with path.open("a+b") as file:
-        file.truncate(_end_of_lines(file))
-        file.write(b"".join(json.dumps(one).encode() + b"\n" for one in objects))
-
-
-def _end_of_lines(file: BinaryIO) -> int:
-    end = file.seek(0, 2)
-    while end > 0:
-        start = max(0, end - (1 << 16))
-        file.seek(start)
-        if (found := file.read(end - start).rfind(b"\n")) >= 0:
-            return start + found + 1
-        end = start
-    return 0
 
 
 def _put_aside(path: Path, query: str) -> None:

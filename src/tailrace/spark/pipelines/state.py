@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tailrace.spark.json_lines import append, lines
 from tailrace.spark.options import BadOptions
-from tailrace.spark.pipelines.history import PROGRESS, Batch, Keeper, Offsets, append, batches, lines
+from tailrace.spark.pipelines.history import PROGRESS, Batch, Keeper, Offsets, batches
 from tailrace.spark.pipelines.progress import Progress, to_keep
 
 DEFAULT = "tailrace-pipelines"
