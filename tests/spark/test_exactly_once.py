@@ -31,6 +31,7 @@ from tailrace.testing import Broker
 pytestmark = pytest.mark.needs("arrow")
 pa = pytest.importorskip("pyarrow")
 exactly_once = pytest.importorskip("tailrace.spark.exactly_once")
+BatchWriter = pytest.importorskip("tailrace.spark.source").BatchWriter
 Part, write_once = exactly_once.Part, exactly_once.write_once
 
 on_kafka = pytest.mark.skipif("not against_kafka()", reason="needs transactions: TAILRACE_COMPAT=kafka")
@@ -181,12 +182,14 @@ def test_each_task_without_rows_of_a_first_batch_fences_who_had_its_id(
 
 
 @on_kafka
-def test_the_markers_of_a_write_are_deleted_at_its_end(options: SinkOptions) -> None:
-    part = Part(secrets.token_hex(4), 1)
+@pytest.mark.parametrize("end", ["commit", "abort"])
+def test_the_markers_of_a_write_are_deleted_at_its_end(options: SinkOptions, end: str) -> None:
+    writer = BatchWriter(options)
+    part = Part(writer._write_id, 1)
     sent = write_once(options, part, rows("a"))
     cluster = cluster_for(options.client)
     assert part.name in groups.names(cluster)
-    exactly_once.forget(options, part.write_id, [sent])
+    getattr(writer, end)([sent, None])
     assert part.name not in groups.names(cluster)
     assert [cluster.coordinator((kind, part.name)) for kind in Kind] == [None, None], "there is one for each write"
 
