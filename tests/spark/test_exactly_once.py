@@ -1,5 +1,6 @@
 """One transaction for each task, with a marker: on Apache Kafka (`TAILRACE_COMPAT=kafka`), until ours has them."""
 
+import gc
 import secrets
 import time
 from collections.abc import Callable, Iterator
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 from client.conftest import a_batch
-from client.fakes import FakeBroker
+from client.fakes import SILENCE, FakeBroker
 from compat.brokers import against_kafka
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
@@ -21,9 +22,17 @@ from tailrace.client.metadata import TopicPartition as Place
 from tailrace.client.transactions import TransactionalProducer
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from tailrace.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from tailrace.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from tailrace.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from tailrace.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from tailrace.protocol.messages.produce import ProduceRequest
+from tailrace.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
 from tailrace.spark.options import BadOptions
 from tailrace.spark.sink_options import Delivery, SinkOptions, sink_options
 from tailrace.testing import Broker
@@ -233,6 +242,21 @@ def test_who_is_fenced_after_the_transaction_timeout_is_told_what_to_do(
     with pytest.raises(Exception, match=r"kafka.transaction.timeout.ms|begin with a new producer") as caught:
         write_once(options, part, rows("a"))
     assert type(caught.value).__name__ == said
+
+
+def test_who_is_fenced_while_a_batch_is_under_way_leaves_no_connection_open(refusing: FakeBroker, part: Any) -> None:
+    options = sink_options({"kafka.bootstrap.servers": refusing.bootstrap, "topic": "orders"})
+    refused = TxnOffsetCommitResponsePartition(partition_index=0, error_code=ErrorCode.PRODUCER_FENCED)
+    answer = TxnOffsetCommitResponse(topics=[TxnOffsetCommitResponseTopic(name="orders", partitions=[refused])])
+    refusing.answers |= {
+        AddOffsetsToTxnRequest: lambda request, version: AddOffsetsToTxnResponse(),
+        AddPartitionsToTxnRequest: lambda request, version: AddPartitionsToTxnResponse(),
+        ProduceRequest: lambda request, version: SILENCE,
+        TxnOffsetCommitRequest: lambda request, version: answer,
+    }
+    with pytest.raises(ProducerFenced):
+        write_once(options, part, rows("a"))
+    gc.collect()  # what is open still is said then, which is an error here
 
 
 def test_rows_that_differ_may_be_others() -> None:
