@@ -49,7 +49,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker | Foreig
             yield broker
             close_all()
         return
-    settings = {"log.cleaner.backoff.ms": "200"}  # or compaction is waited for
+    # Or compaction is waited for, and messages of 1970 are deleted after half a minute.
+    settings = {"log.cleaner.backoff.ms": "200", "log.retention.ms": "-1"}
     with contextlib.closing(new_broker(tmp_path_factory.mktemp("spark") / "broker", settings=settings)) as process:
         process.start()
         yield ForeignBroker(process)

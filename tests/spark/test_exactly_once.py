@@ -1,5 +1,6 @@
 """One transaction for each task, with a marker: on Apache Kafka (`TAILRACE_COMPAT=kafka`), until ours has them."""
 
+import gc
 import secrets
 import time
 from collections.abc import Callable, Iterator
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 from client.conftest import a_batch
-from client.fakes import FakeBroker
+from client.fakes import SILENCE, FakeBroker
 from compat.brokers import against_kafka
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
@@ -21,9 +22,17 @@ from tailrace.client.metadata import TopicPartition as Place
 from tailrace.client.transactions import TransactionalProducer
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from tailrace.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from tailrace.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from tailrace.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from tailrace.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from tailrace.protocol.messages.produce import ProduceRequest
+from tailrace.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
 from tailrace.spark.options import BadOptions
 from tailrace.spark.sink_options import Delivery, SinkOptions, sink_options
 from tailrace.testing import Broker
@@ -31,6 +40,7 @@ from tailrace.testing import Broker
 pytestmark = pytest.mark.needs("arrow")
 pa = pytest.importorskip("pyarrow")
 exactly_once = pytest.importorskip("tailrace.spark.exactly_once")
+BatchWriter = pytest.importorskip("tailrace.spark.source").BatchWriter
 Part, write_once = exactly_once.Part, exactly_once.write_once
 
 on_kafka = pytest.mark.skipif("not against_kafka()", reason="needs transactions: TAILRACE_COMPAT=kafka")
@@ -181,12 +191,14 @@ def test_each_task_without_rows_of_a_first_batch_fences_who_had_its_id(
 
 
 @on_kafka
-def test_the_markers_of_a_write_are_deleted_at_its_end(options: SinkOptions) -> None:
-    part = Part(secrets.token_hex(4), 1)
+@pytest.mark.parametrize("end", ["commit", "abort"])
+def test_the_markers_of_a_write_are_deleted_at_its_end(options: SinkOptions, end: str) -> None:
+    writer = BatchWriter(options)
+    part = Part(writer._write_id, 1)
     sent = write_once(options, part, rows("a"))
     cluster = cluster_for(options.client)
     assert part.name in groups.names(cluster)
-    exactly_once.forget(options, part.write_id, [sent])
+    getattr(writer, end)([sent, None])
     assert part.name not in groups.names(cluster)
     assert [cluster.coordinator((kind, part.name)) for kind in Kind] == [None, None], "there is one for each write"
 
@@ -230,6 +242,21 @@ def test_who_is_fenced_after_the_transaction_timeout_is_told_what_to_do(
     with pytest.raises(Exception, match=r"kafka.transaction.timeout.ms|begin with a new producer") as caught:
         write_once(options, part, rows("a"))
     assert type(caught.value).__name__ == said
+
+
+def test_who_is_fenced_while_a_batch_is_under_way_leaves_no_connection_open(refusing: FakeBroker, part: Any) -> None:
+    options = sink_options({"kafka.bootstrap.servers": refusing.bootstrap, "topic": "orders"})
+    refused = TxnOffsetCommitResponsePartition(partition_index=0, error_code=ErrorCode.PRODUCER_FENCED)
+    answer = TxnOffsetCommitResponse(topics=[TxnOffsetCommitResponseTopic(name="orders", partitions=[refused])])
+    refusing.answers |= {
+        AddOffsetsToTxnRequest: lambda request, version: AddOffsetsToTxnResponse(),
+        AddPartitionsToTxnRequest: lambda request, version: AddPartitionsToTxnResponse(),
+        ProduceRequest: lambda request, version: SILENCE,
+        TxnOffsetCommitRequest: lambda request, version: answer,
+    }
+    with pytest.raises(ProducerFenced):
+        write_once(options, part, rows("a"))
+    gc.collect()  # what is open still is said then, which is an error here
 
 
 def test_rows_that_differ_may_be_others() -> None:

@@ -198,9 +198,11 @@ def _write(options: SinkOptions, cluster: Cluster, part: Part, chunks: Iterator[
         place = TopicPartition(tally.topic, 0)
         producer.commit_offsets(part.name, {place: Committed(part.batch, str(tally))})
         producer.commit()
-    except GaveUp:
-        raise  # nobody answers
+    except GaveUp:  # nobody answers
+        producer.close()
+        raise
     except ProducerFenced as error:  # nobody listens to us any more
+        producer.close()
         if time.monotonic() - begun > options.transaction_timeout_ms / 1000:
             raise TookTooLong(part, options.transaction_timeout_ms) from error
         raise
