@@ -45,8 +45,8 @@ def test_nobody_is_put_out_for_a_loop_that_was_held_up(tmp_path: Path, loop: str
 @pytest.mark.parametrize("loop", LOOPS)
 def test_who_falls_silent_is_put_out_in_time(tmp_path: Path, loop: str) -> None:
     with RunningNode(tmp_path, CONFIGS, loop=LOOPS[loop]) as node, RawClient(node.address) as client:
+        began = time.monotonic()  # before the session does: whoever is held up behind it measures too little
         beat = joined(client, "a")
-        began = time.monotonic()
         node.until(lambda: not node.node.broker.groups.groups["a"].members)
-        assert time.monotonic() - began >= SESSION_MS / 1000 - 0.05
+        assert time.monotonic() - began >= SESSION_MS / 1000
         assert client.ask(beat, 3).error_code == ErrorCode.UNKNOWN_MEMBER_ID
