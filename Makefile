@@ -21,7 +21,7 @@ check: $(READY)  ## Lint, format, types, import rules
 	.venv/bin/lint-imports
 
 test: $(READY)  ## Run the tests (TAILRACE_REQUIRE=java,kafka fails where those are missing instead of skipping)
-	$(PY) -m pytest -n 2
+	$(PY) -m pytest -n 2 --dist worksteal
 
 test-spark: $(READY)  ## Run the tests that start Spark, which needs Java
 	$(PY) -m pytest -m "spark and not crash"

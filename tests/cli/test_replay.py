@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 
 from tailrace.testing import Broker
 
-pytestmark = pytest.mark.needs("arrow", "spark")
+pytestmark = [pytest.mark.needs("arrow", "spark"), pytest.mark.spark]  # each of these processes loads PySpark
 
 FILE = """
     from tailrace.spark import Json, Parquet, pipeline
@@ -89,7 +89,6 @@ def test_mistakes_are_said_before_spark_starts(
     assert said in done.stderr
 
 
-@pytest.mark.spark
 @pytest.mark.timeout(250)
 def test_the_result_is_where_it_was_wanted(directory: Path, broker: Broker) -> None:
     import pyarrow.parquet

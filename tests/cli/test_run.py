@@ -14,6 +14,8 @@ from confluent_kafka import Producer
 
 from tailrace.testing import Broker
 
+pytestmark = [pytest.mark.needs("arrow", "spark"), pytest.mark.spark]  # each of these processes loads PySpark
+
 FILE = """
     from helper import limit
     from tailrace.spark import Json, Parquet, pipeline
@@ -81,8 +83,6 @@ def produce(broker: Broker, *values: str) -> None:
 # Without Spark
 
 
-@pytest.mark.needs("arrow")
-@pytest.mark.needs("spark")
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
@@ -110,8 +110,6 @@ def test_what_is_wrong_is_said_before_spark_starts(directory: Path, arguments: l
     assert "Traceback" not in ended.stderr
 
 
-@pytest.mark.needs("arrow")
-@pytest.mark.needs("spark")
 def test_a_topic_that_is_missing_and_a_java_that_is_missing_are_said(directory: Path, broker: Broker) -> None:
     ended = run(directory, "pipelines.py", "-b", broker.bootstrap, JAVA_HOME="/nowhere")
     assert ended.stderr.startswith("tailrace: Spark needs Java 17 or later, and there is none in JAVA_HOME (/nowhere)")
@@ -132,10 +130,7 @@ def test_other_verbs_do_not_load_spark(tmp_path: Path) -> None:
 # With Spark
 
 
-@pytest.mark.needs("arrow")
-@pytest.mark.needs("spark")
 @pytest.mark.timeout(300)
-@pytest.mark.spark
 def test_all_pipelines_of_a_file_run_over_what_is_there(directory: Path, broker: Broker) -> None:
     import pyarrow.parquet as pq
 
@@ -149,10 +144,7 @@ def test_all_pipelines_of_a_file_run_over_what_is_there(directory: Path, broker:
     assert sorted(path.name for path in (directory / "kept").iterdir()) == ["big", "everything"]
 
 
-@pytest.mark.needs("arrow")
-@pytest.mark.needs("spark")
 @pytest.mark.timeout(300)
-@pytest.mark.spark
 @pytest.mark.parametrize("to_all", [False, True])
 def test_a_live_run_ends_with_a_signal(directory: Path, broker: Broker, to_all: bool) -> None:
     """Ctrl-C; or SIGTERM to Java and to us at once, as a service manager sends it."""

@@ -220,7 +220,7 @@ def test_no_power_cut_during_a_removal_costs_another_log_anything_or_brings_half
 ) -> None:
     script = Script()
     play(script)
-    check_every_cut(script, limit=2)
+    check_every_cut(script, limit=1)
 
 
 @pytest.mark.crash
