@@ -24,7 +24,7 @@ test: $(READY)  ## Run the tests (TAILRACE_REQUIRE=java,kafka fails where those 
 	$(PY) -m pytest -n 2 --dist worksteal
 
 test-spark: $(READY)  ## Run the tests that start Spark, which needs Java
-	$(PY) -m pytest -m "spark and not crash"
+	$(PY) -m pytest -m "spark and not crash" -n 2 --dist worksteal
 
 demo: $(READY)  ## Show what tailrace does
 	$(PY) -m demo
