@@ -20,7 +20,6 @@ from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 
 VALUE_BYTES = 100
-FORMATS = ("tailrace", "kafka")
 
 
 def main() -> None:

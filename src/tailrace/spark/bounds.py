@@ -152,7 +152,7 @@ def _resolved(cluster: Cluster, bound: Bound, places: list[TopicPartition], whic
     if bound.word == LATEST:
         return latest(cluster, places)
     given = dict(bound.offsets)
-    _require_all(given, places, f"{which}Offsets")
+    require_all(given, places, f"{which}Offsets")
     words = {FIRST: earliest, NEXT: latest}
     found: dict[TopicPartition, int] = {}
     for number, ask in words.items():
@@ -165,7 +165,7 @@ def _times(bound: Bound, places: list[TopicPartition], which: str) -> dict[Topic
     if bound.timestamp is not None:
         return dict.fromkeys(places, bound.timestamp)
     if bound.timestamps:
-        _require_all(dict(bound.timestamps), places, f"{which}OffsetsByTimestamp")
+        require_all(dict(bound.timestamps), places, f"{which}OffsetsByTimestamp")
     return dict(bound.timestamps)
 
 
@@ -212,7 +212,7 @@ def _start_by_time(cluster: Cluster, bound: Bound, times: dict[TopicPartition, i
     return {place: one.offset for place, one in found.items() if one is not None} | ends
 
 
-def _require_all(given: Mapping[TopicPartition, int], places: Iterable[TopicPartition], option: str) -> None:
+def require_all(given: Mapping[TopicPartition, int], places: Iterable[TopicPartition], option: str) -> None:
     """As the connector has it: all of them, and no others."""
     missing, others = set(places) - set(given), set(given) - set(places)
     if missing:

@@ -10,6 +10,11 @@ The modules:
     sinks      where rows go, and what each promises: Topic, Parquet, Files, Console, Call
     running    `.run`: the query, its restarts, its end
     replaying  `.replay`: the same over a closed range, or over the batches that live had
+    extent     what a closed range has, and what is missing from it
+    exact      the batches of live, run again and compared
+    repeating  whether a query would say the same again
+    observing  rows counted while they pass
+    places     where a replay may write
     testing    `.test`: the same over some rows
     state      what a pipeline keeps on disk: checkpoint, losses, history, and a lock
     history    the batches that were finished, beyond those that Spark remembers

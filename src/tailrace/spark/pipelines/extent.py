@@ -15,8 +15,8 @@ from tailrace.client.cluster import Cluster, cluster_for
 from tailrace.client.configs import topic_configs
 from tailrace.client.fetching import PartitionReader
 from tailrace.client.metadata import TopicPartition
-from tailrace.client.offsets import Found, earliest, latest, list_offsets
-from tailrace.spark.bounds import partitions_of, topics_of
+from tailrace.client.offsets import earliest, latest, list_offsets
+from tailrace.spark.bounds import partitions_of, require_all, topics_of
 from tailrace.spark.options import BadOptions, source_options
 from tailrace.spark.positions import Offsets, Positions
 from tailrace.times import NoTime, milliseconds, parse
@@ -144,11 +144,9 @@ def _part(place: TopicPartition, start: int, stop: int, counted: int) -> Part:
 def _starts(cluster: Cluster, end: End, log_starts: Offsets, log_ends: Offsets) -> tuple[Offsets, list[Gap]]:
     """Where to begin, and what is missing there."""
     if end.time_ms is not None:
-        found = list_offsets(cluster, dict.fromkeys(log_starts, end.time_ms))
-        starts = {place: log_ends[place] if one is None else one.offset for place, one in found.items()}
-        return starts, list(_deleted_before(found, log_starts))
+        return _at(cluster, end.time_ms, log_ends), list(_deleted_before(log_starts))
     wanted = end.offsets or dict.fromkeys(log_starts, 0)
-    _check_places(wanted, log_starts)
+    require_all(wanted, log_starts, "the range")
     gaps = [
         Gap(f"{place}: offsets {at} to {log_starts[place] - 1} were deleted", True)
         for place, at in sorted(wanted.items())
@@ -157,24 +155,29 @@ def _starts(cluster: Cluster, end: End, log_starts: Offsets, log_ends: Offsets) 
     return {place: max(at, log_starts[place]) for place, at in wanted.items()}, gaps
 
 
-def _deleted_before(found: Mapping[TopicPartition, Found | None], log_starts: Offsets) -> Iterator[Gap]:
+def _deleted_before(log_starts: Offsets) -> Iterator[Gap]:
     """Times need not be in order, so what was deleted before a log's first record may have been of any time."""
-    for place in sorted(found):
-        if (at := log_starts[place]) > 0:
+    for place, at in sorted(log_starts.items()):
+        if at > 0:
             yield Gap(f"{place}: offsets before {at} were deleted, and some may have been of the range", False)
 
 
 def _stops(cluster: Cluster, end: End, log_ends: Offsets) -> tuple[Offsets, Offsets]:
     """Where reading ends, and where the range ends, which at a time is about there."""
     if end.time_ms is not None:
-        found = list_offsets(cluster, dict.fromkeys(log_ends, end.time_ms))
-        return log_ends, {place: log_ends[place] if one is None else one.offset for place, one in found.items()}
+        return log_ends, _at(cluster, end.time_ms, log_ends)
     wanted = end.offsets or log_ends
-    _check_places(wanted, log_ends)
+    require_all(wanted, log_ends, "the range")
     if beyond := [place for place, at in wanted.items() if at > log_ends[place]]:
         place = min(beyond)
         raise BadOptions(f"the range ends at offset {wanted[place]} of {place}, which ends at {log_ends[place]}")
     return wanted, wanted
+
+
+def _at(cluster: Cluster, time_ms: int, log_ends: Offsets) -> Offsets:
+    """The first record of that time or later; the end where there is none."""
+    found = list_offsets(cluster, dict.fromkeys(log_ends, time_ms))
+    return {place: log_ends[place] if one is None else one.offset for place, one in found.items()}
 
 
 def _compacted(cluster: Cluster, topics: Iterable[str]) -> list[Gap]:
@@ -201,13 +204,6 @@ def _bytes_per_offset(cluster: Cluster, part: Part) -> float | None:
             (_, first), (_, last) = chunk.batches[0], chunk.batches[-1]
             return len(chunk.records) / (last.next_offset - first.base_offset)
     return None
-
-
-def _check_places(given: Offsets, there: Offsets) -> None:
-    if missing := sorted(set(there) - set(given)):
-        raise BadOptions(f"the range says nothing of {missing[0]}: each partition has to be there")
-    if others := sorted(set(given) - set(there)):
-        raise BadOptions(f"the range speaks of {others[0]}, which the pipeline does not read")
 
 
 def _printed(offsets: Offsets) -> str:

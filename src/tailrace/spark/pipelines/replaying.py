@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -111,7 +111,7 @@ def plan_replay(
     if _mode(mode) is Mode.EXACT:
         return _exact_plan(read, kept, start, end)
     extent = extent_of(read, start_from(start), stop_from(end))
-    return Plan(Mode.BATCH, extent, (), _late_rows(kept, extent), _best_rate(kept))
+    return _with_live(Plan(Mode.BATCH, extent), kept)
 
 
 def replay(
@@ -252,7 +252,7 @@ def _exact_plan(read: Mapping[str, str], kept: State, start: When, end: When) ->
     extent = extent_of(_assigned(read, starts), End(offsets=starts), End(offsets=ends))
     if extent.completeness is not Completeness.COMPLETE:
         raise BadOptions("not all that the live run has read may be there: " + "; ".join(map(str, extent.gaps)))
-    return Plan(Mode.EXACT, extent, tuple(batches), _late_rows(kept, extent), _best_rate(kept))
+    return _with_live(Plan(Mode.EXACT, extent, tuple(batches)), kept)
 
 
 def _assigned(read: Mapping[str, str], places: Iterable[TopicPartition]) -> dict[str, str]:
@@ -266,10 +266,14 @@ def _assigned(read: Mapping[str, str], places: Iterable[TopicPartition]) -> dict
 # What live has done
 
 
-def _late_rows(kept: State, extent: Extent) -> int | None:
-    """Rows that live has dropped, at least: Spark counts groups of them. None where nothing is known of live."""
+def _with_live(plan: Plan, kept: State) -> Plan:
+    """The same, with what is known of live. Of rows that it has dropped, Spark counts groups: so many at least."""
     progress = [one for one in kept.progress() if one["end"]]
-    return sum(one["late"] for one in progress if _touches(one, extent)) if progress else None
+    if not progress:
+        return plan
+    late = sum(one["late"] for one in progress if _touches(one, plan.extent))
+    rates = [one["rows_per_second"] for one in progress if one["rows"] >= TELLING_ROWS]
+    return replace(plan, late_in_live=late, rows_per_second=max(rates, default=None))
 
 
 def _touches(one: Progress, extent: Extent) -> bool:
@@ -279,11 +283,6 @@ def _touches(one: Progress, extent: Extent) -> bool:
         part.place in end and end[part.place] > part.start and begin.get(part.place, 0) < part.end
         for part in extent.parts
     )
-
-
-def _best_rate(kept: State) -> float | None:
-    """Of batches that were large enough to tell."""
-    return max((one["rows_per_second"] for one in kept.progress() if one["rows"] >= TELLING_ROWS), default=None)
 
 
 # Settings

@@ -1,4 +1,6 @@
-"""A Spark session with the settings that pipelines need, and that starts in half the time (`archive.py`)."""
+"""A Spark session with the settings that pipelines need. From the second one on, it starts in about half the time
+(`archive.py`).
+"""
 
 import atexit
 import os

@@ -25,8 +25,6 @@ from tailrace.spark.pipelines.history import PROGRESS, Batch, Keeper, Offsets, b
 from tailrace.spark.pipelines.progress import Progress, to_keep
 
 DEFAULT = "tailrace-pipelines"
-
-
 _OWNER, _SIDE = "pipeline.json", "corrupt-start.json"
 
 
