@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tailrace.records.batch import BatchHeader, read_header
+from tailrace.records.batch import HEADER, LENGTH_MIN, BatchHeader, read_header, seal
 from tailrace.records.record import Record, encode_batch
 
 TIMESTAMP = 1_700_000_000_000
@@ -45,3 +45,21 @@ def flip(data: bytes | bytearray, bit: int) -> bytes:
     copy = bytearray(data)
     copy[bit // 8] ^= 1 << bit % 8
     return bytes(copy)
+
+
+def varint(value: int) -> bytes:
+    encoded = (value << 1) ^ (value >> 63)
+    output = bytearray()
+    while encoded > 0x7F:
+        output.append(encoded & 0x7F | 0x80)
+        encoded >>= 7
+    return bytes([*output, encoded])
+
+
+def batch_of(payload: bytes, *, record_count: int = 1, attributes: int = 0) -> bytearray:
+    """A sealed batch around bytes that claim to be records."""
+    empty = read_header(encode_batch([], last_offset_delta=max(0, record_count - 1)))
+    claimed = empty._replace(length=LENGTH_MIN + len(payload), record_count=record_count, attributes=attributes)
+    data = bytearray(HEADER.pack(*claimed)) + payload
+    seal(data)
+    return data

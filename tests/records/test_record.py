@@ -9,6 +9,7 @@ import kafka.codec
 import pytest
 from aiokafka.record._crecords.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.default_records import DefaultRecordBatch as ForeignBatch
+from batches import batch_of, varint
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.memory_records import MemoryRecordsBuilder
@@ -48,26 +49,6 @@ def sample_records(count: int = 10) -> list[Record]:
         )
         for index in range(count)
     ]
-
-
-def batch_of(payload: bytes, *, record_count: int = 1, attributes: int = 0) -> bytearray:
-    """A sealed batch around bytes that claim to be records."""
-    data = encode_batch([], last_offset_delta=max(0, record_count - 1))
-    header = batch.read_header(data)._replace(
-        length=batch.LENGTH_MIN + len(payload), record_count=record_count, attributes=attributes
-    )
-    data = bytearray(batch.HEADER.pack(*header)) + payload
-    batch.seal(data)
-    return data
-
-
-def varint(value: int) -> bytes:
-    encoded = (value << 1) ^ (value >> 63)
-    output = bytearray()
-    while encoded > 0x7F:
-        output.append(encoded & 0x7F | 0x80)
-        encoded >>= 7
-    return bytes([*output, encoded])
 
 
 def outcome(data: bytes | bytearray, decoder: Decoder) -> list[Record] | None:

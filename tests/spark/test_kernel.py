@@ -9,11 +9,11 @@ from typing import Any
 
 import parts
 import pytest
-from batches import consecutive
+from batches import batch_of, consecutive, varint
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.records.batch import HEADER, HEADER_SIZE, LENGTH_MIN, LOG_APPEND_TIME, read_header, seal, split
+from tailrace.records.batch import HEADER_SIZE, LOG_APPEND_TIME, read_header, seal, split
 from tailrace.records.errors import CorruptBatch, TruncatedBatch
 from tailrace.records.record import Record, decode_records, encode_batch
 from tailrace.records.record_decoder import decode_with_python
@@ -40,25 +40,6 @@ SAMPLE = [
     for index in range(8)
 ]
 MINIMAL = b"\x0c\x00\x00\x00\x01\x01\x00"  # length 6, nothing, null key, null value, no headers
-
-
-def varint(value: int) -> bytes:
-    encoded = (value << 1) ^ (value >> 63)
-    output = bytearray()
-    while encoded > 0x7F:
-        output.append(encoded & 0x7F | 0x80)
-        encoded >>= 7
-    return bytes([*output, encoded])
-
-
-def batch_of(payload: bytes, *, record_count: int = 1, attributes: int = 0) -> bytearray:
-    """A sealed batch around bytes that claim to be records."""
-    header = read_header(encode_batch([], last_offset_delta=max(0, record_count - 1)))._replace(
-        length=LENGTH_MIN + len(payload), record_count=record_count, attributes=attributes
-    )
-    data = bytearray(HEADER.pack(*header)) + payload
-    seal(data)
-    return data
 
 
 def by_kernel(data: bytes | bytearray) -> list[Any] | None:
