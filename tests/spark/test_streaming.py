@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from tailrace.client.errors import GroupIsActive
 from tailrace.client.metadata import TopicPartition as Place
-from tailrace.spark.json_lines import lines
+from tailrace.spark.json_files import lines
 from tailrace.spark.losses import FILE, DataLost, GoneSincePlanned
 from tailrace.spark.options import BadOptions, source_options
 from tailrace.spark.pipelines.failures import may_pass

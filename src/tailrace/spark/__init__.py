@@ -6,6 +6,7 @@ The format `tailrace`, which Spark finds by itself:
     options    the options of the format, with the names of Spark's own `kafka` format
     reading    the rows of a range of offsets
     streaming  the plan of a stream: where each micro-batch begins and ends
+    small_batches  those that are read where they are planned
     recorded   a stream over the batches of another run
     bounds     from options to offsets
     positions  offsets of many partitions, as a checkpoint has them
@@ -19,7 +20,7 @@ The format `tailrace`, which Spark finds by itself:
     columns    one fetch of record batches as Arrow batches of these columns
     schema     the columns that Spark's own `kafka` format has, as Arrow types
     arrays     Arrow arrays from what the kernels found
-    json_lines  files that are added to, a line for each object
+    json_files  files of JSON, whole or line by line
     kernel, encode_kernel   the compiled loops over every byte that is read, or written
     compiling  how these are compiled, and kept
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tailrace.client.metadata import TopicPartition
-from tailrace.spark.json_lines import append, lines
+from tailrace.spark.json_files import append, lines
 from tailrace.spark.options import OnDataLoss, SourceOptions
 
 logger = logging.getLogger(__name__)

@@ -28,6 +28,7 @@ NAMES = {
         *("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy"),
         *("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"),
         *("maxOffsetsPerTrigger", "group", "failOnDataLoss", "onDataLoss", "stateDirectory", "filterPushdown"),
+        "prefetch",
         "recordedBatches",
         # The connector's, and without effect here: they are about its own consumers.
         *("groupIdPrefix", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "kafkaConsumer.pollTimeoutMs"),
@@ -98,6 +99,7 @@ class SourceOptions:
     on_data_loss: OnDataLoss = OnDataLoss.FAIL
     state_directory: str | None = None
     filter_pushdown: bool = False
+    prefetch: bool = True  # the rows of small batches of a stream (`small_batches.py`)
     recorded_batches: str | None = None  # a file: play these again (`recorded.py`)
     check_crcs: bool = True
 
@@ -128,6 +130,7 @@ def source_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOpti
         on_data_loss=_on_data_loss(given),
         state_directory=given.get("statedirectory"),
         filter_pushdown=_flag(given, "filterpushdown", False),
+        prefetch=_flag(given, "prefetch", True),
         recorded_batches=given.get("recordedbatches"),
         check_crcs=client.check_crcs,
     )

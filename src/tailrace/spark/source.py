@@ -41,6 +41,7 @@ from tailrace.spark.reading import Range, ranges, read
 from tailrace.spark.recorded import RecordedPlan
 from tailrace.spark.schema import HEADERS
 from tailrace.spark.sink_options import SinkOptions, sink_options
+from tailrace.spark.small_batches import SimpleReader, Together, note_ends, read_small, read_together
 from tailrace.spark.streaming import Json, StreamPlan
 from tailrace.spark.writing import Sent, check_schema
 
@@ -82,7 +83,8 @@ class TailraceSource(DataSource):
         return BatchReader(options)
 
     def streamReader(self, schema: StructType) -> "StreamReader":
-        return StreamReader(self.options, schema)
+        is_off = {name.lower(): text for name, text in self.options.items()}.get("prefetch", "").lower() == "false"
+        return (StreamReader if is_off else SmallBatchReader)(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> "BatchWriter":
         if overwrite:
@@ -188,12 +190,45 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._plan.prepare_for_available_now()
 
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
+        return self._ranges(start, end)
+
+    def _ranges(self, start: Json, end: Json) -> list[Range]:
         to = Positions.from_json(end)
         return ranges(self._plan.begin(Positions.from_json(start), to), to, self._options.min_partitions)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Range)
-        return read(self._options, partition)
+        assert isinstance(partition, Range | Together)
+        return read_together(self._options, partition.ranges if isinstance(partition, Together) else [partition])
+
+
+class SmallBatchReader(StreamReader, SimpleReader):
+    """One that sends the rows of small batches along with their plan (`small_batches.py`)."""
+
+    def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
+        StreamReader.__init__(self, given, schema)
+        self.simple_reader = self
+        self._rows: list[pa.RecordBatch] | None = None
+        self._noted: Positions | None = None
+
+    def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
+        end = StreamReader.latestOffset(self, start, limit)
+        newest = self._plan.newest
+        if self._options.state_directory is not None and newest is not None and newest != self._noted:
+            note_ends(self._options, newest)
+            self._noted = newest
+        return end
+
+    def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
+        wanted = self._ranges(start, end)
+        self._rows = read_small(self._options, wanted)
+        return wanted if self._rows is None else [Together(tuple(wanted))]
+
+    def getCache(self, start: Json, end: Json) -> Iterator[pa.RecordBatch] | None:
+        rows, self._rows = self._rows, None
+        return None if rows is None else iter(rows)
+
+    def commit(self, end: Json) -> None:
+        """Nothing is kept."""
 
 
 class BatchWriter(DataSourceArrowWriter):

@@ -306,3 +306,15 @@ def test_a_cadence_is_said_as_spark_says_it(every: str | None, said: str) -> Non
 def test_what_is_no_cadence_is_refused() -> None:
     with pytest.raises(BadOptions, match="10 seconds"):
         cadence("soon")
+
+
+def test_lag_is_what_is_left_behind_a_batch_although_spark_does_not_ask_for_it(
+    once: Any, topic: str, produce: Produce, tmp_path: Path
+) -> None:
+    produce(*(f'{{"id": {number}}}' for number in range(10)))
+    seen: list[Any] = []
+    once(orders(topic, Parquet(str(tmp_path / "out"))), on_progress=seen.append, options={"maxOffsetsPerTrigger": "4"})
+    ends = json.loads((tmp_path / "state" / "latest.json").read_text())
+    assert ends[topic]["0"] == 10
+    by_rows = {sum(one["rows"] for one in seen[: number + 1]): one["lag"] for number, one in enumerate(seen)}
+    assert by_rows == {0: 10, 4: 6, 8: 2, 10: 0}

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tailrace.spark.json_lines import append, lines
+from tailrace.spark.json_files import append, lines
 from tailrace.spark.options import BadOptions
 
 logger = logging.getLogger(__name__)

@@ -7,12 +7,12 @@ corrupt      how many of them were corrupt, and how many tombstones: null where 
 late         rows that came behind the watermark, and were left out of windows
 watermark    null where there is none
 start, end   offsets, as the checkpoint has them
-lag          how many offsets it was behind the end of its topics then; null where that is not known
+lag          how many offsets it was behind the end of its topics when it was noted; null where that is not known
 duration_ms  by phase, and `total`
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tailrace.spark.pipelines.decoders import COUNTED
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 Progress = dict[str, Any]
+Ends = Mapping[str, Mapping[str, int]]  # of topics, by partition
 
 KEPT = ("batch", "at", "rows", "rows_per_second", "corrupt", "tombstones", "late", "start", "end")
 
@@ -34,7 +35,8 @@ class Finished:
         self._query = query
         self._seen = -1
 
-    def look(self) -> Iterator[Progress]:
+    def look(self, ends: Callable[[], Ends | None]) -> Iterator[Progress]:
+        """`ends` says where the topics end, which Spark may not know (`small_batches.py`)."""
         last = self._query.lastProgress
         if last is None or last.batchId < self._seen or (last.batchId == self._seen and _has_run(last)):
             return
@@ -42,10 +44,10 @@ class Finished:
         for one in [last] if is_next else self._query.recentProgress:
             if one.batchId > self._seen and _has_run(one):
                 self._seen = one.batchId
-                yield summary(json.loads(one.json))
+                yield summary(json.loads(one.json), ends)
 
 
-def summary(progress: Mapping[str, Any]) -> Progress:
+def summary(progress: Mapping[str, Any], ends: Callable[[], Ends | None] = lambda: None) -> Progress:
     source = progress["sources"][0] if progress["sources"] else {}
     counts = progress.get("observedMetrics", {}).get(COUNTED, {})
     watermark = progress.get("eventTime", {}).get("watermark")
@@ -62,7 +64,7 @@ def summary(progress: Mapping[str, Any]) -> Progress:
         "watermark": None if watermark == _NO_WATERMARK else watermark,
         "start": source.get("startOffset"),
         "end": source.get("endOffset"),
-        "lag": lag(source.get("endOffset"), source.get("latestOffset")),
+        "lag": _larger(*(lag(source.get("endOffset"), latest) for latest in (source.get("latestOffset"), ends()))),
         "duration_ms": duration | {"total": total},
     }
 
@@ -72,7 +74,7 @@ def to_keep(progress: Progress) -> Progress:
     return {name: progress[name] for name in KEPT} | {"duration_ms": {"total": progress["duration_ms"]["total"]}}
 
 
-def lag(end: Mapping[str, Mapping[str, int]] | None, latest: Mapping[str, Mapping[str, int]] | None) -> int | None:
+def lag(end: Ends | None, latest: Ends | None) -> int | None:
     if not end or not latest:
         return None
     return sum(
@@ -80,6 +82,11 @@ def lag(end: Mapping[str, Mapping[str, int]] | None, latest: Mapping[str, Mappin
         for topic, partitions in latest.items()
         for partition, there in partitions.items()
     )
+
+
+def _larger(first: int | None, second: int | None) -> int | None:
+    """Whoever does not know where the topics end takes the end of the batch for it."""
+    return max(first or 0, second or 0) if first is not None or second is not None else None
 
 
 def _has_run(progress: Any) -> bool:

@@ -251,7 +251,7 @@ class _Live:
     def _note(self, finished: Finished, keeper: Keeper) -> None:
         """Of batches that are done: for whoever looks on, and for a replay."""
         keeper.keep()  # before: it puts aside what is of another checkpoint
-        for progress in finished.look():
+        for progress in finished.look(self.state.ends):
             self.outcome.batches += 1
             self.outcome.rows += progress["rows"]
             self.state.add_progress(progress)

@@ -5,24 +5,25 @@ checkpoint/             Spark's: how far it is, and the state of windows and the
 corrupt-checkpoint/     the same of the query that writes corrupt messages, where they have a sink of their own
 corrupt-start.json      where that one begins, if not with the pipeline
 losses.jsonl            records that were gone, with onDataLoss=report
+latest.json             where its topics ended when its last batch was planned
 history/batches.jsonl   a line for each finished batch: what Spark's checkpoint says of it (`history.py`)
 history/progress.jsonl  a line for each finished batch: rows, rows that came too late, how long it took
 lock                    held by whoever runs it
 """
 
 import fcntl
-import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tailrace.spark.json_lines import append, lines
+from tailrace.spark.json_files import append, lines, read_json, write_json
 from tailrace.spark.options import BadOptions
 from tailrace.spark.pipelines.history import PROGRESS, Batch, Keeper, Offsets, batches
 from tailrace.spark.pipelines.progress import Progress, to_keep
+from tailrace.spark.small_batches import ENDS
 
 DEFAULT = "tailrace-pipelines"
 _OWNER, _SIDE = "pipeline.json", "corrupt-start.json"
@@ -70,13 +71,18 @@ class State:
         self.history.mkdir(parents=True, exist_ok=True)
         append(self.history / PROGRESS, [to_keep(progress)])
 
+    def ends(self) -> Offsets | None:
+        """Of its topics, when its last batch was planned."""
+        found: Offsets | None = read_json(self.directory / ENDS)
+        return found
+
     # Whose it is
 
     def owner(self) -> dict[str, Any] | None:
         """The pipeline that has run here: its `name`, its `source`, and as `sink` the places where it has written, such
         as ["files", "/data/out"] or ["topic", "big"]. None where nobody has.
         """
-        found = _json_in(self.directory / _OWNER)
+        found = read_json(self.directory / _OWNER)
         return None if found is None else dict(found)
 
     def claim(self, name: str, source: Iterable[str], places: Iterable[tuple[str, str]]) -> None:
@@ -94,7 +100,7 @@ class State:
                     "directory of its own (state=)"
                 )
         sink = found["sink"] + [list(place) for place in places if list(place) not in found["sink"]]
-        _write_json(self.directory / _OWNER, {**mine, "sink": sink})
+        write_json(self.directory / _OWNER, {**mine, "sink": sink})
 
     # The query of corrupt messages
 
@@ -104,11 +110,11 @@ class State:
 
     def side_start(self) -> Offsets | None:
         """Where it begins, as noted; None: where the pipeline began."""
-        found: Offsets | None = _json_in(self.directory / _SIDE)
+        found: Offsets | None = read_json(self.directory / _SIDE)
         return found
 
     def note_side_start(self, start: Offsets | None) -> None:
-        _write_json(self.directory / _SIDE, start)
+        write_json(self.directory / _SIDE, start)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -126,14 +132,3 @@ class State:
             file.write(str(os.getpid()))
             file.flush()
             yield
-
-
-def _json_in(path: Path) -> Any:
-    return json.loads(path.read_text()) if path.exists() else None
-
-
-def _write_json(path: Path, value: Mapping[str, Any] | None) -> None:
-    """All of it or nothing."""
-    beside = path.with_suffix(".new")
-    beside.write_text(json.dumps(value, indent=2) + "\n")
-    beside.replace(path)

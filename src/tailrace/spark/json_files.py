@@ -1,7 +1,10 @@
-"""Files of JSON, a line for each object, that are only added to. A kill may cut the last line, and nothing else."""
+"""Files of JSON: those of one object, which are replaced as a whole, and those with a line for each object, which are
+only added to. A kill may cut the last line, and nothing else.
+"""
 
 import json
 import logging
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -39,3 +42,14 @@ def _end_of_lines(file: BinaryIO) -> int:
             return start + found + 1
         end = start
     return 0
+
+
+def read_json(path: Path) -> Any:
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def write_json(path: Path, value: Mapping[str, Any] | None) -> None:
+    """All of it or nothing."""
+    beside = path.with_name(f"{path.name}.{os.getpid()}.new")  # several processes may write one
+    beside.write_text(json.dumps(value, indent=2) + "\n")
+    beside.replace(path)
