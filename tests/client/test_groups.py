@@ -9,13 +9,22 @@ from confluent_kafka import Consumer
 
 from tailrace.client.cluster import Cluster
 from tailrace.client.errors import GroupIsActive, NotAuthorized, TopicNotFound
-from tailrace.client.groups import Committed, Group, commit, committed, delete, describe_group, names
+from tailrace.client.groups import Committed, commit, committed, delete, names
 from tailrace.client.metadata import TopicPartition
 from tailrace.protocol.errors import ErrorCode
-from tailrace.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from tailrace.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from tailrace.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from tailrace.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+
+
+def commit_soon(cluster: Cluster, group: str, place: TopicPartition) -> None:
+    """Once the group has no members any more."""
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            return commit(cluster, group, {place: 1})
+        except GroupIsActive:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
 
 
 @pytest.fixture
@@ -31,15 +40,11 @@ def test_what_is_committed_is_read_back(cluster: Cluster, topic: str, group: str
     assert committed(cluster, group, [second, TopicPartition(topic + "-more", 1)]) == {second: Committed(4, "a note")}
     assert committed(cluster, group, []) == {}
     commit(cluster, group, {})
-    assert describe_group(cluster, group) == Group(group, "Empty")
 
 
 def test_a_group_that_is_not_there_has_nothing(cluster: Cluster, topic: str, group: str) -> None:
     assert committed(cluster, group, [TopicPartition(topic, 0)]) == {}
     assert committed(cluster, group) == {}
-    found = describe_group(cluster, group)
-    assert not found.exists
-    assert not found.is_active
 
 
 def test_only_stable_offsets_where_only_committed_records_are_read(bootstrap: str, topic: str, group: str) -> None:
@@ -61,18 +66,11 @@ def test_a_group_with_members_is_left_alone(bootstrap: str, cluster: Cluster, to
         while not consumer.assignment():
             consumer.poll(0.1)
             assert time.monotonic() < deadline
-        found = describe_group(cluster, group)
-        assert found.is_active
-        assert len(found.members) == 1
         with pytest.raises(GroupIsActive, match="stop its consumers, or use another group"):
             commit(cluster, group, {TopicPartition(topic, 0): 1})
     finally:
         consumer.close()
-    deadline = time.monotonic() + 10
-    while describe_group(cluster, group).is_active:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    commit(cluster, group, {TopicPartition(topic, 0): 1})
+    commit_soon(cluster, group, TopicPartition(topic, 0))
 
 
 def found_at(broker: FakeBroker) -> FindCoordinatorResponse:
@@ -100,23 +98,6 @@ def test_what_is_not_allowed_is_told_at_once(faked: Cluster, fake: FakeBroker) -
     fake.answers[FindCoordinatorRequest] = lambda request, version: FindCoordinatorResponse(error_code=30)
     with pytest.raises(NotAuthorized, match=r"coordinator of group mine: .*GROUP_AUTHORIZATION_FAILED.*ACL"):
         committed(faked, "mine")
-
-
-@pytest.mark.parametrize("state", ["Stable", "Empty", None])
-@pytest.mark.parametrize("lists_types", [True, False])
-def test_a_group_of_a_newer_kind_is_found_in_the_list(
-    faked: Cluster, fake: FakeBroker, state: str | None, lists_types: bool
-) -> None:
-    not_classic = DescribedGroup(group_id="mine", error_code=ErrorCode.GROUP_ID_NOT_FOUND, group_state="Dead")
-    listed = [ListedGroup(group_id="mine", group_state=state, group_type="consumer")] if state else []
-    fake.answers[FindCoordinatorRequest] = lambda request, version: found_at(fake)
-    fake.answers[DescribeGroupsRequest] = lambda request, version: DescribeGroupsResponse(groups=[not_classic])
-    fake.answers[ListGroupsRequest] = lambda request, version: ListGroupsResponse(groups=listed)
-    if not lists_types:
-        fake.versions[16] = (0, 4)
-    expected = state if state and lists_types else "Dead"
-    assert describe_group(faked, "mine") == Group("mine", expected)
-    assert describe_group(faked, "mine").is_active is (expected == "Stable")
 
 
 def test_groups_are_listed_and_deleted(cluster: Cluster, topic: str, group: str) -> None:

@@ -7,13 +7,14 @@ import time
 import pytest
 from client.conftest import options
 from client.test_fetching import rows
+from client.test_groups import commit_soon
 from compat.brokers import against_kafka
 from confluent_kafka import Consumer, Producer
 
 from tailrace.client.cluster import Cluster
 from tailrace.client.errors import GroupIsActive
 from tailrace.client.fetching import PartitionReader
-from tailrace.client.groups import commit, committed, describe_group
+from tailrace.client.groups import commit, committed
 from tailrace.client.metadata import TopicPartition
 from tailrace.client.offsets import latest
 from tailrace.client.options import Isolation
@@ -52,14 +53,9 @@ def test_a_group_of_the_newer_kind_is_seen(bootstrap: str, cluster: Cluster, top
         while not consumer.assignment():
             consumer.poll(0.1)
             assert time.monotonic() < deadline
-        assert describe_group(cluster, group).is_active
         with pytest.raises(GroupIsActive):
             commit(cluster, group, {TopicPartition(topic, 0): 1})
     finally:
         consumer.close()
-    deadline = time.monotonic() + 20
-    while (found := describe_group(cluster, group)).is_active:
-        assert time.monotonic() < deadline, found
-        time.sleep(0.1)
-    commit(cluster, group, {TopicPartition(topic, 0): 1})
+    commit_soon(cluster, group, TopicPartition(topic, 0))
     assert committed(cluster, group)[TopicPartition(topic, 0)].offset == 1

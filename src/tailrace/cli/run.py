@@ -101,6 +101,7 @@ class _Runner(threading.Thread):
 
     def run(self) -> None:
         bootstrap, state, settings = self._arguments
+        self._view.begin(self.job.name, self.job.source, self.job.sink.guarantee)
         try:
             self.outcome = self.job.run(
                 bootstrap,

@@ -6,6 +6,7 @@ import json
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,12 @@ class View:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         if self._live is not None:
             self._live.stop()
+
+    def begin(self, name: str, topics: Sequence[str], guarantee: str) -> None:
+        """Before its first batch."""
+        if not self._as_json:
+            with self._lock:
+                print(f"{name} reads {', '.join(topics)}; rows arrive {guarantee}", file=sys.stderr, flush=True)
 
     def show(self, name: str, progress: dict[str, Any]) -> None:
         """A batch that is done."""

@@ -1,18 +1,16 @@
-"""Offsets of a consumer group, read and committed from outside, by somebody who is not a member; and who is in it."""
+"""Offsets of a consumer group, read and committed from outside, by somebody who is not a member."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from tailrace.client.cluster import Cluster
-from tailrace.client.coordinators import Kind, ask, coordinator
+from tailrace.client.coordinators import Kind, ask
 from tailrace.client.errors import ClientError, ConnectionLost, GroupIsActive, TopicNotFound, describe, refusal
 from tailrace.client.metadata import NO_EPOCH, TopicPartition
 from tailrace.client.options import Address, Isolation
 from tailrace.client.retrying import Retry
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-from tailrace.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from tailrace.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from tailrace.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -22,12 +20,9 @@ from tailrace.protocol.messages.offset_commit import (
 )
 from tailrace.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchResponse
 
-DEAD = "Dead"
-EMPTY = "Empty"
 STABLE_SINCE = 7  # the version of OffsetFetch that can wait for transactions
 _ONE_GROUP_MAX = 7  # later versions of OffsetFetch are about many groups
 _BY_NAME_MAX = 9
-_TYPES_SINCE = 5
 _HAS_MEMBERS = (
     ErrorCode.UNKNOWN_MEMBER_ID,
     ErrorCode.ILLEGAL_GENERATION,
@@ -43,22 +38,6 @@ class Committed(NamedTuple):
     offset: int
     metadata: str = ""
     leader_epoch: int = NO_EPOCH
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    name: str
-    state: str
-    members: tuple[str, ...] = ()  # ids; not told of groups of the newer kinds
-
-    @property
-    def exists(self) -> bool:
-        return self.state != DEAD
-
-    @property
-    def is_active(self) -> bool:
-        """Whether somebody is in it, so that only members may commit."""
-        return bool(self.members) or self.state not in (EMPTY, DEAD)
 
 
 def committed(
@@ -122,38 +101,6 @@ def commit(cluster: Cluster, group: str, offsets: Mapping[TopicPartition, int | 
 
     retry = cluster.retry(f"committing to group {group}")
     ask(cluster, Kind.GROUP, group, request, OffsetCommitResponse, (2, _BY_NAME_MAX), check, retry)
-
-
-def describe_group(cluster: Cluster, group: str) -> Group:
-    """A group that does not exist is a dead one."""
-
-    def check(response: DescribeGroupsResponse) -> ClientError | None:
-        codes = (one.error_code for one in response.groups if one.error_code != ErrorCode.GROUP_ID_NOT_FOUND)
-        return next((refusal(f"group {group}", code) for code in codes if code), None)
-
-    doing = f"looking at group {group}"
-    request = DescribeGroupsRequest(groups=[group])
-    retry = cluster.retry(doing)
-    answer = ask(cluster, Kind.GROUP, group, request, DescribeGroupsResponse, (0, 0x7FFF), check, retry)
-    for one in answer.groups:
-        if one.group_id == group and not one.error_code and one.group_state != DEAD:
-            return Group(group, one.group_state, tuple(member.member_id for member in one.members))
-    return _group_of_newer_kind(cluster, group, doing)
-
-
-def _group_of_newer_kind(cluster: Cluster, group: str, doing: str) -> Group:
-    """DescribeGroups speaks of classic groups only; the list of groups has all, with their states."""
-
-    def check(response: ListGroupsResponse) -> ClientError | None:
-        return refusal(doing, response.error_code) if response.error_code else None
-
-    retry = cluster.retry(doing)
-    with cluster.pool.lease(coordinator(cluster, Kind.GROUP, group, retry), retry.request_deadline()) as connection:
-        if connection.highest(ListGroupsRequest) < _TYPES_SINCE:
-            return Group(group, DEAD)
-    request = ListGroupsRequest(types_filter=["consumer", "share", "streams"])
-    answer = ask(cluster, Kind.GROUP, group, request, ListGroupsResponse, (_TYPES_SINCE, 0x7FFF), check, retry)
-    return Group(group, next((one.group_state for one in answer.groups if one.group_id == group), DEAD))
 
 
 def names(cluster: Cluster) -> set[str]:

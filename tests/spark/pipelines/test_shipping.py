@@ -19,7 +19,10 @@ JOB = """
     from tailrace.spark.source import TailraceSource
 
     bootstrap, topic, directory, archive = sys.argv[1:]
-    spark = session("shipped", "local-cluster[2,1,1024]", **{"spark.submit.pyFiles": archive})
+    is_submitted = archive == "by spark-submit"
+    there = {} if is_submitted else {"spark.submit.pyFiles": archive}
+    spark = session("shipped", None if is_submitted else "local-cluster[2,1,1024]", **there)
+    assert spark.sparkContext.master == "local-cluster[2,1,1024]"
     spark.dataSource.register(TailraceSource)
 
     def home(_):
@@ -48,10 +51,12 @@ def test_an_archive_has_both_packages_and_nothing_else(tmp_path: Path) -> None:
 @pytest.mark.timeout(0)
 @pytest.mark.spark
 @pytest.mark.crash
+@pytest.mark.parametrize("is_submitted", [False, True])
 def test_executors_run_what_is_shipped_to_them(
-    broker: Broker, topic: str, produce: Callable[..., None], tmp_path: Path
+    broker: Broker, topic: str, produce: Callable[..., None], tmp_path: Path, is_submitted: bool
 ) -> None:
     import pyarrow.parquet as pq
+    import pyspark
 
     produce('{"id": 1}', '{"id": 2}')
     produce('{"id": 3}', partition=1)
@@ -59,9 +64,12 @@ def test_executors_run_what_is_shipped_to_them(
     make_zip(archive)
     job = tmp_path / "job.py"
     job.write_text(textwrap.dedent(JOB))
+    submit = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local-cluster[2,1,1024]"]
+    submit += ["--py-files", str(archive)]
+    program, how = (submit, "by spark-submit") if is_submitted else ([sys.executable], str(archive))
     ended = subprocess.run(
-        [sys.executable, str(job), broker.bootstrap, topic, str(tmp_path), str(archive)],
-        env=os.environ | {"TAILRACE_SPARK_ARCHIVE": "off"},
+        [*program, str(job), broker.bootstrap, topic, str(tmp_path), how],
+        env=os.environ | {"TAILRACE_SPARK_ARCHIVE": "off", "PYSPARK_PYTHON": sys.executable},
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -146,7 +146,7 @@ class Console(Sink):
 
     @property
     def guarantee(self) -> str:
-        return "none: for looking at"
+        return "at least once, for looking at"
 
     def write_stream(self, frame: "DataFrame", settings: QuerySettings) -> "StreamingQuery":
         return Call(lambda batch, number: self._show(batch, f"Batch {number}")).write_stream(frame, settings)
