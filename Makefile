@@ -3,7 +3,7 @@
 PY    := .venv/bin/python
 READY := .venv/.ready
 
-.PHONY: help setup check test test-spark test-matrix demo bench bench-spark crash
+.PHONY: help setup check test test-spark test-matrix demo bench bench-spark bench-upkeep crash
 
 help:  ## List the verbs
 	@awk -F ' *## ' '/^[a-z-]+:.*## / { sub(/:.*/, "", $$1); printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -35,6 +35,9 @@ bench: $(READY)  ## Measure
 bench-spark: $(READY)  ## Measure reading and writing with Spark, against its own Kafka connector
 	scripts/fetch-spark-connector
 	$(PY) -m bench --spark
+
+bench-upkeep: $(READY)  ## Measure with much history: 30 GB of it
+	$(PY) -m bench --upkeep
 
 test-matrix: $(READY)  ## Run the tests of Spark and of the client on PySpark 4.2 and 4.3, on our broker and on Apache Kafka
 	scripts/test-matrix

@@ -4,6 +4,7 @@
     python -m bench --quick            the same with less of everything, in a minute
     python -m bench --only recovery    one of them; may be given several times
     python -m bench --spark            those of Spark instead: needs scripts/fetch-spark-connector, takes ten minutes
+    python -m bench --upkeep           those of much history, which write 30 GB and take ten minutes
     python -m bench --json FILE        writes the results, too
 
 Machines are shared and noisy, so no figure stands alone: what is measured and what it is measured against take turns

@@ -12,10 +12,11 @@ from time import perf_counter
 from rich.console import Console
 
 from bench.harness import Bench, Figure
-from bench.measures import MEASURES, SPARK_MEASURES
+from bench.measures import MEASURES, SPARK_MEASURES, UPKEEP_MEASURES
 from bench.place import VARIABLE, temporary_place
 from bench.report import Run, as_json, show
 
+ALL = MEASURES | UPKEEP_MEASURES | SPARK_MEASURES
 _WIDTH_IN_FILES = 140
 
 
@@ -32,7 +33,7 @@ class ProgressLine:
 
 def main() -> int:
     options = _parser().parse_args()
-    names = options.only or list(SPARK_MEASURES if options.spark else MEASURES)
+    names = options.only or list(options.chosen)
     run = _run(names, quick=options.quick)
     show(run, Console() if sys.stdout.isatty() else Console(width=_WIDTH_IN_FILES))
     if options.json is not None:
@@ -43,10 +44,11 @@ def main() -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measures tailrace against the bare system.")
     parser.add_argument("--quick", action="store_true", help="a short run, of a minute at most")
-    parser.add_argument("--spark", action="store_true", help="those of Spark, against its own connector, instead")
-    parser.add_argument(
-        "--only", action="append", choices=[*MEASURES, *SPARK_MEASURES], help="run this measure; may be repeated"
-    )
+    chosen = {"action": "store_const", "dest": "chosen"}
+    parser.add_argument("--spark", const=SPARK_MEASURES, help="those of Spark, against its own connector", **chosen)
+    parser.add_argument("--upkeep", const=UPKEEP_MEASURES, help="those of much history, 30 GB of it", **chosen)
+    parser.set_defaults(chosen=MEASURES)
+    parser.add_argument("--only", action="append", choices=list(ALL), help="run this measure; may be repeated")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there, too")
     parser.epilog = f"Data lies below ${VARIABLE} or the system's temporary directory, and is removed."
     return parser
@@ -61,7 +63,7 @@ def _run(names: list[str], *, quick: bool) -> Run:
         bench = Bench(place, quick, progress.tell)
         for name in names:
             try:
-                figures += (MEASURES | SPARK_MEASURES)[name](bench)
+                figures += ALL[name](bench)
             except Exception as error:  # noqa: BLE001 - the other measures still run
                 failures[name] = f"{type(error).__name__}: {error}"
                 progress.tell("")

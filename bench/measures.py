@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from bench import append, flushing, groups, opening, preallocation, recovery, serving, spark, waiting
+from bench import append, flushing, groups, kept, opening, preallocation, recovery, serving, spark, waiting
 from bench.harness import Bench, Figure
 
 MEASURES: dict[str, Callable[[Bench], list[Figure]]] = {
@@ -24,6 +24,12 @@ MEASURES: dict[str, Callable[[Bench], list[Figure]]] = {
     "group-heartbeats": groups.heartbeats,
     "group-large": groups.large_group,
     "group-producer": groups.producer_beside,
+}
+
+# Those that write many gigabytes: `make bench-upkeep`.
+UPKEEP_MEASURES: dict[str, Callable[[Bench], list[Figure]]] = {
+    "kept-throughput": kept.throughput,
+    "kept-scan": kept.scan,
 }
 
 # Those that need Spark and its own connector: `make bench-spark`.

@@ -98,7 +98,7 @@ def cold_reader(bench: Bench) -> list[Figure]:
         broker.load("produce", "history", 1000, bench.pick(8, 4), "1")
         with RawConnection(broker.host, broker.port) as connection:
             create_topic(connection, "live")
-            alone = partial(_p99, connection, number)
+            alone = partial(p99, connection, number)
             beside = partial(_p99_beside_reader, broker, Path(data, "history-0"), connection, number)
             without, with_reader = bench.take_turns("a cold reader", bench.pick(7, 4), alone, beside)
     title = "acks=1 p99 beside a reader of cold history"
@@ -106,7 +106,7 @@ def cold_reader(bench: Bench) -> list[Figure]:
     return [compare("cold-reader", title, "µs", with_reader, without, "without it", demanded=demanded)]
 
 
-def _p99(connection: RawConnection, number: int) -> float:
+def p99(connection: RawConnection, number: int) -> float:
     return 1e6 * percentile(round_trips(connection, "live", 1, number), 99)
 
 
@@ -117,7 +117,7 @@ def _p99_beside_reader(broker: BrokerProcess, history: Path, connection: RawConn
     reader = subprocess.Popen([sys.executable, "-m", "bench.waiting", broker.host, str(broker.port)])
     try:
         time.sleep(0.5)
-        return _p99(connection, number)
+        return p99(connection, number)
     finally:
         reader.kill()
         reader.wait()
