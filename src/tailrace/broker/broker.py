@@ -22,6 +22,7 @@ from tailrace.broker.metadata import Metadata
 from tailrace.broker.metadata_log import MetadataLog
 from tailrace.broker.partition import Partition
 from tailrace.broker.producer_ids import ProducerIds
+from tailrace.broker.recompressing import Recompressor
 from tailrace.broker.requests import Api, Call, Silence
 from tailrace.broker.topics import Topic
 from tailrace.broker.upkeep import Upkeep
@@ -59,6 +60,7 @@ class Broker:
         self.flushes = FlushQueue()
         self.metadata_log = MetadataLog(metadata_log, metadata, self.flushes)
         self.upkeep = Upkeep(directory, self.flushes, start_job)
+        self.recompressor = Recompressor(start_job)
         self.producer_ids = ProducerIds(metadata, self.metadata_log)
         self.fetch_sessions = FetchSessions(self.configs.number("max.incremental.fetch.session.cache.slots"))
         self.fetch_bytes_max = self.configs.number("fetch.max.bytes")

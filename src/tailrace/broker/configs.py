@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 from tailrace.broker.config_keys import ConfigKey, ConfigType, InvalidConfig, Value
 from tailrace.log.config import LogConfig
+from tailrace.records.compression import Codec
+from tailrace.records.recompression import Target
 
 LONG_MAX = (1 << 63) - 1
 INT_MAX = (1 << 31) - 1
@@ -34,7 +36,6 @@ _RETENTION = "Kept and shown; takes effect with the release that brings retentio
 _COMPACTION = "Kept and shown; takes effect with the release that brings compaction."
 _ONE_REPLICA = "Taken and ignored: there is one replica."
 _NO_REMOTE = "Taken and ignored: there is no remote storage."
-_AS_SENT = "Taken and ignored: batches stay as they were sent."
 
 
 def _boolean(name: str, broker_key: str | None, default: bool, doc: str, *, only: str | None = None) -> ConfigKey:
@@ -43,9 +44,18 @@ def _boolean(name: str, broker_key: str | None, default: bool, doc: str, *, only
 
 
 def _int(
-    name: str, broker_key: str | None, default: int, minimum: int, doc: str, *, maximum: int | None = None
+    name: str,
+    broker_key: str | None,
+    default: int,
+    minimum: int,
+    doc: str,
+    *,
+    maximum: int | None = None,
+    choices: str = "",
 ) -> ConfigKey:
-    return ConfigKey(name, ConfigType.INT, str(default), doc, minimum, maximum, broker_key=broker_key)
+    return ConfigKey(
+        name, ConfigType.INT, str(default), doc, minimum, maximum, tuple(choices.split()), broker_key=broker_key
+    )
 
 
 def _long(name: str, broker_key: str | None, default: int, minimum: int, doc: str) -> ConfigKey:
@@ -69,11 +79,14 @@ def _list(name: str, broker_key: str | None, default: str, choices: str, doc: st
 _TOPIC_KEYS = (
     _list("cleanup.policy", "log.cleanup.policy", "delete", "delete compact",
         f"What becomes of old segments. {_RETENTION}"),
-    _int("compression.gzip.level", "compression.gzip.level", -1, -1, f"Of the codec. {_AS_SENT}", maximum=9),
-    _int("compression.lz4.level", "compression.lz4.level", 9, 1, f"Of the codec. {_AS_SENT}", maximum=17),
-    _text("compression.type", "compression.type", "producer", "producer",
-        "The codec batches are kept in: their producer's. Others are refused until the broker can compress."),
-    _int("compression.zstd.level", "compression.zstd.level", 3, -131072, f"Of the codec. {_AS_SENT}", maximum=22),
+    _int("compression.gzip.level", "compression.gzip.level", -1, -1,
+        "How hard gzip tries, where compression.type is gzip; -1 is its own default.", choices="-1 1 2 3 4 5 6 7 8 9"),
+    _int("compression.lz4.level", "compression.lz4.level", 9, 1,
+        "How hard lz4 tries, where compression.type is lz4.", maximum=17),
+    _text("compression.type", "compression.type", "producer", "uncompressed zstd lz4 snappy gzip producer",
+        "The codec batches are kept in. One that came in another is recompressed; with `producer` they stay as sent."),
+    _int("compression.zstd.level", "compression.zstd.level", 3, -131072,
+        "How hard zstd tries, where compression.type is zstd.", maximum=22),
     _long("delete.retention.ms", "log.cleaner.delete.retention.ms", DAY_MS, 0,
         f"For how long a deleted key is remembered. {_COMPACTION}"),
     _long("file.delete.delay.ms", "log.segment.delete.delay.ms", 60_000, 0,
@@ -242,7 +255,7 @@ class BrokerConfigs:
         if self._topic_defaults is None:
             texts = {name: topic_entry(name, {}, self).text or "" for name in (*_FIELDS, *_LOG_FIELDS)}
             log = LogConfig(producer_id_expiration_ms=self.number("producer.id.expiration.ms"))
-            self._topic_defaults = _with(TopicConfig(0, 0, 0, False, log), texts)
+            self._topic_defaults = _with(TopicConfig(0, 0, 0, False, log, _target({}, self)), texts)
         return self._topic_defaults
 
 
@@ -269,6 +282,7 @@ class TopicConfig(NamedTuple):
     timestamp_after_max_ms: int
     needs_keys: bool  # of every record: compaction would lose one that has none
     log: LogConfig
+    target: Target | None  # what batches are to be kept in; None is as they were sent
 
 
 _FIELDS = {
@@ -277,6 +291,7 @@ _FIELDS = {
     "message.timestamp.before.max.ms": "timestamp_before_max_ms",
     "message.timestamp.after.max.ms": "timestamp_after_max_ms",
 }
+_COMPRESSION = ("compression.type", "compression.gzip.level", "compression.lz4.level", "compression.zstd.level")
 _LOG_FIELDS = {
     "segment.bytes": "segment_bytes",
     "segment.ms": "segment_ms",
@@ -289,7 +304,25 @@ _LOG_FIELDS = {
 
 def topic_config(overrides: Mapping[str, str], broker: BrokerConfigs) -> TopicConfig:
     """For all topics that do not say otherwise it is one object: ten thousand of them may be made at once."""
-    return _with(broker.topic_defaults, overrides) if overrides else broker.topic_defaults
+    if not overrides:
+        return broker.topic_defaults
+    config = _with(broker.topic_defaults, overrides)
+    if overrides.keys().isdisjoint(_COMPRESSION):
+        return config
+    return config._replace(target=_target(overrides, broker))
+
+
+def _target(overrides: Mapping[str, str], broker: BrokerConfigs) -> Target | None:
+    kind = topic_entry("compression.type", overrides, broker).value
+    if kind == "producer":
+        return None
+    codec = Codec.NONE if kind == "uncompressed" else Codec[str(kind).upper()]
+    level = None
+    if (name := f"compression.{kind}.level") in _COMPRESSION:
+        value = topic_entry(name, overrides, broker).value
+        assert isinstance(value, int)
+        level = None if name == "compression.gzip.level" and value == -1 else value
+    return Target(codec, level)
 
 
 def _with(config: TopicConfig, texts: Mapping[str, str]) -> TopicConfig:
