@@ -126,9 +126,9 @@ _TOPIC_KEYS = (
         f"For how long records are kept; -1 is for ever. {_RETENTION}"),
     _int("segment.bytes", "log.segment.bytes", 1 << 30, 1 << 20, "How large a segment grows before the next begins."),
     _int("segment.index.bytes", "log.index.size.max.bytes", 10 << 20, 4,
-        "Taken and ignored: an index is as large as its entries."),
+        "How large the indexes of a segment grow before the next begins."),
     _long("segment.jitter.ms", "log.roll.jitter.ms", 0, 0,
-        "Taken and ignored: segments roll with the appends, which come when they come."),
+        "By how much sooner a segment may be too old, each by another part of it, so that not all roll at once."),
     _long("segment.ms", "log.roll.ms", WEEK_MS, 1, "How old a segment grows before the next append begins another."),
     _boolean("unclean.leader.election.enable", "unclean.leader.election.enable", False, _ONE_REPLICA),
 )
@@ -294,6 +294,8 @@ _FIELDS = {
 _COMPRESSION = ("compression.type", "compression.gzip.level", "compression.lz4.level", "compression.zstd.level")
 _LOG_FIELDS = {
     "segment.bytes": "segment_bytes",
+    "segment.index.bytes": "segment_index_bytes",
+    "segment.jitter.ms": "segment_jitter_ms",
     "segment.ms": "segment_ms",
     "index.interval.bytes": "index_interval_bytes",
     "message.timestamp.type": "log_append_time",

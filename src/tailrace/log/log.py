@@ -46,6 +46,7 @@ from tailrace.log.segment import DerivedCache, Segment, number_of_segment_at
 from tailrace.log.unflushed import Unflushed
 from tailrace.records import batch
 from tailrace.records.batch import BatchHeader
+from tailrace.records.checksum import crc32c
 from tailrace.records.control import Marker, marker_of
 
 logger = logging.getLogger(__name__)
@@ -142,19 +143,34 @@ class Log(ReadableLog):
         return Appended(stamped[0][1].base_offset, stamped[-1][1].last_offset, append_time)
 
     def _segment_for(self, size: int, last_offset: int, now_ms: int) -> Segment:
-        """The active segment, after a roll where these bytes would make it too large, or it has become too old."""
+        """The active segment, after a roll where these bytes would make it too large, its index is full, or it has
+        become too old.
+        """
         active = self.active
         if active.size:
             if active.first_append_ms is None:
                 active.first_append_ms = self._first_append_of(active, now_ms)
             too_large = active.size + size > min(self.config.segment_bytes, POSITION_MAX)
             too_far = last_offset - active.base_offset > RELATIVE_OFFSET_MAX
-            too_old = now_ms - active.first_append_ms > self.config.segment_ms
-            if too_large or too_far or too_old:
+            too_old = self._is_too_old(active, now_ms - active.first_append_ms)
+            if too_large or too_far or too_old or self._has_full_index(active):
                 active = self._roll()
         if not active.size:
             active.first_append_ms = now_ms
         return active
+
+    def _has_full_index(self, segment: Segment) -> bool:
+        limit = self.config.segment_index_bytes
+        return segment.size >= limit and segment.has_full_index(limit)  # an index is never larger than its log
+
+    def _is_too_old(self, segment: Segment, age_ms: int) -> bool:
+        """Logs that began together are not to roll at once: each segment is too old a part of `segment.jitter.ms`
+        sooner, which is as good as random, and the same whenever it is asked for.
+        """
+        limit_ms, jitter_ms = self.config.segment_ms, self.config.segment_jitter_ms
+        if not jitter_ms or age_ms > limit_ms:
+            return age_ms > limit_ms
+        return age_ms > limit_ms - crc32c(segment.log.path.encode()) % min(jitter_ms, limit_ms)
 
     def _first_append_of(self, segment: Segment, now_ms: int) -> int:
         """A segment of an earlier process is as old as its first batch says, if that is believable."""

@@ -20,6 +20,7 @@ from tailrace.log.derived import Derived, DerivedFiles
 from tailrace.log.epochs import LeaderEpochs
 from tailrace.log.errors import Damaged
 from tailrace.log.files import Data, Files, join, name_of, parent, remove_if_there
+from tailrace.log.index import OffsetIndex, TimeIndex
 from tailrace.log.names import LOG, numbered
 from tailrace.log.sums import ChunkSums, Sums
 from tailrace.log.transaction_index import AbortedTransaction, TransactionIndex
@@ -124,6 +125,16 @@ class Segment:
             self._chunks.update(data)
         self.size = start + len(data)
         self._is_saved = False
+
+    def has_full_index(self, limit: int) -> bool:
+        """Whether one of the indexes has no room for another entry in `limit` bytes; that of times gets a last one
+        when the segment is sealed.
+        """
+        derived = self.derived()
+        return (
+            len(derived.index.data) + OffsetIndex.ENTRY_SIZE > limit
+            or len(derived.time_index.data) + 2 * TimeIndex.ENTRY_SIZE > limit
+        )
 
     def open_for_append(self) -> None:
         """Afterwards the segment, the last of its log, can go on where it stopped."""
