@@ -243,3 +243,50 @@ def test_what_an_append_obeys_comes_from_the_topic_where_it_says_so() -> None:
         flush_messages=6,
         flush_ms=7,
     )
+
+
+# What is Kafka's, and means nothing here
+
+
+def test_a_config_of_kafkas_that_has_no_effect_is_taken_at_the_start_and_said() -> None:
+    configs = BrokerConfigs({"num.io.threads": "8", "num.partitions": "2"})
+    assert configs.at_start == {"num.partitions": "2"}
+    assert list(configs.ignored) == ["num.io.threads"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["ssl.keystore.location", "sasl.enabled.mechanisms", "authorizer.class.name", "create.topic.policy.class.name"],
+)
+def test_one_that_its_author_counts_on_is_refused(name: str) -> None:
+    with pytest.raises(InvalidConfig, match=f"{name} has no place here: "):
+        BrokerConfigs({name: "x"})
+
+
+def test_remote_storage_is_refused() -> None:
+    assert not BrokerConfigs({"remote.log.storage.system.enable": "false"}).ignored
+    with pytest.raises(InvalidConfig):
+        BrokerConfigs({"remote.log.storage.system.enable": "true"})
+
+
+def test_both_names_of_a_brokers_number_say_the_same() -> None:
+    assert BrokerConfigs({"broker.id": "7"}).number("node.id") == 7
+    assert BrokerConfigs({"node.id": "7"}).number("broker.id") == 7
+    with pytest.raises(InvalidConfig, match="7 and 8"):
+        BrokerConfigs({"node.id": "7", "broker.id": "8"})
+
+
+def test_the_shortest_silence_of_a_member_is_not_longer_than_the_longest() -> None:
+    with pytest.raises(InvalidConfig, match="more than"):
+        BrokerConfigs({"group.min.session.timeout.ms": "9", "group.max.session.timeout.ms": "8"})
+
+
+@pytest.mark.parametrize("text", ["", "a:1", "10.0.0.7:200,10.0.0.8:50", "::1:7"])
+def test_limits_by_address(text: str) -> None:
+    assert broker_key("max.connections.per.ip.overrides").parse(text) == text
+
+
+@pytest.mark.parametrize("text", ["a", "a:", "a:b", "a:1,b", ":1", "a:-1"])
+def test_what_are_no_limits_by_address(text: str) -> None:
+    with pytest.raises(InvalidConfig, match="name:number"):
+        broker_key("max.connections.per.ip.overrides").parse(text)

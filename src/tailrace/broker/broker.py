@@ -57,9 +57,11 @@ class Broker:
         self.start_job = start_job
         self.random_bytes = random_bytes
         self.node_id = self.configs.number("node.id")
+        self.rack = self.configs.text("broker.rack") or None
         self.flushes = FlushQueue()
         self.metadata_log = MetadataLog(metadata_log, metadata, self.flushes)
-        self.upkeep = Upkeep(directory, self.flushes, start_job)
+        checkpoint_ms = self.configs.number("log.flush.offset.checkpoint.interval.ms")
+        self.upkeep = Upkeep(directory, self.flushes, start_job, checkpoint_ms)
         self.recompressor = Recompressor(start_job)
         self.producer_ids = ProducerIds(metadata, self.metadata_log)
         self.fetch_sessions = FetchSessions(self.configs.number("max.incremental.fetch.session.cache.slots"))

@@ -7,10 +7,12 @@ defaults are Kafka's, but where docs/DEVIATIONS.md says otherwise; ours begin wi
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from tailrace.broker.config_keys import ConfigKey, ConfigType, InvalidConfig, Value
+from tailrace.broker.config_keys import NUMBERS_BY_NAME, ConfigKey, ConfigType, InvalidConfig, Value
+from tailrace.broker.foreign_configs import Family, family_of
 from tailrace.log.config import LogConfig
 from tailrace.records.compression import Codec
 from tailrace.records.recompression import Target
@@ -34,6 +36,7 @@ class ConfigSource(IntEnum):
 
 _RETENTION = "Kept and shown; takes effect with the release that brings retention."
 _COMPACTION = "Kept and shown; takes effect with the release that brings compaction."
+_BY_ITSELF = "-1 leaves that to the operating system."
 _ONE_REPLICA = "Taken and ignored: there is one replica."
 _NO_REMOTE = "Taken and ignored: there is no remote storage."
 
@@ -138,7 +141,11 @@ TOPIC_KEYS: dict[str, ConfigKey] = {key.name: key for key in _TOPIC_KEYS}
 # Those of brokers alone, which have to be known at the start.
 # fmt: off
 _STATIC_KEYS = (
+    _list("advertised.listeners", None, "", "",
+        "What clients are told to connect to, one for each listener; where nothing is said, the address they came by."),
     _boolean("auto.create.topics.enable", None, True, "Whether a topic comes into being when a client asks for it."),
+    _int("broker.id", None, 1, 0, "The number of this broker, as Kafka called it before node.id."),
+    _text("broker.rack", None, "", "", "Where this broker stands: clients are told."),
     _long("connections.max.idle.ms", None, 600_000, -1, "A connection on which nothing moves for so long is closed."),
     _int("default.replication.factor", None, 1, 1, _ONE_REPLICA),
     _boolean("delete.topic.enable", None, True, "Whether topics can be deleted."),
@@ -148,25 +155,46 @@ _STATIC_KEYS = (
     _int("group.max.session.timeout.ms", None, 1_800_000, 1, "For how long a member may be silent at most."),
     _int("group.max.size", None, INT_MAX, 1, "How many members a group may have."),
     _int("group.min.session.timeout.ms", None, 6_000, 1, "The shortest silence after which a member may be put out."),
-    _int("max.connections", None, 10_000, 1, "How many connections there may be at once."),
-    _int("max.connections.per.ip", None, INT_MAX, 1, "How many connections one address may hold."),
+    _list("listeners", None, "PLAINTEXT://127.0.0.1:9092", "", "Where clients connect: as `--listen`."),
+    _list("log.dir", None, "./tailrace-data", "", "Where logs are kept: as `--data`."),
+    _list("log.dirs", None, "", "", "The same. There is one directory."),
+    _int("log.flush.offset.checkpoint.interval.ms", None, 60_000, 1,
+        "How often what is derived from logs is saved: so much is read again, at most, after a crash."),
     _int("max.incremental.fetch.session.cache.slots", None, 1000, 0, "How many fetch sessions are remembered."),
+    _int("max.request.partition.size.limit", None, 2000, 1,
+        "How many partitions there are in one answer to DescribeTopicPartitions."),
     _int("node.id", None, 1, 0, "The number of this broker."),
     _int("num.partitions", None, 1, 1, "How many partitions a topic has if nobody says."),
     _int("offset.metadata.max.bytes", None, 4096, 0,
         "How many characters a note may have that a client commits with an offset."),
     _int("offsets.topic.num.partitions", None, 1, 1,
         "How many partitions the log of groups has, when it is created; with one, all commits share a flush."),
-    _int("producer.id.expiration.ms", None, DAY_MS, 1, "After what time without a batch a producer is forgotten."),
+    _int("offsets.topic.segment.bytes", None, 100 << 20, 1 << 20,
+        "How large a segment of the log of groups grows, from when it is created."),
+    _boolean("remote.log.storage.system.enable", None, False, "There is no remote storage: true is refused.",
+        only="false"),
+    _int("socket.listen.backlog.size", None, 1024, 1, "How many connections may wait to be accepted."),
+    _int("socket.receive.buffer.bytes", None, -1, -1, f"The kernel's buffer for what a client sends. {_BY_ITSELF}"),
     _int("socket.request.max.bytes", None, 100 << 20, 1, "The largest request that is read."),
+    _int("socket.send.buffer.bytes", None, -1, -1, f"The kernel's buffer for what a client is sent. {_BY_ITSELF}"),
     _long("tailrace.inflight.bytes", None, 512 << 20, 1 << 20,
         "How many bytes of requests the broker holds at once, of all connections."),
     _int("tailrace.write.timeout.ms", None, 30_000, 1,
         "A client that takes nothing of its answer, or does not go on with its request, for so long is disconnected."),
 )
+# Those of brokers alone that can be changed at run time.
+_DYNAMIC_KEYS = (
+    _int("max.connection.creation.rate", None, INT_MAX, 1, "How many connections are accepted in a second."),
+    _int("max.connections", None, 10_000, 0, "How many connections there may be at once."),
+    _int("max.connections.per.ip", None, INT_MAX, 0, "How many connections one address may hold."),
+    _text("max.connections.per.ip.overrides", None, "", "",
+        "The same for single addresses: `10.0.0.7:200,10.0.0.8:50`.")._replace(pattern=NUMBERS_BY_NAME),
+    _int("producer.id.expiration.ms", None, DAY_MS, 1, "After what time without a batch a producer is forgotten."),
+)
 # fmt: on
 BROKER_KEYS: dict[str, ConfigKey] = {
     **{key.name: key._replace(is_dynamic=False) for key in _STATIC_KEYS},
+    **{key.name: key for key in _DYNAMIC_KEYS},
     **{key.broker_key: key._replace(name=key.broker_key, broker_key=None) for key in _TOPIC_KEYS if key.broker_key},
 }
 
@@ -185,18 +213,34 @@ class Entry(NamedTuple):
 
 def topic_key(name: str) -> ConfigKey:
     """Raises InvalidConfig for a name that no topic config has."""
-    return _known(TOPIC_KEYS, name, "topic")
+    key = TOPIC_KEYS.get(name)
+    if key is None:
+        of_broker = {key.broker_key: key.name for key in _TOPIC_KEYS}
+        raise _unknown("topic", name, of_broker.get(name), TOPIC_KEYS)
+    return key
 
 
 def broker_key(name: str) -> ConfigKey:
-    return _known(BROKER_KEYS, name, "broker")
-
-
-def _known(keys: Mapping[str, ConfigKey], name: str, whose: str) -> ConfigKey:
-    key = keys.get(name)
+    """Raises InvalidConfig for a name that no broker config has, and for Kafka's that mean nothing here."""
+    key = BROKER_KEYS.get(name)
     if key is None:
-        raise InvalidConfig(f"there is no {whose} config {name[:250]!r}")
+        if (family := family_of(name)) is not None:
+            raise InvalidConfig(f"{name[:250]} has no place here: {family.reason}")
+        of_topic = TOPIC_KEYS[name].broker_key if name in TOPIC_KEYS else None
+        raise _unknown("broker", name, of_topic, BROKER_KEYS)
     return key
+
+
+def _unknown(whose: str, name: str, meant: str | None, names: Iterable[str]) -> InvalidConfig:
+    shown = name[:250]
+    near = [meant] if meant is not None else get_close_matches(shown, names, 1)
+    hint = f": is it {near[0]}?" if near else ""
+    return InvalidConfig(f"there is no {whose} config {shown!r}{hint}")
+
+
+def _ignored_family(name: str) -> Family | None:
+    family = family_of(name) if name not in BROKER_KEYS else None
+    return None if family is None or family.is_refused else family
 
 
 class BrokerConfigs:
@@ -204,13 +248,26 @@ class BrokerConfigs:
 
     def __init__(self, at_start: Mapping[str, str] | None = None) -> None:
         """Raises InvalidConfig, with the first of `at_start` that is not known or not valid."""
-        self.at_start = dict(at_start or {})
+        given = dict(at_start or {})
+        self.ignored = {name: family.reason for name in given if (family := _ignored_family(name)) is not None}
+        self.at_start = {name: text for name, text in given.items() if name not in self.ignored}
         self.at_run_time: dict[str, dict[str, str]] = {}  # by the name of a broker; "" is all of them
         for name, text in self.at_start.items():
             broker_key(name).parse(text)
-        node_id = broker_key("node.id")
-        self.node_name = str(node_id.parse(self.at_start.get(node_id.name, node_id.default)))
+        self.node_name = self._number_of_broker()
         self._topic_defaults: TopicConfig | None = None
+        if self.number("group.min.session.timeout.ms") > self.number("group.max.session.timeout.ms"):
+            raise InvalidConfig("group.min.session.timeout.ms is more than group.max.session.timeout.ms")
+
+    def _number_of_broker(self) -> str:
+        """Afterwards both names that Kafka has for it have the same value."""
+        names = ("node.id", "broker.id")
+        given = {str(broker_key(name).parse(self.at_start[name])) for name in names if name in self.at_start}
+        if len(given) > 1:
+            raise InvalidConfig(f"node.id and broker.id are the same, and cannot be {' and '.join(sorted(given))}")
+        for number in given:
+            self.at_start.update(dict.fromkeys(names, number))
+        return given.pop() if given else str(broker_key("node.id").default)
 
     def set_at_run_time(self, broker: str, name: str, text: str | None) -> None:
         """Of one broker, or with "" of all of them; None takes it back."""
@@ -245,6 +302,9 @@ class BrokerConfigs:
         value = self.entry(name).value
         assert isinstance(value, int)
         return value
+
+    def text(self, name: str) -> str:
+        return self.entry(name).text or ""
 
     def flag(self, name: str) -> bool:
         return bool(self.entry(name).value)

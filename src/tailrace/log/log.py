@@ -32,7 +32,7 @@ from tailrace.log.errors import (
     OutOfSpace,
     StorageError,
 )
-from tailrace.log.files import Files, join, parent, replace_whole
+from tailrace.log.files import Files, join, name_of, parent, replace_whole
 from tailrace.log.index import POSITION_MAX, RELATIVE_OFFSET_MAX
 from tailrace.log.jobs import FlushJob, SaveJob
 from tailrace.log.names import FLUSH_FAILED
@@ -170,7 +170,8 @@ class Log(ReadableLog):
         limit_ms, jitter_ms = self.config.segment_ms, self.config.segment_jitter_ms
         if not jitter_ms or age_ms > limit_ms:
             return age_ms > limit_ms
-        return age_ms > limit_ms - crc32c(segment.log.path.encode()) % min(jitter_ms, limit_ms)
+        name = f"{name_of(self.directory)}/{segment.name}"
+        return age_ms > limit_ms - crc32c(name.encode()) % min(jitter_ms, limit_ms)
 
     def _first_append_of(self, segment: Segment, now_ms: int) -> int:
         """A segment of an earlier process is as old as its first batch says, if that is believable."""
