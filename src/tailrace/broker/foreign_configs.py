@@ -52,7 +52,7 @@ FAMILIES = (
         "metrics are at /metrics, for Prometheus"),
     _ignored("request.timeout.ms socket.connection.setup.*",
         "this broker asks nobody"),
-    _ignored("zookeeper.* inter.broker.protocol.version log.message.format.version",
+    _ignored("zookeeper.* log.message.format.version",
         "Kafka has no such config any more"),
     _refused("ssl.* sasl.* security.* listener.name.* authorizer.* super.users principal.* delegation.* "
         "connections.max.reauth.ms connection.failed.authentication.*",
