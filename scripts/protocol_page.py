@@ -50,13 +50,13 @@ topic says nothing, the broker's value counts, under the broker's name: given at
 IncrementalAlterConfigs, for this broker or for all.
 """
 BROKER_CONFIGS = """
-Given at the start: `tailrace serve --set key=value`, or the file. Where it says so they can be changed at run time, too,
-with IncrementalAlterConfigs or `kafka-configs`, for this broker or for all.
+Given at the start: `tailrace serve --set key=value`, or the file. Where it says so they can be changed at run time,
+too, with IncrementalAlterConfigs or `kafka-configs`, for this broker or for all.
 """
 FOREIGN_CONFIGS = """
-A file that was written for Kafka goes on working: these are known, and have no effect. Those that somebody counts on for
-safety are refused instead. None of them can be set at run time. A name that is neither here nor above is refused, with
-the nearest one that there is.
+A file that was written for Kafka goes on working: these are known, and have no effect. Those that somebody counts on
+for safety are refused instead. None of them can be set at run time. A name that is neither here nor above is refused,
+with the nearest one that there is.
 """
 MADE = "<!-- Made from the code by scripts/protocol_page.py: change the code, and run that. -->"
 
@@ -248,14 +248,8 @@ def configs_page() -> str:
                 "",
                 *table(
                     ("configs", "at the start", "why"),
-                    (
-                        (
-                            " ".join(f"`{pattern}`" for pattern in family.patterns),
-                            taken_or_refused(family),
-                            family.reason,
-                        )
-                        for family in FAMILIES
-                    ),
+                    map(family_row, FAMILIES),
+                ),
                 ),
             ]
         )
@@ -263,8 +257,9 @@ def configs_page() -> str:
     )
 
 
-def taken_or_refused(family: Family) -> str:
-    return "refused" if family.is_refused else "taken, with a warning"
+def family_row(family: Family) -> Sequence[str]:
+    patterns = " ".join(f"`{pattern}`" for pattern in family.patterns)
+    return patterns, "refused" if family.is_refused else "taken, with a warning", family.reason
 
 
 def described(key: ConfigKey) -> Sequence[str]:
