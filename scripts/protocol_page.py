@@ -250,7 +250,6 @@ def configs_page() -> str:
                     ("configs", "at the start", "why"),
                     map(family_row, FAMILIES),
                 ),
-                ),
             ]
         )
         + "\n"
