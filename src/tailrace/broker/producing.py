@@ -120,7 +120,8 @@ def _check(partition: Partition, records: Records | None, call: Call) -> BatchHe
         raise CorruptBatch(f"a batch of {header.size} bytes is none")
     if header.size < len(records):
         raise Refused(ErrorCode.INVALID_RECORD, "a Produce has one batch for each partition")
-    _check_size(len(records), topic)
+    if len(records) > topic.config.max_message_bytes:
+        raise _too_large(len(records), topic)
     _check_attributes(header, call.version)
     _check_timestamps(header, partition, call.now_ms)
     if topic.config.needs_keys:
@@ -128,12 +129,9 @@ def _check(partition: Partition, records: Records | None, call: Call) -> BatchHe
     return header
 
 
-def _check_size(size: int, topic: Topic) -> None:
-    if size > topic.config.max_message_bytes:
-        raise Refused(
-            ErrorCode.MESSAGE_TOO_LARGE,
-            f"a batch of {size} bytes, where max.message.bytes is {topic.config.max_message_bytes}",
-        )
+def _too_large(size: int, topic: Topic) -> Refused:
+    limit = topic.config.max_message_bytes
+    return Refused(ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {size} bytes, where max.message.bytes is {limit}")
 
 
 class KeysMissing(Refused):
@@ -216,7 +214,9 @@ class InLine:
         """It is its turn."""
         try:
             records = conversion.outcome()
-            _check_size(len(records), self._partition.topic)  # again, as Kafka does: it may have become larger
+            topic = self._partition.topic
+            if len(records) > topic.config.max_message_bytes:  # again, as Kafka does: it may have become larger
+                raise _too_large(len(records), topic)
             self.written = _write(
                 self._partition, self._log, records, self._record_count, self._now_ms, self._broker, self.answer
             )

@@ -81,7 +81,7 @@ class Segment:
         self.checks = Checks(self.log, base_offset, size, epochs)
         self._files = files
         self._cache = cache
-        self._interval_bytes = interval_bytes
+        self.interval_bytes = interval_bytes
         self._derived: Derived | None = None
         self._transactions: TransactionIndex | None = None
         self._chunks: ChunkSums | None = None
@@ -120,7 +120,7 @@ class Segment:
         start = self.size
         self.log.write_at(start, data)
         for position, header in batches:
-            derived.add(start + position, header, self._interval_bytes)
+            derived.add(start + position, header, self.interval_bytes)
         if self._chunks is not None:
             self._chunks.update(data)
         self.size = start + len(data)
