@@ -77,14 +77,16 @@ def alter_broker(name: str, changes: Sequence[AlterableConfig], configs: BrokerC
         raise Refused(
             ErrorCode.INVALID_REQUEST, f"there is no broker {name!r} here: it is {configs.node_name}, or '' for all"
         )
-    fixed = sorted(change.name for change in changes if _is_fixed(change.name))
-    if fixed:
+    # To take back what nobody can have set changes nothing, and is no error.
+    is_set = (change for change in changes if change.config_operation != Operation.DELETE)
+    if fixed := sorted(change.name for change in is_set if _is_fixed(change.name)):
         raise Refused(
             ErrorCode.INVALID_REQUEST, f"only a start with another value can change {', '.join(fixed)}, not a request"
         )
     own = configs.at_run_time.get(name, {})
     try:
         wanted = _wanted(changes, broker_key, lambda key: own.get(key, configs.entry(key).text))
+        configs.check_with(name, wanted)
     except InvalidConfig as error:
         raise Refused(ErrorCode.INVALID_REQUEST, str(error)) from None
     return _records(BROKER_RESOURCE, name, own, wanted)

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from tailrace.broker.config_keys import NUMBERS_BY_NAME, ConfigKey, ConfigType, InvalidConfig, Value
+from tailrace.broker.config_keys import NUMBERS_BY_NAME, REPLICAS, ConfigKey, ConfigType, InvalidConfig, Value
 from tailrace.broker.foreign_configs import Family, family_of
 from tailrace.log.config import LogConfig
 from tailrace.records.compression import Codec
@@ -98,10 +98,10 @@ _TOPIC_KEYS = (
         "After how many records a partition is flushed although nobody waits for it; after 32 MB in any case."),
     _long("flush.ms", "log.flush.interval.ms", LONG_MAX, 0,
         "After what time a partition is flushed although nobody waits for it; after a second in any case."),
-    _list("follower.replication.throttled.replicas", None, "", "", _ONE_REPLICA),
+    _list("follower.replication.throttled.replicas", None, "", "", _ONE_REPLICA)._replace(pattern=REPLICAS),
     _int("index.interval.bytes", "log.index.interval.bytes", 4096, 0,
         "How many bytes of a segment lie between two entries of its index."),
-    _list("leader.replication.throttled.replicas", None, "", "", _ONE_REPLICA),
+    _list("leader.replication.throttled.replicas", None, "", "", _ONE_REPLICA)._replace(pattern=REPLICAS),
     _long("local.retention.bytes", "log.local.retention.bytes", -2, -2, _NO_REMOTE),
     _long("local.retention.ms", "log.local.retention.ms", -2, -2, _NO_REMOTE),
     _long("max.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms", LONG_MAX, 1,
@@ -256,8 +256,22 @@ class BrokerConfigs:
             broker_key(name).parse(text)
         self.node_name = self._number_of_broker()
         self._topic_defaults: TopicConfig | None = None
+        self.check_together()
+
+    def check_together(self) -> None:
+        """Raises InvalidConfig where one value makes no sense beside another."""
         if self.number("group.min.session.timeout.ms") > self.number("group.max.session.timeout.ms"):
             raise InvalidConfig("group.min.session.timeout.ms is more than group.max.session.timeout.ms")
+        if not self.number("max.connections.per.ip") and not self.text("max.connections.per.ip.overrides"):
+            raise InvalidConfig("max.connections.per.ip cannot be 0 where max.connections.per.ip.overrides is empty")
+
+    def check_with(self, broker: str, changes: Mapping[str, str | None]) -> None:
+        """The same as it would be after these changes at run time."""
+        after = BrokerConfigs(self.at_start)
+        after.at_run_time = {name: dict(values) for name, values in self.at_run_time.items()}
+        for name, text in changes.items():
+            after.set_at_run_time(broker, name, text)
+        after.check_together()
 
     def _number_of_broker(self) -> str:
         """Afterwards both names that Kafka has for it have the same value."""

@@ -68,6 +68,8 @@ def _decide(resource: AlterConfigsResource, broker: "Broker") -> list[MetadataRe
     if resource.resource_type != TOPIC_RESOURCE:
         kind = resource.resource_type
         raise Refused(ErrorCode.INVALID_REQUEST, f"there are no configs of type {kind}: 2 is topics, 4 brokers")
+    if not name:
+        raise Refused(ErrorCode.INVALID_REQUEST, "there are no configs of all topics: those are the broker's")
     check_name(name)
     topic = broker.topic(name)
     if topic is None:
