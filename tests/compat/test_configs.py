@@ -8,6 +8,8 @@ from compat.brokers import BrokerProcess
 from compat.clients.confluent import ConfluentClient
 from compat.clients.tools import Tools
 from compat.contract import Message
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from tailrace.records.batch import split
 from tailrace.records.compression import Codec
@@ -19,6 +21,9 @@ CODECS = {
     "uncompressed": Codec.NONE, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4, "zstd": Codec.ZSTD,
 }  # fmt: skip
 SENT = 300
+SECONDS = 30
+OF_BROKER, DEFAULT = 2, 5  # sources of values, in Kafka's numbers
+INVALID_REQUEST = 42
 
 
 def kept(broker: BrokerProcess, topic: str) -> tuple[set[Codec], list[bytes]]:
@@ -48,6 +53,38 @@ def test_what_producers_send_is_kept_in_the_topics_codec_in_order(
     with reference.consumer(name, 0) as consumer:
         assert [each.value for each in consumer.take(2 * SENT)] == values * 2
     assert kept(broker, name) == ({CODECS[kind]}, values * 2)
+
+
+def test_a_brokers_configs_are_described_and_changed_by_a_client(broker: BrokerProcess) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+
+    def described(name: str) -> ConfigEntry:
+        (answer,) = admin.describe_configs([ConfigResource(ResourceType.BROKER, "1")]).values()
+        entry: ConfigEntry = answer.result(SECONDS)[name]
+        return entry
+
+    def change(operation: AlterConfigOpType, name: str, value: str | None) -> None:
+        entry = ConfigEntry(name, value, incremental_operation=operation)
+        resource = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[entry])
+        (answer,) = admin.incremental_alter_configs([resource]).values()
+        answer.result(SECONDS)
+
+    def source_of(name: str) -> tuple[str, int]:
+        entry = described(name)
+        return entry.value, entry.source
+
+    before = described("log.segment.bytes")
+    assert (before.value, before.is_read_only, before.source) == (str(1 << 30), False, DEFAULT)
+    change(AlterConfigOpType.SET, "log.segment.bytes", "2000000")
+    assert source_of("log.segment.bytes") == ("2000000", OF_BROKER)
+    change(AlterConfigOpType.DELETE, "log.segment.bytes", None)
+    assert source_of("log.segment.bytes") == (str(1 << 30), DEFAULT)
+    assert described("num.partitions").is_read_only
+    with pytest.raises(KafkaException) as refused:
+        change(AlterConfigOpType.SET, "num.partitions", "3")
+    assert refused.value.args[0].code() == INVALID_REQUEST
+    assert str(broker.data) in described("log.dirs").value
+    assert described("listeners").value.startswith(f"PLAINTEXT://{broker.address}")
 
 
 @pytest.mark.needs("kafka")

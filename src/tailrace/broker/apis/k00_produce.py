@@ -1,7 +1,9 @@
 """Produce (key 0): appends batches, and says when they are safe.
 
 Behaviour: `acks=all` is answered when the batches are on disk, `acks=1` when they are written, `acks=0` never (where it
-fails, the connection is closed). Partitions stand for themselves: one that is refused does not hold up another.
+fails, the connection is closed). Partitions stand for themselves: one that is refused does not hold up another. Where
+the topic has a `compression.type`, batches in another codec are recompressed first, by a thread; whatever comes for the
+same partition is appended behind them.
 
 Versions 3-13; 0-2 are advertised, as Kafka does, because older clients look there for what the broker knows of
 compression, but are not served.
