@@ -1,5 +1,6 @@
 """`compression.type`: what is kept is in the topic's codec, in the order of arrival, and nobody else waits for it."""
 
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -275,6 +276,31 @@ def test_a_topic_that_is_deleted_meanwhile_is_unknown_and_nothing_comes_back_of_
         assert only_partition(answers[0]).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert broker.broker.partition("orders", 0) is None
         assert not list(tmp_path.glob("orders-*"))
+
+
+def test_batches_that_grow_are_changed_one_at_a_time_once_there_are_too_many_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recompressing, "WAITING_BYTES_MAX", 5000)
+    with LocalBroker(tmp_path) as broker:
+        broker.create_topic(compression_type="uncompressed")
+        held: deque[tuple[Any, Callable[[], object]]] = deque()
+        recompressor = broker.broker.recompressor
+        recompressor._start_job = lambda job, finish: held.append((job, finish))
+        answers = [begin(broker, a_batch(bytes(10_000), codec=Codec.ZSTD), acks=1) for _ in range(10)]
+        first, second = held.popleft(), held.popleft()
+        second[0].run()
+        second[1]()
+        assert recompressor.waiting_bytes > 10_000, "which wait for the first"
+        assert not held, "so that no others join them"
+        first[0].run()
+        first[1]()
+        while held:
+            job, finish = held.popleft()
+            job.run()
+            finish()
+        assert [offset_of(answer) for answer in answers] == list(range(10))
+        assert recompressor.waiting_bytes == 0
 
 
 def test_more_than_may_wait_is_refused_so_that_clients_try_again(

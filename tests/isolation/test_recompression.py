@@ -13,6 +13,7 @@ from raw_client import NOW_AND_THEN_MS, RawClient, a_produce
 from tailrace.broker import recompressing
 from tailrace.protocol.messages.api_versions import ApiVersionsRequest
 from tailrace.records.compression import Codec
+from tailrace.server import node as node_module
 
 
 @pytest.fixture
@@ -68,6 +69,23 @@ def test_one_that_wants_no_answer_holds_up_nothing_and_an_error_of_it_closes(
         damaged[-1] ^= 1
         client.send_without_answer(produce_request(damaged, "slow", acks=0), 12)
         assert client.is_closed()
+
+
+def test_a_stop_does_not_wait_for_all_that_stands_in_line(
+    node: RunningNode, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_module, "ANSWERS_S", 0.05)
+    monkeypatch.setattr(node_module, "JOBS_S", 0.05)
+    with RawClient(node.address) as client:
+        for n in range(20):
+            client.send(a_produce(b"%d" % n, topic="slow"), 12)
+        node.until(lambda: node.node.broker.recompressor.waiting_bytes > 19 * 70)
+        release = threading.Timer(0.5, gate.set)
+        release.start()
+        node.stop()
+        release.join()
+        assert node.node.readers.under_way == 0
+        assert not [thread for thread in threading.enumerate() if thread.name.startswith("tailrace-read")]
 
 
 def test_a_client_that_goes_away_has_its_batches_appended(node: RunningNode, gate: threading.Event) -> None:

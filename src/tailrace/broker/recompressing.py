@@ -6,7 +6,8 @@ producer holds. Other partitions do not notice.
 
     a line      for each partition that has something under way; all others have none, and no cost
     AT_ONCE     jobs at a time, in the order in which the batches came: the same threads read from the disk
-    WAITING_BYTES_MAX    of copies at most; what comes then is refused so that clients try again
+    WAITING_BYTES_MAX    of batches at most; what comes then is refused so that clients try again, and where they have
+                         become larger by the change, it is one job at a time
 """
 
 import logging
@@ -33,6 +34,7 @@ class Recompressor:
         self._start_job = start_job
         self._waiting: deque[Conversion] = deque()
         self._under_way = 0
+        self._has_given_up = False
 
     def line_up(
         self, partition: Partition, data: Buffer, target: Target | None, then: "Callable[[Conversion], None]"
@@ -52,14 +54,18 @@ class Recompressor:
             self._start()
 
     def _start(self) -> None:
-        while self._waiting and self._under_way < AT_ONCE:
+        # The last job finds all that were begun before it done, so that whatever stood in line behind them is gone.
+        while self._waiting and self._under_way < (AT_ONCE if self.waiting_bytes <= WAITING_BYTES_MAX else 1):
             conversion = self._waiting.popleft()
             self._under_way += 1
             self._start_job(conversion, conversion.finish)
 
     def finished(self, conversion: "Conversion") -> None:
         """A job has come back: whoever stands first in its line, and is done, has its turn."""
+        if self._has_given_up:
+            return
         self._under_way -= 1
+        self.waiting_bytes += conversion.resize()
         line = conversion.partition.line
         assert line is not None, "it stands in it"
         while line and line[0].is_done:
@@ -69,6 +75,10 @@ class Recompressor:
         if not line:
             conversion.partition.line = None
         self._start()
+
+    def give_up(self) -> None:
+        """The broker stops: what stands in line is not appended, and nobody was told that it was."""
+        self._has_given_up = True
 
 
 class Conversion:
@@ -98,14 +108,23 @@ class Conversion:
         try:
             self._data = recompress(self._data, self._target)
         except CorruptBatch as error:
-            self._error = error
+            self._fail(error)
         except Exception as error:  # its producer is told: those behind it must have their turn
             logger.exception("a batch for %s could not be recompressed", self.partition.name)
-            self._error = error
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        self._error = error
+        self._data = bytearray()
 
     def finish(self) -> None:
         self.is_done = True
         self._owner.finished(self)
+
+    def resize(self) -> int:
+        """By how many bytes the batch has grown."""
+        before, self.size = self.size, len(self._data)
+        return self.size - before
 
     def outcome(self) -> bytearray:
         """The batch as it is to be kept. Raises what was wrong with it."""

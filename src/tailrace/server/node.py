@@ -145,6 +145,7 @@ class Node:
                 timer.cancel()
         self.pump()
         await self._wait_until(lambda: not self._flushers.under_way and not self.readers.under_way, JOBS_S)
+        self.broker.recompressor.give_up()
         self.readers.stop()
         self._flushers.stop()
         await asyncio.sleep(0)  # what has just come back from a thread
