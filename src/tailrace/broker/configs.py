@@ -32,6 +32,7 @@ class ConfigSource(IntEnum):
     ALL_BROKERS_AT_RUN_TIME = 3
     BROKER_AT_START = 4
     DEFAULT = 5
+    LOGGER = 6
 
 
 _RETENTION = "Kept and shown; takes effect with the release that brings retention."
