@@ -34,6 +34,8 @@ DECODED_RECORDS_MAX = 50_000  # of a batch for a compacted topic, a microsecond 
 DECODED_BYTES_MAX = 16 << 20  # of a batch for a compacted topic: it is looked into on the broker's own thread
 ZSTD_FROM = 7  # clients of older versions of Produce may not know the codec, and neither may readers of that age
 
+_NOT_APPENDED = (Refused, LogError, CorruptBatch)  # what is wrong with a batch, or a log, and not with us
+
 Records = bytes | bytearray | memoryview
 Unflushed = list[tuple[Log, int, PartitionProduceResponse]]
 """What was appended: the log, the offset behind it, and the answer that says so."""
@@ -66,9 +68,6 @@ def append(
     except _NOT_APPENDED as error:
         _refuse_for(answer, error)
         return None
-
-
-_NOT_APPENDED = (Refused, LogError, CorruptBatch)
 
 
 def _write(
