@@ -54,30 +54,10 @@ segment.ms                               604800000            5 log.roll.ms
 unclean.leader.election.enable           false                1 unclean.leader.election.enable
 """
 
-# The same of a broker, for those that it has alone; `max.connections` is without a limit there.
-KAFKA_BROKER = """
-auto.create.topics.enable                  true       1
-connections.max.idle.ms                    600000     5
-default.replication.factor                 1          3
-delete.topic.enable                        true       1
-fetch.max.bytes                            57671680   3
-max.connections.per.ip                     2147483647 3
-max.incremental.fetch.session.cache.slots  1000       3
-num.partitions                             1          3
-producer.id.expiration.ms                  86400000   3
-socket.request.max.bytes                   104857600  3
-"""
-
 
 def test_topic_configs_have_kafkas_names_defaults_and_types() -> None:
     ours = [(key.name, key.default or "''", str(int(key.type)), key.broker_key or "-") for key in TOPIC_KEYS.values()]
     assert ours == [tuple(line.split()) for line in KAFKA.strip().splitlines()]
-
-
-def test_broker_configs_have_kafkas_defaults_and_types() -> None:
-    for line in KAFKA_BROKER.strip().splitlines():
-        name, default, kind = line.split()
-        assert (name, BROKER_KEYS[name].default, BROKER_KEYS[name].type) == (name, default, int(kind))
 
 
 def test_every_default_is_a_value_that_the_config_takes_and_every_config_says_what_it_is_for() -> None:

@@ -37,6 +37,20 @@ TESTS = Path(__file__).parents[1]
 DEVIATIONS = TESTS.parent / "docs" / "DEVIATIONS.md"
 IGNORED = "Taken and ignored"  # how the words on such a config begin
 
+# What Kafka 4.3.1 says of its broker configs: type, whether it can be changed at run time, and the default.
+KAFKA = {
+    name: (int(kind), change == "dynamic", default)
+    for name, kind, change, default in (
+        line.split("\t") for line in (TESTS / "data" / "kafka-broker-configs.txt").read_text().splitlines()
+    )
+}
+OTHER_DEFAULT = {  # for a reason that DEVIATIONS has; or Kafka has none, and goes by another config
+    "broker.id", "node.id", "listeners", "log.dir", "max.connections", "offsets.topic.num.partitions",
+    "socket.listen.backlog.size", "socket.receive.buffer.bytes", "socket.send.buffer.bytes",
+    "log.flush.interval.ms", "log.retention.ms", "log.roll.jitter.ms", "log.roll.ms",
+}  # fmt: skip
+ONLY_AT_START = {"listeners"}  # for such a reason, too
+
 Observe = Callable[[LocalBroker], object]
 
 
@@ -368,10 +382,17 @@ def test_every_config_that_is_ignored_is_one_of_the_deviations() -> None:
 
 
 def test_every_broker_config_of_kafka_is_ours_or_has_a_reason_not_to_be() -> None:
-    names = (TESTS / "data" / "kafka-broker-configs.txt").read_text().split()
-    assert len(names) == 340
-    strangers = [name for name in names if name not in BROKER_KEYS and family_of(name) is None]
+    strangers = [name for name in KAFKA if name not in BROKER_KEYS and family_of(name) is None]
     assert [name for name in strangers if not UPKEEP.search(name)] == []
+
+
+def test_those_that_are_ours_have_kafkas_type_and_default_and_can_change_when_kafkas_can() -> None:
+    assert len(KAFKA) == 340
+    for name in BROKER_KEYS.keys() & KAFKA.keys():
+        key, (kind, is_dynamic, default) = BROKER_KEYS[name], KAFKA[name]
+        assert (name, key.type, key.is_dynamic) == (name, kind, is_dynamic and name not in ONLY_AT_START)
+        if name not in OTHER_DEFAULT:
+            assert (name, key.default or "-") == (name, default)
 
 
 def test_what_is_ours_is_ours_although_its_family_has_no_place_here() -> None:

@@ -70,11 +70,11 @@ def _ratio(name: str, broker_key: str | None, default: float, doc: str) -> Confi
     return ConfigKey(name, ConfigType.DOUBLE, str(default), doc, 0, 1, broker_key=broker_key)
 
 
-def _text(name: str, broker_key: str | None, default: str, choices: str, doc: str) -> ConfigKey:
+def _text(name: str, broker_key: str | None, default: str | None, choices: str, doc: str) -> ConfigKey:
     return ConfigKey(name, ConfigType.STRING, default, doc, choices=tuple(choices.split()), broker_key=broker_key)
 
 
-def _list(name: str, broker_key: str | None, default: str, choices: str, doc: str) -> ConfigKey:
+def _list(name: str, broker_key: str | None, default: str | None, choices: str, doc: str) -> ConfigKey:
     return ConfigKey(name, ConfigType.LIST, default, doc, choices=tuple(choices.split()), broker_key=broker_key)
 
 
@@ -142,11 +142,11 @@ TOPIC_KEYS: dict[str, ConfigKey] = {key.name: key for key in _TOPIC_KEYS}
 # Those of brokers alone, which have to be known at the start.
 # fmt: off
 _STATIC_KEYS = (
-    _list("advertised.listeners", None, "", "",
+    _list("advertised.listeners", None, None, "",
         "What clients are told to connect to, one for each listener; where nothing is said, the address they came by."),
     _boolean("auto.create.topics.enable", None, True, "Whether a topic comes into being when a client asks for it."),
     _int("broker.id", None, 1, 0, "The number of this broker, as Kafka called it before node.id."),
-    _text("broker.rack", None, "", "", "Where this broker stands: clients are told."),
+    _text("broker.rack", None, None, "", "Where this broker stands: clients are told."),
     _long("connections.max.idle.ms", None, 600_000, -1, "A connection on which nothing moves for so long is closed."),
     _int("default.replication.factor", None, 1, 1, _ONE_REPLICA),
     _boolean("delete.topic.enable", None, True, "Whether topics can be deleted."),
@@ -158,7 +158,7 @@ _STATIC_KEYS = (
     _int("group.min.session.timeout.ms", None, 6_000, 1, "The shortest silence after which a member may be put out."),
     _list("listeners", None, "PLAINTEXT://127.0.0.1:9092", "", "Where clients connect: as `--listen`."),
     _list("log.dir", None, "./tailrace-data", "", "Where logs are kept: as `--data`."),
-    _list("log.dirs", None, "", "", "The same. There is one directory."),
+    _list("log.dirs", None, None, "", "The same. There is one directory."),
     _int("log.flush.offset.checkpoint.interval.ms", None, 60_000, 1,
         "How often what is derived from logs is saved: so much is read again, at most, after a crash."),
     _int("max.incremental.fetch.session.cache.slots", None, 1000, 0, "How many fetch sessions are remembered."),
