@@ -21,6 +21,7 @@ from tailrace.broker import apis
 from tailrace.broker.apis.registry import APIS
 from tailrace.broker.config_keys import ConfigKey
 from tailrace.broker.configs import BROKER_KEYS, TOPIC_KEYS
+from tailrace.broker.foreign_configs import FAMILIES, Family
 from tailrace.broker.requests import Api
 from tailrace.protocol.message import Versions, specification_of, versions_of
 from tailrace.protocol.messages import REQUESTS
@@ -47,6 +48,15 @@ TOPIC_CONFIGS = """
 Set with `tailrace topic create --config`, changed with `tailrace topic alter --set` and `--unset`, at any time. Where a
 topic says nothing, the broker's value counts, under the broker's name: given at its start, or changed at run time with
 IncrementalAlterConfigs, for this broker or for all.
+"""
+BROKER_CONFIGS = """
+Given at the start: `tailrace serve --set key=value`, or the file. Where it says so they can be changed at run time,
+too, with IncrementalAlterConfigs or `kafka-configs`, for this broker or for all.
+"""
+FOREIGN_CONFIGS = """
+A file that was written for Kafka goes on working: these are known, and have no effect. Those that somebody counts on
+for safety are refused instead. None of them can be set at run time. A name that is neither here nor above is refused,
+with the nearest one that there is.
 """
 MADE = "<!-- Made from the code by scripts/protocol_page.py: change the code, and run that. -->"
 
@@ -200,7 +210,8 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
 
 
 def configs_page() -> str:
-    brokers_alone = {name: key for name, key in BROKER_KEYS.items() if not key.is_dynamic}
+    of_topics = {key.broker_key for key in TOPIC_KEYS.values()}
+    brokers_alone = {name: key for name, key in BROKER_KEYS.items() if name not in of_topics}
     return (
         "\n".join(
             [
@@ -222,18 +233,32 @@ def configs_page() -> str:
                 ),
                 "",
                 "## Of the broker alone",
-                *wrapped(
-                    "Known at the start, and not to be changed later: `tailrace serve --set key=value`, or the file."
-                ),
+                *wrapped(BROKER_CONFIGS),
                 "",
                 *table(
-                    ("config", "default", "takes", "what it does"),
-                    ((f"`{key.name}`", *described(key)) for _, key in sorted(brokers_alone.items())),
+                    ("config", "at run time", "default", "takes", "what it does"),
+                    (
+                        (f"`{key.name}`", "yes" if key.is_dynamic else "–", *described(key))
+                        for _, key in sorted(brokers_alone.items())
+                    ),
+                ),
+                "",
+                "## Kafka's, and without a meaning here",
+                *wrapped(FOREIGN_CONFIGS),
+                "",
+                *table(
+                    ("configs", "at the start", "why"),
+                    map(family_row, FAMILIES),
                 ),
             ]
         )
         + "\n"
     )
+
+
+def family_row(family: Family) -> Sequence[str]:
+    patterns = " ".join(f"`{pattern}`" for pattern in family.patterns)
+    return patterns, "refused" if family.is_refused else "taken, with a warning", family.reason
 
 
 def described(key: ConfigKey) -> Sequence[str]:

@@ -54,30 +54,10 @@ segment.ms                               604800000            5 log.roll.ms
 unclean.leader.election.enable           false                1 unclean.leader.election.enable
 """
 
-# The same of a broker, for those that it has alone; `max.connections` is without a limit there.
-KAFKA_BROKER = """
-auto.create.topics.enable                  true       1
-connections.max.idle.ms                    600000     5
-default.replication.factor                 1          3
-delete.topic.enable                        true       1
-fetch.max.bytes                            57671680   3
-max.connections.per.ip                     2147483647 3
-max.incremental.fetch.session.cache.slots  1000       3
-num.partitions                             1          3
-producer.id.expiration.ms                  86400000   3
-socket.request.max.bytes                   104857600  3
-"""
-
 
 def test_topic_configs_have_kafkas_names_defaults_and_types() -> None:
     ours = [(key.name, key.default or "''", str(int(key.type)), key.broker_key or "-") for key in TOPIC_KEYS.values()]
     assert ours == [tuple(line.split()) for line in KAFKA.strip().splitlines()]
-
-
-def test_broker_configs_have_kafkas_defaults_and_types() -> None:
-    for line in KAFKA_BROKER.strip().splitlines():
-        name, default, kind = line.split()
-        assert (name, BROKER_KEYS[name].default, BROKER_KEYS[name].type) == (name, default, int(kind))
 
 
 def test_every_default_is_a_value_that_the_config_takes_and_every_config_says_what_it_is_for() -> None:
@@ -117,7 +97,9 @@ def test_what_topics_can_say_brokers_can_say_for_all_of_them_and_change_while_th
         ("segment.bytes", str(1 << 20), 1 << 20),
         ("max.message.bytes", str((1 << 31) - 1), (1 << 31) - 1),
         ("flush.messages", str((1 << 63) - 1), (1 << 63) - 1),
-        ("leader.replication.throttled.replicas", "0:1,1:1", "0:1,1:1"),
+        ("leader.replication.throttled.replicas", "0:1, 1:1", "0:1, 1:1"),
+        ("leader.replication.throttled.replicas", "*", "*"),
+        ("leader.replication.throttled.replicas", "", ""),
         ("remote.storage.enable", "false", False),
     ],
 )
@@ -139,9 +121,10 @@ def test_values_that_are_taken(name: str, text: str, value: object) -> None:
         ("segment.bytes", str((1 << 20) - 1)),
         ("preallocate", "yes"),
         ("cleanup.policy", "compact,burn"),
-        ("compression.type", "zstd"),
+        ("compression.type", "brotli"),
         ("compression.type", ""),
         ("compression.gzip.level", "10"),
+        ("compression.gzip.level", "0"),
         ("min.cleanable.dirty.ratio", "nan"),
         ("min.cleanable.dirty.ratio", "inf"),
         ("min.cleanable.dirty.ratio", "1.1"),
@@ -150,6 +133,8 @@ def test_values_that_are_taken(name: str, text: str, value: object) -> None:
         ("min.cleanable.dirty.ratio", ""),
         ("message.timestamp.type", "createtime"),
         ("remote.storage.enable", "true"),
+        ("leader.replication.throttled.replicas", "x"),
+        ("leader.replication.throttled.replicas", "0:1 1:1"),
         ("leader.replication.throttled.replicas", "x" * (BYTES_MAX + 1)),
         ("leader.replication.throttled.replicas", "€" * (BYTES_MAX // 2)),
     ],
@@ -242,3 +227,50 @@ def test_what_an_append_obeys_comes_from_the_topic_where_it_says_so() -> None:
         flush_messages=6,
         flush_ms=7,
     )
+
+
+# What is Kafka's, and means nothing here
+
+
+def test_a_config_of_kafkas_that_has_no_effect_is_taken_at_the_start_and_said() -> None:
+    configs = BrokerConfigs({"num.io.threads": "8", "num.partitions": "2"})
+    assert configs.at_start == {"num.partitions": "2"}
+    assert list(configs.ignored) == ["num.io.threads"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["ssl.keystore.location", "sasl.enabled.mechanisms", "authorizer.class.name", "create.topic.policy.class.name"],
+)
+def test_one_that_its_author_counts_on_is_refused(name: str) -> None:
+    with pytest.raises(InvalidConfig, match=f"{name} has no place here: "):
+        BrokerConfigs({name: "x"})
+
+
+def test_remote_storage_is_refused() -> None:
+    assert not BrokerConfigs({"remote.log.storage.system.enable": "false"}).ignored
+    with pytest.raises(InvalidConfig):
+        BrokerConfigs({"remote.log.storage.system.enable": "true"})
+
+
+def test_both_names_of_a_brokers_number_say_the_same() -> None:
+    assert BrokerConfigs({"broker.id": "7"}).number("node.id") == 7
+    assert BrokerConfigs({"node.id": "7"}).number("broker.id") == 7
+    with pytest.raises(InvalidConfig, match="7 and 8"):
+        BrokerConfigs({"node.id": "7", "broker.id": "8"})
+
+
+def test_the_shortest_silence_of_a_member_is_not_longer_than_the_longest() -> None:
+    with pytest.raises(InvalidConfig, match="more than"):
+        BrokerConfigs({"group.min.session.timeout.ms": "9", "group.max.session.timeout.ms": "8"})
+
+
+@pytest.mark.parametrize("text", ["", "a:1", "10.0.0.7:200,10.0.0.8:50", "::1:7"])
+def test_limits_by_address(text: str) -> None:
+    assert broker_key("max.connections.per.ip.overrides").parse(text) == text
+
+
+@pytest.mark.parametrize("text", ["a", "a:", "a:b", "a:1,b", ":1", "a:-1"])
+def test_what_are_no_limits_by_address(text: str) -> None:
+    with pytest.raises(InvalidConfig, match="name:number"):
+        broker_key("max.connections.per.ip.overrides").parse(text)

@@ -13,6 +13,7 @@ from compat.clients.java import JavaClient
 from compat.clients.kafka_python import KafkaPythonClient
 from compat.clients.kafkajs import KafkajsClient
 from compat.clients.kcat import KcatClient
+from compat.clients.tools import Tools
 from compat.contract import Client, leaves_sockets
 from compat.groups import SETTINGS
 from compat.proxy import LosingProxy
@@ -82,6 +83,12 @@ def own_broker(tmp_path: Path) -> Iterator[BrokerProcess]:
     """A test's own, to be stopped and killed."""
     with running(new_broker(tmp_path / "broker")) as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def tools() -> Iterator[Tools]:
+    with contextlib.closing(Tools()) as tools:
+        yield tools
 
 
 @pytest.fixture

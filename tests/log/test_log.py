@@ -308,6 +308,50 @@ def test_a_segment_rolls_when_its_first_append_is_too_long_ago() -> None:
     assert setup.log_files() == [0, 2, 4]
 
 
+def test_logs_that_began_together_roll_at_different_times_where_there_is_jitter() -> None:
+    directory = DataDirectory(memory_files(), DATA, LogConfig(segment_ms=1000, segment_jitter_ms=400))
+    logs = [directory.create(TopicPartition("orders", n)) for n in range(20)]
+    rolled_at: dict[int, int] = {}
+    for time in range(0, 1101, 50):
+        for n, log in enumerate(logs):
+            log.append(batch_of(1), NOW + time)
+            if len(log.segments) > 1:
+                rolled_at.setdefault(n, time)
+    assert len(rolled_at) == 20
+    assert all(600 < time <= 1050 for time in rolled_at.values())
+    assert len(set(rolled_at.values())) > 4
+
+
+def test_jitter_of_more_than_the_age_itself_is_as_much_as_that() -> None:
+    setup = Setup(LogConfig(segment_ms=100, segment_jitter_ms=1 << 60))
+    setup.log.append(batch_of(1), NOW)
+    setup.log.append(batch_of(1), NOW)
+    assert setup.log_files() == [0]
+    setup.log.append(batch_of(1), NOW + 101)
+    assert setup.log_files() == [0, 2]
+
+
+def test_a_segment_rolls_when_one_of_its_indexes_is_full() -> None:
+    setup = Setup(LogConfig(index_interval_bytes=0, segment_index_bytes=60))
+    for n in range(20):
+        setup.log.append(batch_of(1, time=n), NOW)
+    setup.log.checkpoint(NOW)
+    sizes = {
+        name: len(setup.memory.disk.file(f"{PARTITION}/{name}"))
+        for name in setup.memory.files_in(PARTITION)
+        if name.endswith("index")
+    }
+    assert len(setup.log_files()) > 2
+    assert 40 <= max(sizes.values()) <= 60
+
+
+def test_an_index_without_room_for_an_entry_makes_every_append_a_segment() -> None:
+    setup = Setup(LogConfig(segment_index_bytes=4))
+    for _ in range(3):
+        setup.log.append(batch_of(1), NOW)
+    assert setup.log_files() == [0, 1, 2]
+
+
 @pytest.mark.parametrize(("time", "rolls"), [(NOW, False), (NOW - 51, True), (NOW + 10_000_000, False), (-1, False)])
 def test_a_segment_of_an_earlier_process_is_as_old_as_its_first_batch_says(time: int, rolls: bool) -> None:
     setup = Setup(LogConfig(segment_ms=100))

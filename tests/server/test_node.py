@@ -408,3 +408,57 @@ def test_loops(tmp_path: Path) -> None:
         loop = factory()
         assert name in type(loop).__module__
         loop.close()
+
+
+# Configs of sockets, and what is shown of places
+
+
+def test_a_request_that_is_larger_than_it_may_be_closes_the_connection(tmp_path: Path) -> None:
+    with RunningNode(tmp_path, {"socket.request.max.bytes": "1000"}) as node:
+        node.create_topic()
+        with RawClient(node.address) as client:
+            client.produce(bytes(500))
+            client.send(a_produce(bytes(1000)), 12)
+            assert client.is_closed()
+
+
+def test_buffers_of_sockets_are_as_they_are_set_and_else_the_systems_own(tmp_path: Path) -> None:
+    sizes = {"socket.send.buffer.bytes": "50000", "socket.receive.buffer.bytes": "40000"}
+
+    def buffers(configs: dict[str, str], directory: Path) -> tuple[int, int]:
+        with RunningNode(directory, configs) as node, RawClient(node.address) as client:
+            client.ask(ApiVersionsRequest(), 3)
+            (connection,) = node.node.connections
+            options = (socket.SO_SNDBUF, socket.SO_RCVBUF)
+            send, receive = (connection._socket.getsockopt(socket.SOL_SOCKET, option) for option in options)
+            return send, receive
+
+    assert buffers(sizes, tmp_path / "set") == (100_000, 80_000), "Linux doubles what it is told"
+    assert buffers({}, tmp_path / "not") != (100_000, 80_000)
+
+
+def test_as_many_may_wait_to_be_accepted_as_is_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[int] = []
+
+    class Socket(socket.socket):
+        def listen(self, backlog: int = 0) -> None:
+            told.append(backlog)
+            super().listen(backlog)
+
+    monkeypatch.setattr(listener_module.socket, "socket", Socket)
+    with RunningNode(tmp_path, {"socket.listen.backlog.size": "7"}):
+        assert 7 in told
+
+
+def test_where_it_listens_and_keeps_its_logs_is_shown_and_what_has_no_effect_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    listen = [Listen("127.0.0.1", 0), Listen("127.0.0.1", 0, Endpoint("kafka.example.org", 7))]
+    with RunningNode(tmp_path, {"num.io.threads": "8", "broker.id": "5"}, listen=listen) as node:
+        configs = node.node.configs
+        ports = [listener.port for listener in node.node.listeners]
+        assert configs.text("listeners") == ",".join(f"PLAINTEXT://127.0.0.1:{port}" for port in ports)
+        assert configs.text("advertised.listeners") == "PLAINTEXT://kafka.example.org:7"
+        assert {configs.text(name) for name in ("log.dir", "log.dirs")} == {str(tmp_path)}
+        assert {configs.text(name) for name in ("node.id", "broker.id")} == {"5"}
+    assert "num.io.threads has no effect: one loop" in caplog.text

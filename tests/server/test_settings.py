@@ -172,3 +172,43 @@ def test_a_file_that_is_no_toml(tmp_path: Path, text: bytes) -> None:
     path.write_bytes(text)
     with pytest.raises(BadSettings, match="is not TOML"):
         read_settings(config_file=str(path))
+
+
+# Kafka's names for what the flags say
+
+
+def test_kafkas_names_for_addresses_and_the_directory_are_taken() -> None:
+    listeners = "listeners=PLAINTEXT://127.0.0.1:1, PLAINTEXT://[::1]:2"
+    advertised = "advertised.listeners=PLAINTEXT://a:1,PLAINTEXT://b:2"
+    settings = read_settings(configs=[listeners, advertised, "log.dirs=/var/lib/kafka"])
+    assert settings.listen == [Listen("127.0.0.1", 1, Endpoint("a", 1)), Listen("::1", 2, Endpoint("b", 2))]
+    assert settings.data == "/var/lib/kafka"
+    assert settings.configs == {}
+    assert read_settings(configs=["log.dir=/srv"]).data == "/srv"
+
+
+def test_the_flags_count_more() -> None:
+    settings = read_settings(data="here", listen=["7"], configs=["listeners=PLAINTEXT://127.0.0.1:1", "log.dir=/srv"])
+    assert (settings.data, settings.listen[0].port) == ("here", 7)
+
+
+def test_kafkas_empty_host_is_every_address_and_as_unsafe() -> None:
+    with pytest.raises(NotSafe):
+        read_settings(configs=["listeners=PLAINTEXT://:9092"])
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ("listeners=SASL_SSL://127.0.0.1:9092", "write PLAINTEXT://HOST:PORT"),
+        ("listeners=127.0.0.1:9092", "write PLAINTEXT://HOST:PORT"),
+        ("log.dirs=/a,/b", "there is one directory for logs, not 2: /a, /b"),
+        ("log.segment.byte=1", "is it log.segment.bytes?"),
+        ("retention.ms=1", "is it log.retention.ms?"),
+        ("ssl.keystore.location=/k", "ssl.keystore.location has no place here: there is no TLS"),
+        ("nothing.like.it=1", "there is no broker config 'nothing.like.it'$"),
+    ],
+)
+def test_what_cannot_be_is_said_with_what_can(config: str, words: str) -> None:
+    with pytest.raises(BadSettings, match=words):
+        read_settings(configs=[config])

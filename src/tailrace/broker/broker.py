@@ -22,6 +22,7 @@ from tailrace.broker.metadata import Metadata
 from tailrace.broker.metadata_log import MetadataLog
 from tailrace.broker.partition import Partition
 from tailrace.broker.producer_ids import ProducerIds
+from tailrace.broker.recompressing import Recompressor
 from tailrace.broker.requests import Api, Call, Silence
 from tailrace.broker.topics import Topic
 from tailrace.broker.upkeep import Upkeep
@@ -56,9 +57,12 @@ class Broker:
         self.start_job = start_job
         self.random_bytes = random_bytes
         self.node_id = self.configs.number("node.id")
+        self.rack = self.configs.text("broker.rack") or None
         self.flushes = FlushQueue()
         self.metadata_log = MetadataLog(metadata_log, metadata, self.flushes)
-        self.upkeep = Upkeep(directory, self.flushes, start_job)
+        checkpoint_ms = self.configs.number("log.flush.offset.checkpoint.interval.ms")
+        self.upkeep = Upkeep(directory, self.flushes, start_job, checkpoint_ms)
+        self.recompressor = Recompressor(start_job)
         self.producer_ids = ProducerIds(metadata, self.metadata_log)
         self.fetch_sessions = FetchSessions(self.configs.number("max.incremental.fetch.session.cache.slots"))
         self.fetch_bytes_max = self.configs.number("fetch.max.bytes")

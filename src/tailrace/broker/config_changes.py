@@ -73,21 +73,31 @@ def alter_topic(topic: Topic, changes: Sequence[AlterableConfig], configs: Broke
 
 def alter_broker(name: str, changes: Sequence[AlterableConfig], configs: BrokerConfigs) -> list[MetadataRecord]:
     """Of one broker, or with "" of all of them. Raises Refused where one of the changes cannot be made."""
-    if name not in ("", configs.node_name):
-        raise Refused(
-            ErrorCode.INVALID_REQUEST, f"there is no broker {name!r} here: it is {configs.node_name}, or '' for all"
-        )
-    fixed = sorted(change.name for change in changes if _is_fixed(change.name))
-    if fixed:
+    if name:
+        check_broker(name, configs)
+    # To take back what nobody can have set changes nothing, and is no error.
+    is_set = (change for change in changes if change.config_operation != Operation.DELETE)
+    if fixed := sorted(change.name for change in is_set if _is_fixed(change.name)):
         raise Refused(
             ErrorCode.INVALID_REQUEST, f"only a start with another value can change {', '.join(fixed)}, not a request"
         )
     own = configs.at_run_time.get(name, {})
     try:
         wanted = _wanted(changes, broker_key, lambda key: own.get(key, configs.entry(key).text))
+        configs.check_with(name, wanted)
     except InvalidConfig as error:
         raise Refused(ErrorCode.INVALID_REQUEST, str(error)) from None
     return _records(BROKER_RESOURCE, name, own, wanted)
+
+
+def check_broker(name: str, configs: BrokerConfigs) -> None:
+    """Raises Refused where this is another broker, or none."""
+    if name != configs.node_name:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"there is no broker {name[:250]!r} here: it is {configs.node_name}")
+
+
+def no_such_type(kind: int) -> Refused:
+    return Refused(ErrorCode.INVALID_REQUEST, f"there are no configs of type {kind}: 2 is topics, 4 brokers, 8 loggers")
 
 
 def _is_fixed(name: str) -> bool:

@@ -11,6 +11,9 @@ Value = bool | int | float | str | None
 BYTES_MAX = 32_767  # of a value: Kafka's limit, and that of a string in a record of the metadata log
 
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,20}")  # `int` would take other digits, and underscores
+# What a text must match as a whole, and how that is said.
+NUMBERS_BY_NAME = (r"([^,]+:[0-9]{1,9}(,|$))*", "name:number, and more of them behind commas")
+REPLICAS = (r"\s*(\*\s*|([0-9]{1,9}:[0-9]{1,9}\s*(,\s*|$))*)", "*, or partition:broker, and more of them behind commas")
 _NUMBER = re.compile(r"[+-]?[0-9.]{1,40}([eE][+-]?[0-9]{1,4})?")
 
 
@@ -44,6 +47,7 @@ class ConfigKey(NamedTuple):
     # Of a topic's config: the broker's config that stands in where the topic says nothing.
     broker_key: str | None = None
     is_dynamic: bool = True
+    pattern: tuple[str, str] | None = None
 
     def parse(self, text: str | None) -> Value:
         """The value that `text` says. Raises InvalidConfig where it is none that this config takes."""
@@ -55,6 +59,8 @@ class ConfigKey(NamedTuple):
         value = _PARSERS[self.type](self, text)
         if self.choices:
             self._require_choice(text)
+        if self.pattern is not None and not re.fullmatch(self.pattern[0], text):
+            raise self.refuse(text, self.pattern[1])
         return value
 
     def tidy(self, text: str) -> str:

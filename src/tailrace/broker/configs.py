@@ -7,11 +7,15 @@ defaults are Kafka's, but where docs/DEVIATIONS.md says otherwise; ours begin wi
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from tailrace.broker.config_keys import ConfigKey, ConfigType, InvalidConfig, Value
+from tailrace.broker.config_keys import NUMBERS_BY_NAME, REPLICAS, ConfigKey, ConfigType, InvalidConfig, Value
+from tailrace.broker.foreign_configs import Family, family_of
 from tailrace.log.config import LogConfig
+from tailrace.records.compression import Codec
+from tailrace.records.recompression import Target
 
 LONG_MAX = (1 << 63) - 1
 INT_MAX = (1 << 31) - 1
@@ -28,13 +32,14 @@ class ConfigSource(IntEnum):
     ALL_BROKERS_AT_RUN_TIME = 3
     BROKER_AT_START = 4
     DEFAULT = 5
+    LOGGER = 6
 
 
 _RETENTION = "Kept and shown; takes effect with the release that brings retention."
 _COMPACTION = "Kept and shown; takes effect with the release that brings compaction."
+_BY_ITSELF = "-1 leaves that to the operating system."
 _ONE_REPLICA = "Taken and ignored: there is one replica."
 _NO_REMOTE = "Taken and ignored: there is no remote storage."
-_AS_SENT = "Taken and ignored: batches stay as they were sent."
 
 
 def _boolean(name: str, broker_key: str | None, default: bool, doc: str, *, only: str | None = None) -> ConfigKey:
@@ -43,9 +48,18 @@ def _boolean(name: str, broker_key: str | None, default: bool, doc: str, *, only
 
 
 def _int(
-    name: str, broker_key: str | None, default: int, minimum: int, doc: str, *, maximum: int | None = None
+    name: str,
+    broker_key: str | None,
+    default: int,
+    minimum: int,
+    doc: str,
+    *,
+    maximum: int | None = None,
+    choices: str = "",
 ) -> ConfigKey:
-    return ConfigKey(name, ConfigType.INT, str(default), doc, minimum, maximum, broker_key=broker_key)
+    return ConfigKey(
+        name, ConfigType.INT, str(default), doc, minimum, maximum, tuple(choices.split()), broker_key=broker_key
+    )
 
 
 def _long(name: str, broker_key: str | None, default: int, minimum: int, doc: str) -> ConfigKey:
@@ -56,11 +70,11 @@ def _ratio(name: str, broker_key: str | None, default: float, doc: str) -> Confi
     return ConfigKey(name, ConfigType.DOUBLE, str(default), doc, 0, 1, broker_key=broker_key)
 
 
-def _text(name: str, broker_key: str | None, default: str, choices: str, doc: str) -> ConfigKey:
+def _text(name: str, broker_key: str | None, default: str | None, choices: str, doc: str) -> ConfigKey:
     return ConfigKey(name, ConfigType.STRING, default, doc, choices=tuple(choices.split()), broker_key=broker_key)
 
 
-def _list(name: str, broker_key: str | None, default: str, choices: str, doc: str) -> ConfigKey:
+def _list(name: str, broker_key: str | None, default: str | None, choices: str, doc: str) -> ConfigKey:
     return ConfigKey(name, ConfigType.LIST, default, doc, choices=tuple(choices.split()), broker_key=broker_key)
 
 
@@ -69,11 +83,14 @@ def _list(name: str, broker_key: str | None, default: str, choices: str, doc: st
 _TOPIC_KEYS = (
     _list("cleanup.policy", "log.cleanup.policy", "delete", "delete compact",
         f"What becomes of old segments. {_RETENTION}"),
-    _int("compression.gzip.level", "compression.gzip.level", -1, -1, f"Of the codec. {_AS_SENT}", maximum=9),
-    _int("compression.lz4.level", "compression.lz4.level", 9, 1, f"Of the codec. {_AS_SENT}", maximum=17),
-    _text("compression.type", "compression.type", "producer", "producer",
-        "The codec batches are kept in: their producer's. Others are refused until the broker can compress."),
-    _int("compression.zstd.level", "compression.zstd.level", 3, -131072, f"Of the codec. {_AS_SENT}", maximum=22),
+    _int("compression.gzip.level", "compression.gzip.level", -1, -1,
+        "How hard gzip tries, where compression.type is gzip; -1 is its own default.", choices="-1 1 2 3 4 5 6 7 8 9"),
+    _int("compression.lz4.level", "compression.lz4.level", 9, 1,
+        "How hard lz4 tries, where compression.type is lz4.", maximum=17),
+    _text("compression.type", "compression.type", "producer", "uncompressed zstd lz4 snappy gzip producer",
+        "The codec batches are kept in. One that came in another is recompressed; with `producer` they stay as sent."),
+    _int("compression.zstd.level", "compression.zstd.level", 3, -131072,
+        "How hard zstd tries, where compression.type is zstd.", maximum=22),
     _long("delete.retention.ms", "log.cleaner.delete.retention.ms", DAY_MS, 0,
         f"For how long a deleted key is remembered. {_COMPACTION}"),
     _long("file.delete.delay.ms", "log.segment.delete.delay.ms", 60_000, 0,
@@ -82,10 +99,10 @@ _TOPIC_KEYS = (
         "After how many records a partition is flushed although nobody waits for it; after 32 MB in any case."),
     _long("flush.ms", "log.flush.interval.ms", LONG_MAX, 0,
         "After what time a partition is flushed although nobody waits for it; after a second in any case."),
-    _list("follower.replication.throttled.replicas", None, "", "", _ONE_REPLICA),
+    _list("follower.replication.throttled.replicas", None, "", "", _ONE_REPLICA)._replace(pattern=REPLICAS),
     _int("index.interval.bytes", "log.index.interval.bytes", 4096, 0,
         "How many bytes of a segment lie between two entries of its index."),
-    _list("leader.replication.throttled.replicas", None, "", "", _ONE_REPLICA),
+    _list("leader.replication.throttled.replicas", None, "", "", _ONE_REPLICA)._replace(pattern=REPLICAS),
     _long("local.retention.bytes", "log.local.retention.bytes", -2, -2, _NO_REMOTE),
     _long("local.retention.ms", "log.local.retention.ms", -2, -2, _NO_REMOTE),
     _long("max.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms", LONG_MAX, 1,
@@ -113,9 +130,9 @@ _TOPIC_KEYS = (
         f"For how long records are kept; -1 is for ever. {_RETENTION}"),
     _int("segment.bytes", "log.segment.bytes", 1 << 30, 1 << 20, "How large a segment grows before the next begins."),
     _int("segment.index.bytes", "log.index.size.max.bytes", 10 << 20, 4,
-        "Taken and ignored: an index is as large as its entries."),
+        "How large the indexes of a segment grow before the next begins."),
     _long("segment.jitter.ms", "log.roll.jitter.ms", 0, 0,
-        "Taken and ignored: segments roll with the appends, which come when they come."),
+        "By how much sooner a segment may be too old, each by another part of it, so that not all roll at once."),
     _long("segment.ms", "log.roll.ms", WEEK_MS, 1, "How old a segment grows before the next append begins another."),
     _boolean("unclean.leader.election.enable", "unclean.leader.election.enable", False, _ONE_REPLICA),
 )
@@ -125,7 +142,11 @@ TOPIC_KEYS: dict[str, ConfigKey] = {key.name: key for key in _TOPIC_KEYS}
 # Those of brokers alone, which have to be known at the start.
 # fmt: off
 _STATIC_KEYS = (
+    _list("advertised.listeners", None, None, "",
+        "What clients are told to connect to, one for each listener; where nothing is said, the address they came by."),
     _boolean("auto.create.topics.enable", None, True, "Whether a topic comes into being when a client asks for it."),
+    _int("broker.id", None, 1, 0, "The number of this broker, as Kafka called it before node.id."),
+    _text("broker.rack", None, None, "", "Where this broker stands: clients are told."),
     _long("connections.max.idle.ms", None, 600_000, -1, "A connection on which nothing moves for so long is closed."),
     _int("default.replication.factor", None, 1, 1, _ONE_REPLICA),
     _boolean("delete.topic.enable", None, True, "Whether topics can be deleted."),
@@ -135,25 +156,46 @@ _STATIC_KEYS = (
     _int("group.max.session.timeout.ms", None, 1_800_000, 1, "For how long a member may be silent at most."),
     _int("group.max.size", None, INT_MAX, 1, "How many members a group may have."),
     _int("group.min.session.timeout.ms", None, 6_000, 1, "The shortest silence after which a member may be put out."),
-    _int("max.connections", None, 10_000, 1, "How many connections there may be at once."),
-    _int("max.connections.per.ip", None, INT_MAX, 1, "How many connections one address may hold."),
+    _list("listeners", None, "PLAINTEXT://127.0.0.1:9092", "", "Where clients connect: as `--listen`."),
+    _list("log.dir", None, "./tailrace-data", "", "Where logs are kept: as `--data`."),
+    _list("log.dirs", None, None, "", "The same. There is one directory."),
+    _int("log.flush.offset.checkpoint.interval.ms", None, 60_000, 1,
+        "How often what is derived from logs is saved: so much is read again, at most, after a crash."),
     _int("max.incremental.fetch.session.cache.slots", None, 1000, 0, "How many fetch sessions are remembered."),
+    _int("max.request.partition.size.limit", None, 2000, 1,
+        "How many partitions there are in one answer to DescribeTopicPartitions."),
     _int("node.id", None, 1, 0, "The number of this broker."),
     _int("num.partitions", None, 1, 1, "How many partitions a topic has if nobody says."),
     _int("offset.metadata.max.bytes", None, 4096, 0,
         "How many characters a note may have that a client commits with an offset."),
     _int("offsets.topic.num.partitions", None, 1, 1,
         "How many partitions the log of groups has, when it is created; with one, all commits share a flush."),
-    _int("producer.id.expiration.ms", None, DAY_MS, 1, "After what time without a batch a producer is forgotten."),
+    _int("offsets.topic.segment.bytes", None, 100 << 20, 1 << 20,
+        "How large a segment of the log of groups grows, from when it is created."),
+    _boolean("remote.log.storage.system.enable", None, False, "There is no remote storage: true is refused.",
+        only="false"),
+    _int("socket.listen.backlog.size", None, 1024, 1, "How many connections may wait to be accepted."),
+    _int("socket.receive.buffer.bytes", None, -1, -1, f"The kernel's buffer for what a client sends. {_BY_ITSELF}"),
     _int("socket.request.max.bytes", None, 100 << 20, 1, "The largest request that is read."),
+    _int("socket.send.buffer.bytes", None, -1, -1, f"The kernel's buffer for what a client is sent. {_BY_ITSELF}"),
     _long("tailrace.inflight.bytes", None, 512 << 20, 1 << 20,
         "How many bytes of requests the broker holds at once, of all connections."),
     _int("tailrace.write.timeout.ms", None, 30_000, 1,
         "A client that takes nothing of its answer, or does not go on with its request, for so long is disconnected."),
 )
+# Those of brokers alone that can be changed at run time.
+_DYNAMIC_KEYS = (
+    _int("max.connection.creation.rate", None, INT_MAX, 1, "How many connections are accepted in a second."),
+    _int("max.connections", None, 10_000, 0, "How many connections there may be at once."),
+    _int("max.connections.per.ip", None, INT_MAX, 0, "How many connections one address may hold."),
+    _text("max.connections.per.ip.overrides", None, "", "",
+        "The same for single addresses: `10.0.0.7:200,10.0.0.8:50`.")._replace(pattern=NUMBERS_BY_NAME),
+    _int("producer.id.expiration.ms", None, DAY_MS, 1, "After what time without a batch a producer is forgotten."),
+)
 # fmt: on
 BROKER_KEYS: dict[str, ConfigKey] = {
     **{key.name: key._replace(is_dynamic=False) for key in _STATIC_KEYS},
+    **{key.name: key for key in _DYNAMIC_KEYS},
     **{key.broker_key: key._replace(name=key.broker_key, broker_key=None) for key in _TOPIC_KEYS if key.broker_key},
 }
 
@@ -172,18 +214,34 @@ class Entry(NamedTuple):
 
 def topic_key(name: str) -> ConfigKey:
     """Raises InvalidConfig for a name that no topic config has."""
-    return _known(TOPIC_KEYS, name, "topic")
+    key = TOPIC_KEYS.get(name)
+    if key is None:
+        of_broker = {key.broker_key: key.name for key in _TOPIC_KEYS}
+        raise _unknown("topic", name, of_broker.get(name), TOPIC_KEYS)
+    return key
 
 
 def broker_key(name: str) -> ConfigKey:
-    return _known(BROKER_KEYS, name, "broker")
-
-
-def _known(keys: Mapping[str, ConfigKey], name: str, whose: str) -> ConfigKey:
-    key = keys.get(name)
+    """Raises InvalidConfig for a name that no broker config has, and for Kafka's that mean nothing here."""
+    key = BROKER_KEYS.get(name)
     if key is None:
-        raise InvalidConfig(f"there is no {whose} config {name[:250]!r}")
+        if (family := family_of(name)) is not None:
+            raise InvalidConfig(f"{name[:250]} has no place here: {family.reason}")
+        of_topic = TOPIC_KEYS[name].broker_key if name in TOPIC_KEYS else None
+        raise _unknown("broker", name, of_topic, BROKER_KEYS)
     return key
+
+
+def _unknown(whose: str, name: str, meant: str | None, names: Iterable[str]) -> InvalidConfig:
+    shown = name[:250]
+    near = [meant] if meant is not None else get_close_matches(shown, names, 1)
+    hint = f": is it {near[0]}?" if near else ""
+    return InvalidConfig(f"there is no {whose} config {shown!r}{hint}")
+
+
+def _ignored_family(name: str) -> Family | None:
+    family = family_of(name) if name not in BROKER_KEYS else None
+    return None if family is None or family.is_refused else family
 
 
 class BrokerConfigs:
@@ -191,13 +249,40 @@ class BrokerConfigs:
 
     def __init__(self, at_start: Mapping[str, str] | None = None) -> None:
         """Raises InvalidConfig, with the first of `at_start` that is not known or not valid."""
-        self.at_start = dict(at_start or {})
+        given = dict(at_start or {})
+        self.ignored = {name: family.reason for name in given if (family := _ignored_family(name)) is not None}
+        self.at_start = {name: text for name, text in given.items() if name not in self.ignored}
         self.at_run_time: dict[str, dict[str, str]] = {}  # by the name of a broker; "" is all of them
         for name, text in self.at_start.items():
             broker_key(name).parse(text)
-        node_id = broker_key("node.id")
-        self.node_name = str(node_id.parse(self.at_start.get(node_id.name, node_id.default)))
+        self.node_name = self._number_of_broker()
         self._topic_defaults: TopicConfig | None = None
+        self.check_together()
+
+    def check_together(self) -> None:
+        """Raises InvalidConfig where one value makes no sense beside another."""
+        if self.number("group.min.session.timeout.ms") > self.number("group.max.session.timeout.ms"):
+            raise InvalidConfig("group.min.session.timeout.ms is more than group.max.session.timeout.ms")
+        if not self.number("max.connections.per.ip") and not self.text("max.connections.per.ip.overrides"):
+            raise InvalidConfig("max.connections.per.ip cannot be 0 where max.connections.per.ip.overrides is empty")
+
+    def check_with(self, broker: str, changes: Mapping[str, str | None]) -> None:
+        """The same as it would be after these changes at run time."""
+        after = BrokerConfigs(self.at_start)
+        after.at_run_time = {name: dict(values) for name, values in self.at_run_time.items()}
+        for name, text in changes.items():
+            after.set_at_run_time(broker, name, text)
+        after.check_together()
+
+    def _number_of_broker(self) -> str:
+        """Afterwards both names that Kafka has for it have the same value."""
+        names = ("node.id", "broker.id")
+        given = {str(broker_key(name).parse(self.at_start[name])) for name in names if name in self.at_start}
+        if len(given) > 1:
+            raise InvalidConfig(f"node.id and broker.id are the same, and cannot be {' and '.join(sorted(given))}")
+        for number in given:
+            self.at_start.update(dict.fromkeys(names, number))
+        return given.pop() if given else str(broker_key("node.id").default)
 
     def set_at_run_time(self, broker: str, name: str, text: str | None) -> None:
         """Of one broker, or with "" of all of them; None takes it back."""
@@ -233,6 +318,9 @@ class BrokerConfigs:
         assert isinstance(value, int)
         return value
 
+    def text(self, name: str) -> str:
+        return self.entry(name).text or ""
+
     def flag(self, name: str) -> bool:
         return bool(self.entry(name).value)
 
@@ -242,7 +330,7 @@ class BrokerConfigs:
         if self._topic_defaults is None:
             texts = {name: topic_entry(name, {}, self).text or "" for name in (*_FIELDS, *_LOG_FIELDS)}
             log = LogConfig(producer_id_expiration_ms=self.number("producer.id.expiration.ms"))
-            self._topic_defaults = _with(TopicConfig(0, 0, 0, False, log), texts)
+            self._topic_defaults = _with(TopicConfig(0, 0, 0, False, log, _target({}, self)), texts)
         return self._topic_defaults
 
 
@@ -269,6 +357,7 @@ class TopicConfig(NamedTuple):
     timestamp_after_max_ms: int
     needs_keys: bool  # of every record: compaction would lose one that has none
     log: LogConfig
+    target: Target | None  # what batches are to be kept in; None is as they were sent
 
 
 _FIELDS = {
@@ -277,8 +366,11 @@ _FIELDS = {
     "message.timestamp.before.max.ms": "timestamp_before_max_ms",
     "message.timestamp.after.max.ms": "timestamp_after_max_ms",
 }
+_COMPRESSION = ("compression.type", "compression.gzip.level", "compression.lz4.level", "compression.zstd.level")
 _LOG_FIELDS = {
     "segment.bytes": "segment_bytes",
+    "segment.index.bytes": "segment_index_bytes",
+    "segment.jitter.ms": "segment_jitter_ms",
     "segment.ms": "segment_ms",
     "index.interval.bytes": "index_interval_bytes",
     "message.timestamp.type": "log_append_time",
@@ -289,7 +381,25 @@ _LOG_FIELDS = {
 
 def topic_config(overrides: Mapping[str, str], broker: BrokerConfigs) -> TopicConfig:
     """For all topics that do not say otherwise it is one object: ten thousand of them may be made at once."""
-    return _with(broker.topic_defaults, overrides) if overrides else broker.topic_defaults
+    if not overrides:
+        return broker.topic_defaults
+    config = _with(broker.topic_defaults, overrides)
+    if overrides.keys().isdisjoint(_COMPRESSION):
+        return config
+    return config._replace(target=_target(overrides, broker))
+
+
+def _target(overrides: Mapping[str, str], broker: BrokerConfigs) -> Target | None:
+    kind = topic_entry("compression.type", overrides, broker).value
+    if kind == "producer":
+        return None
+    codec = Codec.NONE if kind == "uncompressed" else Codec[str(kind).upper()]
+    level = None
+    if (name := f"compression.{kind}.level") in _COMPRESSION:
+        value = topic_entry(name, overrides, broker).value
+        assert isinstance(value, int)
+        level = None if name == "compression.gzip.level" and value == -1 else value
+    return Target(codec, level)
 
 
 def _with(config: TopicConfig, texts: Mapping[str, str]) -> TopicConfig:

@@ -2,7 +2,7 @@
 
 from tailrace.log import errors as log_errors
 from tailrace.protocol.errors import ErrorCode
-from tailrace.records.errors import CorruptBatch
+from tailrace.records.errors import CorruptBatch, TooLarge
 
 
 class Refused(Exception):
@@ -16,6 +16,7 @@ class Refused(Exception):
 
 # The first that fits counts.
 _CODES: tuple[tuple[type[Exception], ErrorCode], ...] = (
+    (TooLarge, ErrorCode.MESSAGE_TOO_LARGE),  # clients split a batch that is too large, and try again
     (CorruptBatch, ErrorCode.CORRUPT_MESSAGE),
     (log_errors.OutOfOrderSequence, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
     (log_errors.InvalidProducerEpoch, ErrorCode.INVALID_PRODUCER_EPOCH),

@@ -14,6 +14,7 @@ from tailrace.broker.topics import Topic, as_metric
 
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
+LOGGER_RESOURCE = 8
 
 
 class Metadata:

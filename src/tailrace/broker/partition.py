@@ -1,11 +1,13 @@
-"""One partition: its log, once it has one, and the readers that wait at its end."""
+"""One partition: its log, once it has one, the readers that wait at its end, and batches that stand in line for it."""
 
+from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 from tailrace.log.log import Log
 from tailrace.log.names import TopicPartition
 
 if TYPE_CHECKING:
+    from tailrace.broker.recompressing import Conversion
     from tailrace.broker.topics import Topic
 
 
@@ -18,12 +20,13 @@ class Watcher(Protocol):
 class Partition:
     """There is no log, and nothing on disk, until the first append. Until then it is empty, and can be read so."""
 
-    __slots__ = ("index", "log", "topic", "watchers")
+    __slots__ = ("index", "line", "log", "topic", "watchers")
 
     def __init__(self, topic: "Topic", index: int) -> None:
         self.topic = topic
         self.index = index
         self.log: Log | None = None
+        self.line: deque[Conversion] | None = None  # while a batch of it is recompressed: see `recompressing`
         self.watchers: set[Watcher] = set()
 
     @property

@@ -1,14 +1,19 @@
-"""Writing for clients: what a Produce must satisfy by its header alone, the append, and who waits for the disk.
+"""Writing for clients: what a Produce must satisfy by its header alone, the append, and who waits for what.
 
 The order of the checks is Kafka's. Nothing looks inside a batch: 61 bytes say what must be known. The exception are
-compacted topics, which take no record without a key.
+compacted topics, which take no record without a key. What has to be recompressed is appended when its turn comes
+(`recompressing`); its answer waits for that first, and then for the disk.
 """
 
-from typing import TYPE_CHECKING
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from tailrace.broker.errors import Refused, code_of
 from tailrace.broker.partition import Partition
+from tailrace.broker.recompressing import Conversion
 from tailrace.broker.requests import Call
+from tailrace.broker.topics import Topic
 from tailrace.broker.waiting import Later
 from tailrace.log.errors import LogError
 from tailrace.log.log import Log
@@ -23,9 +28,13 @@ from tailrace.records.record import decode_records
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
 
+logger = logging.getLogger(__name__)
+
 DECODED_RECORDS_MAX = 50_000  # of a batch for a compacted topic, a microsecond or so each
 DECODED_BYTES_MAX = 16 << 20  # of a batch for a compacted topic: it is looked into on the broker's own thread
 ZSTD_FROM = 7  # clients of older versions of Produce may not know the codec, and neither may readers of that age
+
+_NOT_APPENDED = (Refused, LogError, CorruptBatch)  # what is wrong with a batch, or a log, and not with us
 
 Records = bytes | bytearray | memoryview
 Unflushed = list[tuple[Log, int, PartitionProduceResponse]]
@@ -33,31 +42,61 @@ Unflushed = list[tuple[Log, int, PartitionProduceResponse]]
 
 
 def append(
-    partition: Partition, records: Records | None, call: Call, broker: "Broker", answer: PartitionProduceResponse
+    partition: Partition,
+    records: Records | None,
+    call: Call,
+    broker: "Broker",
+    answer: PartitionProduceResponse,
+    in_line: "list[InLine]",
 ) -> tuple[Log, int] | None:
     """Appends one partition's batch; afterwards `answer` says where it is, or why not. Returns the log and the offset
-    that must be flushed for it to be safe.
+    that must be flushed for it to be safe. Where it has to wait for its turn, it is put into `in_line` instead.
     """
     try:
         header = _check(partition, records, call)
         log = broker.log_for_append(partition)
         assert isinstance(records, bytearray | memoryview), "offsets are stamped in place"
-        appended = log.append(records, call.now_ms)
-    except (Refused, LogError, CorruptBatch) as error:
-        refuse(answer, code_of(error), str(error))
-        if isinstance(error, KeysMissing):
-            answer.record_errors = [
-                BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message="a key is missing")
-                for index in error.indexes
-            ]
+        target = partition.topic.config.target
+        if target is not None and target.codec == header.codec:
+            target = None
+        if target is not None or partition.line is not None:
+            waiting = InLine(partition, log, header.record_count, call.now_ms, broker, answer)
+            broker.recompressor.line_up(partition, records, target, waiting.write)
+            in_line.append(waiting)
+            return None
+        return _write(partition, log, records, header.record_count, call.now_ms, broker, answer)
+    except _NOT_APPENDED as error:
+        _refuse_for(answer, error)
         return None
+
+
+def _write(
+    partition: Partition,
+    log: Log,
+    records: bytearray | memoryview,
+    record_count: int,
+    now_ms: int,
+    broker: "Broker",
+    answer: PartitionProduceResponse,
+) -> tuple[Log, int]:
+    """Raises LogError, CorruptBatch."""
+    appended = log.append(records, now_ms)
     answer.base_offset = appended.base_offset
     answer.log_append_time_ms = appended.log_append_time
     answer.log_start_offset = log.start_offset
     if not appended.is_duplicate:
-        broker.appended(partition, log, call.now_ms)
-        broker.counters.produced(partition.topic.name, header.record_count, len(records))
+        broker.appended(partition, log, now_ms)
+        broker.counters.produced(partition.topic.name, record_count, len(records))
     return log, appended.last_offset + 1
+
+
+def _refuse_for(answer: PartitionProduceResponse, error: Exception) -> None:
+    refuse(answer, code_of(error), str(error))
+    if isinstance(error, KeysMissing):
+        answer.record_errors = [
+            BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message="a key is missing")
+            for index in error.indexes
+        ]
 
 
 def refuse(answer: PartitionProduceResponse, code: ErrorCode, message: str) -> None:
@@ -81,15 +120,17 @@ def _check(partition: Partition, records: Records | None, call: Call) -> BatchHe
     if header.size < len(records):
         raise Refused(ErrorCode.INVALID_RECORD, "a Produce has one batch for each partition")
     if len(records) > topic.config.max_message_bytes:
-        raise Refused(
-            ErrorCode.MESSAGE_TOO_LARGE,
-            f"a batch of {len(records)} bytes, where max.message.bytes is {topic.config.max_message_bytes}",
-        )
+        raise _too_large(len(records), topic)
     _check_attributes(header, call.version)
     _check_timestamps(header, partition, call.now_ms)
     if topic.config.needs_keys:
         _require_keys(records, header.record_count)
     return header
+
+
+def _too_large(size: int, topic: Topic) -> Refused:
+    limit = topic.config.max_message_bytes
+    return Refused(ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {size} bytes, where max.message.bytes is {limit}")
 
 
 class KeysMissing(Refused):
@@ -143,6 +184,86 @@ def _check_timestamps(header: BatchHeader, partition: Partition, now_ms: int) ->
             ErrorCode.INVALID_TIMESTAMP,
             f"timestamp {header.base_timestamp} is more than message.timestamp.before.max.ms behind the broker's clock",
         )
+
+
+class InLine:
+    """A batch that waits for its turn, and is appended then. `written` is what `append` returns of others."""
+
+    __slots__ = ("_broker", "_log", "_now_ms", "_partition", "_record_count", "answer", "tell", "written")
+
+    def __init__(
+        self,
+        partition: Partition,
+        log: Log,
+        record_count: int,
+        now_ms: int,
+        broker: "Broker",
+        answer: PartitionProduceResponse,
+    ) -> None:
+        self.answer = answer
+        self.written: tuple[Log, int] | None = None
+        self.tell: Callable[[InLine], None] | None = None  # when it is appended, or is not
+        self._partition = partition
+        self._log = log
+        self._record_count = record_count
+        self._now_ms = now_ms
+        self._broker = broker
+
+    def write(self, conversion: Conversion) -> None:
+        """It is its turn."""
+        try:
+            records = conversion.outcome()
+            topic = self._partition.topic
+            if len(records) > topic.config.max_message_bytes:  # again, as Kafka does: it may have become larger
+                raise _too_large(len(records), topic)
+            self.written = _write(
+                self._partition, self._log, records, self._record_count, self._now_ms, self._broker, self.answer
+            )
+        except Exception as error:
+            if not isinstance(error, _NOT_APPENDED):
+                logger.exception("a batch for %s could not be appended", self._partition.name)
+            _refuse_for(self.answer, error)
+        if self.tell is not None:
+            self.tell(self)
+
+
+class Deferred(Later[Any]):
+    """The answer to a Produce of which something waits for its turn: once all is appended, it is what `finish` says,
+    which may wait for the disk.
+    """
+
+    __slots__ = ("_finish", "_is_expired", "_next", "_unflushed", "_waiting")
+
+    def __init__(self, in_line: list[InLine], unflushed: Unflushed, finish: Callable[[], Any], timeout_ms: int) -> None:
+        super().__init__(max(timeout_ms, 0))
+        self._waiting = len(in_line)
+        self._unflushed = unflushed
+        self._finish = finish
+        self._next: Later[Any] | None = None
+        self._is_expired = False
+        for one in in_line:
+            one.tell = self._written
+
+    def _written(self, one: InLine) -> None:
+        if one.written is not None:
+            self._unflushed.append((*one.written, one.answer))
+        self._waiting -= 1
+        if self._waiting:
+            return
+        answer = self._finish()
+        if not isinstance(answer, Later):
+            self.resolve(answer)
+            return
+        self._next = answer
+        answer.when_resolved(self.resolve)
+        if self._is_expired:
+            answer.expire()
+
+    def expire(self) -> None:
+        """Who waits for the disk is told that it took too long; those in line are on their way, and have their turn."""
+        self._is_expired = True
+        if self._next is not None:
+            self._next.expire()
 
 
 class Acknowledgement(Later[ProduceResponse]):

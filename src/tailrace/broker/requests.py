@@ -15,6 +15,9 @@ class Endpoint(NamedTuple):
     host: str
     port: int
 
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
 
 class Call(NamedTuple):
     """One request: who asks, how, and when."""

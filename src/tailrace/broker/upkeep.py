@@ -1,7 +1,8 @@
 """What has to be done now and then: flushing what nobody asked for, and keeping the next start short.
 
 every second     logs that have been dirty for a second are flushed
-every minute     logs are checkpointed: their indexes and producers are saved, so that recovery begins there
+every minute,    logs are checkpointed: their indexes and producers are saved, so that recovery begins there
+or as it is set
 then, and when   recovery points and start offsets of all logs are brought to disk (`when_offsets_saved`)
 somebody asks
 """
@@ -10,7 +11,7 @@ import logging
 from collections.abc import Iterable
 
 from tailrace.broker.waiting import Flushed, StartJob
-from tailrace.log.directory import CHECKPOINT_MS, DataDirectory
+from tailrace.log.directory import DataDirectory
 from tailrace.log.errors import StorageError
 from tailrace.log.flush import FlushQueue
 from tailrace.log.log import Log
@@ -22,10 +23,11 @@ CHECKPOINTS_AT_ONCE = 8  # of logs that nobody waits for, with each tick; or one
 
 
 class Upkeep:
-    def __init__(self, directory: DataDirectory, flushes: FlushQueue, start_job: StartJob) -> None:
+    def __init__(self, directory: DataDirectory, flushes: FlushQueue, start_job: StartJob, checkpoint_ms: int) -> None:
         self._directory = directory
         self._flushes = flushes
         self._start_job = start_job
+        self._checkpoint_ms = checkpoint_ms
         self._checkpointed_ms: int | None = None
         self._due: list[Log] = []
         self._share = CHECKPOINTS_AT_ONCE
@@ -36,7 +38,7 @@ class Upkeep:
         self._flushes.tick(now_ms)
         if self._checkpointed_ms is None:
             self._checkpointed_ms = self._saved_ms = now_ms
-        if now_ms - self._checkpointed_ms >= CHECKPOINT_MS:
+        if now_ms - self._checkpointed_ms >= self._checkpoint_ms:
             self._checkpointed_ms = now_ms
             self._due = [log for log in self._logs() if not log.is_saved]
             self._share = max(CHECKPOINTS_AT_ONCE, len(self._due) // 100)

@@ -11,6 +11,8 @@ _NO_LIMIT = (1 << 63) - 1
 class LogConfig:
     segment_bytes: int = 1 << 30
     segment_ms: int = 7 * 24 * 3600 * 1000
+    segment_jitter_ms: int = 0
+    segment_index_bytes: int = 10 << 20
     index_interval_bytes: int = 4096
     log_append_time: bool = False  # message.timestamp.type=LogAppendTime
     producer_id_expiration_ms: int = 24 * 3600 * 1000

@@ -135,3 +135,9 @@ class TimeIndex:
                 return False
             last = timestamp, offset
         return True
+
+
+def least_size_of_full_index(limit: int, interval_bytes: int) -> int:
+    """A log that is smaller has no index which `Segment.has_full_index` finds full: it has not so many entries."""
+    entries = max(0, limit - 2 * TimeIndex.ENTRY_SIZE) // TimeIndex.ENTRY_SIZE
+    return entries * interval_bytes

@@ -32,8 +32,8 @@ from tailrace.log.errors import (
     OutOfSpace,
     StorageError,
 )
-from tailrace.log.files import Files, join, parent, replace_whole
-from tailrace.log.index import POSITION_MAX, RELATIVE_OFFSET_MAX
+from tailrace.log.files import Files, join, name_of, parent, replace_whole
+from tailrace.log.index import POSITION_MAX, RELATIVE_OFFSET_MAX, least_size_of_full_index
 from tailrace.log.jobs import FlushJob, SaveJob
 from tailrace.log.names import FLUSH_FAILED
 from tailrace.log.offsets import OffsetBounds
@@ -46,6 +46,7 @@ from tailrace.log.segment import DerivedCache, Segment, number_of_segment_at
 from tailrace.log.unflushed import Unflushed
 from tailrace.records import batch
 from tailrace.records.batch import BatchHeader
+from tailrace.records.checksum import crc32c
 from tailrace.records.control import Marker, marker_of
 
 logger = logging.getLogger(__name__)
@@ -67,7 +68,7 @@ class Log(ReadableLog):
     ) -> None:
         """A log as recovery left it: everything in it is on disk. See `recovery.open_log`."""
         super().__init__(files, directory, segments=segments, bounds=bounds, epochs=epochs, producers=producers)
-        self.config = config
+        self.configure(config)
         self.topic_id = topic_id
         self.recovery_point: int = bounds.end
         self.offline: LogOffline | None = None
@@ -112,6 +113,8 @@ class Log(ReadableLog):
     def configure(self, config: LogConfig) -> None:
         """Afterwards appends obey `config`, and so do segments that are begun."""
         self.config = config
+        interval_bytes = min(config.index_interval_bytes, self.active.interval_bytes)
+        self._full_index_from = least_size_of_full_index(config.segment_index_bytes, interval_bytes)
 
     # Appending
 
@@ -142,19 +145,33 @@ class Log(ReadableLog):
         return Appended(stamped[0][1].base_offset, stamped[-1][1].last_offset, append_time)
 
     def _segment_for(self, size: int, last_offset: int, now_ms: int) -> Segment:
-        """The active segment, after a roll where these bytes would make it too large, or it has become too old."""
+        """The active segment, after a roll where these bytes would make it too large, its index is full, or it has
+        become too old.
+        """
         active = self.active
         if active.size:
             if active.first_append_ms is None:
                 active.first_append_ms = self._first_append_of(active, now_ms)
             too_large = active.size + size > min(self.config.segment_bytes, POSITION_MAX)
             too_far = last_offset - active.base_offset > RELATIVE_OFFSET_MAX
-            too_old = now_ms - active.first_append_ms > self.config.segment_ms
-            if too_large or too_far or too_old:
+            age_ms = now_ms - active.first_append_ms
+            too_old = age_ms > self.config.segment_ms or (self.config.segment_jitter_ms and self._is_early(age_ms))
+            if too_large or too_far or too_old or (active.size >= self._full_index_from and self._has_full_index()):
                 active = self._roll()
         if not active.size:
             active.first_append_ms = now_ms
         return active
+
+    def _has_full_index(self) -> bool:
+        return self.active.has_full_index(self.config.segment_index_bytes)
+
+    def _is_early(self, age_ms: int) -> bool:
+        """Whether the segment is too old although others would not be: logs that began together are not to roll at
+        once. Each does so a part of `segment.jitter.ms` sooner, which is as good as random, and always the same.
+        """
+        name = f"{name_of(self.directory)}/{self.active.name}"
+        sooner_ms = crc32c(name.encode()) % min(self.config.segment_jitter_ms, self.config.segment_ms)
+        return age_ms > self.config.segment_ms - sooner_ms
 
     def _first_append_of(self, segment: Segment, now_ms: int) -> int:
         """A segment of an earlier process is as old as its first batch says, if that is believable."""

@@ -20,6 +20,7 @@ from tailrace.log.derived import Derived, DerivedFiles
 from tailrace.log.epochs import LeaderEpochs
 from tailrace.log.errors import Damaged
 from tailrace.log.files import Data, Files, join, name_of, parent, remove_if_there
+from tailrace.log.index import OffsetIndex, TimeIndex
 from tailrace.log.names import LOG, numbered
 from tailrace.log.sums import ChunkSums, Sums
 from tailrace.log.transaction_index import AbortedTransaction, TransactionIndex
@@ -80,7 +81,7 @@ class Segment:
         self.checks = Checks(self.log, base_offset, size, epochs)
         self._files = files
         self._cache = cache
-        self._interval_bytes = interval_bytes
+        self.interval_bytes = interval_bytes
         self._derived: Derived | None = None
         self._transactions: TransactionIndex | None = None
         self._chunks: ChunkSums | None = None
@@ -119,11 +120,21 @@ class Segment:
         start = self.size
         self.log.write_at(start, data)
         for position, header in batches:
-            derived.add(start + position, header, self._interval_bytes)
+            derived.add(start + position, header, self.interval_bytes)
         if self._chunks is not None:
             self._chunks.update(data)
         self.size = start + len(data)
         self._is_saved = False
+
+    def has_full_index(self, limit: int) -> bool:
+        """Whether one of the indexes has no room for another entry in `limit` bytes; that of times gets a last one
+        when the segment is sealed.
+        """
+        derived = self.derived()
+        return (
+            len(derived.index.data) + OffsetIndex.ENTRY_SIZE > limit
+            or len(derived.time_index.data) + 2 * TimeIndex.ENTRY_SIZE > limit
+        )
 
     def open_for_append(self) -> None:
         """Afterwards the segment, the last of its log, can go on where it stopped."""

@@ -49,6 +49,7 @@ NO_SEQUENCE = -1
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 _OFFSET = struct.Struct(">q")
+_LENGTH = struct.Struct(">i")
 _EPOCH = struct.Struct(">i")
 _CRC = struct.Struct(">I")
 _ATTRIBUTES = struct.Struct(">h")
@@ -180,6 +181,14 @@ def set_log_append_time(buffer: bytearray | memoryview, position: int, timestamp
     _ATTRIBUTES.pack_into(buffer, position + 21, header.attributes | LOG_APPEND_TIME)
     _MAX_TIMESTAMP.pack_into(buffer, position + 35, timestamp)
     seal(buffer, position)
+
+
+def set_codec(buffer: bytearray, codec: int) -> None:
+    """Afterwards the one batch in `buffer`, whose records are compressed so by now, says so; and how long it is."""
+    attributes = read_header(buffer).attributes & ~CODEC_MASK | codec
+    _LENGTH.pack_into(buffer, 8, len(buffer) - LENGTH_END)
+    _ATTRIBUTES.pack_into(buffer, 21, attributes)
+    seal(buffer)
 
 
 def seal(buffer: bytearray | memoryview, position: int = 0) -> None:

@@ -30,9 +30,10 @@ _GROWTH = 4
 # What cramjam says when the output is full, and how we tell that from damage. A test fails should it change.
 _OUTPUT_FULL = "failed to write whole buffer"
 
-_GZIP_LEVEL = 6  # the defaults of the codecs' own libraries; of lz4, its fast compressor
-_ZSTD_LEVEL = 3
-_LZ4_LEVEL = 1
+# The defaults of the codecs' own libraries; of lz4, its fast compressor.
+GZIP_LEVEL = 6
+ZSTD_LEVEL = 3
+LZ4_LEVEL = 1
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_VERSIONS = struct.Struct(">ii")  # version, and the oldest version that can read it
@@ -53,19 +54,19 @@ class Codec(IntEnum):
     ZSTD = 4
 
 
-def compress(codec: Codec, data: Buffer) -> bytes:
-    """`data` in the form that Kafka's clients read under this codec."""
+def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
+    """`data` in the form that Kafka's clients read under this codec. Levels are the codec's own; snappy has none."""
     match codec:
         case Codec.NONE:
             return bytes(data)
         case Codec.GZIP:
-            return bytes(cramjam.gzip.compress(data, level=_GZIP_LEVEL))
+            return bytes(cramjam.gzip.compress(data, level=GZIP_LEVEL if level is None else level))
         case Codec.SNAPPY:
             return _compress_xerial(data)
         case Codec.LZ4:
-            return _compress_lz4(data)
+            return _compress_lz4(data, LZ4_LEVEL if level is None else level)
         case Codec.ZSTD:
-            return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL))
+            return bytes(cramjam.zstd.compress(data, level=ZSTD_LEVEL if level is None else level))
 
 
 def decompress(codec: int, data: Buffer, limit: int = DECOMPRESSED_BYTES_MAX) -> Buffer:
@@ -107,9 +108,9 @@ def _decompress_growing(decompress_into: _DecompressInto, data: Buffer, limit: i
         size = min(limit, _GROWTH * size)
 
 
-def _compress_lz4(data: Buffer) -> bytes:
+def _compress_lz4(data: Buffer, level: int) -> bytes:
     # Kafka's Java reader refuses frames whose blocks refer to each other, which cramjam writes by default.
-    compressor = cramjam.lz4.Compressor(level=_LZ4_LEVEL, content_checksum=False, block_linked=False)
+    compressor = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
     compressor.compress(bytes(data))  # it takes nothing else
     return bytes(compressor.finish())
 

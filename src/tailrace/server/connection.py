@@ -266,9 +266,20 @@ class Connection:
         pending.later = None
         if self._is_closed:
             return
+        if isinstance(answer, Silence):  # of a Produce that had to wait for its turn
+            self._silenced(pending, answer)
+            return
         self._answered(pending, answer)
         if was_later:
             self.node.answer_soon(self)
+
+    def _silenced(self, pending: Pending, answer: Silence) -> None:
+        self.node.metrics.answered(pending.header.api_key, time.perf_counter() - pending.started)
+        self._pending.remove(pending)
+        if answer.close:
+            self.close()
+        else:
+            self.node.answer_soon(self)  # what stood behind it
 
     def _answered(self, pending: Pending, answer: Any) -> None:
         pending.answer = answer

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-BACKLOG = 1024
 AT_ONCE_MAX = 64  # connections that are accepted before others have their turn
 REST_S = 1.0  # after the operating system has refused another connection: there are too many descriptors, say
 _NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
@@ -67,7 +66,11 @@ class Listener:
         self._node = node
         self._socket = sock
         self._advertised = advertised
-        sock.listen(BACKLOG)
+        configs = node.configs
+        sock.listen(configs.number("socket.listen.backlog.size"))
+        for option, name in ((socket.SO_SNDBUF, "socket.send"), (socket.SO_RCVBUF, "socket.receive")):
+            if (size := configs.number(f"{name}.buffer.bytes")) >= 0:
+                sock.setsockopt(socket.SOL_SOCKET, option, size)  # those it accepts have it from here
         self._resume()
 
     def _resume(self) -> None:
@@ -76,20 +79,26 @@ class Listener:
 
     def _acceptable(self) -> None:
         for _ in range(AT_ONCE_MAX):
+            if (wait_s := self._node.wait_to_accept_s()) > 0:
+                self._rest(wait_s)
+                return
             try:
                 accepted, address = self._socket.accept()
             except (BlockingIOError, ConnectionAbortedError, InterruptedError):
                 return
             except OSError as error:
                 logger.warning("cannot accept a connection: %s; trying again in %.0f s", error.strerror, REST_S)
-                self._node.loop.remove_reader(self._socket.fileno())
-                self._node.loop.call_later(REST_S, self._resume)
+                self._rest(REST_S)
                 return
             try:
                 self._accept(accepted, str(address[0]), int(address[1]))
             except OSError as error:  # it is gone already
                 logger.info("cannot serve %s: %s", address[0], error.strerror)
                 accepted.close()
+
+    def _rest(self, seconds: float) -> None:
+        self._node.loop.remove_reader(self._socket.fileno())
+        self._node.loop.call_later(seconds, self._resume)
 
     def _accept(self, accepted: socket.socket, host: str, port: int) -> None:
         if not self._node.has_room_for(host):
@@ -98,8 +107,7 @@ class Listener:
         accepted.setblocking(False)
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         endpoint = self._advertised or Endpoint(*accepted.getsockname()[:2])
-        peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        self._node.opened(Connection(self._node, accepted, endpoint, peer), host)
+        self._node.opened(Connection(self._node, accepted, endpoint, str(Endpoint(host, port))), host)
 
     def close(self) -> None:
         if self._socket.fileno() >= 0:

@@ -85,6 +85,8 @@ class Metrics:
         yield from _one("tailrace_received_bytes_total", "counter", "From clients.", self.bytes_in)
         yield from _one("tailrace_sent_bytes_total", "counter", "To clients.", self.bytes_out)
         yield from _one("tailrace_inflight_bytes", "gauge", "Of requests not arrived whole.", node.budget.total)
+        waiting = node.broker.recompressor.waiting_bytes
+        yield from _one("tailrace_recompressing_bytes", "gauge", "Of batches that wait to be recompressed.", waiting)
         yield from _one("tailrace_topics", "gauge", "Topics.", len(node.broker.metadata.topics))
         yield from self._groups()
         yield from _one("tailrace_logs", "gauge", "Partitions that have something on disk.", len(logs))

@@ -13,6 +13,7 @@ import asyncio
 import logging
 import math
 import os
+import socket
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -28,6 +29,7 @@ from tailrace.log.directory import DataDirectory
 from tailrace.log.files import Files, OperatingSystemFiles
 from tailrace.log.flush import IN_FLIGHT_MAX, Job
 from tailrace.log.store import Job as AnyJob
+from tailrace.server.admission import Admission
 from tailrace.server.budget import Budget
 from tailrace.server.connection import Connection
 from tailrace.server.frames import SharedBuffers
@@ -72,8 +74,7 @@ class Node:
         self._files = files or OperatingSystemFiles()
         self._listen = listen
         self._by_host: dict[str, int] = {}
-        self._connections_max = self.configs.number("max.connections")
-        self._connections_per_ip_max = self.configs.number("max.connections.per.ip")
+        self._admission = Admission(self.configs)
         idle_ms = self.configs.number("connections.max.idle.ms")
         self._idle_s = idle_ms / 1000 if idle_ms >= 0 else math.inf
         self._frame_bytes_max = self.configs.number("socket.request.max.bytes")
@@ -97,8 +98,11 @@ class Node:
         self.readers = Workers(self.loop, "read", READ_THREADS)
         self._flushers = Workers(self.loop, "flush", IN_FLIGHT_MAX)
         self.budget = Budget(self.loop, self.configs.number("tailrace.inflight.bytes"), self.write_timeout_s)
+        for name, reason in self.configs.ignored.items():
+            logger.warning("%s has no effect: %s", name, reason)
         with ExitStack() as undo:  # bound first: where an address is taken, no directory is made
             bound = [(sock, one.advertised) for one in self._listen for sock in bind(one.host, one.port, undo)]
+            self._show_places(bound)
             self._open()
             undo.callback(self.directory.abandon)
             for sock, advertised in bound:
@@ -107,6 +111,14 @@ class Node:
             undo.pop_all()
         self._set_heartbeat()
         self._set_alarm()
+
+    def _show_places(self, bound: list[tuple[socket.socket, Endpoint | None]]) -> None:
+        """Afterwards DescribeConfigs says where clients connect, and where logs are."""
+        listeners = [f"PLAINTEXT://{Endpoint(*sock.getsockname()[:2])}" for sock, _ in bound]
+        told = [f"PLAINTEXT://{advertised}" for _, advertised in bound if advertised is not None]
+        self.configs.at_start["listeners"] = ",".join(listeners)
+        self.configs.at_start["advertised.listeners"] = ",".join(dict.fromkeys(told)) or ",".join(listeners)
+        self.configs.at_start.update(dict.fromkeys(("log.dir", "log.dirs"), self.data))
 
     def _open(self) -> None:
         self.directory = DataDirectory(self._files, self.data)
@@ -133,6 +145,7 @@ class Node:
                 timer.cancel()
         self.pump()
         await self._wait_until(lambda: not self._flushers.under_way and not self.readers.under_way, JOBS_S)
+        self.broker.recompressor.give_up()
         self.readers.stop()
         self._flushers.stop()
         await asyncio.sleep(0)  # what has just come back from a thread
@@ -151,11 +164,13 @@ class Node:
     # Connections
 
     def has_room_for(self, host: str) -> bool:
-        return (
-            not self.is_stopping
-            and len(self.connections) < self._connections_max
-            and self._by_host.get(host, 0) < self._connections_per_ip_max
+        return not self.is_stopping and self._admission.has_room(
+            host, of_all=len(self.connections), of_host=self._by_host.get(host, 0)
         )
+
+    def wait_to_accept_s(self) -> float:
+        """For how long no more connections are accepted: 0 where they are."""
+        return self._admission.wait_s(self.loop.time())
 
     def opened(self, connection: Connection, host: str) -> None:
         self.connections[connection] = host

@@ -1,7 +1,8 @@
 """What a broker is started with: the file, and the flags over it.
 
 The file is TOML. Its keys are those of the flags (`data`, `listen`, `advertise`, `metrics`, `insecure`) and of the
-broker's configs: `log.segment.bytes = 1000000`, or `bytes = 1000000` under `[log.segment]`.
+broker's configs: `log.segment.bytes = 1000000`, or `bytes = 1000000` under `[log.segment]`. Kafka's names for the flags
+are taken, too: `listeners`, `advertised.listeners`, `log.dirs`.
 """
 
 import ipaddress
@@ -9,7 +10,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tailrace.broker.config_keys import InvalidConfig
+from tailrace.broker.config_keys import InvalidConfig, parts_of
 from tailrace.broker.configs import BrokerConfigs
 from tailrace.broker.requests import Endpoint
 from tailrace.server.node import Listen
@@ -53,8 +54,10 @@ def read_settings(
     file = _read_file(config_file) if config_file is not None else {}
     values = {key: value for key, value in _flatten(file) if key not in _OWN_KEYS}
     values.update(_assignments(configs))
-    addresses = [parse_address(text) for text in listen or _texts(file, "listen") or [LISTEN]]
-    told = [parse_address(text) for text in advertise or _texts(file, "advertise")]
+    listeners, advertised = _pop_listeners(values, "listeners"), _pop_listeners(values, "advertised.listeners")
+    addresses = [parse_address(text) for text in listen or _texts(file, "listen") or listeners or [LISTEN]]
+    told = [parse_address(text) for text in advertise or _texts(file, "advertise") or advertised]
+    directory = _pop_directory(values)
     if told and len(told) != len(addresses):
         raise BadSettings(f"--advertise goes with each --listen: there are {len(addresses)} of those, not {len(told)}")
     watched = metrics or _text(file, "metrics")
@@ -67,7 +70,7 @@ def read_settings(
     except InvalidConfig as error:
         raise BadSettings(str(error)) from None
     return Settings(
-        data=data or _text(file, "data") or DATA,
+        data=data or _text(file, "data") or directory or DATA,
         listen=[
             Listen(address.host, address.port, _advertised(address, told[n] if told else None))
             for n, address in enumerate(addresses)
@@ -117,6 +120,25 @@ def _assignments(texts: Sequence[str]) -> dict[str, str]:
             raise BadSettings(f"--set takes key=value, not {text!r}")
         values[key.strip()] = value.strip()
     return values
+
+
+def _pop_listeners(values: dict[str, str], key: str) -> list[str]:
+    """The addresses in one of Kafka's lists of listeners, `PLAINTEXT://host:port`."""
+    addresses = []
+    for listener in parts_of(values.pop(key, "")):
+        protocol, separator, address = listener.partition("://")
+        if not separator or protocol != "PLAINTEXT":
+            raise BadSettings(f"{key} cannot be {listener!r}: write PLAINTEXT://HOST:PORT; there is no TLS or SASL yet")
+        addresses.append(address)
+    return addresses
+
+
+def _pop_directory(values: dict[str, str]) -> str | None:
+    """The directory by one of Kafka's names for it."""
+    given = {directory for key in ("log.dirs", "log.dir") for directory in parts_of(values.pop(key, ""))}
+    if len(given) > 1:
+        raise BadSettings(f"there is one directory for logs, not {len(given)}: {', '.join(sorted(given))}")
+    return given.pop() if given else None
 
 
 def parse_address(text: str) -> Endpoint:

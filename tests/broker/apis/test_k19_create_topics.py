@@ -192,7 +192,7 @@ def test_a_disk_that_is_full_refuses_all_of_them(tmp_path: Path) -> None:
         (topic("orders", no_such_config="1"), ErrorCode.INVALID_CONFIG),
         (topic("orders", retention_ms="soon"), ErrorCode.INVALID_CONFIG),
         (topic("orders", retention_ms=None), ErrorCode.INVALID_CONFIG),
-        (topic("orders", compression_type="gzip"), ErrorCode.INVALID_CONFIG),
+        (topic("orders", compression_type="brotli"), ErrorCode.INVALID_CONFIG),
         (topic("orders", remote_storage_enable="true"), ErrorCode.INVALID_CONFIG),
         (topic("orders", min_compaction_lag_ms="10", max_compaction_lag_ms="5"), ErrorCode.INVALID_CONFIG),
     ],

@@ -22,12 +22,12 @@ def test_no_types_is_all_of_them(tmp_path: Path) -> None:
     with LocalBroker(tmp_path) as broker:
         for name in ("b", "a"):
             broker.create_topic(name)
-        assert sorted(listed(broker)) == [*TOPICS, BROKER]
+        assert sorted(listed(broker)) == [*TOPICS, BROKER, (8, "1")]
 
 
 @pytest.mark.parametrize(
     ("types", "found"),
-    [([2], TOPICS), ([4], [BROKER]), ([2, 2], TOPICS), ([4, 2], [BROKER, *TOPICS]), ([16, 32, 8], [])],
+    [([2], TOPICS), ([4], [BROKER]), ([2, 2], TOPICS), ([4, 2], [BROKER, *TOPICS]), ([16, 32], []), ([8], [(8, "1")])],
 )
 def test_only_the_types_that_are_asked_for_are_listed(tmp_path: Path, types: list[int], found: list[object]) -> None:
     with LocalBroker(tmp_path) as broker:

@@ -1,7 +1,9 @@
 """Produce (key 0): appends batches, and says when they are safe.
 
 Behaviour: `acks=all` is answered when the batches are on disk, `acks=1` when they are written, `acks=0` never (where it
-fails, the connection is closed). Partitions stand for themselves: one that is refused does not hold up another.
+fails, the connection is closed). Partitions stand for themselves: one that is refused does not hold up another. Where
+the topic has a `compression.type`, batches in another codec are recompressed first, by a thread; whatever comes for the
+same partition is appended behind them.
 
 Versions 3-13; 0-2 are advertised, as Kafka does, because older clients look there for what the broker knows of
 compression, but are not served.
@@ -10,9 +12,10 @@ compression, but are not served.
 Not done: transactions (a transactional batch is refused with INVALID_TXN_STATE); leader hints, there being one broker.
 """
 
+from functools import partial
 from typing import TYPE_CHECKING
 
-from tailrace.broker.producing import Acknowledgement, Unflushed, append, refuse
+from tailrace.broker.producing import Acknowledgement, Deferred, InLine, Unflushed, append, refuse
 from tailrace.broker.requests import Api, Call, Silence
 from tailrace.broker.topics import Topic
 from tailrace.broker.waiting import Later
@@ -33,15 +36,25 @@ BY_TOPIC_ID = 13
 ALL, LEADER, NONE = -1, 1, 0
 
 
-def produce(
-    request: ProduceRequest, call: Call, broker: "Broker"
-) -> ProduceResponse | Later[ProduceResponse] | Silence:
+Answer = ProduceResponse | Later[ProduceResponse] | Silence
+
+
+def produce(request: ProduceRequest, call: Call, broker: "Broker") -> Answer | Later[ProduceResponse | Silence]:
     unflushed: Unflushed = []
+    in_line: list[InLine] = []
     response = ProduceResponse()
     for data in request.topic_data:
         topic_response = TopicProduceResponse(name=data.name, topic_id=data.topic_id)
         response.responses.append(topic_response)
-        _append_to_topic(request, data, topic_response, call, broker, unflushed)
+        _append_to_topic(request, data, topic_response, call, broker, unflushed, in_line)
+    if in_line:
+        finish = partial(_answer, request, response, unflushed, broker)
+        return Deferred(in_line, unflushed, finish, request.timeout_ms)
+    return _answer(request, response, unflushed, broker)
+
+
+def _answer(request: ProduceRequest, response: ProduceResponse, unflushed: Unflushed, broker: "Broker") -> Answer:
+    """What there is to say once all is appended that is going to be."""
     if request.acks == NONE:
         return Silence(close=_any_error(response))
     if request.acks == ALL and unflushed:
@@ -56,6 +69,7 @@ def _append_to_topic(
     call: Call,
     broker: "Broker",
     unflushed: Unflushed,
+    in_line: list[InLine],
 ) -> None:
     topic, refusal = _topic_of(request, data, call, broker)
     for wanted in data.partition_data:
@@ -69,7 +83,7 @@ def _append_to_topic(
                 code,
                 f"{data.name or 'the topic'} has no partition {wanted.index}" if refusal is None else code.text,
             )
-        elif (appended := append(partition, wanted.records, call, broker, answer)) is not None:
+        elif (appended := append(partition, wanted.records, call, broker, answer, in_line)) is not None:
             unflushed.append((*appended, answer))
 
 

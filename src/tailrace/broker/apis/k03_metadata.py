@@ -8,7 +8,7 @@ Versions 0-13.
     1   null is every topic (in 0, an empty list is)      4   the request says whether to create
     8   authorized operations (10: of topics only)        10  topic ids in the answer; 12: asked for by id
     13  one error for all (KIP-1102), which we never need
-Not done: racks.
+Not done: nothing.
 """
 
 import logging
@@ -51,7 +51,9 @@ def metadata(request: MetadataRequest, call: Call, broker: "Broker") -> Metadata
     count, data = _topics(request, call, broker)
     return MetadataResponse(
         brokers=[
-            MetadataResponseBroker(node_id=broker.node_id, host=call.endpoint.host, port=call.endpoint.port),
+            MetadataResponseBroker(
+                node_id=broker.node_id, host=call.endpoint.host, port=call.endpoint.port, rack=broker.rack
+            ),
         ],
         cluster_id=broker.metadata.cluster_id,
         controller_id=broker.node_id,

@@ -1,4 +1,4 @@
-"""DescribeConfigs (key 32): every config of topics and brokers, with where its value comes from.
+"""DescribeConfigs (key 32): every config of topics, brokers and loggers, with where its value comes from.
 
 Behaviour: no keys, or none in the list, is all of them; keys that are not known are left out. Of a broker all values
 that it goes by; with "" for its name, only those that were set at run time for all brokers. How a config stands in the
@@ -7,15 +7,17 @@ answer is encoded once for all topics that do not have it themselves.
 Versions 1-4.
     1   sources and synonyms: every value the config has somewhere, the one that counts first
     3   types, and documentation where it is asked for
-Not done: groups, client metrics and loggers, which have no configs here yet. No value of ours is a secret.
+Not done: groups and client metrics, which have no configs here yet. No value of ours is a secret.
 """
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from tailrace.broker.config_changes import check_broker, no_such_type
 from tailrace.broker.configs import BROKER_KEYS, TOPIC_KEYS, ConfigSource, Entry, broker_key, topic_layers
 from tailrace.broker.errors import Refused
-from tailrace.broker.metadata import BROKER_RESOURCE, TOPIC_RESOURCE
+from tailrace.broker.loggers import levels
+from tailrace.broker.metadata import BROKER_RESOURCE, LOGGER_RESOURCE, TOPIC_RESOURCE
 from tailrace.broker.requests import Api, Call
 from tailrace.broker.topic_changes import check_name
 from tailrace.broker.topics import Topic
@@ -86,8 +88,10 @@ class Description:
                 found = self._topic_fragments(self._topic(name))
             elif kind == BROKER_RESOURCE:
                 found = self._broker_fragments(name)
+            elif kind == LOGGER_RESOURCE:
+                found = self._logger_fragments(name)
             else:
-                raise Refused(ErrorCode.INVALID_REQUEST, f"there are no configs of type {kind}: 2 is topics, 4 brokers")
+                raise no_such_type(kind)
             self._made[kind, name] = found
         return found
 
@@ -123,12 +127,19 @@ class Description:
                 Entry(broker_key(key), text, source) for key, text in sorted(configs.at_run_time.get("", {}).items())
             ]
             return {entry.key.name: self._encode(entry.key.name, [entry], is_read_only=False) for entry in own}
-        if name != configs.node_name:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"there is no broker {name!r} here: it is {configs.node_name}")
+        check_broker(name, configs)
         return {
             key.name: self._encode(key.name, configs.layers(key.name), is_read_only=not key.is_dynamic)
             for key in sorted(BROKER_KEYS.values())
         }
+
+    def _logger_fragments(self, name: str) -> Fragments:
+        check_broker(name, self._broker.configs)
+        return {logger: self._encode_level(logger, level) for logger, level in levels().items()}
+
+    def _encode_level(self, logger: str, level: str) -> bytes:
+        described = DescribeConfigsResourceResult(name=logger, value=level, config_source=ConfigSource.LOGGER)
+        return encode_structure(described, DescribeConfigsResponse, self._version)
 
     def _encode(self, name: str, layers: Iterable[Entry], *, is_read_only: bool) -> bytes:
         """`layers` as in `BrokerConfigs.layers`: the first one counts, the others are its synonyms, like itself."""

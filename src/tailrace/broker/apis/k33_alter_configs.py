@@ -5,7 +5,7 @@ use, and which does not undo what somebody else has set meanwhile.
 
 Versions 0-2.
     2   flexible
-Not done: what 44 does not.
+Not done: what 44 does not, and loggers.
 """
 
 from collections.abc import Collection

@@ -1,21 +1,22 @@
-"""IncrementalAlterConfigs (key 44): sets configs of topics and brokers, takes them back, adds to lists and takes away.
+"""IncrementalAlterConfigs (key 44): sets configs of topics, brokers and loggers, takes them back, changes lists.
 
 Behaviour: a topic or broker gets all of its changes or none, and is named once. They hold from the answer on. Of a
 broker, what it needs to know at its start is refused; with "" for its name they are for all brokers. Internal topics
-keep theirs. `validate_only` finds out what would be refused.
+keep theirs. Levels of loggers hold until the broker stops. `validate_only` finds out what would be refused.
 
 Versions 0-1.
     1   flexible
-Not done: groups, client metrics and loggers, which have no configs here yet.
+Not done: groups and client metrics, which have no configs here yet.
 """
 
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tailrace.broker.config_changes import alter_broker, alter_topic
+from tailrace.broker.config_changes import alter_broker, alter_topic, check_broker, no_such_type
 from tailrace.broker.errors import Refused
-from tailrace.broker.metadata import BROKER_RESOURCE, TOPIC_RESOURCE
+from tailrace.broker.loggers import alter_loggers
+from tailrace.broker.metadata import BROKER_RESOURCE, LOGGER_RESOURCE, TOPIC_RESOURCE
 from tailrace.broker.metadata_records import MetadataRecord
 from tailrace.broker.metadata_writes import write_or_refuse
 from tailrace.broker.requests import Api, Call
@@ -36,11 +37,18 @@ if TYPE_CHECKING:
 def incremental_alter_configs(
     request: IncrementalAlterConfigsRequest, call: Call, broker: "Broker"
 ) -> IncrementalAlterConfigsResponse:
-    return IncrementalAlterConfigsResponse(responses=alter(request.resources, request.validate_only, call, broker))
+    return IncrementalAlterConfigsResponse(
+        responses=alter(request.resources, request.validate_only, call, broker, has_loggers=True)
+    )
 
 
 def alter(
-    resources: Sequence[AlterConfigsResource], validate_only: bool, call: Call, broker: "Broker"
+    resources: Sequence[AlterConfigsResource],
+    validate_only: bool,
+    call: Call,
+    broker: "Broker",
+    *,
+    has_loggers: bool = False,
 ) -> list[AlterConfigsResourceResponse]:
     """Makes the changes, and says for each resource how that went."""
     counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
@@ -53,7 +61,11 @@ def alter(
         try:
             if counts[kind, name] > 1:
                 raise Refused(ErrorCode.INVALID_REQUEST, f"{name!r} is there {counts[kind, name]} times")
-            changes += _decide(resource, broker)
+            if kind == LOGGER_RESOURCE and has_loggers:
+                check_broker(name, broker.configs)
+                alter_loggers(resource.configs, validate_only=validate_only)
+            else:
+                changes += _decide(resource, broker)
         except Refused as error:
             result.error_code, result.error_message = error.code, error.message
     if changes and not validate_only:
@@ -66,8 +78,9 @@ def _decide(resource: AlterConfigsResource, broker: "Broker") -> list[MetadataRe
     if resource.resource_type == BROKER_RESOURCE:
         return alter_broker(name, resource.configs, broker.configs)
     if resource.resource_type != TOPIC_RESOURCE:
-        kind = resource.resource_type
-        raise Refused(ErrorCode.INVALID_REQUEST, f"there are no configs of type {kind}: 2 is topics, 4 brokers")
+        raise no_such_type(resource.resource_type)
+    if not name:
+        raise Refused(ErrorCode.INVALID_REQUEST, "there are no configs of all topics: those are the broker's")
     check_name(name)
     topic = broker.topic(name)
     if topic is None:

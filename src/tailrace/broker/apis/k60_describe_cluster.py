@@ -4,7 +4,7 @@ Behaviour: there is one broker, and it is the controller; the address is the one
 
 Versions 0-2.
     1   endpoint types: asked for controllers, a broker says that it is none      2   fenced brokers: there are none
-Not done: racks.
+Not done: nothing.
 """
 
 from typing import TYPE_CHECKING
@@ -34,7 +34,11 @@ def describe_cluster(request: DescribeClusterRequest, call: Call, broker: "Broke
     return DescribeClusterResponse(
         cluster_id=broker.metadata.cluster_id,
         controller_id=broker.node_id,
-        brokers=[DescribeClusterBroker(broker_id=broker.node_id, host=call.endpoint.host, port=call.endpoint.port)],
+        brokers=[
+            DescribeClusterBroker(
+                broker_id=broker.node_id, host=call.endpoint.host, port=call.endpoint.port, rack=broker.rack
+            )
+        ],
         cluster_authorized_operations=operations,
     )
 

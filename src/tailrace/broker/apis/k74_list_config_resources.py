@@ -1,15 +1,15 @@
 """ListConfigResources (key 74): what can be asked for its configs.
 
-Behaviour: every topic, internal ones too, and this broker. No types is all types.
+Behaviour: every topic, internal ones too, this broker, and its loggers. No types is all types.
 
 Versions 0-1.
     0   client metrics only, of which there are none      1   the types that are asked for
-Not done: groups, client metrics and loggers, which have no configs here yet: none are listed.
+Not done: groups and client metrics, which have no configs here yet: none are listed.
 """
 
 from typing import TYPE_CHECKING
 
-from tailrace.broker.metadata import BROKER_RESOURCE, TOPIC_RESOURCE
+from tailrace.broker.metadata import BROKER_RESOURCE, LOGGER_RESOURCE, TOPIC_RESOURCE
 from tailrace.broker.requests import Api, Call
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import ApiKey
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
 
 TYPES_FROM = 1
-BROKER_LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE = 8, 16, 32
-KNOWN = {TOPIC_RESOURCE, BROKER_RESOURCE, BROKER_LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE}
+CLIENT_METRICS_RESOURCE, GROUP_RESOURCE = 16, 32
+KNOWN = {TOPIC_RESOURCE, BROKER_RESOURCE, LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE}
 
 
 def list_config_resources(
@@ -34,10 +34,11 @@ def list_config_resources(
     if not kinds <= KNOWN:
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     response = ListConfigResourcesResponse()
-    if BROKER_RESOURCE in kinds:
-        response.config_resources.append(
-            ConfigResource(resource_name=str(broker.node_id), resource_type=BROKER_RESOURCE)
-        )
+    response.config_resources += [
+        ConfigResource(resource_name=str(broker.node_id), resource_type=kind)
+        for kind in (LOGGER_RESOURCE, BROKER_RESOURCE)
+        if kind in kinds
+    ]
     if TOPIC_RESOURCE in kinds:
         response.config_resources += [
             ConfigResource(resource_name=name, resource_type=TOPIC_RESOURCE) for name in sorted(broker.metadata.topics)

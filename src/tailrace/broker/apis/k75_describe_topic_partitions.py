@@ -27,8 +27,6 @@ from tailrace.protocol.messages.describe_topic_partitions import (
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
 
-PARTITIONS_MAX = 2000  # in one answer: Kafka's max.request.partition.size.limit
-
 
 def describe_topic_partitions(
     request: DescribeTopicPartitionsRequest, call: Call, broker: "Broker"
@@ -41,7 +39,8 @@ def describe_topic_partitions(
             topics=[_missing(topic.name, ErrorCode.INVALID_REQUEST) for topic in request.topics]
         )
     names = sorted(name for name in named or broker.metadata.topics if name >= cursor.topic_name)
-    left = max(1, min(request.response_partition_limit, PARTITIONS_MAX))
+    limit = broker.configs.number("max.request.partition.size.limit")
+    left = max(1, min(request.response_partition_limit, limit))
     response = DescribeTopicPartitionsResponse()
     for name in names:
         first = cursor.partition_index if name == cursor.topic_name else 0

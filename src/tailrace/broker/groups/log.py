@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-TOPIC_CONFIGS = {"cleanup.policy": "compact", "segment.bytes": str(100 << 20)}  # as Kafka has them
-
 
 class GroupLog:
     def __init__(self, broker: "Broker") -> None:
@@ -52,7 +50,9 @@ class GroupLog:
         if self._topic is None:
             broker = self._broker
             count = broker.configs.number("offsets.topic.num.partitions")
-            made = new_topic(broker.metadata, OFFSETS_TOPIC, count, TOPIC_CONFIGS, broker.random_bytes)
+            segment_bytes = broker.configs.number("offsets.topic.segment.bytes")
+            configs = {"cleanup.policy": "compact", "segment.bytes": str(segment_bytes)}  # as Kafka has them
+            made = new_topic(broker.metadata, OFFSETS_TOPIC, count, configs, broker.random_bytes)
             try:
                 broker.metadata_log.write(made, now_ms)
             except StorageError as error:

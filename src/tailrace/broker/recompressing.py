@@ -1,0 +1,133 @@
+"""Recompression: where a topic has a `compression.type`, its batches are kept in that codec, whatever they came in.
+
+A batch that has to be changed is copied, and changed by a job in a thread. Until that is done whatever else comes for
+its partition stands in line behind it: offsets are given in the order of arrival, and the sequence of an idempotent
+producer holds. Other partitions do not notice.
+
+    a line      for each partition that has something under way; all others have none, and no cost
+    AT_ONCE     jobs at a time, in the order in which the batches came: the same threads read from the disk
+    WAITING_BYTES_MAX    of batches at most; what comes then is refused so that clients try again, and where they have
+                         become larger by the change, it is one job at a time
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable
+
+from tailrace.broker.errors import Refused
+from tailrace.broker.partition import Partition
+from tailrace.broker.waiting import StartJob
+from tailrace.protocol.errors import ErrorCode
+from tailrace.records.batch import Buffer
+from tailrace.records.errors import CorruptBatch
+from tailrace.records.recompression import Target, recompress
+
+logger = logging.getLogger(__name__)
+
+AT_ONCE = 2
+WAITING_BYTES_MAX = 128 << 20
+
+
+class Recompressor:
+    def __init__(self, start_job: StartJob) -> None:
+        self.waiting_bytes = 0  # of batches that stand in line
+        self._start_job = start_job
+        self._waiting: deque[Conversion] = deque()
+        self._under_way = 0
+        self._has_given_up = False
+
+    def line_up(
+        self, partition: Partition, data: Buffer, target: Target | None, then: "Callable[[Conversion], None]"
+    ) -> None:
+        """`then` is called when all that came before for this partition is done, and the batch is changed; where there
+        is no `target` it stays as it is, and waits for its turn only. Never at once. Raises Refused.
+        """
+        if self.waiting_bytes + len(data) > WAITING_BYTES_MAX:
+            raise Refused(ErrorCode.REQUEST_TIMED_OUT, "too much waits to be recompressed: the next try may get on")
+        conversion = Conversion(self, partition, bytearray(data), target, then)
+        self.waiting_bytes += conversion.size
+        if partition.line is None:
+            partition.line = deque()
+        partition.line.append(conversion)
+        if target is not None:
+            self._waiting.append(conversion)
+            self._start()
+
+    def _start(self) -> None:
+        # The last job finds all that were begun before it done, so that whatever stood in line behind them is gone.
+        while self._waiting and self._under_way < (AT_ONCE if self.waiting_bytes <= WAITING_BYTES_MAX else 1):
+            conversion = self._waiting.popleft()
+            self._under_way += 1
+            self._start_job(conversion, conversion.finish)
+
+    def finished(self, conversion: "Conversion") -> None:
+        """A job has come back: whoever stands first in its line, and is done, has its turn."""
+        if self._has_given_up:
+            return
+        self._under_way -= 1
+        self.waiting_bytes += conversion.resize()
+        line = conversion.partition.line
+        assert line is not None, "it stands in it"
+        while line and line[0].is_done:
+            first = line.popleft()
+            self.waiting_bytes -= first.size
+            first.then(first)
+        if not line:
+            conversion.partition.line = None
+        self._start()
+
+    def give_up(self) -> None:
+        """The broker stops: what stands in line is not appended, and nobody was told that it was."""
+        self._has_given_up = True
+
+
+class Conversion:
+    """One batch in line; and where it has to be changed, the job that does so."""
+
+    __slots__ = ("_data", "_error", "_owner", "_target", "is_done", "partition", "size", "then")
+
+    def __init__(
+        self,
+        owner: Recompressor,
+        partition: Partition,
+        data: bytearray,
+        target: Target | None,
+        then: "Callable[[Conversion], None]",
+    ) -> None:
+        self.partition = partition
+        self.size = len(data)
+        self.then = then
+        self.is_done = target is None
+        self._owner = owner
+        self._data = data
+        self._target = target
+        self._error: Exception | None = None
+
+    def run(self) -> None:
+        assert self._target is not None
+        try:
+            self._data = recompress(self._data, self._target)
+        except CorruptBatch as error:
+            self._fail(error)
+        except Exception as error:  # its producer is told: those behind it must have their turn
+            logger.exception("a batch for %s could not be recompressed", self.partition.name)
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        self._error = error
+        self._data = bytearray()
+
+    def finish(self) -> None:
+        self.is_done = True
+        self._owner.finished(self)
+
+    def resize(self) -> int:
+        """By how many bytes the batch has grown."""
+        before, self.size = self.size, len(self._data)
+        return self.size - before
+
+    def outcome(self) -> bytearray:
+        """The batch as it is to be kept. Raises what was wrong with it."""
+        if self._error is not None:
+            raise self._error
+        return self._data

@@ -1,0 +1,35 @@
+"""A batch in another codec: the same records, under the same header but for its length, its codec and its CRC.
+
+Nothing looks at the records themselves: they are one piece of bytes, decompressed and compressed again. All of the work
+is done by the codecs' libraries, which let other threads run meanwhile.
+"""
+
+from typing import NamedTuple
+
+from tailrace.records import batch
+from tailrace.records.batch import HEADER_SIZE, Buffer
+from tailrace.records.compression import DECOMPRESSED_BYTES_MAX, Codec, compress, decompress
+from tailrace.records.errors import CorruptRecords
+from tailrace.records.record_decoder import RECORD_SIZE_MIN
+
+
+class Target(NamedTuple):
+    """What batches are to be kept in. No level is the codec's own default."""
+
+    codec: Codec
+    level: int | None = None
+
+
+def recompress(data: Buffer, target: Target, limit: int = DECOMPRESSED_BYTES_MAX) -> bytearray:
+    """The one batch in `data`, in the codec of `target`, sealed. Raises CorruptBatch where it is not whole and intact,
+    TooLarge where its records take more than `limit` bytes.
+    """
+    header = batch.check(data)  # first: a batch that is sealed anew would hide what was wrong with it
+    view = memoryview(data)
+    records = decompress(header.codec, view[HEADER_SIZE : header.size], limit)
+    if header.record_count * RECORD_SIZE_MIN > len(records):  # nobody could tell any more, once it is compressed
+        raise CorruptRecords(f"{header.record_count} records do not fit into {len(records)} bytes")
+    converted = bytearray(view[:HEADER_SIZE])
+    converted += compress(target.codec, records, target.level)
+    batch.set_codec(converted, target.codec)
+    return converted

@@ -1,0 +1,33 @@
+"""Who may connect: so many at once, so many from one address, so many in a second. All of it can change at run time."""
+
+from tailrace.broker.configs import BrokerConfigs
+
+WINDOW_S = 1.0
+
+
+class Admission:
+    def __init__(self, configs: BrokerConfigs) -> None:
+        self._configs = configs
+        self._window_ends = 0.0
+        self._accepted = 0  # in the second that ends then
+
+    def has_room(self, host: str, *, of_all: int, of_host: int) -> bool:
+        """Whether the connection from `host` that was just accepted may stay, beside those that are there."""
+        self._accepted += 1
+        return of_all < self._configs.number("max.connections") and of_host < self._limit_of(host)
+
+    def _limit_of(self, host: str) -> int:
+        for part in self._configs.text("max.connections.per.ip.overrides").split(","):
+            name, _, limit = part.rpartition(":")
+            if name.strip().strip("[]") == host:
+                return int(limit)
+        return self._configs.number("max.connections.per.ip")
+
+    def wait_s(self, now: float) -> float:
+        """How long to wait before another connection is accepted."""
+        if now >= self._window_ends:
+            self._window_ends = now + WINDOW_S
+            self._accepted = 0
+        if self._accepted >= self._configs.number("max.connection.creation.rate"):
+            return self._window_ends - now
+        return 0.0
