@@ -16,14 +16,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from tailrace import __version__
-from tailrace.backup.copying import Copied
+from tailrace.backup.copying import Copied, CutShort, sha256_of
 from tailrace.backup.manifest import KnownSegments, Manifest, StoredFile, StoredLog, StoredSegment
-from tailrace.backup.source import Look, SeenSegment, Source, agree, find_cut
+from tailrace.backup.source import Cut, Look, SeenSegment, Source, agree, find_cut
 from tailrace.backup.store import Store, WritableStore
 from tailrace.backup.verifying import damage_of
 from tailrace.log.checkpoints import FORMAT_FILE
 from tailrace.log.errors import LogError
-from tailrace.log.files import Files, join, read_whole
+from tailrace.log.files import File, Files, join, read_whole
 from tailrace.log.names import (
     INDEX,
     LOG,
@@ -173,8 +173,11 @@ class Creation:
 
     def _add(self, names: Iterable[TopicPartition]) -> None:
         for name in names:
-            if (log := self._log(name)) is not None:
+            log = self._log(name)
+            if log is not None:
                 self._manifest.logs.append(log)
+            else:
+                self._notes.append(f"{name} was deleted while the backup was made, or just being created")
 
     def _log(self, name: TopicPartition) -> StoredLog | None:
         """The log as it is now, all of its bytes in the store; None where it is gone, or not there yet."""
@@ -227,8 +230,8 @@ class LogCopy:
         """Afterwards all that is still there is in the store."""
         seen = self.look.segments
         bases = [segment.base_offset for segment in seen]
-        following: list[int | None] = [*bases[1:], None]
-        self._segments = [self._segment(segment, behind) for segment, behind in zip(seen, following, strict=True)]
+        following = [*bases[1:], None]
+        self._segments = [self._segment(segment, behind) for segment, behind in zip(seen, following, strict=False)]
         last = self._segments[-1] if self._segments else None
         self._epochs = self._source.epochs(self._name, last.next_offset) if last else None
         self._snapshots = self._find_snapshots(bases) if last else []
@@ -259,40 +262,42 @@ class LogCopy:
         found = find_known(self._known, self._store.has, self.look, self._name, seen)
         if found is not None:
             return found
-        file = self._files.open(join(self._directory, numbered(seen.base_offset, LOG)))
+        file = self._files.open(self._path(seen, LOG))
         try:
             file.pin()
         except FileNotFoundError:
             return None
         try:
-            end, next_offset, is_sound = seen.size, following, seen.is_summed
-            if seen.sums is not None and seen.is_summed:
-                next_offset = seen.sums.next_offset
-            elif following is None:
-                end, next_offset, is_sound = find_cut(file, seen, seen.size, self.look.recovery_point or 0)
-            assert next_offset is not None
-            chunks = ChunkSums()
-            log = self._store.put(file, end, self._copied, chunks)
-            if seen.sums is not None and seen.is_summed:
-                is_sound = chunks.sums == seen.sums.chunks
+            return self._copy(file, seen, following)
+        except CutShort:  # another file has its name by now
+            return None
         finally:
             file.unpin()
             file.close()
-        segment = StoredSegment(seen.base_offset, next_offset, (log, *self._derived(seen, end)))
-        self._note(segment, seen, is_sound=is_sound)
-        return segment
 
-    def _note(self, segment: StoredSegment, seen: SeenSegment, *, is_sound: bool) -> None:
-        self.is_suspect |= not is_sound
-        if is_sound and seen.is_summed:
+    def _copy(self, file: File, seen: SeenSegment, following: int | None) -> StoredSegment:
+        cut, chunks = self._cut(file, seen, following), ChunkSums()
+        log = self._store.put(file, cut.position, self._copied, chunks)
+        segment = StoredSegment(seen.base_offset, cut.next_offset, (log, *self._derived(seen)))
+        if seen.sums is not None and seen.is_summed and chunks.sums == seen.sums.chunks:
             self._known.add(self.look.topic_id, str(self._name), segment)
             self._store.note(self.look.topic_id, str(self._name), segment)
+        elif seen.is_summed or not cut.is_sound:
+            self.is_suspect = True
+        return segment
 
-    def _derived(self, seen: SeenSegment, end: int) -> list[StoredFile]:
+    def _cut(self, file: File, seen: SeenSegment, following: int | None) -> Cut:
+        if seen.sums is not None and seen.is_summed:
+            return Cut(seen.size, seen.sums.next_offset, True)
+        if following is not None:
+            return Cut(seen.size, following, False)  # nobody vouches for it yet
+        return find_cut(file, seen, self.look.recovery_point or 0)
+
+    def _derived(self, seen: SeenSegment) -> list[StoredFile]:
         """What is derived from the segment, if all of it is what its sums say. Else it is rebuilt when it is wanted."""
         data = read_whole(self._files, self._path(seen, SUMS)) or b""
-        sums = Sums.decode(data)
-        if sums is None or sums.log_size > end:
+        sums = seen.sums
+        if sums is None or sha256_of(data) != seen.sums_sha256:
             return []
         stored = [(SUMS, data)]
         for suffix, prefix in _prefixes(sums):

@@ -169,12 +169,12 @@ class Cut(NamedTuple):
     is_sound: bool
 
 
-def find_cut(file: File, seen: SeenSegment, size: int, recovery_point: int) -> Cut:
-    """Behind the last whole batch of `size` bytes: what follows is a write under way, or one that a crash tore. Bad
+def find_cut(file: File, seen: SeenSegment, recovery_point: int) -> Cut:
+    """Behind the last whole batch of what was seen: what follows is a write under way, or one that a crash tore. Bad
     bytes before that, or before the recovery point, are damage, and are not cut off.
     """
     found: list[DamagedRange] = []
-    next_offset = seen.base_offset
+    size, next_offset = seen.size, seen.base_offset
     boundary = Boundary(seen.sums.log_size, seen.sums.next_offset) if seen.sums else None
     gaps = seen.sums is not None and seen.sums.gaps is not Gaps.NONE
     for item in walk(file, 0, size, seen.base_offset, gaps=gaps, boundary=boundary):

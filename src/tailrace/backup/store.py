@@ -1,9 +1,9 @@
 """The directory that backups are kept in.
 
     tailrace.backup            the version of this layout; whoever does not know it leaves the directory alone
-    objects/ab/ab12…           the bytes of a file, under the SHA-256 of them: each once, however many backups have it
+    objects/<SHA-256>          the bytes of a file, under their own sum: each once, however many backups have it
+    objects/….tmp              what is being written; swept by the next run
     backups/<time>.json        the manifests. A backup is there if, and only if, its manifest is
-    incoming/                  what is being written; swept by the next run
     unfinished.jsonl           the segments that a run has copied so far, so that the next one need not if it is killed
     .lock                      held by whoever writes
 
@@ -12,8 +12,8 @@ is killed, or a full disk, leaves earlier backups as they were, and objects that
 """
 
 import json
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 
 from tailrace.backup.copying import Copied, copy_bytes, sha256_of
@@ -31,12 +31,13 @@ from tailrace.log.files import (
     remove_if_there,
     replace_whole,
 )
+from tailrace.log.names import TEMPORARY
 from tailrace.log.sums import ChunkSums
 
 MARKER = "tailrace.backup"
 LAYOUT_VERSION = 1
 LOCK_FILE = ".lock"
-OBJECTS, BACKUPS, INCOMING, JOURNAL = "objects", "backups", "incoming", "unfinished.jsonl"
+OBJECTS, BACKUPS, JOURNAL = "objects", "backups", "unfinished.jsonl"
 _MANIFEST_SUFFIX = ".json"
 
 
@@ -92,7 +93,7 @@ class Store:
         return self.manifest(ids[-1])
 
     def object_path(self, sha256: str) -> str:
-        return join(join(join(self.path, OBJECTS), sha256[:2]), sha256)
+        return join(join(self.path, OBJECTS), sha256)
 
     def _manifest_path(self, backup_id: str) -> str:
         return join(join(self.path, BACKUPS), backup_id + _MANIFEST_SUFFIX)
@@ -101,10 +102,8 @@ class Store:
 def object_sizes(store: Store) -> dict[str, int]:
     """All objects that there are, by the SHA-256 that they should have."""
     files, directory = store.files, join(store.path, OBJECTS)
-    found: dict[str, int] = {}
-    for name in files.directories_in(directory) if files.exists(directory) else ():
-        found.update(files.files_in(join(directory, name)))
-    return found
+    names = files.files_in(directory) if files.exists(directory) else {}
+    return {name: size for name, size in names.items() if not name.endswith(TEMPORARY)}
 
 
 def known_segments(store: Store) -> KnownSegments:
@@ -130,22 +129,29 @@ class WritableStore(Store):
         self._lock: Lock = lock
         try:
             super().__init__(files, path)
-            self._sweep_incoming()
+            self._make_directories()
+            self._sweep()
             self._objects = object_sizes(self)
         except BaseException:
             lock.release()
             raise
-        self._unsynced: set[str] = set()
-        self._incoming = 0
 
     def close(self) -> None:
         self._lock.release()
 
-    def _sweep_incoming(self) -> None:
-        directory = join(self.path, INCOMING)
-        self.files.make_directory(directory)
+    def _make_directories(self) -> None:
+        missing = [name for name in (OBJECTS, BACKUPS) if not self.files.exists(join(self.path, name))]
+        for name in missing:
+            self.files.make_directory(join(self.path, name))
+        if missing:
+            self.files.sync_directory(self.path)
+
+    def _sweep(self) -> None:
+        """What was being written when a run was killed goes."""
+        directory = join(self.path, OBJECTS)
         for name in self.files.files_in(directory):
-            self.files.remove(join(directory, name))
+            if name.endswith(TEMPORARY):
+                self.files.remove(join(directory, name))
 
     # What is there already
 
@@ -158,48 +164,40 @@ class WritableStore(Store):
     # Writing
 
     def put(self, file: File, end: int, copied: Copied, chunks: ChunkSums | None = None) -> StoredFile:
-        """Afterwards the first `end` bytes of `file` are an object, on disk but for its name; `commit` does that."""
-        self._incoming += 1
-        temporary = join(join(self.path, INCOMING), str(self._incoming))
-        target = self.files.open(temporary, create=True)
-        try:
+        """Afterwards the first `end` bytes of `file` are an object, on disk but for its name: `commit` does that."""
+        with self._new_object() as target:
             digest = copy_bytes(file, target, end, copied, chunks)
-            if self._objects.get(digest) != end:
-                target.sync()
-                self._adopt(temporary, digest, end)
-                copied.stored_bytes += end
-                target.forget_cached()
-        finally:
-            target.close()
-            remove_if_there(self.files, temporary)
+            self._adopt(target, digest, end, copied)
         return StoredFile(name_of(file.path), end, digest)
 
     def put_whole(self, name: str, data: Data, copied: Copied) -> StoredFile:
         """The same for a small file that is in memory."""
         digest = sha256_of(data)
         if self._objects.get(digest) != len(data):
-            self._incoming += 1
-            temporary = join(join(self.path, INCOMING), str(self._incoming))
-            target = self.files.open(temporary, create=True)
-            try:
+            with self._new_object() as target:
                 target.write_at(0, data)
-                target.sync()
-                self._adopt(temporary, digest, len(data))
-            finally:
-                target.close()
-                remove_if_there(self.files, temporary)
-            copied.stored_bytes += len(data)
+                self._adopt(target, digest, len(data), copied)
         return StoredFile(name, len(data), digest)
 
-    def _adopt(self, temporary: str, digest: str, size: int) -> None:
-        path = self.object_path(digest)
-        directory = parent(path)
-        if not self.files.exists(directory):
-            self.files.make_directory(directory)
-            self._unsynced.add(parent(directory))
-        self.files.rename(temporary, path)
-        self._unsynced.add(directory)
-        self._objects[digest] = size
+    @contextmanager
+    def _new_object(self) -> Iterator[File]:
+        """A file that is gone afterwards, unless it was adopted."""
+        file = self.files.open(join(join(self.path, OBJECTS), f"new{TEMPORARY}"), create=True)
+        try:
+            file.truncate(0)
+            yield file
+        finally:
+            file.close()
+            remove_if_there(self.files, file.path)
+
+    def _adopt(self, file: File, digest: str, size: int, copied: Copied) -> None:
+        """An object is on disk before it gets its name."""
+        if self._objects.get(digest) != size:
+            file.sync()
+            file.forget_cached()
+            self.files.rename(file.path, self.object_path(digest))
+            self._objects[digest] = size
+            copied.stored_bytes += size
 
     def note(self, topic_id: str | None, log_name: str, segment: StoredSegment) -> None:
         """A line in the journal. Not synced: it saves work after a kill, and is not missed after a power cut."""
@@ -213,12 +211,7 @@ class WritableStore(Store):
 
     def commit(self, manifest: Manifest) -> None:
         """Afterwards the backup is there, on disk, whatever happens."""
-        for directory in sorted(self._unsynced):
-            self.files.sync_directory(directory)
-        self._unsynced.clear()
-        directory = join(self.path, BACKUPS)
-        self.files.make_directory(directory)
-        self.files.sync_directory(self.path)
+        self.files.sync_directory(join(self.path, OBJECTS))
         replace_whole(self.files, self._manifest_path(manifest.id), manifest.encode())
         remove_if_there(self.files, join(self.path, JOURNAL))
 

@@ -174,8 +174,13 @@ class OperatingSystemFiles:
         return file
 
     def files_in(self, directory: str) -> dict[str, int]:
+        found: dict[str, int] = {}
         with os.scandir(directory) as entries:
-            return {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
+            for entry in entries:
+                with suppress(FileNotFoundError):  # a broker at work there may have removed it since it was listed
+                    if entry.is_file():
+                        found[entry.name] = entry.stat().st_size
+        return found
 
     def directories_in(self, directory: str) -> list[str]:
         with os.scandir(directory) as entries:
