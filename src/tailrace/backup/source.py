@@ -123,6 +123,8 @@ class Source:
             sizes = self.files.files_in(directory)
         except FileNotFoundError:
             return None
+        if not self.files.exists(directory):
+            return None
         present = [base for base in bases if numbered(base, LOG) in sizes]
         segments = tuple(self._segment(directory, base, sizes[numbered(base, LOG)]) for base in present)
         start_offset = place.start_offset
