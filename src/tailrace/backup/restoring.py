@@ -15,9 +15,10 @@ from tailrace.log.checkpoints import FORMAT_FILE
 from tailrace.log.directory import FORMAT_VERSION
 from tailrace.log.errors import LogError, UnknownFormat
 from tailrace.log.files import Files, join, parent, read_whole, remove_if_there, replace_whole, write_whole
+from tailrace.log.names import TEMPORARY
 
 UNFINISHED = b"unfinished restore: run `tailrace backup restore` again\n"
-_ALLOWED = {"lost+found"}  # of a file system that was made for it
+_ALLOWED = {"lost+found", FORMAT_FILE + TEMPORARY}  # of a file system of its own, and of a restore that had just begun
 
 
 class NotEmpty(LogError):
