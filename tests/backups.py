@@ -34,11 +34,11 @@ def a_source(files: RecordingFiles | None = None, *, batches: int = 30) -> tuple
     return files, broker
 
 
-def back_up(files: Files, copied: Copied | None = None) -> Result:
+def back_up(files: Files, copied: Copied | None = None, *, sleep: Callable[[float], None] = lambda _: None) -> Result:
     store = WritableStore(files, DEST)
     try:
         source = open_source(files, DATA)
-        creation = Creation(source, store, copied or Copied(), now_ms=lambda: next(_clock), sleep=lambda _: None)
+        creation = Creation(source, store, copied or Copied(), now_ms=lambda: next(_clock), sleep=sleep)
         return creation.run()
     finally:
         store.close()

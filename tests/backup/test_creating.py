@@ -20,7 +20,7 @@ from backups import (
 from brokers import LocalBroker
 from logs import answers
 
-from tailrace.backup.creating import AnotherDirectory, NotADataDirectory, open_source
+from tailrace.backup.creating import AnotherDirectory, KeepsChanging, NotADataDirectory, open_source
 from tailrace.backup.store import NotForBackups, Store, StoreInUse, WritableStore
 from tailrace.log.files import replace_whole, write_whole
 from tailrace.log.sums import ChunkSums, Gaps, Sums
@@ -130,6 +130,29 @@ def test_a_segment_that_was_compacted_since_is_copied_again() -> None:
     assert segment.log.size == files.files_in(f"{DATA}/orders-0")[segment.log.name]
     assert second.copied_bytes >= segment.log.size
     assert verified(files).healthy
+
+
+def test_while_segments_are_being_replaced_a_backup_waits_and_says_so_where_nobody_replaces_them() -> None:
+    files, broker = a_source()
+    broker.directory.checkpoint(2000)
+    swap = f"{DATA}/orders-0/00000000000000000000.swap"
+    write_whole(files, swap, b"")
+    waited: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        waited.append(seconds)
+        if len(waited) == 5:
+            rewritten(files, broker)
+            files.remove(swap)
+
+    manifest = back_up(files, sleep=sleep).manifest
+    assert len(waited) == 5
+    assert manifest.damage == []
+    assert verified(files).healthy
+    write_whole(files, swap, b"")
+    with pytest.raises(KeepsChanging, match="the next start of the broker finishes"):
+        back_up(files)
+    assert Store(files, DEST).ids() == [manifest.id]
 
 
 def delete_the_oldest(files: RecordingFiles, broker: LocalBroker) -> None:

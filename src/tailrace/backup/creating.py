@@ -185,7 +185,7 @@ class Creation:
             before = self._source.look(name)
             if before is None or not (before.topic_id or any(segment.size for segment in before.segments)):
                 return None
-            if not before.is_contiguous and number < _PATIENT_ROUNDS:
+            if before.is_being_swapped or (not before.is_contiguous and number < _PATIENT_ROUNDS):
                 self._sleep(_PATIENCE_S)
                 continue
             copy = LogCopy(self._source, self._store, self._copied, self._known, name, before)
@@ -198,7 +198,10 @@ class Creation:
                 if copy.is_suspect:
                     self._suspects.append(str(name))
                 return copy.stored(lost, after.start_offset)
-        raise KeepsChanging(f"{name} was changed {ROUNDS_MAX} times while it was copied: try again")
+        raise KeepsChanging(
+            f"{name} does not stand still: either its segments are replaced faster than they can be copied, or a "
+            "compaction of it was cut short, which the next start of the broker finishes. Try again then"
+        )
 
 
 class LogCopy:

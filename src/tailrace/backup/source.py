@@ -5,7 +5,8 @@ same: `agree` says so. Between the two a broker may
 
     append, roll         the log goes on behind what was noted
     delete the oldest    the start offset is on disk before the files go: the log begins there now
-    replace segments     compaction, repair: other sums, or other names; everything is looked at anew
+    replace segments     compaction: other sums, or other names; everything is looked at anew. While files are being
+                         given other names, a `.swap` file is there: whoever sees it waits
     delete the topic     the directory is gone, or another topic's
 
 Names are listed before sizes: whatever has a segment behind it when it is listed is sealed when it is measured.
@@ -26,6 +27,8 @@ from tailrace.log.names import LOG, PARTITION_METADATA, SUMS, TopicPartition, nu
 from tailrace.log.partition_metadata import decode_topic_id
 from tailrace.log.sums import Gaps, Sums
 from tailrace.log.walk import Boundary, walk
+
+_SWAP = ".swap"  # by this compaction says which segments take the place of which
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,7 @@ class Look:
     start_offset: int | None
     recovery_point: int | None
     segments: tuple[SeenSegment, ...]
+    is_being_swapped: bool = False
 
     @property
     def is_contiguous(self) -> bool:
@@ -132,7 +136,8 @@ class Source:
             start_offset = place.with_latest_start(self.files).start_offset
         while len(segments) > 1 and segments[1].base_offset <= (start_offset or 0):
             segments = segments[1:]  # about to be deleted
-        return Look(topic_id, start_offset, place.recovery_point, segments)
+        is_being_swapped = any(name.endswith(_SWAP) for name in sizes)
+        return Look(topic_id, start_offset, place.recovery_point, segments, is_being_swapped)
 
     def _topic_id(self, directory: str) -> str | None:
         try:
