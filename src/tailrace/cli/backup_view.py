@@ -45,8 +45,8 @@ def show_created(result: "Result", destination: Path) -> None:
     logs, sizes = output.plural(len(manifest.logs), "log"), output.size(manifest.size)
     seconds = (manifest.ended_ms - manifest.began_ms) / 1000
     print(f"backed up {logs}, {sizes}, as {manifest.id} in {seconds:.1f} s")
-    rest = f"; the rest was in {destination} already" if manifest.copied_bytes < manifest.size else ""
-    print(f"copied {output.size(manifest.copied_bytes)}{rest}")
+    reused = max(0, manifest.size - manifest.copied_bytes)
+    print(f"copied {output.size(manifest.copied_bytes)}; {output.size(reused)} were in {destination} already")
     for damage in manifest.damage:
         offsets = f"offsets {damage['first_offset']} to {damage['last_offset']}"
         output.warn(f"{damage['file']} is damaged in {manifest.source}: {offsets} ({damage['reason']})")
