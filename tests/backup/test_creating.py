@@ -59,11 +59,17 @@ def test_a_restored_broker_reads_no_more_of_a_log_than_the_one_that_was_backed_u
     broker.log().flush()
     back_up(files)
     restored(files)
+    assert files_derived(files, RESTORED) == files_derived(files, DATA)
     again = reopened(files)
     [report] = [report for name, report in again.directory.reports.items() if name.topic == "orders"]
     assert report.scanned_batches == 3
     assert report.damage == []
     assert report.cut is None
+
+
+def files_derived(files: RecordingFiles, data: str) -> dict[str, int]:
+    found = files.files_in(f"{data}/orders-0")
+    return {name: size for name, size in found.items() if size and name.endswith(("index", ".sums"))}
 
 
 def test_what_was_written_and_not_flushed_is_in_it_but_a_write_under_way_is_not() -> None:
@@ -181,7 +187,7 @@ MEANWHILE = [rewritten, delete_the_oldest, roll, delete_the_topic, make_it_anew]
 
 
 @pytest.mark.parametrize("what", MEANWHILE, ids=lambda what: what.__name__)
-@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.crash), 17])
+@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.crash), 41])
 def test_whatever_a_broker_does_between_any_two_calls_the_backup_is_a_state_that_was(
     what: Callable[[RecordingFiles, LocalBroker], None], step: int
 ) -> None:
@@ -225,6 +231,26 @@ def check_state(
     missing = {offset for offset in before if offset not in found}
     assert len(missing) <= (what is rewritten)
     assert all(found[offset] == data for offset, data in before.items() if offset not in missing)
+
+
+def test_a_topic_that_was_made_anew_between_a_look_and_a_copy_is_not_taken_for_the_old_one() -> None:
+    files, broker = a_source(batches=1)
+    is_done: list[bool] = []
+
+    def tell(kind: str, path: str) -> None:
+        if kind == "pin" and path.endswith("orders-0/00000000000000000000.log") and not is_done:
+            is_done.append(True)
+            broker.delete_topic("orders")
+            broker.create_topic("orders")
+            broker.produce(b"another, and larger" * 100)
+
+    manifest = back_up(WatchedFiles(files, tell)).manifest  # type: ignore[arg-type]
+    assert is_done
+    [log] = [log for log in manifest.logs if log.name == "orders-0"]
+    assert log.topic_id == broker.partition().topic.topic_id.hex()
+    assert verified(files).healthy
+    restored(files)
+    assert reopened(files).values() == [b"another, and larger" * 100]
 
 
 def test_damage_in_the_source_is_copied_as_it_is_and_said_each_time() -> None:

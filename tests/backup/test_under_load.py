@@ -106,10 +106,10 @@ def test_what_was_acknowledged_before_a_backup_began_is_in_what_is_restored_and_
         admin = AdminClient({"bootstrap.servers": bootstrap})
         admin.create_topics([NewTopic(TOPIC, PARTITIONS, config={"segment.bytes": "1048576"})])[TOPIC].result()
         with Clients(bootstrap) as clients:
-            wait_until(lambda: len(clients.acknowledged) > 1500 and len(clients.committed) == PARTITIONS)
+            wait_until(lambda: len(clients.acknowledged) > 800 and len(clients.committed) == PARTITIONS)
             tailrace("create", tmp_path / "data", backups)
             admin.delete_records([TopicPartition(TOPIC, 0, 300)])[TopicPartition(TOPIC, 0, 300)].result()
-            wait_until(lambda: len(clients.acknowledged) > 3000)
+            wait_until(lambda: len(clients.acknowledged) > 1600)
             before, committed = dict(clients.acknowledged), dict(clients.committed)
             second = tailrace("create", tmp_path / "data", backups)
         written, _ = read_all(bootstrap)
@@ -133,6 +133,6 @@ def test_what_was_acknowledged_before_a_backup_began_is_in_what_is_restored_and_
         configs = admin.describe_configs([resource])[resource].result()
         assert configs["segment.bytes"].value == "1048576"
         with Clients(bootstrap) as clients:
-            wait_until(lambda: len(clients.acknowledged) > 500 and len(clients.committed) == PARTITIONS)
+            wait_until(lambda: len(clients.acknowledged) > 200 and len(clients.committed) == PARTITIONS)
         assert min(offset for partition, offset in clients.acknowledged if partition == 1) == bounds[1][1]
     assert ".cut" not in "".join(path.name for path in restored.rglob("*"))
