@@ -9,7 +9,8 @@ is replaced or deleted meanwhile is noticed and looked at again (`creating`).
     store        the directory of backups: bytes by their SHA-256, manifests, what a killed run had copied
     source       a log looked at from outside, and where it is cut
     copying      bytes from one file to another, in pieces
-    creating     the order of it all, and what need not be copied again
+    log_copy     one log on its way into the store
+    creating     the order of it all
     view         a backup as if it were the data directory: for those who check and those who restore
     verifying, restoring
 """

@@ -16,28 +16,19 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from tailrace import __version__
-from tailrace.backup.copying import Copied, CutShort, sha256_of
-from tailrace.backup.manifest import KnownSegments, Manifest, StoredFile, StoredLog, StoredSegment
-from tailrace.backup.source import Cut, Look, SeenSegment, Source, agree, find_cut
+from tailrace.backup.copying import Copied
+from tailrace.backup.log_copy import LogCopy, find_known
+from tailrace.backup.manifest import KnownSegments, Manifest, StoredFile, StoredLog
+from tailrace.backup.source import Source, agree
 from tailrace.backup.store import Store, WritableStore
 from tailrace.backup.verifying import damage_of
 from tailrace.log.checkpoints import FORMAT_FILE
 from tailrace.log.errors import LogError
-from tailrace.log.files import File, Files, join, read_whole
+from tailrace.log.files import Files, join, read_whole
 from tailrace.log.names import (
-    INDEX,
-    LOG,
-    SNAPSHOT,
-    SUMS,
-    TIME_INDEX,
-    TRANSACTION_INDEX,
     TopicPartition,
-    numbered,
     parse_partition,
 )
-from tailrace.log.producer_snapshot import CorruptSnapshot, decode_snapshot
-from tailrace.log.replay import snapshot_offsets
-from tailrace.log.sums import ChunkSums, Prefix, Sums
 
 METADATA_PARTITION = TopicPartition("__tailrace_metadata", 0)
 INTERNAL_PREFIX = "__"
@@ -102,16 +93,6 @@ def make_plan(source: Source, known: KnownSegments, has: Callable[[StoredFile], 
                 plan.segments_to_copy += 1
                 plan.bytes_to_copy += seen.size
     return plan
-
-
-def find_known(
-    known: KnownSegments, has: Callable[[StoredFile], bool], look: Look, name: TopicPartition, seen: SeenSegment
-) -> StoredSegment | None:
-    """The segment in the store that is the same as this one, if all of it is there."""
-    if not seen.is_summed:
-        return None
-    found = known.find(look.topic_id, str(name), seen.base_offset, seen.size, seen.sums_sha256)
-    return found if found is not None and all(map(has, found.files)) else None
 
 
 def check_directory(source: Source, store: Store) -> str:
@@ -188,164 +169,19 @@ class Creation:
             if before.is_being_swapped or (not before.is_contiguous and number < _PATIENT_ROUNDS):
                 self._sleep(_PATIENCE_S)
                 continue
-            copy = LogCopy(self._source, self._store, self._copied, self._known, name, before)
-            copy.run()
-            after = self._source.look(name)
-            if after is None:
-                return None
-            lost = agree(before, after)
-            if lost is not None and copy.has_all_from(lost):
+            with LogCopy(self._source, self._store, self._copied, self._known, name, before) as copy:
+                after = self._source.look(name)
+                if after is None:
+                    return None
+                log = copy.finish(agree(before, after), after.start_offset)
+            if log is not None:
                 if copy.is_suspect:
-                    self._suspects.append(str(name))
-                return copy.stored(lost, after.start_offset)
+                    self._suspects.append(log.name)
+                return log
         raise KeepsChanging(
             f"{name} does not stand still: either its segments are replaced faster than they can be copied, or a "
             "compaction of it was cut short, which the next start of the broker finishes. Try again then"
         )
-
-
-class LogCopy:
-    """One log on its way into the store, according to one look at it."""
-
-    def __init__(
-        self,
-        source: Source,
-        store: WritableStore,
-        copied: Copied,
-        known: KnownSegments,
-        name: TopicPartition,
-        look: Look,
-    ) -> None:
-        self.look = look
-        self.is_suspect = not look.is_contiguous  # or a segment is not what its sums say, or has none
-        self._source = source
-        self._files = source.files
-        self._directory = join(source.path, str(name))
-        self._store = store
-        self._copied = copied
-        self._known = known
-        self._name = name
-        self._segments: list[StoredSegment | None] = []  # None in the place of one that was gone
-        self._epochs: tuple[tuple[int, int], ...] | None = None
-        self._snapshots: list[tuple[int, StoredFile]] = []
-
-    def run(self) -> None:
-        """Afterwards all that is still there is in the store."""
-        seen = self.look.segments
-        bases = [segment.base_offset for segment in seen]
-        following = [*bases[1:], None]
-        self._segments = [self._segment(segment, behind) for segment, behind in zip(seen, following, strict=False)]
-        last = self._segments[-1] if self._segments else None
-        self._epochs = self._source.epochs(self._name, last.next_offset) if last else None
-        self._snapshots = self._find_snapshots(bases) if last else []
-
-    def has_all_from(self, number: int) -> bool:
-        return None not in self._segments[number:]
-
-    def stored(self, first: int, latest_start: int | None) -> StoredLog:
-        """The log without the segments before number `first`, which were deleted meanwhile."""
-        segments = tuple(segment for segment in self._segments[first:] if segment is not None)
-        base = segments[0].base_offset if segments else 0
-        start = base if self.look.start_offset is None else self.look.start_offset
-        if base > start:
-            start = max(start, latest_start or 0)
-        end = segments[-1].next_offset if segments else start
-        return StoredLog(
-            name=str(self._name),
-            topic_id=self.look.topic_id,
-            start_offset=min(start, end),
-            end_offset=end,
-            recovery_point=self.look.recovery_point,
-            epochs=self._epochs,
-            segments=segments,
-            snapshots=tuple(file for offset, file in self._snapshots if offset >= base),
-        )
-
-    def _segment(self, seen: SeenSegment, following: int | None) -> StoredSegment | None:
-        found = find_known(self._known, self._store.has, self.look, self._name, seen)
-        if found is not None:
-            return found
-        file = self._files.open(self._path(seen, LOG))
-        try:
-            file.pin()
-        except FileNotFoundError:
-            return None
-        try:
-            return self._copy(file, seen, following)
-        except CutShort:  # another file has its name by now
-            return None
-        finally:
-            file.unpin()
-            file.close()
-
-    def _copy(self, file: File, seen: SeenSegment, following: int | None) -> StoredSegment:
-        cut, chunks = self._cut(file, seen, following), ChunkSums()
-        log = self._store.put(file, cut.position, self._copied, chunks)
-        segment = StoredSegment(seen.base_offset, cut.next_offset, (log, *self._derived(seen)))
-        if seen.sums is not None and seen.is_summed and chunks.sums == seen.sums.chunks:
-            self._known.add(self.look.topic_id, str(self._name), segment)
-            self._store.note(self.look.topic_id, str(self._name), segment)
-        elif seen.is_summed or not cut.is_sound:
-            self.is_suspect = True
-        return segment
-
-    def _cut(self, file: File, seen: SeenSegment, following: int | None) -> Cut:
-        if seen.sums is not None and seen.is_summed:
-            return Cut(seen.size, seen.sums.next_offset, True)
-        if following is not None:
-            return Cut(seen.size, following, False)  # nobody vouches for it yet
-        return find_cut(file, seen, self.look.recovery_point or 0)
-
-    def _derived(self, seen: SeenSegment) -> list[StoredFile]:
-        """What is derived from the segment, if all of it is what its sums say. Else it is rebuilt when it is wanted."""
-        data = read_whole(self._files, self._path(seen, SUMS)) or b""
-        sums = seen.sums
-        if sums is None or sha256_of(data) != seen.sums_sha256:
-            return []
-        stored = [(SUMS, data)]
-        for suffix, prefix in _prefixes(sums):
-            derived = read_whole(self._files, self._path(seen, suffix)) or b""
-            if not prefix.matches(derived):
-                return []
-            if prefix.size:
-                stored.append((suffix, derived[: prefix.size]))
-        return [
-            self._store.put_whole(numbered(seen.base_offset, suffix), derived, self._copied)
-            for suffix, derived in stored
-        ]
-
-    def _path(self, seen: SeenSegment, suffix: str) -> str:
-        return join(self._directory, numbered(seen.base_offset, suffix))
-
-    def _find_snapshots(self, bases: list[int]) -> list[tuple[int, StoredFile]]:
-        """The newest that recovery may use, and the newest before the last segment, should that one's own files be
-        lost.
-        """
-        newest = max(self.look.recovery_point or 0, self.look.start_offset or 0)
-        try:
-            offsets = [offset for offset in snapshot_offsets(self._files, self._directory) if offset >= bases[0]]
-        except FileNotFoundError:  # the log is gone
-            return []
-        found: dict[int, StoredFile] = {}
-        for at_most in {newest, min(newest, bases[-1])}:
-            usable = (offset for offset in offsets if offset <= at_most)
-            next((offset for offset in usable if offset in found or self._take_snapshot(offset, found)), None)
-        return sorted(found.items())
-
-    def _take_snapshot(self, offset: int, found: dict[int, StoredFile]) -> bool:
-        """Says whether it is whole."""
-        name = numbered(offset, SNAPSHOT)
-        data = read_whole(self._files, join(self._directory, name)) or b""
-        try:
-            decode_snapshot(data)
-        except CorruptSnapshot:
-            return False
-        found[offset] = self._store.put_whole(name, data, self._copied)
-        return True
-
-
-def _prefixes(sums: Sums) -> list[tuple[str, Prefix]]:
-    return [(INDEX, sums.index), (TIME_INDEX, sums.time_index), (TRANSACTION_INDEX, sums.transaction_index)]
 
 
 def _format_of(source: Source) -> int:

@@ -21,7 +21,7 @@ from tailrace.log.checkpoints import RECOVERY_POINTS, START_OFFSETS, CorruptChec
 from tailrace.log.damage import DamagedRange
 from tailrace.log.directory_state import DirectoryState
 from tailrace.log.epochs import FILE_NAME as EPOCHS_FILE
-from tailrace.log.epochs import LeaderEpochs
+from tailrace.log.epochs import EpochStart, LeaderEpochs
 from tailrace.log.files import File, Files, join, read_whole
 from tailrace.log.names import LOG, PARTITION_METADATA, SUMS, TopicPartition, numbered, parse_numbered
 from tailrace.log.partition_metadata import decode_topic_id
@@ -156,16 +156,13 @@ class Source:
             sums = None
         return SeenSegment(base_offset, size, sums, sha256_of(data) if sums else "")
 
-    def epochs(self, partition: TopicPartition, end_offset: int) -> tuple[tuple[int, int], ...] | None:
-        """Those that began in the log up to there; None where nobody knows them."""
+    def epochs(self, partition: TopicPartition) -> list[EpochStart] | None:
+        """None where nobody knows them."""
         data = read_whole(self.files, join(join(self.path, str(partition)), EPOCHS_FILE))
         try:
-            starts = list(LeaderEpochs.decode(data)) if data is not None else None
+            return list(LeaderEpochs.decode(data)) if data is not None else None
         except CorruptCheckpoint:
             return None
-        if starts is None:
-            return None
-        return tuple((start.epoch, start.start_offset) for start in starts if start.start_offset <= end_offset)
 
 
 class Cut(NamedTuple):
