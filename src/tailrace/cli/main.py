@@ -16,7 +16,7 @@ from tailrace.cli import output
 from tailrace.cli.output import ExitCode, Failure
 
 # Each a module beside this one, in the order of --help.
-VERBS = ("serve", "topic", "produce", "tail", "group", "run", "replay", "log")
+VERBS = ("serve", "topic", "produce", "tail", "group", "run", "replay", "log", "backup", "doctor")
 
 
 def app_of(verbs: tuple[str, ...] = VERBS) -> typer.Typer:

@@ -1,0 +1,223 @@
+"""One log on its way into the store, according to one look at it.
+
+Sealed segments are copied first: they may be replaced by others meanwhile, so the log has to be the same when it is
+looked at again. The last segment only grows: it is held by its descriptor before that second look, and copied at
+leisure after it, as far as it went at the first one. So a log has to stand still only for as long as it takes to copy
+what is new of its sealed segments; what was copied in vain is found in the store by the next round.
+"""
+
+from collections.abc import Callable
+from types import TracebackType
+
+from tailrace.backup.copying import Copied, CutShort, sha256_of
+from tailrace.backup.manifest import KnownSegments, StoredFile, StoredLog, StoredSegment
+from tailrace.backup.source import Cut, Look, SeenSegment, Source, find_cut
+from tailrace.backup.store import WritableStore
+from tailrace.log.epochs import EpochStart
+from tailrace.log.files import File, join, read_whole
+from tailrace.log.names import (
+    INDEX,
+    LOG,
+    SNAPSHOT,
+    SUMS,
+    TIME_INDEX,
+    TRANSACTION_INDEX,
+    TopicPartition,
+    numbered,
+)
+from tailrace.log.producer_snapshot import CorruptSnapshot, decode_snapshot
+from tailrace.log.replay import snapshot_offsets
+from tailrace.log.sums import ChunkSums, Prefix, Sums
+
+
+def find_known(
+    known: KnownSegments, has: Callable[[StoredFile], bool], look: Look, name: TopicPartition, seen: SeenSegment
+) -> StoredSegment | None:
+    """The segment in the store that is the same as this one, if all of it is there."""
+    if not seen.is_summed:
+        return None
+    found = known.find(look.topic_id, str(name), seen.base_offset, seen.size, seen.sums_sha256)
+    return found if found is not None and all(map(has, found.files)) else None
+
+
+class LogCopy:
+    """Enter it, look again, and `finish` it if that is allowed."""
+
+    def __init__(
+        self,
+        source: Source,
+        store: WritableStore,
+        copied: Copied,
+        known: KnownSegments,
+        name: TopicPartition,
+        look: Look,
+    ) -> None:
+        self.is_suspect = not look.is_contiguous  # or a segment is not what its sums say, or has none
+        self._look = look
+        self._source = source
+        self._files = source.files
+        self._directory = join(source.path, str(name))
+        self._store = store
+        self._copied = copied
+        self._known = known
+        self._name = name
+        self._sealed: list[StoredSegment | None] = []  # None in the place of one that was gone
+        self._last: File | None = None
+        self._epochs: list[EpochStart] | None = None
+        self._snapshots: list[tuple[int, StoredFile]] = []
+
+    def __enter__(self) -> "LogCopy":
+        """Afterwards all but the last segment is in the store, if it was still there, and the last one is held."""
+        seen = self._look.segments
+        bases = [segment.base_offset for segment in seen]
+        for segment, following in zip(seen, bases[1:], strict=False):
+            self._sealed.append(self._sealed_segment(segment, following))
+        if seen:
+            self._last = self._hold(seen[-1])
+            self._epochs = self._source.epochs(self._name)
+            self._snapshots = self._find_snapshots(bases)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._last is not None:
+            _let_go(self._last)
+
+    def finish(self, lost: int | None, latest_start: int | None) -> StoredLog | None:
+        """The log, without the segments that it has lost at its front since. None where it has changed in another way
+        (`lost` is None), or a part of it is missing.
+        """
+        if lost is None or None in self._sealed[lost:]:
+            return None
+        segments = [segment for segment in self._sealed[lost:] if segment is not None]
+        if self._look.segments:
+            last = self._last_segment(self._look.segments[-1])
+            if last is None:
+                return None
+            segments.append(last)
+        return self._stored(tuple(segments), latest_start)
+
+    def _stored(self, segments: tuple[StoredSegment, ...], latest_start: int | None) -> StoredLog:
+        look = self._look
+        base = segments[0].base_offset if segments else 0
+        start = base if look.start_offset is None else look.start_offset
+        if base > start:
+            start = max(start, latest_start or 0)
+        end = segments[-1].next_offset if segments else start
+        epochs = [start for start in self._epochs or () if start.start_offset <= end]
+        return StoredLog(
+            name=str(self._name),
+            topic_id=look.topic_id,
+            start_offset=min(start, end),
+            end_offset=end,
+            recovery_point=look.recovery_point,
+            epochs=None if self._epochs is None else tuple((start.epoch, start.start_offset) for start in epochs),
+            segments=segments,
+            snapshots=tuple(file for offset, file in self._snapshots if offset >= base),
+        )
+
+    # Segments
+
+    def _sealed_segment(self, seen: SeenSegment, following: int) -> StoredSegment | None:
+        if (found := self._find_known(seen)) is not None:
+            return found
+        file = self._hold(seen)
+        if file is None:
+            return None
+        try:
+            next_offset = seen.sums.next_offset if seen.sums is not None and seen.is_summed else following
+            return self._copy(
+                file, seen, Cut(seen.size, next_offset, seen.is_summed)
+            )  # without sums nobody vouches for it
+        finally:
+            _let_go(file)
+
+    def _last_segment(self, seen: SeenSegment) -> StoredSegment | None:
+        if (found := self._find_known(seen)) is not None or self._last is None:
+            return found
+        if seen.sums is not None and seen.is_summed:
+            return self._copy(self._last, seen, Cut(seen.size, seen.sums.next_offset, True))
+        return self._copy(self._last, seen, find_cut(self._last, seen, self._look.recovery_point or 0))
+
+    def _find_known(self, seen: SeenSegment) -> StoredSegment | None:
+        return find_known(self._known, self._store.has, self._look, self._name, seen)
+
+    def _hold(self, seen: SeenSegment) -> File | None:
+        """The file, which can be read to its end from now on, whatever becomes of its name; None where that is gone."""
+        file = self._files.open(self._path(seen, LOG))
+        try:
+            file.pin()
+        except FileNotFoundError:
+            return None
+        return file
+
+    def _copy(self, file: File, seen: SeenSegment, cut: Cut) -> StoredSegment | None:
+        chunks = ChunkSums()
+        try:
+            log = self._store.put(file, cut.position, self._copied, chunks)
+        except CutShort:  # another file has its name by now
+            return None
+        segment = StoredSegment(seen.base_offset, cut.next_offset, (log, *self._derived(seen)))
+        if seen.sums is not None and seen.is_summed and chunks.sums == seen.sums.chunks:
+            self._known.add(self._look.topic_id, str(self._name), segment)
+            self._store.note(self._look.topic_id, str(self._name), segment)
+        elif seen.is_summed or not cut.is_sound:
+            self.is_suspect = True
+        return segment
+
+    def _derived(self, seen: SeenSegment) -> list[StoredFile]:
+        """What is derived from the segment, if all of it is what its sums say. Else it is rebuilt when it is wanted."""
+        data = read_whole(self._files, self._path(seen, SUMS)) or b""
+        sums = seen.sums
+        if sums is None or sha256_of(data) != seen.sums_sha256:
+            return []
+        stored = [(SUMS, data)]
+        for suffix, prefix in _prefixes(sums):
+            derived = read_whole(self._files, self._path(seen, suffix)) or b""
+            if not prefix.matches(derived):
+                return []
+            if prefix.size:
+                stored.append((suffix, derived[: prefix.size]))
+        return [
+            self._store.put_whole(numbered(seen.base_offset, suffix), derived, self._copied)
+            for suffix, derived in stored
+        ]
+
+    def _path(self, seen: SeenSegment, suffix: str) -> str:
+        return join(self._directory, numbered(seen.base_offset, suffix))
+
+    def _find_snapshots(self, bases: list[int]) -> list[tuple[int, StoredFile]]:
+        """The newest that recovery may use, and the newest before the last segment, should that one's own files be
+        lost.
+        """
+        newest = max(self._look.recovery_point or 0, self._look.start_offset or 0)
+        try:
+            offsets = [offset for offset in snapshot_offsets(self._files, self._directory) if offset >= bases[0]]
+        except FileNotFoundError:  # the log is gone
+            return []
+        found: dict[int, StoredFile] = {}
+        for at_most in {newest, min(newest, bases[-1])}:
+            usable = (offset for offset in offsets if offset <= at_most)
+            next((offset for offset in usable if offset in found or self._take_snapshot(offset, found)), None)
+        return sorted(found.items())
+
+    def _take_snapshot(self, offset: int, found: dict[int, StoredFile]) -> bool:
+        """Says whether it is whole."""
+        name = numbered(offset, SNAPSHOT)
+        data = read_whole(self._files, join(self._directory, name)) or b""
+        try:
+            decode_snapshot(data)
+        except CorruptSnapshot:
+            return False
+        found[offset] = self._store.put_whole(name, data, self._copied)
+        return True
+
+
+def _let_go(file: File) -> None:
+    file.unpin()
+    file.close()
+
+
+def _prefixes(sums: Sums) -> list[tuple[str, Prefix]]:
+    return [(INDEX, sums.index), (TIME_INDEX, sums.time_index), (TRANSACTION_INDEX, sums.transaction_index)]

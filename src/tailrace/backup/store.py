@@ -1,0 +1,253 @@
+"""The directory that backups are kept in.
+
+    tailrace.backup            the version of this layout; whoever does not know it leaves the directory alone
+    objects/<SHA-256>          the bytes of a file, under their own sum: each once, however many backups have it
+    objects/….tmp              what is being written; swept by the next run
+    backups/<time>.json        the manifests. A backup is there if, and only if, its manifest is
+    unfinished.jsonl           the segments that a run has copied so far, so that the next one need not if it is killed
+    .lock                      held by whoever writes
+
+An object gets its name when it is on disk, and the manifest comes last, when all names of objects are. So a run that
+is killed, or a full disk, leaves earlier backups as they were, and objects that the next run finds or sweeps.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+
+from tailrace.backup.copying import Copied, copy_bytes, sha256_of
+from tailrace.backup.manifest import BadManifest, KnownSegments, Manifest, StoredFile, StoredSegment, segment_from
+from tailrace.log.errors import LogError
+from tailrace.log.files import (
+    Data,
+    File,
+    Files,
+    Lock,
+    join,
+    name_of,
+    parent,
+    read_whole,
+    remove_if_there,
+    replace_whole,
+)
+from tailrace.log.names import TEMPORARY
+from tailrace.log.sums import ChunkSums
+
+MARKER = "tailrace.backup"
+LAYOUT_VERSION = 1
+LOCK_FILE = ".lock"
+OBJECTS, BACKUPS, JOURNAL = "objects", "backups", "unfinished.jsonl"
+_MANIFEST_SUFFIX = ".json"
+
+
+class NotABackup(LogError):
+    """There is no backup in this directory."""
+
+
+class NotForBackups(LogError):
+    """The directory holds something else, which is left alone."""
+
+
+class StoreInUse(LogError):
+    """Another process writes backups there."""
+
+
+class NoSuchBackup(LogError):
+    """The directory has backups, and not this one."""
+
+
+class Store:
+    """Backups that are there: read by anyone. `WritableStore` is the one that changes them."""
+
+    def __init__(self, files: Files, path: str) -> None:
+        """Raises NotABackup, and NotForBackups where a later release wrote the directory."""
+        self.files = files
+        self.path = path
+        marker = read_whole(files, join(path, MARKER)) if files.exists(path) else None
+        if marker is None:
+            raise NotABackup(f"{path} holds no backups: `tailrace backup create DATA_DIR {path}` makes one")
+        _check_layout(path, marker)
+
+    def ids(self) -> list[str]:
+        """Oldest first."""
+        directory = join(self.path, BACKUPS)
+        names = self.files.files_in(directory) if self.files.exists(directory) else {}
+        return sorted(name.removesuffix(_MANIFEST_SUFFIX) for name in names if name.endswith(_MANIFEST_SUFFIX))
+
+    def manifest(self, backup_id: str) -> Manifest:
+        """Raises NoSuchBackup, BadManifest."""
+        data = read_whole(self.files, self._manifest_path(backup_id)) if backup_id in self.ids() else None
+        if data is None:
+            raise NoSuchBackup(f"{self.path} has no backup {backup_id}: `tailrace backup list {self.path}` shows them")
+        try:
+            return Manifest.decode(data)
+        except BadManifest as error:
+            raise BadManifest(f"{self._manifest_path(backup_id)}: {error}") from None
+
+    def latest(self) -> Manifest:
+        """Raises NoSuchBackup where there is none."""
+        ids = self.ids()
+        if not ids:
+            raise NoSuchBackup(f"{self.path} has no backup yet: the first one was not finished")
+        return self.manifest(ids[-1])
+
+    def object_path(self, sha256: str) -> str:
+        return join(join(self.path, OBJECTS), sha256)
+
+    def _manifest_path(self, backup_id: str) -> str:
+        return join(join(self.path, BACKUPS), backup_id + _MANIFEST_SUFFIX)
+
+
+def object_sizes(store: Store) -> dict[str, int]:
+    """All objects that there are, by the SHA-256 that they should have."""
+    files, directory = store.files, join(store.path, OBJECTS)
+    names = files.files_in(directory) if files.exists(directory) else {}
+    return {name: size for name, size in names.items() if not name.endswith(TEMPORARY)}
+
+
+def known_segments(store: Store) -> KnownSegments:
+    """Of all backups that can be read, and of a run that was killed."""
+    known = KnownSegments()
+    for backup_id in store.ids():
+        with suppress(BadManifest):  # its objects may be used by content all the same
+            known.add_all(store.manifest(backup_id))
+    for line in (read_whole(store.files, join(store.path, JOURNAL)) or b"").splitlines():
+        with suppress(ValueError, KeyError, TypeError):  # of the last line of a killed run
+            entry = json.loads(line)
+            known.add(entry["topic_id"], entry["log"], segment_from(entry["segment"]))
+    return known
+
+
+class WritableStore(Store):
+    def __init__(self, files: Files, path: str) -> None:
+        """Takes the lock; makes the directory where there is none. Raises NotForBackups, StoreInUse."""
+        _make_ready(files, path)
+        lock = files.lock(join(path, LOCK_FILE))
+        if lock is None:
+            raise StoreInUse(f"another process is writing backups in {path}")
+        self._lock: Lock = lock
+        try:
+            super().__init__(files, path)
+            self._make_directories()
+            self._sweep()
+            self._objects = object_sizes(self)
+        except BaseException:
+            lock.release()
+            raise
+
+    def close(self) -> None:
+        self._lock.release()
+
+    def _make_directories(self) -> None:
+        missing = [name for name in (OBJECTS, BACKUPS) if not self.files.exists(join(self.path, name))]
+        for name in missing:
+            self.files.make_directory(join(self.path, name))
+        if missing:
+            self.files.sync_directory(self.path)
+
+    def _sweep(self) -> None:
+        """What was being written when a run was killed goes."""
+        directory = join(self.path, OBJECTS)
+        for name in self.files.files_in(directory):
+            if name.endswith(TEMPORARY):
+                self.files.remove(join(directory, name))
+
+    # What is there already
+
+    def has(self, file: StoredFile) -> bool:
+        return self._objects.get(file.sha256) == file.size
+
+    def known_segments(self) -> KnownSegments:
+        return known_segments(self)
+
+    # Writing
+
+    def put(self, file: File, end: int, copied: Copied, chunks: ChunkSums | None = None) -> StoredFile:
+        """Afterwards the first `end` bytes of `file` are an object, on disk but for its name: `commit` does that."""
+        with self._new_object() as target:
+            digest = copy_bytes(file, target, end, copied, chunks)
+            self._adopt(target, digest, end, copied)
+        return StoredFile(name_of(file.path), end, digest)
+
+    def put_whole(self, name: str, data: Data, copied: Copied) -> StoredFile:
+        """The same for a small file that is in memory."""
+        digest = sha256_of(data)
+        if self._objects.get(digest) != len(data):
+            with self._new_object() as target:
+                target.write_at(0, data)
+                self._adopt(target, digest, len(data), copied)
+        return StoredFile(name, len(data), digest)
+
+    @contextmanager
+    def _new_object(self) -> Iterator[File]:
+        """A file that is gone afterwards, unless it was adopted."""
+        file = self.files.open(join(join(self.path, OBJECTS), f"new{TEMPORARY}"), create=True)
+        try:
+            file.truncate(0)
+            yield file
+        finally:
+            file.close()
+            remove_if_there(self.files, file.path)
+
+    def _adopt(self, file: File, digest: str, size: int, copied: Copied) -> None:
+        """An object is on disk before it gets its name."""
+        if self._objects.get(digest) != size:
+            file.sync()
+            file.forget_cached()
+            self.files.rename(file.path, self.object_path(digest))
+            self._objects[digest] = size
+            copied.stored_bytes += size
+
+    def note(self, topic_id: str | None, log_name: str, segment: StoredSegment) -> None:
+        """A line in the journal. Not synced: it saves work after a kill, and is not missed after a power cut."""
+        entry = {"topic_id": topic_id, "log": log_name, "segment": asdict(segment)}
+        line = b"\n" + json.dumps(entry).encode() + b"\n"  # the first end of line is for one that was cut short before
+        journal = self.files.open(join(self.path, JOURNAL), create=True)
+        try:
+            journal.write_at(journal.size(), line)
+        finally:
+            journal.close()
+
+    def commit(self, manifest: Manifest) -> None:
+        """Afterwards the backup is there, on disk, whatever happens."""
+        self.files.sync_directory(join(self.path, OBJECTS))
+        replace_whole(self.files, self._manifest_path(manifest.id), manifest.encode())
+        remove_if_there(self.files, join(self.path, JOURNAL))
+
+    def delete(self, backup_ids: Iterable[str]) -> None:
+        """Afterwards these backups are gone; `collect` takes away what only they had."""
+        for backup_id in backup_ids:
+            self.files.remove(self._manifest_path(backup_id))
+        self.files.sync_directory(join(self.path, BACKUPS))
+
+    def collect(self) -> int:
+        """Removes the objects that no backup has, and returns their bytes. Where a manifest cannot be read, nothing is
+        removed: nobody knows what belongs to it.
+        """
+        try:
+            wanted = {file.sha256 for backup_id in self.ids() for file in self.manifest(backup_id).files}
+        except BadManifest:
+            return 0
+        unwanted = [digest for digest in self._objects if digest not in wanted]
+        for digest in unwanted:
+            self.files.remove(self.object_path(digest))
+        return sum(self._objects.pop(digest) for digest in unwanted)
+
+
+def _check_layout(path: str, marker: bytes) -> None:
+    text = marker.decode(errors="replace").strip()
+    if not text.isdigit() or int(text) > LAYOUT_VERSION:
+        raise NotForBackups(f"{path} has backups of version {text!r}, and this release knows {LAYOUT_VERSION}")
+
+
+def _make_ready(files: Files, path: str) -> None:
+    """Afterwards the directory says that it is one of backups, on disk."""
+    if not files.exists(path):
+        files.make_directory(path)
+        files.sync_directory(parent(path))
+    elif files.exists(join(path, MARKER)):
+        return
+    elif set(files.files_in(path)) - {LOCK_FILE, MARKER + ".tmp"} or files.directories_in(path):
+        raise NotForBackups(f"{path} is not empty, and holds no backups: choose another directory")
+    replace_whole(files, join(path, MARKER), f"{LAYOUT_VERSION}\n".encode())
