@@ -86,7 +86,7 @@ def test_synonyms_are_all_the_values_that_there_are_the_one_that_counts_first(tm
             ("log.retention.ms", "2", ConfigSource.BROKER_AT_RUN_TIME),
             ("log.retention.ms", "3", ConfigSource.ALL_BROKERS_AT_RUN_TIME),
             ("log.retention.ms", "4", ConfigSource.BROKER_AT_START),
-            ("log.retention.ms", "604800000", ConfigSource.DEFAULT),
+            ("log.retention.hours", "168", ConfigSource.DEFAULT),
         ]
         asked: dict[str, Any] = {"include_synonyms": True, "version": version}
         of_topic = configs(broker, TOPIC, "orders", "retention.ms", **asked)["retention.ms"]
