@@ -29,7 +29,6 @@ from tailrace.log.segment import Segment
 
 logger = logging.getLogger(__name__)
 
-FIRST_CHECK_MS = 30_000  # after the start, as in Kafka: others have much to do then
 LOGS_AT_ONCE = 200  # with each tick, some microseconds each; or one in a hundred
 AGES_AT_ONCE = 50  # segments of a log
 
@@ -62,7 +61,7 @@ class Retention:
 
     def tick(self, now_ms: int) -> None:
         if self._next_ms is None:
-            self._next_ms = now_ms + min(self._interval_ms, FIRST_CHECK_MS)
+            self._next_ms = now_ms + self._interval_ms
         if now_ms >= self._next_ms and not self._due:
             self._next_ms = now_ms + self._interval_ms
             self._due.extend(self._partitions)
