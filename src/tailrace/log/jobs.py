@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from tailrace.log.epochs import FILE_NAME
 from tailrace.log.errors import OutOfSpace
-from tailrace.log.files import join, put_in_place, replace_whole, write_whole
+from tailrace.log.files import join, put_in_place, write_whole
 from tailrace.log.names import PARTITION_METADATA, SNAPSHOT, numbered
 from tailrace.log.partition_metadata import encode_topic_id
 from tailrace.log.producer_snapshot import encode_snapshot
@@ -89,8 +89,10 @@ class FlushJob(LogJob):
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
-            self._no_room = error  # no sync has failed: all of it may be tried again
+            self._no_room = error  # nothing that counts was synced yet: all of it may be tried again
             return
+        if self._epochs is not None:  # first: a batch of an epoch that nobody knows would look damaged
+            self.log.files.sync_directory(self.log.directory)
         for segment in self._unflushed.segments:  # in order, so that no segment is on disk before the one it follows
             segment.log.sync()
         for directory in self._unflushed.directories:
@@ -98,8 +100,8 @@ class FlushJob(LogJob):
 
     def _write_small_files(self) -> None:
         files, directory = self.log.files, self.log.directory
-        if self._epochs is not None:  # first: a batch of an epoch that nobody knows would look damaged
-            replace_whole(files, join(directory, FILE_NAME), self._epochs)
+        if self._epochs is not None:
+            put_in_place(files, join(directory, FILE_NAME), self._epochs)
         if self._topic_id is not None:
             put_in_place(files, join(directory, PARTITION_METADATA), encode_topic_id(self._topic_id))
 
