@@ -200,7 +200,8 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
 
 
 def configs_page() -> str:
-    brokers_alone = {name: key for name, key in BROKER_KEYS.items() if not key.is_dynamic}
+    for_topics = {key.broker_key for key in TOPIC_KEYS.values()}
+    brokers_alone = {name: key for name, key in BROKER_KEYS.items() if name not in for_topics}
     return (
         "\n".join(
             [
@@ -223,12 +224,16 @@ def configs_page() -> str:
                 "",
                 "## Of the broker alone",
                 *wrapped(
-                    "Known at the start, and not to be changed later: `tailrace serve --set key=value`, or the file."
+                    "Known at the start: `tailrace serve --set key=value`, or the file. Most are not to be changed "
+                    "later; those that can be, by IncrementalAlterConfigs, are marked."
                 ),
                 "",
                 *table(
-                    ("config", "default", "takes", "what it does"),
-                    ((f"`{key.name}`", *described(key)) for _, key in sorted(brokers_alone.items())),
+                    ("config", "at run time", "default", "takes", "what it does"),
+                    (
+                        (f"`{key.name}`", "yes" if key.is_dynamic else "–", *described(key))
+                        for _, key in sorted(brokers_alone.items())
+                    ),
                 ),
             ]
         )

@@ -29,7 +29,7 @@ from tailrace.log.segment import Segment
 
 logger = logging.getLogger(__name__)
 
-LOGS_AT_ONCE = 200  # with each tick, some microseconds each; or one in a hundred
+LOGS_AT_ONCE = 100  # with each tick, some microseconds each; or one in a hundred
 AGES_AT_ONCE = 50  # segments of a log
 
 
@@ -79,6 +79,7 @@ class Retention:
             partition = self._partitions.get(log)
             if partition is None or log.offline is not None:
                 continue
+            self._sizes.measure(log)  # whatever has changed it
             if partition.topic.config.deletes and not partition.topic.is_internal:
                 has_deleted |= self._check(partition, log, now_ms, known)
         if has_deleted:
