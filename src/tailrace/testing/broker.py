@@ -44,8 +44,8 @@ class Broker:
         files: Files | None = None,
     ) -> None:
         """`configs` are broker configs, by Kafka's names; those of groups that would only keep a test waiting have
-        other defaults here, and retention is looked at once a day. `data` is kept where it is given; otherwise a temporary directory is used, and removed at
-        the end.
+        other defaults here, and retention looks once a day. `data` is kept where it is given; otherwise a temporary
+        directory is used, and removed at the end.
         """
         self._configs = IMPATIENT | KEEPING | dict(configs or {})
         self._files = files
