@@ -175,6 +175,39 @@ def test_a_change_of_retention_counts_with_the_next_check(tmp_path: Path) -> Non
         assert broker.log("others").start_offset == 3
 
 
+def test_a_clock_that_jumps_ahead_and_is_put_right_soon_costs_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ten_years_ms = 10 * 365 * 86_400 * SECOND
+    with LocalBroker(tmp_path, EVERY_SECOND) as broker:
+        broker.create_topic(retention_ms="10000", **A_SEGMENT_EACH)
+        broker.tick(0)
+        fill(broker, 3)
+        broker.tick()
+        broker.tick(ten_years_ms)
+        for _ in range(5):
+            broker.tick()
+        assert broker.log().start_offset == 0
+        assert caplog.text.count("the clock has jumped ahead") == 1
+        broker.tick(-ten_years_ms)
+        broker.tick(5 * SECOND)
+        broker.tick(0)
+        assert broker.log().start_offset > 0, "and afterwards it goes on"
+
+
+def test_a_clock_that_has_jumped_ahead_for_good_is_believed_after_ten_minutes(tmp_path: Path) -> None:
+    with LocalBroker(tmp_path, EVERY_SECOND) as broker:
+        broker.create_topic(retention_ms="10000", **A_SEGMENT_EACH)
+        broker.tick(0)
+        fill(broker, 2)
+        broker.tick(2 * 3600 * SECOND)
+        broker.tick(599 * SECOND)
+        assert broker.log().start_offset == 0
+        broker.tick()
+        broker.tick(0)
+        assert broker.log().start_offset == 2
+
+
 def test_minutes_and_hours_of_the_broker_count(tmp_path: Path) -> None:
     with LocalBroker(tmp_path, {**EVERY_SECOND, "log.retention.minutes": "1", "log.roll.ms": "1"}) as broker:
         broker.create_topic()

@@ -68,6 +68,7 @@ class DiskBudget:
         if limit < 0 or self._sizes.total <= limit:
             self._search, self._is_exhausted = None, False
             return
+        self._next_ms = min(self._next_ms, now_ms + SEARCH_AGAIN_MS)  # the clock may have been put back
         if self._search is None and now_ms >= self._next_ms:
             self._search = Search(self._partitions)
         if self._search is not None:

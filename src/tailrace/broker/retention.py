@@ -6,6 +6,7 @@ go goes, whole segments from the front: the start offset moves, and once that is
 
     age not in memory   the segment's sums are read in a thread, and its log is looked at again
     all has expired     the active segment is rolled; once that is saved, with the producers, its log is looked at again
+    the clock jumps     nothing is deleted for ten minutes: it may be wrong, and put right again
     never touched       internal topics, and those whose cleanup.policy has no `delete`; logs that are offline
 """
 
@@ -31,6 +32,8 @@ logger = logging.getLogger(__name__)
 
 LOGS_AT_ONCE = 100  # with each tick, some microseconds each; or one in a hundred
 AGES_AT_ONCE = 50  # segments of a log
+JUMP_MS = 3_600_000  # from one tick to the next: no clock does that by itself
+PATIENCE_MS = 600_000
 
 
 class Retention:
@@ -52,7 +55,8 @@ class Retention:
         self._counters = counters
         self._start_job = start_job
         self._interval_ms = configs.number("log.retention.check.interval.ms")
-        self._next_ms: int | None = None
+        self._now_ms: int | None = None
+        self._next_ms = 0
         self._due: deque[Log] = deque()
         self._share = LOGS_AT_ONCE
         self._rolled: list[Log] = []
@@ -60,8 +64,7 @@ class Retention:
         self._is_reading_ages = False
 
     def tick(self, now_ms: int) -> None:
-        if self._next_ms is None:
-            self._next_ms = now_ms + self._interval_ms
+        self._look_at_the_clock(now_ms)
         if now_ms >= self._next_ms and not self._due:
             self._next_ms = now_ms + self._interval_ms
             self._due.extend(self._partitions)
@@ -71,6 +74,18 @@ class Retention:
             self._check_each(rolled, now_ms)
         if self._due:
             self._check_each([self._due.popleft() for _ in range(min(self._share, len(self._due)))], now_ms)
+
+    def _look_at_the_clock(self, now_ms: int) -> None:
+        before, self._now_ms = self._now_ms, now_ms
+        if before is None:
+            self._next_ms = now_ms + self._interval_ms
+        elif now_ms < before:
+            self._next_ms = min(self._next_ms, now_ms + self._interval_ms)
+        elif now_ms - before > JUMP_MS:
+            logger.warning("the clock has jumped ahead by %d s: retention waits for a while", (now_ms - before) // 1000)
+            self._next_ms = now_ms + max(PATIENCE_MS, self._interval_ms)
+            self._due.clear()
+            self._rolled.clear()
 
     def _check_each(self, logs: Iterable[Log], now_ms: int, known: Collection[Segment] = ()) -> None:
         """`known` are those whose ages were just looked for."""
