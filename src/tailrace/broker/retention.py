@@ -59,7 +59,7 @@ class Retention:
         self._next_ms = 0
         self._due: deque[Log] = deque()
         self._share = LOGS_AT_ONCE
-        self._rolled: list[Log] = []
+        self._rolled: dict[Log, None] = {}
         self._ages_wanted: list[tuple[Log, Sequence[Segment]]] = []
         self._is_reading_ages = False
 
@@ -70,7 +70,7 @@ class Retention:
             self._due.extend(self._partitions)
             self._share = max(LOGS_AT_ONCE, len(self._due) // 100)
         if self._rolled:
-            rolled, self._rolled = self._rolled, []
+            rolled, self._rolled = self._rolled, {}
             self._check_each(rolled, now_ms)
         if self._due:
             self._check_each([self._due.popleft() for _ in range(min(self._share, len(self._due)))], now_ms)
@@ -112,7 +112,7 @@ class Retention:
             self._roll(log)
             return False
         if reasons and first_kept.base_offset == log.end_offset and (log.wants_checkpoint or not log.is_idle):
-            self._rolled.append(log)  # what is left is empty: a start finds its producers in the snapshot alone
+            self._rolled[log] = None  # what is left is empty: a start finds its producers in the snapshot alone
             return False
         for reason, group in groupby(reasons):
             self.delete(partition, log.segments[len(list(group))].base_offset, reason)
@@ -128,7 +128,7 @@ class Retention:
             logger.warning("what has expired in %s cannot go yet: %s", log.directory, error)
             return
         self._flushes.request_checkpoint(log)
-        self._rolled.append(log)
+        self._rolled[log] = None
 
     # Any deletion
 
