@@ -117,7 +117,8 @@ class Retention:
         for reason, group in groupby(reasons):
             self.delete(partition, log.segments[len(list(group))].base_offset, reason)
         if is_age_missing(first_kept, keep) and log.segments[0] not in known:
-            self._ages_wanted.append((log, log.segments[:AGES_AT_ONCE]))
+            unknown = [segment for segment in log.segments[:AGES_AT_ONCE] if segment.largest_timestamp is None]
+            self._ages_wanted.append((log, unknown))
         return bool(reasons)
 
     def _roll(self, log: Log) -> None:
