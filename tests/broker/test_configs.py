@@ -75,7 +75,8 @@ def test_what_topics_can_say_brokers_can_say_for_all_of_them_and_change_while_th
     for key in TOPIC_KEYS.values():
         if key.broker_key is not None:
             of_broker = broker_key(key.broker_key)
-            assert (of_broker.type, of_broker.default, of_broker.is_dynamic) == (key.type, key.default, True)
+            default = next(BrokerConfigs().layers_with_synonyms(key.broker_key)).text_in_units
+            assert (of_broker.type, default, of_broker.is_dynamic) == (key.type, key.default, True)
 
 
 # Values
@@ -176,7 +177,7 @@ def test_a_brokers_value_is_the_one_set_for_it_else_for_all_else_at_its_start_el
         ("2", ConfigSource.BROKER_AT_RUN_TIME),
         ("3", ConfigSource.ALL_BROKERS_AT_RUN_TIME),
         ("4", ConfigSource.BROKER_AT_START),
-        ("604800000", ConfigSource.DEFAULT),
+        ("168", ConfigSource.DEFAULT),
     ]
     for left, broker in (("3", "7"), ("4", "")):
         configs.set_at_run_time(broker, "log.roll.ms", None)
@@ -196,7 +197,7 @@ def test_topics_that_say_nothing_share_one_config() -> None:
     configs = BrokerConfigs()
     first = topic_config({}, configs)
     assert topic_config({}, configs) is first
-    assert topic_config({"retention.ms": "7"}, configs) is first, "which has nothing for appends"
+    assert topic_config({"preallocate": "true"}, configs) is first, "which has nothing for appends"
     configs.set_at_run_time("", "log.roll.ms", "7")
     assert topic_config({}, configs).log.segment_ms == 7
     assert first.log.segment_ms != 7
@@ -274,3 +275,53 @@ def test_limits_by_address(text: str) -> None:
 def test_what_are_no_limits_by_address(text: str) -> None:
     with pytest.raises(InvalidConfig, match="name:number"):
         broker_key("max.connections.per.ip.overrides").parse(text)
+# Hours and minutes
+
+HOUR_MS, MINUTE_MS = 3_600_000, 60_000
+
+
+@pytest.mark.parametrize(
+    ("at_start", "retention_ms"),
+    [
+        ({}, 168 * HOUR_MS),
+        ({"log.retention.hours": "2"}, 2 * HOUR_MS),
+        ({"log.retention.hours": "2", "log.retention.minutes": "3"}, 3 * MINUTE_MS),
+        ({"log.retention.hours": "2", "log.retention.minutes": "3", "log.retention.ms": "4"}, 4),
+        ({"log.retention.hours": "2", "log.retention.minutes": "-1"}, -1),
+        ({"log.retention.hours": "-1"}, -1),
+        ({"log.retention.ms": "-1", "log.retention.hours": "2"}, -1),
+    ],
+)
+def test_retention_is_given_in_milliseconds_minutes_or_hours_and_the_finest_counts(
+    at_start: dict[str, str], retention_ms: int
+) -> None:
+    configs = BrokerConfigs(at_start)
+    assert configs.topic_defaults.log.retention_ms == retention_ms
+    assert topic_entry("retention.ms", {}, configs).value == retention_ms
+    assert topic_config({"retention.ms": "9"}, configs).log.retention_ms == 9
+
+
+def test_segments_roll_by_hours_too() -> None:
+    assert BrokerConfigs({"log.roll.hours": "2"}).topic_defaults.log.segment_ms == 2 * HOUR_MS
+    assert BrokerConfigs({"log.roll.hours": "2", "log.roll.ms": "7"}).topic_defaults.log.segment_ms == 7
+    jitter = topic_entry("segment.jitter.ms", {}, BrokerConfigs({"log.roll.jitter.hours": "1"}))
+    assert (jitter.text, jitter.source) == (str(HOUR_MS), ConfigSource.BROKER_AT_START)
+
+
+def test_what_is_set_at_run_time_in_milliseconds_counts_more_than_hours_at_the_start() -> None:
+    configs = BrokerConfigs({"log.retention.hours": "2"})
+    configs.set_at_run_time("", "log.retention.ms", "7")
+    assert configs.topic_defaults.log.retention_ms == 7
+    configs.set_at_run_time("", "log.retention.ms", None)
+    assert configs.topic_defaults.log.retention_ms == 2 * HOUR_MS
+    for name in ("log.retention.hours", "log.retention.minutes", "log.roll.hours", "log.roll.jitter.hours"):
+        assert not BROKER_KEYS[name].is_dynamic, "as in Kafka"
+
+
+@pytest.mark.parametrize(
+    ("policy", "deletes", "needs_keys"),
+    [("delete", True, False), ("compact", False, True), ("compact,delete", True, True), ("", False, False)],
+)
+def test_what_a_cleanup_policy_means(policy: str, deletes: bool, needs_keys: bool) -> None:
+    config = topic_config({"cleanup.policy": policy}, BrokerConfigs())
+    assert (config.deletes, config.needs_keys) == (deletes, needs_keys)

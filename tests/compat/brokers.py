@@ -22,6 +22,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 HOST = "127.0.0.1"
 START_SECONDS = 60
+KEEPING = {"log.retention.check.interval.ms": "86400000"}  # or records of long ago are gone, some time
 
 
 def against_kafka() -> bool:
@@ -56,7 +57,7 @@ class BrokerProcess(ABC):
         self, directory: Path, *, advertised: int | None = None, settings: Mapping[str, str] | None = None
     ) -> None:
         directory.mkdir()
-        self.settings = dict(settings or {})
+        self.settings = KEEPING | dict(settings or {})
         self.directory = directory
         self.data = directory / "data"
         self.port = free_port()

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -29,16 +29,22 @@ class Victim(TailraceProcess):
     """The same data directory and port from one start to the next. `under` is a command that runs it (strace)."""
 
     def __init__(
-        self, directory: Path, *, program: Sequence[str] = ("-m", "tailrace"), data: Path | None = None
+        self,
+        directory: Path,
+        *,
+        program: Sequence[str] = ("-m", "tailrace"),
+        data: Path | None = None,
+        settings: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(directory)
+        super().__init__(directory, settings=settings)
         self.data = data or self.data
         self.under: Sequence[str] = ()
         self._program = program
 
     def command(self) -> list[str]:
         serve = [*self.under, sys.executable, *self._program, "serve", "--data", str(self.data)]
-        settings = [part for setting in SETTINGS for part in ("--set", setting)]
+        own = ("=".join(item) for item in self.settings.items())
+        settings = [part for setting in (*SETTINGS, *own) for part in ("--set", setting)]
         return [*serve, "--listen", self.address, "--metrics", "off", *settings]
 
     @property
@@ -151,6 +157,22 @@ def _run(*command: object) -> None:
     ended = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=60)
     if ended.returncode:
         raise OSError(f"{' '.join(map(str, command))}: {ended.stderr.strip()}")
+
+
+@contextlib.contextmanager
+def a_small_disk(path: Path, size: int) -> Iterator[Path]:
+    """A file system of so many bytes, in memory, mounted at `path`. Skips the test where that cannot be."""
+    if os.geteuid():
+        pytest.skip("only root can mount a file system")
+    path.mkdir()
+    try:
+        _run("mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", path)
+    except OSError as error:
+        pytest.skip(f"a file system cannot be mounted here: {error}")
+    try:
+        yield path
+    finally:
+        _run("umount", path)
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from errno import EIO, ENOSPC
+from errno import EDQUOT, EIO, ENOSPC
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from tailrace.log.files import OperatingSystemFiles
 from tailrace.log.flush import FlushQueue
 from tailrace.log.jobs import FlushJob, SaveJob
 from tailrace.log.log import Log
+from tailrace.log.segment import WouldWait
 from tailrace.records.control import Marker, encode_marker
 from tailrace.records.record import Record, encode_batch
 from tailrace.testing.faulty_files import FaultyFiles
@@ -193,6 +194,116 @@ def test_a_write_refused_for_space_does_no_harm_when_its_segment_is_deleted(tmp_
     log.flush()
     assert (log.offline, log.high_watermark) == (None, 4)
     directory.close(NOW)
+
+
+def test_files_that_a_flush_is_about_to_sync_are_not_removed_before_it_has(tmp_path: Path) -> None:
+    files = FaultyFiles(OperatingSystemFiles())
+    directory = DataDirectory(files, str(tmp_path), SMALL)
+    log = directory.create(ORDERS)
+    log.append(batch_of(2), NOW)
+    log.flush()
+    first = log.active
+    files.fail("write_at", ENOSPC, name=".log")
+    with pytest.raises(OutOfSpace):
+        log.append(batch_of(2), NOW)
+    flush = log.begin_flush()  # which knows of a write that was refused
+    assert flush is not None
+    log.roll()
+    log.delete_before(log.high_watermark)
+    for is_there in (True, False):
+        offsets = directory.begin_save_offsets()
+        offsets.run()
+        offsets.finish()
+        assert files.exists(first.log.path) is is_there
+        if is_there:
+            flush.run()
+            flush.finish()
+    assert log.offline is None
+    directory.close(NOW)
+
+
+def test_a_flush_that_finds_no_room_for_what_stands_beside_a_new_log_can_be_tried_again(setup: Setup) -> None:
+    queue = FlushQueue(dirty_ms_max=1000)
+    told: list[object] = []
+    queue.tick(NOW)
+    setup.files.fail("write_at", ENOSPC, name="leader-epoch-checkpoint")
+    queue.when_flushed(setup.log, 2, told.append)
+    run_next(queue)
+    assert (told, setup.log.high_watermark, setup.log.offline, setup.log.is_idle) == ([], 0, None, True)
+    assert setup.append() == 4
+    queue.tick(NOW + 999)
+    assert queue.next_job() is None
+    queue.tick(NOW + 1000)
+    run_next(queue)
+    assert (told, setup.log.high_watermark) == ([None], 4)
+    log, report = reopen(setup.memory.disk)
+    assert (log.end_offset, report.damage) == (4, [])
+
+
+def test_a_checkpoint_that_finds_no_room_saves_nothing_and_the_next_one_does(setup: Setup) -> None:
+    setup.files.fail("rename", EDQUOT, name="leader-epoch-checkpoint")
+    flush = setup.log.begin_checkpoint(NOW)
+    flush.run()
+    with pytest.raises(OutOfSpace):
+        flush.finish()
+    assert setup.log.is_idle
+    setup.log.checkpoint(NOW)
+    assert setup.log.is_saved
+
+
+# How old a segment is
+
+
+def test_the_largest_timestamp_is_known_of_what_this_process_wrote_and_is_found_for_all_else(setup: Setup) -> None:
+    setup.log.append(batch_of(2, time=7000), NOW)
+    setup.log.append(batch_of(2, time=3000), NOW)
+    assert setup.log.active.largest_timestamp == 7001
+    setup.log.roll()
+    assert setup.log.active.largest_timestamp is None, "there is nothing in it"
+    setup.directory.close(NOW)
+    log, _ = reopen(setup.memory.disk)
+    sealed = log.segments[0]
+    assert sealed.largest_timestamp is None
+    assert sealed.find_largest_timestamp() == sealed.largest_timestamp == 7001
+
+
+@pytest.mark.parametrize("suffix", [".sums", ".index", ".timeindex"])
+def test_the_largest_timestamp_is_found_without_what_was_derived(setup: Setup, suffix: str) -> None:
+    for time in (7000, 3000):
+        setup.log.append(batch_of(2, time=time), NOW)
+    setup.log.roll()
+    setup.directory.close(NOW)
+    setup.memory.remove(setup.log.segments[0].log.path.replace(".log", suffix))
+    log, _ = reopen(setup.memory.disk)
+    assert log.segments[0].find_largest_timestamp() == 7001
+
+
+def test_the_largest_timestamp_stays_known_when_indexes_go_from_memory(setup: Setup) -> None:
+    setup.log.append(batch_of(2, time=7000), NOW)
+    setup.log.roll()
+    setup.log.checkpoint(NOW)
+    sealed = setup.log.segments[0]
+    sealed.forget_derived()
+    with pytest.raises(WouldWait):
+        sealed.derived(wait=False)
+    assert sealed.largest_timestamp == 7001
+
+
+def test_a_log_knows_its_size_however_it_has_changed(setup: Setup) -> None:
+    def is_right(log: Log) -> bool:
+        return log.size == sum(segment.size for segment in log.segments) > 0
+
+    for _ in range(60):
+        setup.append()
+        assert is_right(setup.log)
+    setup.log.flush()
+    assert len(setup.log.segments) > 2
+    setup.log.delete_before(setup.log.segments[1].base_offset)
+    assert is_right(setup.log)
+    setup.directory.checkpoint(NOW)
+    setup.directory.truncate(ORDERS, setup.log.end_offset - 4)
+    assert is_right(setup.log)
+    assert is_right(reopen(setup.memory.disk)[0])
 
 
 # While the offsets are being saved

@@ -12,6 +12,7 @@ from nodes import LOOPS, RunningNode
 from raw_client import RawClient, a_produce
 
 from tailrace.protocol.messages.api_versions import ApiVersionsRequest
+from tailrace.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from tailrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from tailrace.server import http
 
@@ -141,6 +142,28 @@ def test_groups_are_counted(node: RunningNode) -> None:
     assert samples["tailrace_groups"]['state="Stable"'] == 0
     assert samples["tailrace_group_members"][""] == 1
     assert samples["tailrace_group_rebalances_total"][""] == 0
+
+
+def test_the_disk_and_what_was_deleted_are_counted(node: RunningNode) -> None:
+    node.create_topic()
+    wanted = DeleteRecordsTopic(name="orders", partitions=[DeleteRecordsPartition(partition_index=0, offset=1)])
+    with RawClient(node.address) as client:
+        client.produce(b"x")
+        node.on_loop(lambda: node.node.broker.partition("orders", 0).log.roll())  # type: ignore[union-attr]
+        client.produce(b"y")
+        client.ask(DeleteRecordsRequest(topics=[wanted], timeout_ms=1000), 2)
+    node.until(lambda: node.node.broker.space.found is not None)
+    samples = parse(get(node, "/metrics")[2])
+    assert samples["tailrace_deleted_bytes_total"]['reason="delete_records"'] > 60
+    assert samples["tailrace_deleted_bytes_total"]['reason="age"'] == 0
+    assert samples["tailrace_deleted_segments_total"]['reason="delete_records"'] == 1
+    assert samples["tailrace_topic_deleted_bytes_total"]['topic="orders"'] > 60
+    sizes = node.on_loop(lambda: sum(log.size for log in node.node.directory.logs.values()))
+    assert samples["tailrace_logs_bytes"][""] == sizes
+    free, reserve = samples["tailrace_disk_free_bytes"][""], samples["tailrace_disk_reserve_bytes"][""]
+    assert (samples["tailrace_disk_is_low"][""] == 1) is (free < reserve)
+    assert samples["tailrace_disk_budget_bytes"][""] == -1
+    assert samples["tailrace_refused_appends_total"][""] == 0
 
 
 def test_what_is_held_of_requests_is_counted(node: RunningNode) -> None:

@@ -14,16 +14,20 @@ from typing import Any
 
 from tailrace.broker.cached import Cached
 from tailrace.broker.counters import Counters
+from tailrace.broker.disk_budget import DiskBudget
 from tailrace.broker.errors import Refused
 from tailrace.broker.fetch_sessions import FetchSessions
 from tailrace.broker.fetching import Fetch
 from tailrace.broker.groups.coordinator import GroupCoordinator
+from tailrace.broker.log_sizes import LogSizes
 from tailrace.broker.metadata import Metadata
 from tailrace.broker.metadata_log import MetadataLog
 from tailrace.broker.partition import Partition
 from tailrace.broker.producer_ids import ProducerIds
 from tailrace.broker.recompressing import Recompressor
 from tailrace.broker.requests import Api, Call, Silence
+from tailrace.broker.retention import Retention
+from tailrace.broker.space import DiskSpace
 from tailrace.broker.topics import Topic
 from tailrace.broker.upkeep import Upkeep
 from tailrace.broker.waiting import Flushed, Later, Relayed, StartJob
@@ -63,14 +67,20 @@ class Broker:
         checkpoint_ms = self.configs.number("log.flush.offset.checkpoint.interval.ms")
         self.upkeep = Upkeep(directory, self.flushes, start_job, checkpoint_ms)
         self.recompressor = Recompressor(start_job)
+        self.counters = Counters()
+        self.sizes = LogSizes()
+        self.space = DiskSpace(directory, metadata, start_job)
+        self._partitions: dict[Log, Partition] = {}
+        self.retention = Retention(
+            self._partitions, self.sizes, self.configs, self.upkeep, self.flushes, self.counters, start_job
+        )
+        self.disk_budget = DiskBudget(self._partitions, self.sizes, metadata, self.retention, self.upkeep, start_job)
         self.producer_ids = ProducerIds(metadata, self.metadata_log)
         self.fetch_sessions = FetchSessions(self.configs.number("max.incremental.fetch.session.cache.slots"))
         self.fetch_bytes_max = self.configs.number("fetch.max.bytes")
-        self.counters = Counters()
         self.groups = GroupCoordinator(self)
         self.all_topics: Cached[bytes] = Cached(metadata)  # as Metadata says them, by version
         self._may_make = LOGS_MADE_MAX  # by the request at hand
-        self._partitions: dict[Log, Partition] = {}
         self._failure: LogOffline | None = None
         for name, log in directory.logs.items():
             partition = self.partition(name.topic, name.partition)
@@ -122,6 +132,7 @@ class Broker:
         partition.log = log
         log.configure(partition.topic.config.log)
         self._partitions[log] = partition
+        self.sizes.measure(log)
 
     def leader_epoch(self, partition: Partition | None) -> int:
         """Of a partition that nobody has touched, too."""
@@ -150,8 +161,10 @@ class Broker:
         if isinstance(job, FlushJob):
             self.notice(job.log)
             partition = self._partitions.get(job.log)
-            if partition is not None and partition.watchers:
-                partition.moved()
+            if partition is not None:
+                self.sizes.measure(job.log)
+                if partition.watchers:
+                    partition.moved()
 
     def remove_logs(self, topics: Sequence[Topic]) -> Later[None]:
         """Takes the logs of topics that the metadata no longer knows from the disk; who waits to read them is told.
@@ -167,6 +180,7 @@ class Broker:
             if (log := partition.log) is not None:
                 partition.log = None
                 del self._partitions[log]
+                self.sizes.forget(log)
                 self.flushes.forget(log)
                 names.append(partition.name)
         for partition in gone:
@@ -204,6 +218,9 @@ class Broker:
     def tick(self, now_ms: int, steady_ms: int) -> None:
         """Some times a second."""
         self.upkeep.tick(now_ms)
+        self.space.tick()
+        self.retention.tick(now_ms)
+        self.disk_budget.tick(now_ms, self.space.disk_bytes)
         self.advance(now_ms, steady_ms)
 
     def advance(self, now_ms: int, steady_ms: int) -> None:

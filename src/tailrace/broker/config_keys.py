@@ -48,6 +48,7 @@ class ConfigKey(NamedTuple):
     broker_key: str | None = None
     is_dynamic: bool = True
     pattern: tuple[str, str] | None = None
+    unit: int = 1  # of a broker's config that stands in for one in milliseconds: how many of them it counts by
 
     def parse(self, text: str | None) -> Value:
         """The value that `text` says. Raises InvalidConfig where it is none that this config takes."""

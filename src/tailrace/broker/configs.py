@@ -5,13 +5,14 @@ one set at run time, for it alone or else for all brokers, else the one it was s
 defaults are Kafka's, but where docs/DEVIATIONS.md says otherwise; ours begin with `tailrace.`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from enum import IntEnum
+from itertools import chain, dropwhile
 from typing import Any, NamedTuple
 
-from tailrace.broker.config_keys import NUMBERS_BY_NAME, REPLICAS, ConfigKey, ConfigType, InvalidConfig, Value
+from tailrace.broker.config_keys import NUMBERS_BY_NAME, REPLICAS, ConfigKey, ConfigType, InvalidConfig, Value, parts_of
 from tailrace.broker.foreign_configs import Family, family_of
 from tailrace.log.config import LogConfig
 from tailrace.records.compression import Codec
@@ -19,7 +20,8 @@ from tailrace.records.recompression import Target
 
 LONG_MAX = (1 << 63) - 1
 INT_MAX = (1 << 31) - 1
-HOUR_MS = 3600 * 1000
+MINUTE_MS = 60 * 1000
+HOUR_MS = 60 * MINUTE_MS
 DAY_MS = 24 * HOUR_MS
 WEEK_MS = 7 * DAY_MS
 
@@ -35,7 +37,6 @@ class ConfigSource(IntEnum):
     LOGGER = 6
 
 
-_RETENTION = "Kept and shown; takes effect with the release that brings retention."
 _COMPACTION = "Kept and shown; takes effect with the release that brings compaction."
 _BY_ITSELF = "-1 leaves that to the operating system."
 _ONE_REPLICA = "Taken and ignored: there is one replica."
@@ -66,6 +67,14 @@ def _long(name: str, broker_key: str | None, default: int, minimum: int, doc: st
     return ConfigKey(name, ConfigType.LONG, str(default), doc, minimum, broker_key=broker_key)
 
 
+def _hours(name: str, default: str | None, minimum: int, doc: str) -> ConfigKey:
+    return ConfigKey(name, ConfigType.INT, default, doc, minimum, unit=HOUR_MS)
+
+
+def _minutes(name: str, default: str | None, minimum: int, doc: str) -> ConfigKey:
+    return ConfigKey(name, ConfigType.INT, default, doc, minimum, unit=MINUTE_MS)
+
+
 def _ratio(name: str, broker_key: str | None, default: float, doc: str) -> ConfigKey:
     return ConfigKey(name, ConfigType.DOUBLE, str(default), doc, 0, 1, broker_key=broker_key)
 
@@ -82,7 +91,7 @@ def _list(name: str, broker_key: str | None, default: str | None, choices: str, 
 # fmt: off
 _TOPIC_KEYS = (
     _list("cleanup.policy", "log.cleanup.policy", "delete", "delete compact",
-        f"What becomes of old segments. {_RETENTION}"),
+        "What becomes of old segments: deleted by retention.ms and retention.bytes, compacted by key, or both."),
     _int("compression.gzip.level", "compression.gzip.level", -1, -1,
         "How hard gzip tries, where compression.type is gzip; -1 is its own default.", choices="-1 1 2 3 4 5 6 7 8 9"),
     _int("compression.lz4.level", "compression.lz4.level", 9, 1,
@@ -125,9 +134,9 @@ _TOPIC_KEYS = (
     _boolean("remote.log.delete.on.disable", None, False, _NO_REMOTE),
     _boolean("remote.storage.enable", None, False, "There is no remote storage: true is refused.", only="false"),
     _long("retention.bytes", "log.retention.bytes", -1, -1,
-        f"How much of a partition is kept; -1 is all. {_RETENTION}"),
+        "How much of a partition is kept, in whole segments: at least so much, where there was more. -1 is all."),
     _long("retention.ms", "log.retention.ms", WEEK_MS, -1,
-        f"For how long records are kept; -1 is for ever. {_RETENTION}"),
+        "For how long records are kept: a segment goes when its newest record is older. -1 is for ever."),
     _int("segment.bytes", "log.segment.bytes", 1 << 30, 1 << 20, "How large a segment grows before the next begins."),
     _int("segment.index.bytes", "log.index.size.max.bytes", 10 << 20, 4,
         "How large the indexes of a segment grow before the next begins."),
@@ -161,6 +170,11 @@ _STATIC_KEYS = (
     _list("log.dirs", None, None, "", "The same. There is one directory."),
     _int("log.flush.offset.checkpoint.interval.ms", None, 60_000, 1,
         "How often what is derived from logs is saved: so much is read again, at most, after a crash."),
+    _long("log.retention.check.interval.ms", None, 300_000, 1, "How often retention looks for what may be deleted."),
+    _hours("log.retention.hours", "168", -1, "As log.retention.ms, in hours."),
+    _minutes("log.retention.minutes", None, -1, "As log.retention.ms, in minutes; counts more than hours."),
+    _hours("log.roll.hours", "168", 1, "As log.roll.ms, in hours."),
+    _hours("log.roll.jitter.hours", "0", 0, "As log.roll.jitter.ms, in hours."),
     _int("max.incremental.fetch.session.cache.slots", None, 1000, 0, "How many fetch sessions are remembered."),
     _int("max.request.partition.size.limit", None, 2000, 1,
         "How many partitions there are in one answer to DescribeTopicPartitions."),
@@ -191,12 +205,35 @@ _DYNAMIC_KEYS = (
     _text("max.connections.per.ip.overrides", None, "", "",
         "The same for single addresses: `10.0.0.7:200,10.0.0.8:50`.")._replace(pattern=NUMBERS_BY_NAME),
     _int("producer.id.expiration.ms", None, DAY_MS, 1, "After what time without a batch a producer is forgotten."),
+    _long("tailrace.disk.budget.bytes", None, -1, -1,
+        "How many bytes all logs may take: beyond, the oldest segments of all topics go, but for those that are kept "
+        "for ever, compacted, internal or active. -1 is no limit."),
+    _int("tailrace.disk.budget.percent", None, -1, -1,
+        "The same as a share of the disk; the smaller one counts. -1 is no limit.", maximum=100),
+    _long("tailrace.disk.reserve.bytes", None, -1, -1,
+        "How much of the disk stays free: with less, producers are told to try again, until there is half as much "
+        "more. -1 is 1 GiB, or 5 % of the disk if that is less."),
 )
 # fmt: on
+# A broker's config in milliseconds, and those that stand in for it where it is not given, the first one that is.
+SYNONYMS = {
+    "log.retention.ms": ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+    "log.roll.ms": ("log.roll.ms", "log.roll.hours"),
+    "log.roll.jitter.ms": ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+}
+
+
+def _of_broker(key: ConfigKey) -> ConfigKey:
+    """The broker's config for what topics do not say. If it has synonyms, the last of them has the default."""
+    assert key.broker_key is not None
+    default = None if key.broker_key in SYNONYMS else key.default
+    return key._replace(name=key.broker_key, broker_key=None, default=default)
+
+
 BROKER_KEYS: dict[str, ConfigKey] = {
     **{key.name: key._replace(is_dynamic=False) for key in _STATIC_KEYS},
     **{key.name: key for key in _DYNAMIC_KEYS},
-    **{key.broker_key: key._replace(name=key.broker_key, broker_key=None) for key in _TOPIC_KEYS if key.broker_key},
+    **{key.broker_key: _of_broker(key) for key in _TOPIC_KEYS if key.broker_key},
 }
 
 
@@ -210,6 +247,13 @@ class Entry(NamedTuple):
     @property
     def value(self) -> Value:
         return self.key.parse(self.text)
+
+    @property
+    def text_in_units(self) -> str | None:
+        """As the config says it that this one stands in for: hours in milliseconds. What is below 0 is no limit."""
+        if self.key.unit == 1 or self.text is None:
+            return self.text
+        return str(max(-1, int(self.text) * self.key.unit))
 
 
 def topic_key(name: str) -> ConfigKey:
@@ -296,16 +340,29 @@ class BrokerConfigs:
         self._topic_defaults = None
 
     def layers(self, name: str) -> Iterator[Entry]:
-        """Every value that the config has somewhere. The first one counts."""
+        """Every value that the config has somewhere; behind its own also those that stand in for it. The first one
+        counts.
+        """
         key = broker_key(name)
+        if name not in SYNONYMS:
+            return self._layers((key,))
+        own = dropwhile(lambda entry: entry.key.name != name, self.layers_with_synonyms(name))
+        return chain([first], own) if (first := next(own, None)) else iter([Entry(key, None, ConfigSource.DEFAULT)])
+
+    def layers_with_synonyms(self, name: str) -> Iterator[Entry]:
+        """The same for topics, to which it makes no difference under which name it is given."""
+        return self._layers([broker_key(synonym) for synonym in SYNONYMS.get(name, (name,))])
+
+    def _layers(self, keys: Sequence[ConfigKey]) -> Iterator[Entry]:
         for values, source in (
             (self.at_run_time.get(self.node_name, {}), ConfigSource.BROKER_AT_RUN_TIME),
             (self.at_run_time.get("", {}), ConfigSource.ALL_BROKERS_AT_RUN_TIME),
             (self.at_start, ConfigSource.BROKER_AT_START),
         ):
-            if name in values:
-                yield Entry(key, values[name], source)
-        yield Entry(key, key.default, ConfigSource.DEFAULT)
+            for key in keys:
+                if key.name in values:
+                    yield Entry(key, values[key.name], source)
+        yield Entry(keys[-1], keys[-1].default, ConfigSource.DEFAULT)
 
     def entry(self, name: str) -> Entry:
         return next(self.layers(name))
@@ -330,7 +387,7 @@ class BrokerConfigs:
         if self._topic_defaults is None:
             texts = {name: topic_entry(name, {}, self).text or "" for name in (*_FIELDS, *_LOG_FIELDS)}
             log = LogConfig(producer_id_expiration_ms=self.number("producer.id.expiration.ms"))
-            self._topic_defaults = _with(TopicConfig(0, 0, 0, False, log, _target({}, self)), texts)
+            self._topic_defaults = _with(TopicConfig(0, 0, 0, False, False, log, _target({}, self)), texts)
         return self._topic_defaults
 
 
@@ -340,13 +397,14 @@ def topic_layers(name: str, overrides: Mapping[str, str], broker: BrokerConfigs)
     if name in overrides:
         yield Entry(key, overrides[name], ConfigSource.TOPIC)
     if key.broker_key is not None:
-        yield from broker.layers(key.broker_key)
+        yield from broker.layers_with_synonyms(key.broker_key)
     else:
         yield Entry(key, key.default, ConfigSource.DEFAULT)
 
 
 def topic_entry(name: str, overrides: Mapping[str, str], broker: BrokerConfigs) -> Entry:
-    return next(topic_layers(name, overrides, broker))._replace(key=topic_key(name))
+    found = next(topic_layers(name, overrides, broker))
+    return Entry(topic_key(name), found.text_in_units, found.source)
 
 
 class TopicConfig(NamedTuple):
@@ -356,6 +414,7 @@ class TopicConfig(NamedTuple):
     timestamp_before_max_ms: int
     timestamp_after_max_ms: int
     needs_keys: bool  # of every record: compaction would lose one that has none
+    deletes: bool  # by retention
     log: LogConfig
     target: Target | None  # what batches are to be kept in; None is as they were sent
 
@@ -376,6 +435,8 @@ _LOG_FIELDS = {
     "message.timestamp.type": "log_append_time",
     "flush.messages": "flush_messages",
     "flush.ms": "flush_ms",
+    "retention.ms": "retention_ms",
+    "retention.bytes": "retention_bytes",
 }
 
 
@@ -405,6 +466,8 @@ def _target(overrides: Mapping[str, str], broker: BrokerConfigs) -> Target | Non
 def _with(config: TopicConfig, texts: Mapping[str, str]) -> TopicConfig:
     own = {field: _parsed(name, texts[name]) for name, field in _FIELDS.items() if name in texts}
     log = {field: _parsed(name, texts[name]) for name, field in _LOG_FIELDS.items() if name in texts}
+    if "cleanup.policy" in texts:
+        own["deletes"] = "delete" in parts_of(texts["cleanup.policy"])
     if log:
         own["log"] = replace(config.log, **log)
     return config._replace(**own) if own else config

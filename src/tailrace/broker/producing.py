@@ -54,6 +54,8 @@ def append(
     """
     try:
         header = _check(partition, records, call)
+        if broker.space.is_low:
+            raise broker.space.refusal()
         log = broker.log_for_append(partition)
         assert isinstance(records, bytearray | memoryview), "offsets are stamped in place"
         target = partition.topic.config.target

@@ -10,6 +10,7 @@ Read in this order:
     offsets, epochs, partition_metadata, producer_state, producer_snapshot      what a log remembers beside bytes
     reading, appending, log      the log: what anyone may do, what its owner does
     unflushed, jobs, flush       what waits for a disk, and for whom
+    retention                    what need not be kept
     replay, tail, cutting, segment_walk, recovery           after a stop or a crash
     names, checkpoints, directory_state, saved_offsets, removal, directory      many logs, and what covers them all
     store                        what the layers above see of all this

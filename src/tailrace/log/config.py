@@ -18,3 +18,5 @@ class LogConfig:
     producer_id_expiration_ms: int = 24 * 3600 * 1000
     flush_messages: int = _NO_LIMIT  # of its own: the queue flushes every log after a second, or 32 MB
     flush_ms: int = _NO_LIMIT
+    retention_ms: int = 7 * 24 * 3600 * 1000  # -1 is for ever
+    retention_bytes: int = -1  # -1 is all

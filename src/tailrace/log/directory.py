@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from tailrace.log.checkpoints import CLEAN_SHUTDOWN, FORMAT_FILE
 from tailrace.log.config import LogConfig
 from tailrace.log.directory_state import DirectoryState, Place
-from tailrace.log.errors import DirectoryInUse, JobUnderWay, LogOffline, StorageError, UnknownFormat
+from tailrace.log.errors import DirectoryInUse, JobUnderWay, StorageError, UnknownFormat
 from tailrace.log.files import Files, join, parent, read_whole, replace_whole, write_whole
 from tailrace.log.log import Log
 from tailrace.log.names import (
@@ -262,7 +262,7 @@ class DataDirectory:
             if not log.is_saved and log.offline is None and log.is_idle:
                 try:
                     log.checkpoint(now_ms)
-                except LogOffline as error:  # it says so to whoever uses it; the others go on
+                except StorageError as error:  # it says so to whoever uses it; the others go on
                     logger.error("%s", error)
         self._save_offsets()
         self._last_checkpoint_ms = now_ms

@@ -8,7 +8,7 @@ ones gather.
     a log that has rolled is checkpointed: that flush is followed by a save, which nobody waits for
     a log with `dirty_bytes_max` unflushed, or dirty for `dirty_ms_max`, is flushed although nobody asked; sooner, if
         its own config says so
-    an error answers everyone who waits, and the log stays offline
+    an error answers everyone who waits, and the log stays offline; where there is just no room, it is tried again
 
 No threads and no clock in here: whoever owns the queue takes jobs from it (`next_job`), runs them where it likes,
 and brings them back (`finished`). See `log/jobs.py` for the three steps of a job.
@@ -20,7 +20,7 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
 
-from tailrace.log.errors import LogError, LogOffline, LogRemoved
+from tailrace.log.errors import LogError, LogOffline, LogRemoved, OutOfSpace
 from tailrace.log.jobs import FlushJob, SaveJob
 from tailrace.log.log import Log
 
@@ -192,6 +192,9 @@ class FlushQueue:
             return
         try:
             save = job.finish()
+        except OutOfSpace as error:  # those who wait go on waiting: it is tried again in a while
+            logger.warning("%s", error)
+            self._dirty_since.setdefault(job.log, self._now_ms)
         except LogOffline as error:
             self._answer(job.log, error)
         else:

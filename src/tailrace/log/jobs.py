@@ -17,20 +17,25 @@ new log of the same name may stand by then.
 
 import logging
 import threading
+from collections.abc import Sequence
+from errno import EDQUOT, ENOSPC
 from typing import TYPE_CHECKING
 
 from tailrace.log.epochs import FILE_NAME
-from tailrace.log.files import join, put_in_place, replace_whole, write_whole
+from tailrace.log.errors import OutOfSpace
+from tailrace.log.files import join, put_in_place, write_whole
 from tailrace.log.names import PARTITION_METADATA, SNAPSHOT, numbered
 from tailrace.log.partition_metadata import encode_topic_id
 from tailrace.log.producer_snapshot import encode_snapshot
 from tailrace.log.replay import remove_snapshots
-from tailrace.log.segment import SavedParts
+from tailrace.log.segment import SavedParts, Segment
 
 if TYPE_CHECKING:
     from tailrace.log.log import Log
 
 logger = logging.getLogger(__name__)
+
+NO_ROOM = (ENOSPC, EDQUOT)
 
 
 class LogJob:
@@ -71,25 +76,47 @@ class FlushJob(LogJob):
         self._unflushed = log.unflushed.take()
         self._epochs = log.epochs.encode() if self._unflushed.epochs else None
         self._topic_id = log.topic_id if self._unflushed.topic_id else None
+        self._no_room: OSError | None = None
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """Whose files it is about to sync."""
+        return self._unflushed.segments
 
     def _work(self) -> None:
-        files, directory = self.log.files, self.log.directory
+        try:
+            self._write_small_files()
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            self._no_room = error  # nothing that counts was synced yet: all of it may be tried again
+            return
         if self._epochs is not None:  # first: a batch of an epoch that nobody knows would look damaged
-            replace_whole(files, join(directory, FILE_NAME), self._epochs)
-        if self._topic_id is not None:
-            put_in_place(files, join(directory, PARTITION_METADATA), encode_topic_id(self._topic_id))
+            self.log.files.sync_directory(self.log.directory)
         for segment in self._unflushed.segments:  # in order, so that no segment is on disk before the one it follows
             segment.log.sync()
         for directory in self._unflushed.directories:
-            files.sync_directory(directory)
+            self.log.files.sync_directory(directory)
+
+    def _write_small_files(self) -> None:
+        files, directory = self.log.files, self.log.directory
+        if self._epochs is not None:
+            put_in_place(files, join(directory, FILE_NAME), self._epochs)
+        if self._topic_id is not None:
+            put_in_place(files, join(directory, PARTITION_METADATA), encode_topic_id(self._topic_id))
 
     def finish(self) -> "SaveJob | None":
-        """What is to be saved now, where this is a checkpoint. Raises LogOffline where the disk refused."""
+        """What is to be saved now, where this is a checkpoint. Raises LogOffline where the disk refused, and OutOfSpace
+        where it has no room for what stands beside a new log: then nothing is flushed, and it can be tried again.
+        """
         self.log.flushing = None
-        if self._save is not None and (self.log.is_removed or self._error is not None):
+        if self._save is not None and (self.log.is_removed or self._error is not None or self._no_room is not None):
             self.log.saving = None
         if self.log.is_removed:
             return None
+        if self._no_room is not None:
+            self.log.unflushed.give_back(self._unflushed)
+            raise OutOfSpace(f"no space left to flush {self.log.directory}", self._no_room) from self._no_room
         if self._error is not None:
             raise self.log.take_offline("a flush failed", self._error) from self._error
         self.log.flushed(self.target, self._visible)
@@ -134,3 +161,22 @@ class SaveJob(LogJob):
             for parts in self._parts:
                 parts.segment.finish_save(parts)
             self.log.saved(self.target, self._snapshots)
+
+
+class TimestampsJob:
+    """Afterwards the largest timestamps of these segments are in memory, but for those that could not be read."""
+
+    def __init__(self, segments: Sequence[Segment]) -> None:
+        self._segments = segments
+
+    def run(self) -> None:
+        for segment in self._segments:
+            try:
+                segment.find_largest_timestamp()
+            except FileNotFoundError:  # deleted meanwhile
+                continue
+            except OSError as error:
+                logger.warning("nobody knows how old %s is: %s", segment.log.path, error)
+
+    def finish(self) -> None:
+        pass

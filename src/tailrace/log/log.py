@@ -14,7 +14,7 @@ the time is an argument.
 import logging
 from collections.abc import Iterable
 from contextlib import suppress
-from errno import EMFILE, ENFILE, ENOSPC
+from errno import EMFILE, ENFILE
 
 from tailrace.log.appending import Appended, check_batches, stamp_batches
 from tailrace.log.config import LogConfig
@@ -34,7 +34,7 @@ from tailrace.log.errors import (
 )
 from tailrace.log.files import Files, join, name_of, parent, replace_whole
 from tailrace.log.index import POSITION_MAX, RELATIVE_OFFSET_MAX, least_size_of_full_index
-from tailrace.log.jobs import FlushJob, SaveJob
+from tailrace.log.jobs import NO_ROOM, FlushJob, SaveJob
 from tailrace.log.names import FLUSH_FAILED
 from tailrace.log.offsets import OffsetBounds
 from tailrace.log.producer_snapshot import encode_snapshot
@@ -233,7 +233,7 @@ class Log(ReadableLog):
         """
         if error.errno in (EMFILE, ENFILE):
             return StorageError("too many files are open", error)
-        if error.errno == ENOSPC:
+        if error.errno in NO_ROOM:
             try:
                 if segment is not None:
                     segment.undo_append()
@@ -301,7 +301,7 @@ class Log(ReadableLog):
         self.recovery_point = max(self.recovery_point, up_to)
 
     def flush(self) -> None:
-        """Afterwards `high_watermark` is `end_offset`: everything is on disk. Raises LogOffline where it cannot be."""
+        """Afterwards `high_watermark` is `end_offset`: all is on disk. Raises StorageError where it cannot be."""
         if (job := self.begin_flush()) is not None:
             job.run()
             job.finish()
@@ -441,7 +441,7 @@ class Log(ReadableLog):
         try:
             if self.offline is None and not self._is_closed and not self.is_saved:
                 self.checkpoint(now_ms)
-        except LogOffline as error:
+        except StorageError as error:
             logger.error("%s", error)
         finally:
             self.let_go()

@@ -48,6 +48,7 @@ class View(NamedTuple):
     last_stable: int
     segments: tuple[Segment, ...]
     visible: Position
+    sealed_bytes: int  # of all segments but the last
 
     @property
     def first_readable(self) -> int:
@@ -73,8 +74,8 @@ class ReadableLog:
         self.producers = producers
         self.is_removed = False
         end = Position(segments[-1].base_offset, segments[-1].size)
-        self.view = View(bounds.start, bounds.high_watermark, bounds.high_watermark, segments, end)
-        self.publish()
+        self.view = View(bounds.start, bounds.high_watermark, bounds.high_watermark, segments, end, 0)
+        self.publish(segments)
 
     def publish(self, segments: tuple[Segment, ...] | None = None, visible: Position | None = None) -> None:
         """By the owner, after every change that readers should know of."""
@@ -85,6 +86,7 @@ class ReadableLog:
             last_stable,
             self.view.segments if segments is None else segments,
             self.view.visible if visible is None else visible,
+            self.view.sealed_bytes if segments is None else sum(segment.size for segment in segments[:-1]),
         )
 
     @property
@@ -122,7 +124,9 @@ class ReadableLog:
 
     @property
     def size(self) -> int:
-        return sum(segment.size for segment in self.segments)
+        """Of the segments that can be read. Costs the same however many there are."""
+        view = self.view
+        return view.sealed_bytes + view.segments[-1].size
 
     @property
     def damage(self) -> list[DamagedRange]:

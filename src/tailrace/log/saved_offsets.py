@@ -72,18 +72,25 @@ class SavedOffsets:
             self._taken_away.update(logs)
 
 
+def _may_be_removed(log: Log, segment: Segment) -> bool:
+    """A save under way would bring the files of a segment back, and a flush that is about to sync them would fail:
+    their turn comes with the next job.
+    """
+    return log.saving is None and (log.flushing is None or segment not in log.flushing.segments)
+
+
 class OffsetsJob:
     """See `log/jobs.py` for the three steps. One at a time for a directory."""
 
     def __init__(self, directory: "DataDirectory") -> None:
         self._directory = directory
         self._noted = directory.note_offsets()
-        # A save under way would bring the files of a segment back: its log's turn comes with the next job.
         self._condemned: list[tuple[Log, Segment]] = [
             (log, segment)
             for log in directory.logs.values()
-            if log.condemned and log.saving is None
+            if log.condemned
             for segment in log.condemned
+            if _may_be_removed(log, segment)
         ]
         self._error: OSError | None = None
         self._removing = threading.Lock()

@@ -85,6 +85,7 @@ class Segment:
         self._derived: Derived | None = None
         self._transactions: TransactionIndex | None = None
         self._chunks: ChunkSums | None = None
+        self._largest_timestamp: tuple[int, int] | None = None  # of how many bytes, and which
         self._is_sealed = False
         self._is_saved = True  # what is derived is on disk as it is in memory
         self._is_held = False  # by the log's owner, who changes it: if not, the cache may take it from memory
@@ -168,6 +169,26 @@ class Segment:
             self._cache.used(self, derived.resident_bytes)
         return derived
 
+    @property
+    def largest_timestamp(self) -> int | None:
+        """Of its records, as far as that is in memory: None where it is not, or where no record has one."""
+        if (derived := self._derived) is not None and derived.max_timestamp >= 0:
+            return derived.max_timestamp
+        known = self._largest_timestamp
+        return known[1] if known is not None and known[0] == self.size else None
+
+    def find_largest_timestamp(self) -> int:
+        """The same from the disk, by any thread; then it is in memory. A segment whose records have none is as old as
+        its file, as in Kafka.
+        """
+        size, sums = self.size, self.derived_files.read_sums()
+        is_summed = sums is not None and sums.log_size == size  # most are known by that, without their indexes
+        found = (sums if sums is not None and is_summed else self.derived()).max_timestamp
+        if found < 0:
+            found = self._files.modified_ms(self.log.path)
+        self._largest_timestamp = size, found
+        return found
+
     def transactions(self, *, wait: bool = True) -> TransactionIndex | None:
         """The aborted transactions; None where their index is lost and the log must find them anew."""
         if self._transactions is None:
@@ -186,7 +207,9 @@ class Segment:
         self._transactions = transactions
 
     def forget_derived(self) -> None:
-        if not self._is_held:
+        if not self._is_held and (derived := self._derived) is not None:
+            if derived.max_timestamp >= 0:
+                self._largest_timestamp = self.size, derived.max_timestamp
             self._derived = None
 
     @property
@@ -304,6 +327,7 @@ class Segment:
             self._chunks = None
         if self._derived is not None:
             self._derived.sums = None
+        self._largest_timestamp = None
         self._is_held, self._is_sealed, self._is_saved = True, False, False
 
     def truncate(self, position: int) -> None:

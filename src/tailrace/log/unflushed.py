@@ -35,6 +35,14 @@ class Unflushed:
         """These are deleted, so all of theirs was flushed, though a write that was refused may have been announced."""
         self.segments = [segment for segment in self.segments if segment not in set(segments)]
 
+    def give_back(self, taken: "Unflushed") -> None:
+        """A job has done nothing of what it took."""
+        self.segments = [*taken.segments, *(each for each in self.segments if each not in taken.segments)]
+        self.named(*taken.directories)
+        self.epochs, self.topic_id = self.epochs or taken.epochs, self.topic_id or taken.topic_id
+        self.bytes += taken.bytes
+        self.records += taken.records
+
     def take(self) -> "Unflushed":
         """Afterwards this is empty, and all it held is the taker's."""
         taken = replace(self)

@@ -3,6 +3,7 @@
 Counting is a few additions on the hot path; everything that has to be looked for is looked for when somebody asks.
 """
 
+import math
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tailrace import __version__
 from tailrace.broker.groups.classic import State
+from tailrace.log.retention import Reason
 from tailrace.protocol.messages import ApiKey
 
 if TYPE_CHECKING:
@@ -94,12 +96,29 @@ class Metrics:
         yield from _one("tailrace_logs_offline", "gauge", "Logs that take no appends: the disk failed.", offline)
         dirty = sum(log.dirty_bytes for log in logs)
         yield from _one("tailrace_unflushed_bytes", "gauge", "Written, and not yet on disk.", dirty)
+        yield from self._disk_lines()
         unclean = node.broker.metadata.unclean_starts
         yield from _one("tailrace_unclean_starts_total", "counter", "Starts after a crash.", unclean)
         yield from _head("tailrace_flush_duration_seconds", "histogram", "From the wish to flush a log to its end.")
         yield from self._flushes.lines("tailrace_flush_duration_seconds")
         yield from _head("tailrace_loop_lag_seconds", "histogram", "How late the event loop is.")
         yield from self._loop_lag.lines("tailrace_loop_lag_seconds")
+
+    def _disk_lines(self) -> Iterator[str]:
+        broker = self._node.broker
+        space, deleted = broker.space, broker.counters
+        yield from _one("tailrace_logs_bytes", "gauge", "Of all logs.", broker.sizes.total)
+        free = space.found.free if space.found is not None else math.nan
+        yield from _one("tailrace_disk_free_bytes", "gauge", "Of the disk with the data directory.", free)
+        yield from _one("tailrace_disk_reserve_bytes", "gauge", "With less free, appends are refused.", space.reserve)
+        limit = broker.disk_budget.limit(space.disk_bytes)
+        yield from _one("tailrace_disk_budget_bytes", "gauge", "What all logs may take; -1 is no limit.", limit)
+        yield from _one("tailrace_disk_is_low", "gauge", "1 while appends are refused for that.", int(space.is_low))
+        yield from _one("tailrace_refused_appends_total", "counter", "For want of space.", space.refused)
+        sizes = [(f'reason="{reason}"', deleted.bytes_deleted[reason]) for reason in Reason]
+        yield from _family("tailrace_deleted_bytes_total", "counter", "Of segments that were deleted.", sizes)
+        counts = [(f'reason="{reason}"', deleted.segments_deleted[reason]) for reason in Reason]
+        yield from _family("tailrace_deleted_segments_total", "counter", "Segments that were deleted.", counts)
 
     def _request_lines(self) -> Iterator[str]:
         name = "tailrace_request_duration_seconds"
@@ -113,6 +132,8 @@ class Metrics:
         produced = [(f'topic="{name}"', counted.bytes_in) for name, counted in topics]
         yield from _family("tailrace_topic_produced_records_total", "counter", "Appended records.", records)
         yield from _family("tailrace_topic_produced_bytes_total", "counter", "Appended bytes.", produced)
+        deleted = [(f'topic="{name}"', counted.bytes_deleted) for name, counted in topics]
+        yield from _family("tailrace_topic_deleted_bytes_total", "counter", "Deleted bytes.", deleted)
 
 
 def _head(name: str, kind: str, text: str) -> Iterator[str]:

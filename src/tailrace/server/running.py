@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from tailrace.broker.metadata_records import UnknownRecord
 from tailrace.broker.opening import NotOurs
-from tailrace.log.errors import DirectoryInUse, LogError, UnknownFormat
+from tailrace.log.errors import DirectoryInUse, LogError, StorageError, UnknownFormat
 from tailrace.records.errors import CorruptBatch
 from tailrace.server.http import Pages
 from tailrace.server.node import Node
@@ -65,7 +65,7 @@ async def serve(settings: Settings, ready: Callable[[Node, Pages], None]) -> Non
     finally:
         if not node.failed.done():
             logger.info("stopping")
-            await node.stop()
+            await _stop(node)
             logger.info("stopped")
         await pages.stop()
     if node.failed.done():
@@ -79,6 +79,13 @@ def spare_the_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*COLLECTED_AFTER)
+
+
+async def _stop(node: Node) -> None:
+    try:
+        await node.stop()
+    except StorageError as error:
+        raise Failed(f"{error}; what was acknowledged is on disk, and the next start looks through the logs") from error
 
 
 async def _start(node: Node) -> None:

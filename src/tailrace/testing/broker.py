@@ -31,6 +31,7 @@ Response = TypeVar("Response")
 
 STOP_S = 30.0
 IMPATIENT = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "100"}
+KEEPING = {"log.retention.check.interval.ms": "86400000"}  # records of tests are as old as they like
 
 
 class Broker:
@@ -43,10 +44,10 @@ class Broker:
         files: Files | None = None,
     ) -> None:
         """`configs` are broker configs, by Kafka's names; those of groups that would only keep a test waiting have
-        other defaults here. `data` is kept where it is given; otherwise a temporary directory is used, and removed at
-        the end.
+        other defaults here, and retention looks once a day. `data` is kept where it is given; otherwise a temporary
+        directory is used, and removed at the end.
         """
-        self._configs = IMPATIENT | dict(configs or {})
+        self._configs = IMPATIENT | KEEPING | dict(configs or {})
         self._files = files
         self._is_temporary = data is None
         self.data = data or tempfile.mkdtemp(prefix="tailrace-")

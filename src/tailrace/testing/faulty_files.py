@@ -6,15 +6,15 @@ matches.
     faulty.fail("write_at", ENOSPC, forever=True)       # the disk is full until `heal`
 
 Kinds are the names of the methods of `File` and `Files`: write_at read_at truncate sync · open rename remove
-remove_directory sync_directory make_directory. `count` tells how often each was called, so that a test can go
-through all of them one by one.
+remove_directory sync_directory make_directory space. `count` tells how often each was called, so that a test can go
+through all of them one by one. With `space_left` the disk says that it has so much room, whatever it has.
 """
 
 import os
 from collections import Counter
 from dataclasses import dataclass
 
-from tailrace.log.files import Data, File, Files, Lock, name_of
+from tailrace.log.files import Data, File, Files, Lock, Space, name_of
 
 
 @dataclass
@@ -38,6 +38,7 @@ class FaultyFiles:
     def __init__(self, files: Files) -> None:
         self._files = files
         self._faults: list[Fault] = []
+        self.space_left: Space | None = None
         self.count: Counter[str] = Counter()
 
     def fail(self, kind: str, error: int, *, name: str = "", after: int = 0, forever: bool = False) -> None:
@@ -88,6 +89,13 @@ class FaultyFiles:
     def sync_directory(self, path: str) -> None:
         self.called("sync_directory", path)
         self._files.sync_directory(path)
+
+    def modified_ms(self, path: str) -> int:
+        return self._files.modified_ms(path)
+
+    def space(self, path: str) -> Space:
+        self.called("space", path)
+        return self.space_left or self._files.space(path)
 
     def lock(self, path: str) -> Lock | None:
         return self._files.lock(path)

@@ -86,7 +86,7 @@ def test_synonyms_are_all_the_values_that_there_are_the_one_that_counts_first(tm
             ("log.retention.ms", "2", ConfigSource.BROKER_AT_RUN_TIME),
             ("log.retention.ms", "3", ConfigSource.ALL_BROKERS_AT_RUN_TIME),
             ("log.retention.ms", "4", ConfigSource.BROKER_AT_START),
-            ("log.retention.ms", "604800000", ConfigSource.DEFAULT),
+            ("log.retention.hours", "168", ConfigSource.DEFAULT),
         ]
         asked: dict[str, Any] = {"include_synonyms": True, "version": version}
         of_topic = configs(broker, TOPIC, "orders", "retention.ms", **asked)["retention.ms"]
@@ -101,6 +101,25 @@ def test_a_topic_without_a_value_has_the_brokers(tmp_path: Path) -> None:
         broker.create_topic()
         config = configs(broker, TOPIC, "orders", "retention.ms")["retention.ms"]
         assert (config.value, config.config_source) == ("4", ConfigSource.BROKER_AT_START)
+
+
+def test_hours_at_the_start_are_milliseconds_for_topics_and_are_said_under_their_own_name(tmp_path: Path) -> None:
+    with LocalBroker(tmp_path, {"log.retention.hours": "2", "log.retention.minutes": "3"}) as broker:
+        broker.create_topic()
+        asked: dict[str, Any] = {"include_synonyms": True, "include_documentation": True}
+        of_topic = configs(broker, TOPIC, "orders", "retention.ms", **asked)["retention.ms"]
+        assert (of_topic.value, of_topic.config_source) == ("180000", ConfigSource.BROKER_AT_START)
+        assert of_topic.config_type == TOPIC_KEYS["retention.ms"].type
+        assert of_topic.documentation == TOPIC_KEYS["retention.ms"].doc
+        assert synonyms(of_topic) == [
+            ("log.retention.minutes", "3", ConfigSource.BROKER_AT_START),
+            ("log.retention.hours", "2", ConfigSource.BROKER_AT_START),
+            ("log.retention.hours", "168", ConfigSource.DEFAULT),
+        ]
+        of_broker = configs(broker, BROKER, "1", **asked)
+        assert (of_broker["log.retention.ms"].value, synonyms(of_broker["log.retention.ms"])) == (None, [])
+        assert of_broker["log.retention.hours"].value == "2"
+        assert of_broker["log.retention.hours"].read_only
 
 
 @pytest.mark.parametrize("version", [3, 4])

@@ -20,6 +20,7 @@ from tailrace.broker.requests import Api, Call
 from tailrace.broker.topics import Topic
 from tailrace.broker.waiting import Later
 from tailrace.log.errors import LogError, OffsetOutOfRange
+from tailrace.log.retention import Reason
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages.delete_records import (
@@ -90,7 +91,7 @@ class Deletion(Later[DeleteRecordsResponse]):
         try:
             if error is not None:
                 raise error
-            result.low_watermark = _delete_before(partition, offset)
+            result.low_watermark = _delete_before(partition, offset, self._broker)
             self._done.append(result)
         except LogError as refusal:
             result.error_code = code_of(refusal)
@@ -112,19 +113,19 @@ class Deletion(Later[DeleteRecordsResponse]):
         self.resolve(self.response)
 
 
-def _delete_before(partition: Partition, offset: int) -> int:
+def _delete_before(partition: Partition, offset: int, broker: "Broker") -> int:
     """Where the partition begins now. Raises OffsetOutOfRange."""
     end = partition.high_watermark
     before = end if offset == HIGH_WATERMARK else offset
     if not 0 <= before <= end:
         raise OffsetOutOfRange(offset, partition.start_offset, end)
     if partition.log is not None and before > partition.start_offset:
-        partition.log.delete_before(before)
+        broker.retention.delete(partition, before, Reason.DELETE_RECORDS)
     return partition.start_offset
 
 
 API = Api(
     ApiKey.DELETE_RECORDS,
     delete_records,
-    elements_max=5_000,  # 150 ms, where all have logs
+    elements_max=3_000,  # 150 ms, where all have logs, a line in ours for each included
 )

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tailrace.broker.config_changes import check_broker, no_such_type
+from tailrace.broker.config_keys import ConfigKey
 from tailrace.broker.configs import BROKER_KEYS, TOPIC_KEYS, ConfigSource, Entry, broker_key, topic_layers
 from tailrace.broker.errors import Refused
 from tailrace.broker.loggers import levels
@@ -117,7 +118,7 @@ class Description:
         return found
 
     def _topic_fragment(self, name: str, overrides: dict[str, str]) -> bytes:
-        return self._encode(name, topic_layers(name, overrides, self._broker.configs), is_read_only=False)
+        return self._encode(TOPIC_KEYS[name], topic_layers(name, overrides, self._broker.configs), is_read_only=False)
 
     def _broker_fragments(self, name: str) -> Fragments:
         configs = self._broker.configs
@@ -126,10 +127,10 @@ class Description:
             own = [
                 Entry(broker_key(key), text, source) for key, text in sorted(configs.at_run_time.get("", {}).items())
             ]
-            return {entry.key.name: self._encode(entry.key.name, [entry], is_read_only=False) for entry in own}
+            return {entry.key.name: self._encode(entry.key, [entry], is_read_only=False) for entry in own}
         check_broker(name, configs)
         return {
-            key.name: self._encode(key.name, configs.layers(key.name), is_read_only=not key.is_dynamic)
+            key.name: self._encode(key, configs.layers(key.name), is_read_only=not key.is_dynamic)
             for key in sorted(BROKER_KEYS.values())
         }
 
@@ -141,21 +142,23 @@ class Description:
         described = DescribeConfigsResourceResult(name=logger, value=level, config_source=ConfigSource.LOGGER)
         return encode_structure(described, DescribeConfigsResponse, self._version)
 
-    def _encode(self, name: str, layers: Iterable[Entry], *, is_read_only: bool) -> bytes:
+    def _encode(self, key: ConfigKey, layers: Iterable[Entry], *, is_read_only: bool) -> bytes:
         """`layers` as in `BrokerConfigs.layers`: the first one counts, the others are its synonyms, like itself."""
         values = list(layers)
         first = values[0]
         described = DescribeConfigsResourceResult(
-            name=name,
-            value=first.text,
+            name=key.name,
+            value=first.text if first.key.name == key.name else first.text_in_units,
             read_only=is_read_only,
             config_source=first.source,
-            config_type=first.key.type,
-            documentation=first.key.doc if self._with_documentation else None,
+            config_type=key.type,
+            documentation=key.doc if self._with_documentation else None,
         )
         if self._with_synonyms:
             described.synonyms = [
-                DescribeConfigsSynonym(name=layer.key.name, value=layer.text, source=layer.source) for layer in values
+                DescribeConfigsSynonym(name=layer.key.name, value=layer.text, source=layer.source)
+                for layer in values
+                if layer.text is not None
             ]
         return encode_structure(described, DescribeConfigsResponse, self._version)
 

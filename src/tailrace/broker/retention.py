@@ -1,0 +1,169 @@
+"""Deleting what topics need not keep, by age and by size; and the one place where records are deleted, for any reason.
+
+Every `log.retention.check.interval.ms` all logs are gone over, a few with each tick. What `log/retention.py` says may
+go goes, whole segments from the front: the start offset moves, and once that is on disk the files are removed
+(`Upkeep.when_offsets_saved`). Each deletion is logged and counted.
+
+    age not in memory   the segment's sums are read in a thread, and its log is looked at again
+    all has expired     the active segment is rolled; once that is saved, with the producers, its log is looked at again
+    the clock jumps     nothing is deleted for ten minutes: it may be wrong, and put right again
+    never touched       internal topics, and those whose cleanup.policy has no `delete`; logs that are offline
+"""
+
+import logging
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import groupby, islice
+
+from tailrace.broker.configs import BrokerConfigs
+from tailrace.broker.counters import Counters
+from tailrace.broker.log_sizes import LogSizes
+from tailrace.broker.partition import Partition
+from tailrace.broker.upkeep import Upkeep
+from tailrace.broker.waiting import StartJob
+from tailrace.log.errors import StorageError
+from tailrace.log.flush import FlushQueue
+from tailrace.log.jobs import TimestampsJob
+from tailrace.log.log import Log
+from tailrace.log.retention import Reason, deletable, facts_of, is_age_missing, kept_by
+from tailrace.log.segment import Segment
+
+logger = logging.getLogger(__name__)
+
+LOGS_AT_ONCE = 100  # with each tick, some microseconds each; or one in a hundred
+AGES_AT_ONCE = 50  # segments of a log
+JUMP_MS = 3_600_000  # from one tick to the next: no clock does that by itself
+PATIENCE_MS = 600_000
+
+
+class Retention:
+    def __init__(
+        self,
+        partitions: Mapping[Log, Partition],
+        sizes: LogSizes,
+        configs: BrokerConfigs,
+        upkeep: Upkeep,
+        flushes: FlushQueue,
+        counters: Counters,
+        start_job: StartJob,
+    ) -> None:
+        """`partitions` are those that have a log: a view of the broker's own."""
+        self._partitions = partitions
+        self._sizes = sizes
+        self._upkeep = upkeep
+        self._flushes = flushes
+        self._counters = counters
+        self._start_job = start_job
+        self._interval_ms = configs.number("log.retention.check.interval.ms")
+        self._now_ms: int | None = None
+        self._next_ms = 0
+        self._due: deque[Log] = deque()
+        self._share = LOGS_AT_ONCE
+        self._rolled: dict[Log, None] = {}
+        self._ages_wanted: list[tuple[Log, Sequence[Segment]]] = []
+        self._is_reading_ages = False
+
+    def tick(self, now_ms: int) -> None:
+        self._look_at_the_clock(now_ms)
+        if now_ms >= self._next_ms and not self._due:
+            self._next_ms = now_ms + self._interval_ms
+            self._due.extend(self._partitions)
+            self._share = max(LOGS_AT_ONCE, len(self._due) // 100)
+        if self._rolled:
+            rolled, self._rolled = self._rolled, {}
+            self._check_each(rolled, now_ms)
+        if self._due:
+            self._check_each([self._due.popleft() for _ in range(min(self._share, len(self._due)))], now_ms)
+
+    def _look_at_the_clock(self, now_ms: int) -> None:
+        before, self._now_ms = self._now_ms, now_ms
+        if before is None:
+            self._next_ms = now_ms + self._interval_ms
+        elif now_ms < before:
+            self._next_ms = min(self._next_ms, now_ms + self._interval_ms)
+        elif now_ms - before > JUMP_MS:
+            logger.warning("the clock has jumped ahead by %d s: retention waits for a while", (now_ms - before) // 1000)
+            self._next_ms = now_ms + max(PATIENCE_MS, self._interval_ms)
+            self._due.clear()
+            self._rolled.clear()
+
+    def _check_each(self, logs: Iterable[Log], now_ms: int, known: Collection[Segment] = ()) -> None:
+        """`known` are those whose ages were just looked for."""
+        has_deleted = False
+        for log in logs:
+            partition = self._partitions.get(log)
+            if partition is None or log.offline is not None:
+                continue
+            self._sizes.measure(log)  # whatever has changed it
+            if partition.topic.config.deletes and not partition.topic.is_internal:
+                has_deleted |= self._check(partition, log, now_ms, known)
+        if has_deleted:
+            self._upkeep.when_offsets_saved()
+        self._read_ages(now_ms)
+
+    # One log
+
+    def _check(self, partition: Partition, log: Log, now_ms: int, known: Collection[Segment]) -> bool:
+        """Whether something was deleted."""
+        keep = kept_by(log)
+        reasons = deletable(facts_of(log), keep, now_ms)
+        first_kept = next(islice(facts_of(log), len(reasons), None), None)
+        if first_kept is None:
+            self._roll(log)
+            return False
+        if reasons and first_kept.base_offset == log.end_offset and (log.wants_checkpoint or not log.is_idle):
+            self._rolled[log] = None  # what is left is empty: a start finds its producers in the snapshot alone
+            return False
+        for reason, group in groupby(reasons):
+            self.delete(partition, log.segments[len(list(group))].base_offset, reason)
+        if is_age_missing(first_kept, keep) and log.segments[0] not in known:
+            unknown = [segment for segment in log.segments[:AGES_AT_ONCE] if segment.largest_timestamp is None]
+            self._ages_wanted.append((log, unknown))
+        return bool(reasons)
+
+    def _roll(self, log: Log) -> None:
+        """All of it may go: afterwards that is no longer the active segment. Looked at again with the next tick."""
+        try:
+            log.roll()
+        except StorageError as error:
+            logger.warning("what has expired in %s cannot go yet: %s", log.directory, error)
+            return
+        self._flushes.request_checkpoint(log)
+        self._rolled[log] = None
+
+    # Any deletion
+
+    def delete(self, partition: Partition, before: int, reason: Reason) -> None:
+        """Afterwards the partition, which has a log, begins at `before`. Its files go when that is on disk: who deletes
+        sees to that (`Upkeep.when_offsets_saved`). Raises OffsetOutOfRange.
+        """
+        log = partition.log
+        assert log is not None
+        start, segments = int(log.start_offset), log.segments
+        log.delete_before(max(start, before))
+        gone = segments[: len(segments) - len(log.segments)]
+        size = sum(segment.size for segment in gone)
+        self._counters.deleted(partition.topic.name, reason, size, len(gone))
+        self._sizes.measure(log)
+        first = start if start < before else gone[0].base_offset
+        logger.info(
+            "deleted from %s: offsets %d to %d, %d bytes in %d segments (%s)",
+            partition.name, first, before - 1, size, len(gone), reason,
+        )  # fmt: skip
+        if partition.watchers:
+            partition.moved()  # one of them may wait for more, from an offset that is gone
+
+    # Ages that are not in memory
+
+    def _read_ages(self, now_ms: int) -> None:
+        if not self._ages_wanted or self._is_reading_ages:
+            return
+        self._is_reading_ages = True
+        wanted, self._ages_wanted = self._ages_wanted, []
+        segments = [segment for _, some in wanted for segment in some]
+
+        def finish() -> None:
+            self._is_reading_ages = False
+            self._check_each([log for log, _ in wanted], now_ms, set(segments))
+
+        self._start_job(TimestampsJob(segments), finish)
