@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tailrace.broker.cached import Cached
+from tailrace.broker.compacting import Compacting
 from tailrace.broker.counters import Counters
 from tailrace.broker.errors import Refused
 from tailrace.broker.fetch_sessions import FetchSessions
@@ -59,6 +60,7 @@ class Broker:
         self.flushes = FlushQueue()
         self.metadata_log = MetadataLog(metadata_log, metadata, self.flushes)
         self.upkeep = Upkeep(directory, self.flushes, start_job)
+        self.compacting = Compacting(self)
         self.producer_ids = ProducerIds(metadata, self.metadata_log)
         self.fetch_sessions = FetchSessions(self.configs.number("max.incremental.fetch.session.cache.slots"))
         self.fetch_bytes_max = self.configs.number("fetch.max.bytes")
@@ -118,6 +120,10 @@ class Broker:
         partition.log = log
         log.configure(partition.topic.config.log)
         self._partitions[log] = partition
+
+    def partition_of(self, log: Log) -> Partition | None:
+        """Whose log it is; None of one that was removed."""
+        return self._partitions.get(log)
 
     def leader_epoch(self, partition: Partition | None) -> int:
         """Of a partition that nobody has touched, too."""
@@ -200,6 +206,7 @@ class Broker:
     def tick(self, now_ms: int, steady_ms: int) -> None:
         """Some times a second."""
         self.upkeep.tick(now_ms)
+        self.compacting.tick(now_ms)
         self.advance(now_ms, steady_ms)
 
     def advance(self, now_ms: int, steady_ms: int) -> None:

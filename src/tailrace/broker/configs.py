@@ -31,7 +31,6 @@ class ConfigSource(IntEnum):
 
 
 _RETENTION = "Kept and shown; takes effect with the release that brings retention."
-_COMPACTION = "Kept and shown; takes effect with the release that brings compaction."
 _ONE_REPLICA = "Taken and ignored: there is one replica."
 _NO_REMOTE = "Taken and ignored: there is no remote storage."
 _AS_SENT = "Taken and ignored: batches stay as they were sent."
@@ -56,6 +55,10 @@ def _ratio(name: str, broker_key: str | None, default: float, doc: str) -> Confi
     return ConfigKey(name, ConfigType.DOUBLE, str(default), doc, 0, 1, broker_key=broker_key)
 
 
+def _rate(name: str, broker_key: str | None, default: float, doc: str) -> ConfigKey:
+    return ConfigKey(name, ConfigType.DOUBLE, str(default), doc, broker_key=broker_key)
+
+
 def _text(name: str, broker_key: str | None, default: str, choices: str, doc: str) -> ConfigKey:
     return ConfigKey(name, ConfigType.STRING, default, doc, choices=tuple(choices.split()), broker_key=broker_key)
 
@@ -75,7 +78,7 @@ _TOPIC_KEYS = (
         "The codec batches are kept in: their producer's. Others are refused until the broker can compress."),
     _int("compression.zstd.level", "compression.zstd.level", 3, -131072, f"Of the codec. {_AS_SENT}", maximum=22),
     _long("delete.retention.ms", "log.cleaner.delete.retention.ms", DAY_MS, 0,
-        f"For how long a deleted key is remembered. {_COMPACTION}"),
+        "For how long a tombstone, and a transaction's marker, stays once it was compacted."),
     _long("file.delete.delay.ms", "log.segment.delete.delay.ms", 60_000, 0,
         "Taken and ignored: files go as soon as their log can do without them; readers that have one open keep it."),
     _long("flush.messages", "log.flush.interval.messages", LONG_MAX, 1,
@@ -89,7 +92,7 @@ _TOPIC_KEYS = (
     _long("local.retention.bytes", "log.local.retention.bytes", -2, -2, _NO_REMOTE),
     _long("local.retention.ms", "log.local.retention.ms", -2, -2, _NO_REMOTE),
     _long("max.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms", LONG_MAX, 1,
-        f"After what time a record is compacted at the latest. {_COMPACTION}"),
+        "After what time a record is compacted at the latest: the active segment rolls for it, too."),
     _int("max.message.bytes", "message.max.bytes", 1_048_588, 0,
         "The largest batch a producer may send, compressed or not."),
     _long("message.timestamp.after.max.ms", "log.message.timestamp.after.max.ms", HOUR_MS, 0,
@@ -99,9 +102,9 @@ _TOPIC_KEYS = (
     _text("message.timestamp.type", "log.message.timestamp.type", "CreateTime", "CreateTime LogAppendTime",
         "Whether a record keeps its producer's time, or gets the broker's."),
     _ratio("min.cleanable.dirty.ratio", "log.cleaner.min.cleanable.ratio", 0.5,
-        f"How much of a log is new when it is compacted. {_COMPACTION}"),
+        "How much of what could be compacted is new when it is, as a share of its bytes."),
     _long("min.compaction.lag.ms", "log.cleaner.min.compaction.lag.ms", 0, 0,
-        f"For how long a record is not compacted. {_COMPACTION}"),
+        "For how long a record is not compacted, counted from its timestamp."),
     _int("min.insync.replicas", "min.insync.replicas", 1, 1, _ONE_REPLICA),
     _boolean("preallocate", "log.preallocate", False, "Taken and ignored: files grow as they are written."),
     _boolean("remote.log.copy.disable", None, False, _NO_REMOTE),
@@ -135,6 +138,18 @@ _STATIC_KEYS = (
     _int("group.max.session.timeout.ms", None, 1_800_000, 1, "For how long a member may be silent at most."),
     _int("group.max.size", None, INT_MAX, 1, "How many members a group may have."),
     _int("group.min.session.timeout.ms", None, 6_000, 1, "The shortest silence after which a member may be put out."),
+    _long("log.cleaner.backoff.ms", None, 15_000, 0,
+        "How long compaction waits before it looks again, where no log was due."),
+    _long("log.cleaner.dedupe.buffer.size", None, 128 << 20, 1 << 20,
+        "Memory for the keys of one pass, 24 bytes each. With more of them it ends early, and another one follows."),
+    _boolean("log.cleaner.enable", None, True, "Whether logs are compacted at all."),
+    _ratio("log.cleaner.io.buffer.load.factor", None, 0.9, "How full the memory for keys may get."),
+    _int("log.cleaner.io.buffer.size", None, 512 << 10, 0,
+        "Taken and ignored: a pass reads and writes by the megabyte."),
+    _rate("log.cleaner.io.max.bytes.per.second", None, 1.7976931348623157e308,
+        "How fast compaction may read and write, both together."),
+    _int("log.cleaner.threads", None, 1, 0,
+        "Taken and ignored: one log is compacted at a time, in a process of its own."),
     _int("max.connections", None, 10_000, 1, "How many connections there may be at once."),
     _int("max.connections.per.ip", None, INT_MAX, 1, "How many connections one address may hold."),
     _int("max.incremental.fetch.session.cache.slots", None, 1000, 0, "How many fetch sessions are remembered."),
@@ -233,6 +248,11 @@ class BrokerConfigs:
         assert isinstance(value, int)
         return value
 
+    def ratio(self, name: str) -> float:
+        value = self.entry(name).value
+        assert isinstance(value, float)
+        return value
+
     def flag(self, name: str) -> bool:
         return bool(self.entry(name).value)
 
@@ -282,6 +302,10 @@ _LOG_FIELDS = {
     "segment.ms": "segment_ms",
     "index.interval.bytes": "index_interval_bytes",
     "message.timestamp.type": "log_append_time",
+    "delete.retention.ms": "delete_retention_ms",
+    "min.compaction.lag.ms": "min_compaction_lag_ms",
+    "max.compaction.lag.ms": "max_compaction_lag_ms",
+    "min.cleanable.dirty.ratio": "min_cleanable_dirty_ratio",
     "flush.messages": "flush_messages",
     "flush.ms": "flush_ms",
 }
