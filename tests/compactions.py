@@ -79,6 +79,7 @@ class World:
     """A log, and what should be in it."""
 
     files: Files = field(default_factory=memory_files)
+    directory: DataDirectory | None = None
     now: int = 10_000
     stored: dict[int, Record] = field(default_factory=dict)  # everything that was ever decided to be there
     undecided: dict[int, list[Record]] = field(default_factory=dict)
@@ -87,7 +88,7 @@ class World:
     first_cleaned: dict[int, int] = field(default_factory=dict)  # when an offset was first compacted
 
     def __post_init__(self) -> None:
-        self.directory = DataDirectory(self.files, DATA, CONFIG)
+        self.directory = self.directory or DataDirectory(self.files, DATA, CONFIG)
         self.log = self.directory.create(ORDERS)
 
     def write(self, pairs: list[tuple[bytes, bytes | None]], codec: Codec, producer: int, transactional: bool) -> None:
