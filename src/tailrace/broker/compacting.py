@@ -82,6 +82,7 @@ class Compacting:
         self._to_look_at: list[Log] = []
         self._best: Candidate | None = None
         self._ratio_max = 0.0
+        self._is_held_back = False
         self._next_round_ms = 0
         self._now_ms = 0
         self._left_alone: WeakKeyDictionary[Log, int] = WeakKeyDictionary()  # until when
@@ -110,13 +111,15 @@ class Compacting:
     def _look(self) -> None:
         if not self._to_look_at:
             self._to_look_at = list(self._broker.directory.logs.values())
-            self._best, self._ratio_max = None, 0.0
+            self._best, self._ratio_max, self._is_held_back = None, 0.0, False
         here, self._to_look_at = self._to_look_at[:LOOKED_AT_ONCE], self._to_look_at[LOOKED_AT_ONCE:]
         for log in here:
             self._look_at(log)
         if self._to_look_at:
             return
         self.counted.dirty_ratio_max = self._ratio_max
+        if self._is_held_back:
+            self._broker.upkeep.when_offsets_saved()
         best, self._best = self._best, None
         if best is None:
             self._next_round_ms = self._now_ms + self._backoff_ms
@@ -131,6 +134,7 @@ class Compacting:
             return
         self._roll_if_old(log)
         plan = cleanable(log.view, log.compacted_to, log.recovery_point_on_disk)
+        self._is_held_back |= plan.end < log.active.base_offset and log.recovery_point_on_disk < log.recovery_point
         ratio = plan.ratio
         self._ratio_max = max(self._ratio_max, ratio)
         if (self._best is None or ratio > self._best.ratio) and self._is_due(log, plan):
