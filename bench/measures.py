@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from bench import append, flushing, groups, opening, preallocation, recovery, serving, spark, waiting
+from bench import append, compaction, flushing, groups, opening, preallocation, recovery, serving, spark, waiting
 from bench.harness import Bench, Figure
 
 MEASURES: dict[str, Callable[[Bench], list[Figure]]] = {
@@ -21,6 +21,7 @@ MEASURES: dict[str, Callable[[Bench], list[Figure]]] = {
     "broker-wake": waiting.wake,
     "broker-parked": waiting.parked,
     "broker-cold-reader": waiting.cold_reader,
+    "compaction": compaction.beside_a_producer,
     "group-heartbeats": groups.heartbeats,
     "group-large": groups.large_group,
     "group-producer": groups.producer_beside,

@@ -71,7 +71,7 @@ def _list(name: str, broker_key: str | None, default: str, choices: str, doc: st
 # fmt: off
 _TOPIC_KEYS = (
     _list("cleanup.policy", "log.cleanup.policy", "delete", "delete compact",
-        f"What becomes of old segments. {_RETENTION}"),
+        "What becomes of old segments: compact keeps the newest value of each key, delete goes by age and size."),
     _int("compression.gzip.level", "compression.gzip.level", -1, -1, f"Of the codec. {_AS_SENT}", maximum=9),
     _int("compression.lz4.level", "compression.lz4.level", 9, 1, f"Of the codec. {_AS_SENT}", maximum=17),
     _text("compression.type", "compression.type", "producer", "producer",
