@@ -364,6 +364,7 @@ class Log(ReadableLog):
         """Called by a job that is done: readers find `new` where `old` were, whose names are its own by now."""
         first = self.segments.index(old[0])
         self.publish(segments=(*self.segments[:first], new, *self.segments[first + len(old) :]))
+        self.unflushed.forget(old)
         for segment in old:
             segment.close()
         self._condemn()

@@ -14,11 +14,15 @@ from tailrace.log.compaction.passes import LocalPass
 from tailrace.log.compaction.planning import cleanable
 from tailrace.log.compaction.swapping import Swap
 from tailrace.log.directory import DataDirectory
+from tailrace.log.directory_state import Place
 from tailrace.log.errors import JobUnderWay, LogRemoved
 from tailrace.log.files import OperatingSystemFiles
 from tailrace.log.names import CLEANED, SWAP
+from tailrace.log.scan import FoundBatch
+from tailrace.log.survey import Survey
 from tailrace.records.batch import read_header
 from tailrace.records.compression import Codec
+from tailrace.testing.recording_files import RecordingFiles
 
 
 def filled(world: World, count: int = 40) -> World:
@@ -189,3 +193,19 @@ def test_snapshots_and_epochs_are_right_after_a_swap() -> None:
     assert snapshots <= {*bases, f"{world.log.end_offset:020d}"}
     assert world.log.epochs.encode() == epochs
     assert records_of(world.log)[-1].key == b"more"
+
+
+def test_a_log_can_be_verified_in_the_middle_of_a_swap_and_after_it() -> None:
+    world = filled(World())
+    _, swap = begun(world)
+    files = world.files
+    assert isinstance(files, RecordingFiles)
+    before = len(files.calls)
+    swap.run()
+    for calls in range(before, len(files.calls) + 1):
+        (state, *_) = files.power_cuts(calls, limit=1)
+        findings = list(
+            Survey(state, Place(PARTITION, recovery_point=world.log.recovery_point_on_disk, start_offset=0))
+        )
+        assert findings
+        assert not [found for found in findings if not isinstance(found, FoundBatch)], calls

@@ -70,7 +70,7 @@ class Compaction:
 
     def _spec(self) -> PassSpec | None:
         plan = self._old_enough()
-        if not plan.dirty_bytes and not plan.clean_bytes:
+        if not plan.segments or (self._plan.dirty_bytes and not plan.dirty_bytes):
             return None
         log, config = self.log, self._config
         first = plan.segments[0].base_offset

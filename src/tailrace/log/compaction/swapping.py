@@ -76,21 +76,26 @@ def carry_out(files: Files, directory: str, swap: Swap) -> None:
     files.sync_directory(directory)
 
 
+def announced(files: Files, directory: str, names: Iterable[str]) -> list[Swap]:
+    """The swaps that were not carried out to their end, of those that can be read."""
+    found = []
+    for name in names:
+        parsed = parse_numbered(name)
+        if parsed is not None and parsed[1] == SWAP:
+            try:
+                found.append(Swap.decode(parsed[0], read_whole(files, join(directory, name)) or b""))
+            except (CorruptCheckpoint, ValueError) as error:
+                logger.error("%s in %s is damaged, and what it speaks of is left as it is: %s", name, directory, error)
+    return found
+
+
 def finish_swaps(files: Files, directory: str) -> None:
     """At a start: afterwards every swap that was announced is carried out, and nothing is left of others. One that
     cannot be read is left alone, with all of its files: they are somebody's data.
     """
     names = files.files_in(directory)
-    for name in names:
-        parsed = parse_numbered(name)
-        if parsed is None or parsed[1] != SWAP:
-            continue
-        try:
-            swap = Swap.decode(parsed[0], read_whole(files, join(directory, name)) or b"")
-        except (CorruptCheckpoint, ValueError) as error:
-            logger.error("%s in %s is damaged, and what it speaks of is left as it is: %s", name, directory, error)
-        else:
-            carry_out(files, directory, swap)
+    for swap in announced(files, directory, names):
+        carry_out(files, directory, swap)
     if any(name.endswith(CLEANED) for name in names):
         remove_unwanted(files, directory)
 
