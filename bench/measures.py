@@ -2,7 +2,19 @@
 
 from collections.abc import Callable
 
-from bench import append, flushing, groups, kept, opening, preallocation, recovery, serving, spark, waiting
+from bench import (
+    append,
+    compaction,
+    flushing,
+    groups,
+    kept,
+    opening,
+    preallocation,
+    recovery,
+    serving,
+    spark,
+    waiting,
+)
 from bench.harness import Bench, Figure
 
 MEASURES: dict[str, Callable[[Bench], list[Figure]]] = {
@@ -21,6 +33,7 @@ MEASURES: dict[str, Callable[[Bench], list[Figure]]] = {
     "broker-wake": waiting.wake,
     "broker-parked": waiting.parked,
     "broker-cold-reader": waiting.cold_reader,
+    "compaction": compaction.beside_a_producer,
     "group-heartbeats": groups.heartbeats,
     "group-large": groups.large_group,
     "group-producer": groups.producer_beside,

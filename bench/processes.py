@@ -54,9 +54,9 @@ class BrokerProcess:
 
 
 @contextmanager
-def broker_process(data: str) -> Iterator[BrokerProcess]:
+def broker_process(data: str, *options: str, metrics: str = "off") -> Iterator[BrokerProcess]:
     """A broker that serves, until the block ends."""
-    process = start_broker(data)
+    process = start_broker(data, 0, *options, metrics=metrics)
     try:
         yield wait_until_ready(process)
     finally:
@@ -66,11 +66,21 @@ def broker_process(data: str) -> Iterator[BrokerProcess]:
             process.stdout.close()
 
 
-def start_broker(data: str, port: int = 0) -> subprocess.Popen[str]:
+def start_broker(data: str, port: int = 0, *options: str, metrics: str = "off") -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "tailrace", "serve", "--data", data, "--listen", f"127.0.0.1:{port}"]
     return subprocess.Popen(
-        [*command, "--metrics", "off"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment()
+        [*command, "--metrics", metrics, *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=environment(),
     )
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
 
 
 def environment() -> dict[str, str]:

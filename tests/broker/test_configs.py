@@ -275,6 +275,8 @@ def test_limits_by_address(text: str) -> None:
 def test_what_are_no_limits_by_address(text: str) -> None:
     with pytest.raises(InvalidConfig, match="name:number"):
         broker_key("max.connections.per.ip.overrides").parse(text)
+
+
 # Hours and minutes
 
 HOUR_MS, MINUTE_MS = 3_600_000, 60_000

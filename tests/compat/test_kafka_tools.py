@@ -8,7 +8,10 @@ from pathlib import Path
 
 import parts
 import pytest
+from compactions import World, compact
+from compactions import batches_of as stored_batches
 
+from tailrace.log.compaction.messages import PassResult
 from tailrace.log.config import LogConfig
 from tailrace.log.directory import DataDirectory
 from tailrace.log.files import OperatingSystemFiles
@@ -16,7 +19,7 @@ from tailrace.log.log import Log
 from tailrace.log.names import INDEX, LOG, SNAPSHOT, TIME_INDEX, TRANSACTION_INDEX, TopicPartition
 from tailrace.log.recovery import open_log
 from tailrace.log.transaction_index import AbortedTransaction
-from tailrace.records.batch import split
+from tailrace.records.batch import read_header, split
 from tailrace.records.compression import Codec
 from tailrace.records.control import Marker, encode_marker
 from tailrace.records.record import Record, decode_records, encode_batch
@@ -330,3 +333,39 @@ def test_kafka_accepts_what_we_derive_from_its_own_segment(of_kafka: tuple[Path,
     assert (fields(aborted)["firstOffset"], fields(aborted)["lastOffset"]) == ("1011", "1021")
     (producers,) = dump(directory, SNAPSHOT).values()
     assert len(producers) == len({header.producer_id for _, header in split(KAFKA_SEGMENT.read_bytes())})
+
+
+def test_kafka_reads_segments_that_we_have_compacted(tmp_path: Path) -> None:
+    config = LogConfig(segment_bytes=1500, index_interval_bytes=300, delete_retention_ms=1000)
+    world = World(directory=DataDirectory(OperatingSystemFiles(), str(tmp_path), config), now=NOW)
+    for number in range(20):
+        codec = list(Codec)[number % len(Codec)]
+        world.write([(b"key %d" % (number % 3), b"v" * 50), (b"deleted", None), (b"a", b"1")], codec, 5, False)
+        world.write([(b"key 1", b"x"), (b"%d" % number, b"y" * 30)], Codec.NONE, 7, True)
+        world.mark(7, Marker.ABORT if number % 2 else Marker.COMMIT)
+    world.write([(b"a", b"3")], Codec.NONE, -1, False)
+    world.log.roll()
+    world.checkpoint()
+    for _ in range(2):
+        assert isinstance(compact(world.log, NOW), PassResult)
+    stored = stored_batches(world.log)
+    world.directory.close(NOW)
+    lines, complaints = run_tool(Path(world.log.directory), "[gx]", "--print-data-log")
+    assert [
+        line for line in complaints if not re.match(r"(Non-consecutive offsets in|  -?\d+ is followed by)", line)
+    ] == []
+    said = [fields(line) for line in lines if line.startswith("baseOffset")]
+    headers = [read_header(data) for data in stored]
+    assert [(int(one["baseOffset"]), int(one["lastOffset"]), int(one["count"])) for one in said] == [
+        (one.base_offset, one.last_offset, one.record_count) for one in headers
+    ]
+    assert all(one["isvalid"] == "true" for one in said)
+    assert [one["deleteHorizonMs"] for one in said] == [
+        "OptionalLong.empty" if one.delete_horizon is None else f"OptionalLong[{one.delete_horizon}]" for one in headers
+    ]
+    assert {one.record_count == 0 for one in headers} == {True, False}
+    assert any(one.delete_horizon for one in headers)
+    records = [record for data in stored for record in decode_records(data)]
+    printed = [fields(line) for line in lines if line.startswith("| offset")]
+    assert [int(one["offset"]) for one in printed] == [record.offset for record in records]
+    assert [int(one["CreateTime"]) for one in printed] == [record.timestamp for record in records]

@@ -9,7 +9,7 @@ from tailrace.backup.store import Store
 from tailrace.log.checkpoints import FORMAT_FILE, RECOVERY_POINTS, START_OFFSETS, encode_offsets
 from tailrace.log.epochs import FILE_NAME as EPOCHS_FILE
 from tailrace.log.epochs import EpochStart, LeaderEpochs
-from tailrace.log.files import Data, File, Lock, join, parent
+from tailrace.log.files import Data, File, Lock, Space, join, parent
 from tailrace.log.names import PARTITION_METADATA, parse_partition
 from tailrace.log.partition_metadata import encode_topic_id
 
@@ -87,6 +87,12 @@ class BackupFiles:
         raise PermissionError(path)
 
     def sync_directory(self, path: str) -> None:
+        raise PermissionError(path)
+
+    def modified_ms(self, path: str) -> int:
+        raise PermissionError(path)
+
+    def space(self, path: str) -> Space:
         raise PermissionError(path)
 
     def lock(self, path: str) -> Lock | None:

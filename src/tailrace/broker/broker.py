@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tailrace.broker.cached import Cached
+from tailrace.broker.compacting import Compacting
 from tailrace.broker.counters import Counters
 from tailrace.broker.disk_budget import DiskBudget
 from tailrace.broker.errors import Refused
@@ -75,6 +76,7 @@ class Broker:
             self._partitions, self.sizes, self.configs, self.upkeep, self.flushes, self.counters, start_job
         )
         self.disk_budget = DiskBudget(self._partitions, self.sizes, metadata, self.retention, self.upkeep, start_job)
+        self.compacting = Compacting(self)
         self.producer_ids = ProducerIds(metadata, self.metadata_log)
         self.fetch_sessions = FetchSessions(self.configs.number("max.incremental.fetch.session.cache.slots"))
         self.fetch_bytes_max = self.configs.number("fetch.max.bytes")
@@ -133,6 +135,10 @@ class Broker:
         log.configure(partition.topic.config.log)
         self._partitions[log] = partition
         self.sizes.measure(log)
+
+    def partition_of(self, log: Log) -> Partition | None:
+        """Whose log it is; None of one that was removed."""
+        return self._partitions.get(log)
 
     def leader_epoch(self, partition: Partition | None) -> int:
         """Of a partition that nobody has touched, too."""
@@ -221,6 +227,7 @@ class Broker:
         self.space.tick()
         self.retention.tick(now_ms)
         self.disk_budget.tick(now_ms, self.space.disk_bytes)
+        self.compacting.tick(now_ms)
         self.advance(now_ms, steady_ms)
 
     def advance(self, now_ms: int, steady_ms: int) -> None:

@@ -37,7 +37,6 @@ class ConfigSource(IntEnum):
     LOGGER = 6
 
 
-_COMPACTION = "Kept and shown; takes effect with the release that brings compaction."
 _BY_ITSELF = "-1 leaves that to the operating system."
 _ONE_REPLICA = "Taken and ignored: there is one replica."
 _NO_REMOTE = "Taken and ignored: there is no remote storage."
@@ -79,6 +78,10 @@ def _ratio(name: str, broker_key: str | None, default: float, doc: str) -> Confi
     return ConfigKey(name, ConfigType.DOUBLE, str(default), doc, 0, 1, broker_key=broker_key)
 
 
+def _rate(name: str, broker_key: str | None, default: float, doc: str) -> ConfigKey:
+    return ConfigKey(name, ConfigType.DOUBLE, str(default), doc, broker_key=broker_key)
+
+
 def _text(name: str, broker_key: str | None, default: str | None, choices: str, doc: str) -> ConfigKey:
     return ConfigKey(name, ConfigType.STRING, default, doc, choices=tuple(choices.split()), broker_key=broker_key)
 
@@ -101,7 +104,7 @@ _TOPIC_KEYS = (
     _int("compression.zstd.level", "compression.zstd.level", 3, -131072,
         "How hard zstd tries, where compression.type is zstd.", maximum=22),
     _long("delete.retention.ms", "log.cleaner.delete.retention.ms", DAY_MS, 0,
-        f"For how long a deleted key is remembered. {_COMPACTION}"),
+        "For how long a tombstone, and a transaction's marker, stays once it was compacted."),
     _long("file.delete.delay.ms", "log.segment.delete.delay.ms", 60_000, 0,
         "Taken and ignored: files go as soon as their log can do without them; readers that have one open keep it."),
     _long("flush.messages", "log.flush.interval.messages", LONG_MAX, 1,
@@ -115,7 +118,7 @@ _TOPIC_KEYS = (
     _long("local.retention.bytes", "log.local.retention.bytes", -2, -2, _NO_REMOTE),
     _long("local.retention.ms", "log.local.retention.ms", -2, -2, _NO_REMOTE),
     _long("max.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms", LONG_MAX, 1,
-        f"After what time a record is compacted at the latest. {_COMPACTION}"),
+        "After what time a record is compacted at the latest: the active segment rolls for it, too."),
     _int("max.message.bytes", "message.max.bytes", 1_048_588, 0,
         "The largest batch a producer may send, compressed or not."),
     _long("message.timestamp.after.max.ms", "log.message.timestamp.after.max.ms", HOUR_MS, 0,
@@ -125,9 +128,9 @@ _TOPIC_KEYS = (
     _text("message.timestamp.type", "log.message.timestamp.type", "CreateTime", "CreateTime LogAppendTime",
         "Whether a record keeps its producer's time, or gets the broker's."),
     _ratio("min.cleanable.dirty.ratio", "log.cleaner.min.cleanable.ratio", 0.5,
-        f"How much of a log is new when it is compacted. {_COMPACTION}"),
+        "How much of what could be compacted is new when it is, as a share of its bytes."),
     _long("min.compaction.lag.ms", "log.cleaner.min.compaction.lag.ms", 0, 0,
-        f"For how long a record is not compacted. {_COMPACTION}"),
+        "For how long a record is not compacted, counted from its timestamp."),
     _int("min.insync.replicas", "min.insync.replicas", 1, 1, _ONE_REPLICA),
     _boolean("preallocate", "log.preallocate", False, "Taken and ignored: files grow as they are written."),
     _boolean("remote.log.copy.disable", None, False, _NO_REMOTE),
@@ -166,6 +169,18 @@ _STATIC_KEYS = (
     _int("group.max.size", None, INT_MAX, 1, "How many members a group may have."),
     _int("group.min.session.timeout.ms", None, 6_000, 1, "The shortest silence after which a member may be put out."),
     _list("listeners", None, "PLAINTEXT://127.0.0.1:9092", "", "Where clients connect: as `--listen`."),
+    _long("log.cleaner.backoff.ms", None, 15_000, 0,
+        "How long compaction waits before it looks again, where no log was due."),
+    _long("log.cleaner.dedupe.buffer.size", None, 128 << 20, 1 << 20,
+        "Memory for the keys of one pass, 24 bytes each. With more of them it ends early, and another one follows."),
+    _boolean("log.cleaner.enable", None, True, "Whether logs are compacted at all."),
+    _ratio("log.cleaner.io.buffer.load.factor", None, 0.9, "How full the memory for keys may get."),
+    _int("log.cleaner.io.buffer.size", None, 512 << 10, 0,
+        "Taken and ignored: a pass reads and writes by the megabyte."),
+    _rate("log.cleaner.io.max.bytes.per.second", None, 1.7976931348623157e308,
+        "How fast compaction may read and write, both together."),
+    _int("log.cleaner.threads", None, 1, 0,
+        "Taken and ignored: one log is compacted at a time, in a process of its own."),
     _list("log.dir", None, "./tailrace-data", "", "Where logs are kept: as `--data`."),
     _list("log.dirs", None, None, "", "The same. There is one directory."),
     _int("log.flush.offset.checkpoint.interval.ms", None, 60_000, 1,
@@ -378,6 +393,11 @@ class BrokerConfigs:
     def text(self, name: str) -> str:
         return self.entry(name).text or ""
 
+    def ratio(self, name: str) -> float:
+        value = self.entry(name).value
+        assert isinstance(value, float)
+        return value
+
     def flag(self, name: str) -> bool:
         return bool(self.entry(name).value)
 
@@ -433,6 +453,10 @@ _LOG_FIELDS = {
     "segment.ms": "segment_ms",
     "index.interval.bytes": "index_interval_bytes",
     "message.timestamp.type": "log_append_time",
+    "delete.retention.ms": "delete_retention_ms",
+    "min.compaction.lag.ms": "min_compaction_lag_ms",
+    "max.compaction.lag.ms": "max_compaction_lag_ms",
+    "min.cleanable.dirty.ratio": "min_cleanable_dirty_ratio",
     "flush.messages": "flush_messages",
     "flush.ms": "flush_ms",
     "retention.ms": "retention_ms",

@@ -45,7 +45,7 @@ class Upkeep:
         self._checkpoint()
         if now_ms - self._saved_ms >= SAVE_OFFSETS_MS:
             self._saved_ms = now_ms
-            if any(log.condemned or log.recovery_point != log.recovery_point_on_disk for log in self._logs()):
+            if any(_is_worth_saving(log) for log in self._logs()):
                 self._save_offsets()
 
     def _logs(self) -> Iterable[Log]:
@@ -84,3 +84,11 @@ class Upkeep:
                 self._save_offsets()
 
         self._start_job(job, finish)
+
+
+def _is_worth_saving(log: Log) -> bool:
+    return bool(
+        log.condemned
+        or log.recovery_point != log.recovery_point_on_disk
+        or log.compacted_to != log.compacted_to_on_disk
+    )

@@ -1,7 +1,8 @@
-"""Kafka's small text files: a version, a count, then a line an entry. And the two that cover a whole data directory.
+"""Kafka's small text files: a version, a count, then a line an entry. And those that cover a whole data directory.
 
     recovery-point-offset-checkpoint   topic partition offset: from where a crash makes us scan
     log-start-offset-checkpoint        topic partition offset: what was deleted below stays deleted
+    cleaner-offset-checkpoint          topic partition offset: below it the log is compacted
 
 The count makes a cut file show. They are replaced as a whole, so that a crash leaves the old one or the new one.
 """
@@ -12,6 +13,7 @@ from tailrace.log.names import TopicPartition
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 START_OFFSETS = "log-start-offset-checkpoint"
+CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 FORMAT_FILE = "tailrace.format"
 

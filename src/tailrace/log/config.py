@@ -16,6 +16,10 @@ class LogConfig:
     index_interval_bytes: int = 4096
     log_append_time: bool = False  # message.timestamp.type=LogAppendTime
     producer_id_expiration_ms: int = 24 * 3600 * 1000
+    delete_retention_ms: int = 24 * 3600 * 1000
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = _NO_LIMIT
+    min_cleanable_dirty_ratio: float = 0.5
     flush_messages: int = _NO_LIMIT  # of its own: the queue flushes every log after a second, or 32 MB
     flush_ms: int = _NO_LIMIT
     retention_ms: int = 7 * 24 * 3600 * 1000  # -1 is for ever

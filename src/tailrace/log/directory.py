@@ -5,6 +5,7 @@
     <topic>-<partition>.…-stray/        one that was set aside: never opened, never deleted
     recovery-point-offset-checkpoint     from where each log is scanned after a crash
     log-start-offset-checkpoint          where each log begins
+    cleaner-offset-checkpoint            up to where each log is compacted
     .kafka_cleanshutdown                 there if, and only if, the last stop was clean
     .lock                                held by the process that has the directory open
     tailrace.format                      the version of what we write; a newer one is refused
@@ -196,7 +197,7 @@ class DataDirectory:
         returned. Waits for the disk. Raises StorageError where it refuses, and JobUnderWay while the log has a job.
         """
         self._require_idle()
-        self.logs[partition].require_idle()
+        self.logs[partition].require_settled()
         name = self._name_for(partition, STRAY)
         try:
             self.files.rename(self.logs[partition].directory, join(self.path, name))
@@ -277,7 +278,7 @@ class DataDirectory:
         crash in between does not take the missing end for a loss."""
         self._require_idle()
         log = self.logs[partition]
-        log.require_idle()
+        log.require_settled()
         log.recovery_point = min(log.recovery_point, log.end_after_truncation(end))
         self._save_offsets()
         log.truncate(end)
@@ -288,7 +289,7 @@ class DataDirectory:
         """
         self._require_idle()
         for log in self.logs.values():
-            log.require_idle()
+            log.require_settled()
         if any(job.is_under_way for job in self.removing.values()):
             raise JobUnderWay(f"logs of {self.path} are being removed, which must come back first")
         try:

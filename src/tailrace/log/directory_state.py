@@ -9,6 +9,7 @@ from math import inf
 
 from tailrace.log.checkpoints import (
     CLEAN_SHUTDOWN,
+    CLEANER_OFFSETS,
     FORMAT_FILE,
     RECOVERY_POINTS,
     START_OFFSETS,
@@ -32,6 +33,7 @@ class Place:
     clean: bool = False
     recovery_point: int | None = None
     start_offset: int | None = None
+    compacted_to: int = 0
 
     @property
     def name(self) -> str:
@@ -63,6 +65,7 @@ class DirectoryState:
     is_ours: bool
     recovery_points: dict[TopicPartition, int] | None = None
     start_offsets: dict[TopicPartition, int] | None = None
+    cleaner_offsets: dict[TopicPartition, int] | None = None
     damaged: list[str] = field(default_factory=list)  # names of those that cannot be read
 
     @classmethod
@@ -70,6 +73,7 @@ class DirectoryState:
         state = cls(files.exists(join(path, CLEAN_SHUTDOWN)), files.exists(join(path, FORMAT_FILE)))
         state.recovery_points = state._offsets(files, path, RECOVERY_POINTS)
         state.start_offsets = state._offsets(files, path, START_OFFSETS)
+        state.cleaner_offsets = state._offsets(files, path, CLEANER_OFFSETS)
         return state
 
     def _offsets(self, files: Files, path: str, name: str) -> dict[TopicPartition, int] | None:
@@ -86,11 +90,11 @@ class DirectoryState:
 
     def names_only(self, partitions: Collection[TopicPartition]) -> bool:
         """Whether no other partition has offsets: one that is gone, whose name another log may get."""
-        return all(
-            named in partitions for offsets in (self.recovery_points, self.start_offsets) for named in offsets or ()
-        )
+        known = (self.recovery_points, self.start_offsets, self.cleaner_offsets)
+        return all(named in partitions for offsets in known for named in offsets or ())
 
     def place(self, directory: str, partition: TopicPartition, prefix: str = "") -> Place:
         recovery_point = self.offset_of(partition, self.recovery_points)
         start_offset = self.offset_of(partition, self.start_offsets)
-        return Place(directory, partition, prefix, self.clean, recovery_point, start_offset)
+        compacted_to = (self.cleaner_offsets or {}).get(partition, 0)
+        return Place(directory, partition, prefix, self.clean, recovery_point, start_offset, compacted_to)

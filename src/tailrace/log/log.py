@@ -12,7 +12,7 @@ the time is an argument.
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from errno import EMFILE, ENFILE
 
@@ -34,7 +34,7 @@ from tailrace.log.errors import (
 )
 from tailrace.log.files import Files, join, name_of, parent, replace_whole
 from tailrace.log.index import POSITION_MAX, RELATIVE_OFFSET_MAX, least_size_of_full_index
-from tailrace.log.jobs import NO_ROOM, FlushJob, SaveJob
+from tailrace.log.jobs import NO_ROOM, FlushJob, LogJob, SaveJob
 from tailrace.log.names import FLUSH_FAILED
 from tailrace.log.offsets import OffsetBounds
 from tailrace.log.producer_snapshot import encode_snapshot
@@ -65,6 +65,7 @@ class Log(ReadableLog):
         producers: ProducerState,
         cache: DerivedCache,
         topic_id: bytes | None = None,
+        compacted_to: int = 0,
     ) -> None:
         """A log as recovery left it: everything in it is on disk. See `recovery.open_log`."""
         super().__init__(files, directory, segments=segments, bounds=bounds, epochs=epochs, producers=producers)
@@ -74,6 +75,9 @@ class Log(ReadableLog):
         self.offline: LogOffline | None = None
         self.flushing: FlushJob | None = None
         self.saving: SaveJob | None = None
+        self.replacing: LogJob | None = None
+        self.compacted_to = compacted_to  # below it, each key has one value; what lies behind is new
+        self.compacted_to_on_disk = compacted_to
         self.unflushed = Unflushed()
         self.snapshots_due: dict[int, bytes] = {}
         self.save_failed = False
@@ -150,11 +154,9 @@ class Log(ReadableLog):
         """
         active = self.active
         if active.size:
-            if active.first_append_ms is None:
-                active.first_append_ms = self._first_append_of(active, now_ms)
             too_large = active.size + size > min(self.config.segment_bytes, POSITION_MAX)
             too_far = last_offset - active.base_offset > RELATIVE_OFFSET_MAX
-            age_ms = now_ms - active.first_append_ms
+            age_ms = now_ms - self.begun_ms(now_ms)
             too_old = age_ms > self.config.segment_ms or (self.config.segment_jitter_ms and self._is_early(age_ms))
             if too_large or too_far or too_old or (active.size >= self._full_index_from and self._has_full_index()):
                 active = self._roll()
@@ -173,13 +175,18 @@ class Log(ReadableLog):
         sooner_ms = crc32c(name.encode()) % min(self.config.segment_jitter_ms, self.config.segment_ms)
         return age_ms > self.config.segment_ms - sooner_ms
 
-    def _first_append_of(self, segment: Segment, now_ms: int) -> int:
-        """A segment of an earlier process is as old as its first batch says, if that is believable."""
-        with suppress(OSError):
-            header = header_at(segment.log, 0)
-            if header is not None and header.max_timestamp >= 0:
-                return min(now_ms, header.max_timestamp)
-        return now_ms
+    def begun_ms(self, now_ms: int) -> int:
+        """When the active segment, which is not empty, got its first batch. One of an earlier process is as old as
+        that batch says, if that is believable.
+        """
+        active = self.active
+        if active.first_append_ms is None:
+            active.first_append_ms = now_ms
+            with suppress(OSError):
+                header = header_at(active.log, 0)
+                if header is not None and header.max_timestamp >= 0:
+                    active.first_append_ms = min(now_ms, header.max_timestamp)
+        return active.first_append_ms
 
     def roll(self) -> None:
         """Afterwards the active segment is a new one, unless it was empty. The old one is flushed with the next
@@ -190,7 +197,7 @@ class Log(ReadableLog):
             self._roll()
 
     def _roll(self) -> Segment:
-        new = self._new_segment(self.bounds.end)
+        new = self.new_segment(self.bounds.end)
         try:
             new.create()
             self.unflushed.will_write(new)
@@ -202,7 +209,7 @@ class Log(ReadableLog):
         self.publish(segments=(*self.segments, new))
         return new
 
-    def _new_segment(self, base_offset: int, size: int = 0) -> Segment:
+    def new_segment(self, base_offset: int, size: int = 0) -> Segment:
         return Segment(
             self.files,
             self.directory,
@@ -289,6 +296,12 @@ class Log(ReadableLog):
         if not self.is_idle:
             raise JobUnderWay(f"{self.directory} has a job under way, which must come back first")
 
+    def require_settled(self) -> None:
+        """The same, and that no segments are just being replaced, which flushes and checkpoints need not know of."""
+        self.require_idle()
+        if self.replacing is not None:
+            raise JobUnderWay(f"segments of {self.directory} are being replaced, which must come back first")
+
     def flushed(self, up_to: int, visible: Position) -> None:
         """Called by a job that is done: what it covered counts from now on."""
         self.bounds.flushed(up_to)
@@ -352,11 +365,26 @@ class Log(ReadableLog):
         if not self.bounds.start <= offset <= self.bounds.high_watermark:
             raise OffsetOutOfRange(offset, self.bounds.start, self.bounds.high_watermark)
         self.bounds.deleted(offset)
-        kept = max(0, number_of_segment_at(self.segments, offset))
+        self._condemn()
+
+    def _condemn(self) -> None:
+        """The segments wholly below the start; but while some are being replaced nobody knows what their names stand
+        for, and they wait until that is done.
+        """
+        kept = max(0, number_of_segment_at(self.segments, self.bounds.start)) if self.replacing is None else 0
         condemned = self.segments[:kept]
         self.condemned += condemned
         self.unflushed.forget(condemned)
         self.publish(segments=self.segments[kept:])
+
+    def replace_segments(self, old: Sequence[Segment], new: Segment) -> None:
+        """Called by a job that is done: readers find `new` where `old` were, whose names are its own by now."""
+        first = self.segments.index(old[0])
+        self.publish(segments=(*self.segments[:first], new, *self.segments[first + len(old) :]))
+        self.unflushed.forget(old)
+        for segment in old:
+            segment.close()
+        self._condemn()
 
     def end_after_truncation(self, offset: int) -> int:
         """Where the log would end if it were truncated at `offset`: there, or before the batch that lies across it."""
@@ -379,7 +407,7 @@ class Log(ReadableLog):
         `DataDirectory.truncate`.
         """
         self._require_writable()
-        self.require_idle()
+        self.require_settled()
         end = self.end_after_truncation(offset)
         self.flush()
         try:
@@ -400,6 +428,7 @@ class Log(ReadableLog):
         self._save_epochs()
         self.snapshots_due = {offset: data for offset, data in self.snapshots_due.items() if offset <= end}
         self.recovery_point = min(self.recovery_point, end)
+        self.compacted_to = min(self.compacted_to, end)
         self.bounds.truncated(end)
         self.publish(segments=segments, visible=Position(segments[-1].base_offset, segments[-1].size))
 
@@ -413,7 +442,7 @@ class Log(ReadableLog):
             segment.remove()
             self.files.sync_directory(self.directory)
         if lies_across:
-            kept.append(self._new_segment(end))
+            kept.append(self.new_segment(end))
             kept[-1].create()
             self.files.sync_directory(self.directory)
         elif found is not None:
@@ -437,7 +466,7 @@ class Log(ReadableLog):
         A log that is offline, or goes offline now, is just let go. Raises JobUnderWay, and does nothing, while it has
         a job.
         """
-        self.require_idle()
+        self.require_settled()
         try:
             if self.offline is None and not self._is_closed and not self.is_saved:
                 self.checkpoint(now_ms)

@@ -2,10 +2,12 @@
 
 <topic>-<partition>/<20 digits of the base offset>.log   and beside it .index .timeindex .txnindex .sums
 <topic>-<partition>/<20 digits of an offset>.snapshot    the producers as they stood at that offset
+<topic>-<partition>/<20 digits>.log.cleaned              compacted, and not in its place yet; so its derived files
+<topic>-<partition>/<20 digits>.swap                     says which segments these replace: then they do
 <topic>-<partition>.<32 hexadecimal digits>-delete       was removed: its files are being deleted
 <topic>-<partition>.<32 hexadecimal digits>-stray        was set aside: nobody knows its topic
 
-The last two end in letters, so they are never taken for a partition's; and a topic may be called `x-delete`.
+Those of directories end in letters, so they are never taken for a partition's; and a topic may be called `x-delete`.
 """
 
 import re
@@ -18,6 +20,8 @@ TRANSACTION_INDEX = ".txnindex"
 SUMS = ".sums"
 SNAPSHOT = ".snapshot"
 CUT = ".cut"
+CLEANED = ".cleaned"
+SWAP = ".swap"
 TEMPORARY = ".tmp"
 FLUSH_FAILED = "flush-failed"  # left by a log that went offline: the page cache is not to be believed
 PARTITION_METADATA = "partition.metadata"

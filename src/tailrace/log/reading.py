@@ -141,23 +141,24 @@ class ReadableLog:
         OffsetOutOfRange, or Damaged where the bytes are; with `wait=False`, WouldWait where a disk must be asked;
         and LogRemoved once the log is.
         """
-        if self.is_removed:
-            raise LogRemoved(self.directory)
-        view = self.view
-        if not view.start <= offset <= view.high_watermark:
-            raise OffsetOutOfRange(offset, view.start, view.high_watermark)
-        end = view.high_watermark if up_to is None else min(up_to, view.high_watermark)
-        if offset >= end:
-            return None
-        try:
-            return self._read(view, offset, end, max_bytes, wait)
-        except FileNotFoundError as error:
-            start = self.view.start
-            if offset < start:  # deleted since we looked
-                raise OffsetOutOfRange(offset, start, self.view.high_watermark) from None
-            raise self._cannot_be_read(error) from error
-        except OSError as error:
-            raise self._cannot_be_read(error) from error
+        while True:
+            if self.is_removed:
+                raise LogRemoved(self.directory)
+            view = self.view
+            if not view.start <= offset <= view.high_watermark:
+                raise OffsetOutOfRange(offset, view.start, view.high_watermark)
+            end = view.high_watermark if up_to is None else min(up_to, view.high_watermark)
+            if offset >= end:
+                return None
+            try:
+                return self._read(view, offset, end, max_bytes, wait)
+            except OSError as error:
+                if not self._has_lost_files(view, error):
+                    raise self._cannot_be_read(error) from error
+
+    def _has_lost_files(self, view: View, error: OSError) -> bool:
+        """Whether segments were deleted or replaced since somebody looked: then it is worth looking again."""
+        return isinstance(error, FileNotFoundError) and self.view.segments is not view.segments
 
     def _cannot_be_read(self, error: OSError) -> LogError:
         return (
@@ -238,7 +239,7 @@ class ReadableLog:
         return aborted
 
     def _ask(self, question: Callable[[View], Answer]) -> Answer:
-        """The answer, asked again where a deletion has taken away what was being looked at."""
+        """The answer, asked again where what was being looked at was deleted or replaced."""
         while True:
             view = self.view
             try:
@@ -247,7 +248,7 @@ class ReadableLog:
                 if self.view.start == view.start:
                     raise
             except OSError as error:
-                if self.view.start == view.start or not isinstance(error, FileNotFoundError):
+                if not self._has_lost_files(view, error):
                     raise self._cannot_be_read(error) from error
 
     def epoch_end(self, epoch: int) -> EpochEnd:

@@ -1,6 +1,7 @@
 """Opening a log: what a stop or a crash left behind, made into a log again.
 
-    pass 1  sweep       temporary files go, and derived files whose log is gone
+    pass 1  sweep       what compaction had begun is carried out or undone; temporary files go, and derived files
+                        whose log is gone
     pass 2  list        the segments by name; those wholly below the start offset are leftovers of a deletion
     pass 3  remember    topic id, leader epochs and the newest usable snapshot of the producers
     pass 4  scan        every batch behind the recovery point: indexes, epochs and producers are built from it
@@ -20,6 +21,7 @@ import logging
 from dataclasses import dataclass, field
 
 from tailrace.log.checkpoints import CorruptCheckpoint
+from tailrace.log.compaction.swapping import finish_swaps
 from tailrace.log.config import LogConfig
 from tailrace.log.cutting import cut_off
 from tailrace.log.damage import DamagedRange, missing_file, overlap
@@ -133,6 +135,7 @@ class Recovery:
 
     def _pass_1_sweep(self) -> dict[str, int]:
         """What was in the directory, with sizes; logs are never swept."""
+        finish_swaps(self.files, self.directory)
         names = self.files.files_in(self.directory)
         for name in names:
             parsed = parse_numbered(name)
@@ -386,6 +389,8 @@ class Recovery:
             producers=self._producers,
             cache=self._cache,
             topic_id=topic_id,
+            # Beyond the end it is another log's.
+            compacted_to=self.place.compacted_to if self.place.compacted_to <= self._end else 0,
         )
         if self._is_new:
             log.note_creation()

@@ -29,7 +29,8 @@ class RemoveJob:
         self.removals = removals
         self.is_under_way = True
         self._directory = directory
-        self._jobs = [job for log, _ in removals.values() for job in (log.flushing, log.saving) if job is not None]
+        logs = [log for log, _ in removals.values()]
+        self._jobs = [job for log in logs for job in (log.flushing, log.saving, log.replacing) if job is not None]
         self._saving_offsets = directory.saving_offsets
         self._noted = directory.note_offsets()
         self._error: OSError | None = None

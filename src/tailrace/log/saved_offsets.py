@@ -1,4 +1,4 @@
-"""The recovery points and start offsets of all logs, on their way to disk.
+"""The recovery points, start offsets and cleaner offsets of all logs, on their way to disk.
 
 Jobs save them, in any thread and in any order: what was begun last stands, and a log whose directory was taken away
 is named no more. A name that stayed behind would be taken for that of the next log that is made under it, which has
@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
-from tailrace.log.checkpoints import RECOVERY_POINTS, START_OFFSETS, encode_offsets
+from tailrace.log.checkpoints import CLEANER_OFFSETS, RECOVERY_POINTS, START_OFFSETS, encode_offsets
 from tailrace.log.errors import StorageError
-from tailrace.log.files import Files, join, replace_whole
+from tailrace.log.files import Files, join, read_whole, replace_whole
 from tailrace.log.log import Log
 from tailrace.log.names import TopicPartition
 from tailrace.log.segment import Segment
@@ -33,6 +33,7 @@ class NotedOffsets:
     logs: list[Log]
     recovery_points: list[int]
     start_offsets: list[int]
+    cleaner_offsets: list[int]
 
     @classmethod
     def of(cls, logs: dict[TopicPartition, Log], number: int) -> "NotedOffsets":
@@ -42,6 +43,7 @@ class NotedOffsets:
             list(logs.values()),
             [log.recovery_point for log in logs.values()],
             [log.view.start for log in logs.values()],
+            [log.compacted_to for log in logs.values()],
         )
 
 
@@ -52,6 +54,7 @@ class SavedOffsets:
         self._mutex = threading.Lock()
         self._latest = NotedOffsets.of({}, 0)
         self._taken_away: WeakSet[Log] = WeakSet()
+        self._cleaner_offsets: bytes | None = None  # as they are on disk, once somebody has looked
 
     def save(self, noted: NotedOffsets) -> None:
         """Afterwards these offsets are on disk, or later ones."""
@@ -60,11 +63,25 @@ class SavedOffsets:
                 self._latest = noted
             self._replace(RECOVERY_POINTS, self._latest.recovery_points)
             self._replace(START_OFFSETS, self._latest.start_offsets)
+            self._replace_cleaner_offsets()
 
     def _replace(self, name: str, offsets: list[int]) -> None:
+        replace_whole(self._files, join(self._path, name), encode_offsets(self._left(offsets)))
+
+    def _left(self, offsets: list[int]) -> dict[TopicPartition, int]:
         entries = zip(self._latest.partitions, self._latest.logs, offsets, strict=True)
-        left = {partition: offset for partition, log, offset in entries if log not in self._taken_away}
-        replace_whole(self._files, join(self._path, name), encode_offsets(left))
+        return {partition: offset for partition, log, offset in entries if log not in self._taken_away}
+
+    def _replace_cleaner_offsets(self) -> None:
+        """They rarely change: most logs are never compacted, and have none."""
+        left = self._left(self._latest.cleaner_offsets)
+        content = encode_offsets({partition: offset for partition, offset in left.items() if offset})
+        path = join(self._path, CLEANER_OFFSETS)
+        if self._cleaner_offsets is None:
+            self._cleaner_offsets = read_whole(self._files, path) or encode_offsets({})
+        if content != self._cleaner_offsets:
+            replace_whole(self._files, path, content)
+            self._cleaner_offsets = content
 
     def take_away(self, logs: Iterable[Log]) -> None:
         """These have no directory any more. Whoever saves from now on, whenever it was begun, leaves them out."""
@@ -116,7 +133,9 @@ class OffsetsJob:
         if self._error is not None:
             message = f"the checkpoints of {self._directory.path} could not be saved"
             raise StorageError(message, self._error) from self._error
-        for log, recovery_point in zip(self._noted.logs, self._noted.recovery_points, strict=True):
+        noted = zip(self._noted.logs, self._noted.recovery_points, self._noted.cleaner_offsets, strict=True)
+        for log, recovery_point, compacted_to in noted:
             log.recovery_point_on_disk = recovery_point
+            log.compacted_to_on_disk = compacted_to
         for log, segment in self._condemned:
             log.condemned.remove(segment)

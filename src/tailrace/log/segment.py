@@ -312,6 +312,21 @@ class Segment:
 
     # Going away
 
+    def hold(self) -> None:
+        """Afterwards this segment is read as it is now, whatever becomes of the files of its name: its descriptor
+        stays open, and what is derived stays in memory. From any thread.
+        """
+        self.log.pin()
+        self._is_held = True
+        self._cache.forget(self)  # which waits for who may just be taking it from memory
+        self.derived()
+        self.transactions()
+
+    def let_go(self) -> None:
+        """The opposite."""
+        self._is_held = False
+        self.log.unpin()
+
     def cut(self, position: int) -> None:
         """Afterwards the file ends at `position`, on disk. What is derived must not speak of more; sums of more are
         forgotten.

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from itertools import chain
 
 from tailrace.log.checkpoints import CorruptCheckpoint
+from tailrace.log.compaction.swapping import announced
 from tailrace.log.config import LogConfig
 from tailrace.log.damage import DamagedRange, missing_file, overlap
 from tailrace.log.derived import Derived
@@ -20,7 +21,7 @@ from tailrace.log.directory_state import Place
 from tailrace.log.epochs import FILE_NAME as EPOCHS_FILE
 from tailrace.log.epochs import LeaderEpochs
 from tailrace.log.files import Files, join, read_whole
-from tailrace.log.names import LOG, numbered, parse_numbered
+from tailrace.log.names import CLEANED, LOG, numbered, parse_numbered
 from tailrace.log.scan import FoundBatch
 from tailrace.log.segment import DerivedCache, Segment
 from tailrace.log.sums import CHUNK_BYTES, ChunkSums, Gaps
@@ -114,7 +115,9 @@ class Survey:
     def _list(self) -> list[Segment]:
         parsed = [(parse_numbered(name), size) for name, size in self.names.items()]
         cache = DerivedCache()
+        replaced = self._replaced()
         bases = sorted((found[0], size) for found, size in parsed if found and found[1] == LOG)
+        bases = [(base_offset, size) for base_offset, size in bases if base_offset not in replaced]
         return [
             Segment(
                 self._files,
@@ -127,6 +130,14 @@ class Survey:
             )
             for base_offset, size in bases
         ]
+
+    def _replaced(self) -> set[int]:
+        """Segments that are still there although a compacted one has their place: the next start removes them."""
+        swaps = announced(self._files, self.place.directory, self.names)
+        if swaps:
+            self.notes.append(f"{len(swaps)} replacements by compaction were cut short: the next start completes them")
+        begun = [swap for swap in swaps if numbered(swap.base_offset, LOG) + CLEANED not in self.names]
+        return {base for swap in begun for base in swap.others}
 
     @property
     def wanted(self) -> list[int]:

@@ -173,15 +173,15 @@ def _encode_records(
         assert delta_min <= offset_delta <= last_offset_delta, "offsets rise and lie inside the batch"
         delta_min = offset_delta + 1
         body = bytearray(1)  # no attributes
-        _write_varint(body, wrap_int64(record.timestamp - base_timestamp))
-        _write_varint(body, offset_delta)
+        write_varint(body, wrap_int64(record.timestamp - base_timestamp))
+        write_varint(body, offset_delta)
         _write_bytes(body, record.key)
         _write_bytes(body, record.value)
-        _write_varint(body, len(record.headers))
+        write_varint(body, len(record.headers))
         for key, value in record.headers:
             _write_bytes(body, key.encode("utf-8", HEADER_KEY_ERRORS))
             _write_bytes(body, value)
-        _write_varint(output, len(body))
+        write_varint(output, len(body))
         output += body
     return output
 
@@ -190,11 +190,11 @@ def _write_bytes(output: bytearray, data: bytes | None) -> None:
     if data is None:
         output.append(1)  # the varint -1
     else:
-        _write_varint(output, len(data))
+        write_varint(output, len(data))
         output += data
 
 
-def _write_varint(output: bytearray, value: int) -> None:
+def write_varint(output: bytearray, value: int) -> None:
     encoded = (value << 1) ^ (value >> 63)
     while encoded > 0x7F:
         output.append(encoded & 0x7F | 0x80)

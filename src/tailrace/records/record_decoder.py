@@ -90,12 +90,12 @@ def decode_with_python(header: BatchHeader, payload: Buffer) -> list[Row]:
 
 
 def _read_record(data: bytes, position: int, header: BatchHeader) -> tuple[Row, int]:
-    length, position = _read_varint(data, position)
+    length, position = read_varint(data, position)
     end = position + length
     # Attributes are one byte. The compiled parser reads a varint: the same, as long as no bit is used.
-    _, position = _read_varint(data, position)
-    timestamp_delta, position = _read_varint(data, position)
-    offset_delta, position = _read_varint(data, position)
+    _, position = read_varint(data, position)
+    timestamp_delta, position = read_varint(data, position)
+    offset_delta, position = read_varint(data, position)
     key, position = _read_bytes(data, position)
     value, position = _read_bytes(data, position)
     headers, position = _read_headers(data, position)
@@ -109,7 +109,7 @@ def _read_record(data: bytes, position: int, header: BatchHeader) -> tuple[Row, 
 
 
 def _read_headers(data: bytes, position: int) -> tuple[Headers, int]:
-    count, position = _read_varint(data, position)
+    count, position = read_varint(data, position)
     if not 0 <= count * _RECORD_HEADER_SIZE_MIN <= len(data) - position:
         raise CorruptRecords(f"{count} headers where {len(data) - position} bytes are left")
     headers: list[tuple[str, bytes | None]] = []
@@ -123,7 +123,7 @@ def _read_headers(data: bytes, position: int) -> tuple[Headers, int]:
 
 
 def _read_bytes(data: bytes, position: int) -> tuple[bytes | None, int]:
-    length, position = _read_varint(data, position)
+    length, position = read_varint(data, position)
     if length < 0:
         return None, position
     end = position + length
@@ -132,7 +132,7 @@ def _read_bytes(data: bytes, position: int) -> tuple[bytes | None, int]:
     return data[position:end], end
 
 
-def _read_varint(data: bytes, position: int) -> tuple[int, int]:
+def read_varint(data: bytes, position: int) -> tuple[int, int]:
     """A zigzag number of up to 64 bits and the position after it. IndexError where the bytes end in it."""
     byte = data[position]
     position += 1

@@ -99,6 +99,7 @@ class Metrics:
         yield from self._disk_lines()
         unclean = node.broker.metadata.unclean_starts
         yield from _one("tailrace_unclean_starts_total", "counter", "Starts after a crash.", unclean)
+        yield from self._compaction()
         yield from _head("tailrace_flush_duration_seconds", "histogram", "From the wish to flush a log to its end.")
         yield from self._flushes.lines("tailrace_flush_duration_seconds")
         yield from _head("tailrace_loop_lag_seconds", "histogram", "How late the event loop is.")
@@ -119,6 +120,24 @@ class Metrics:
         yield from _family("tailrace_deleted_bytes_total", "counter", "Of segments that were deleted.", sizes)
         counts = [(f'reason="{reason}"', deleted.segments_deleted[reason]) for reason in Reason]
         yield from _family("tailrace_deleted_segments_total", "counter", "Segments that were deleted.", counts)
+
+    def _compaction(self) -> Iterator[str]:
+        counted = self._node.broker.compacting.counted
+        for name, text, value in (
+            ("passes_total", "Passes over a log that were done.", counted.passes),
+            ("failures_total", "Passes that failed.", counted.failures),
+            ("read_bytes_total", "Bytes of segments that were compacted.", counted.bytes_read),
+            ("written_bytes_total", "Bytes of the segments that took their place.", counted.bytes_written),
+            ("keys_total", "Different keys, of each pass.", counted.keys),
+            ("unreadable_batches_total", "Batches left as they are: nobody can read them.", counted.unreadable),
+            ("seconds_total", "Time that passes took.", round(counted.seconds, 3)),
+        ):
+            yield from _one(f"tailrace_compaction_{name}", "counter", text, value)
+        for name, text, value in (
+            ("dirty_ratio_max", "The largest share of a log that is new.", round(counted.dirty_ratio_max, 4)),
+            ("peak_memory_bytes", "Memory of the last pass, at most.", counted.peak_memory_bytes),
+        ):
+            yield from _one(f"tailrace_compaction_{name}", "gauge", text, value)
 
     def _request_lines(self) -> Iterator[str]:
         name = "tailrace_request_duration_seconds"

@@ -1,0 +1,109 @@
+"""Compaction beside a producer: what it notices of it, and what a pass takes.
+
+A topic of 2 GB in records of 1 KB, each key written ten times, is compacted by a running broker; meanwhile one batch at
+a time is produced to another topic with acks=1. The same is timed before, on a broker that does not compact, and after.
+"""
+
+import os
+import time
+import urllib.request
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from bench.harness import Bench, Demand, Figure, Sample, compare, percentile
+from bench.processes import BrokerProcess, RawConnection, broker_process, free_port
+from bench.serving import create_topic, round_trips
+from tailrace.protocol.frame import encode_request
+from tailrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tailrace.records.record import Record, encode_batch
+
+TOPIC, BESIDE = "compacted", "acks"
+RECORD_BYTES, BATCH_RECORDS, ROUNDS = 1000, 500, 10
+PASS_S = 600
+_VERSION = 9
+
+
+def beside_a_producer(bench: Bench) -> list[Figure]:
+    size = bench.pick(2_000, 200) * 1_000_000
+    options = [f"--set=log.segment.bytes={size // 8}", "--set=log.cleaner.backoff.ms=500"]
+    number = bench.pick(1000, 300)
+    with bench.place.directory() as data:
+        with broker_process(data, *options, "--set=log.cleaner.enable=false") as broker:
+            bench.tell("compaction: a topic is filled")
+            _fill(broker, size)
+            before = _round_trips(broker, 10 * number)
+        metrics = free_port()
+        with broker_process(data, *options, metrics=f"127.0.0.1:{metrics}") as broker:
+            bench.tell("compaction: a producer beside it")
+            during = _until_compacted(broker, metrics, number)
+            after = _round_trips(broker, 10 * number)
+            figures = _metrics(metrics)
+    read = figures["tailrace_compaction_read_bytes_total"]
+    seconds = figures["tailrace_compaction_seconds_total"]
+    memory = figures["tailrace_compaction_peak_memory_bytes"] / 1e6
+    idle = [1e6 * percentile(times, 99) for times in (before, after)]
+    busy = [1e6 * percentile(during, 99)] * 2
+    return [
+        compare(
+            "compaction/ack-p99",
+            "ack, acks=1: p99 beside compaction",
+            "µs",
+            busy,
+            idle,
+            "the same broker, before and after",
+            demanded=Demand("ratio", "most", 2),
+            note=f"{len(during)} round trips during the pass",
+        ),
+        Figure("compaction/seconds", f"a pass over {read / 1e9:.1f} GB", "s", Sample.of([seconds])),
+        Figure("compaction/rate", "of records of 1 KB", "MB/s", Sample.of([read / seconds / 1e6])),
+        Figure(
+            "compaction/memory",
+            "memory of its process",
+            "MB",
+            Sample.of([memory]),
+            demanded=Demand("ours", "most", 256),
+        ),
+    ]
+
+
+def _fill(broker: BrokerProcess, size: int) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic(TOPIC, 1, config={"cleanup.policy": "compact"})])[TOPIC].result(30)
+    batches = size // ROUNDS // (RECORD_BYTES * BATCH_RECORDS)
+    with RawConnection(broker.host, broker.port) as connection:
+        frames = [_frame(number) for number in range(batches)]
+        for _ in range(ROUNDS):
+            for frame in frames:
+                connection.exchange(frame)
+
+
+def _frame(number: int) -> bytes:
+    """A batch of keys of its own."""
+    value, now_ms = os.urandom(RECORD_BYTES), int(time.time() * 1000)
+    records = [Record(n, now_ms, b"key %d %d" % (number, n), value) for n in range(BATCH_RECORDS)]
+    data = [TopicProduceData(name=TOPIC, partition_data=[PartitionProduceData(index=0, records=encode_batch(records))])]
+    return encode_request(ProduceRequest(acks=1, timeout_ms=30_000, topic_data=data), _VERSION, 0, "bench")
+
+
+def _round_trips(broker: BrokerProcess, number: int) -> list[float]:
+    with RawConnection(broker.host, broker.port) as connection:
+        create_topic(connection, BESIDE)
+        round_trips(connection, BESIDE, 1, number // 10)
+        return round_trips(connection, BESIDE, 1, number)
+
+
+def _until_compacted(broker: BrokerProcess, metrics: int, number: int) -> list[float]:
+    """Those that fell into the pass."""
+    times: list[float] = []
+    deadline = time.monotonic() + PASS_S
+    with RawConnection(broker.host, broker.port) as connection:
+        while not _metrics(metrics)["tailrace_compaction_passes_total"]:
+            assert time.monotonic() < deadline, "the pass does not end"
+            times += round_trips(connection, BESIDE, 1, number)
+    return times
+
+
+def _metrics(port: int) -> dict[str, float]:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as page:
+        lines = page.read().decode().splitlines()
+    return {line.split()[0]: float(line.split()[1]) for line in lines if line.startswith("tailrace_compaction")}

@@ -1,0 +1,239 @@
+"""Which log is compacted next, and its way through one pass (`log/compaction`). One at a time.
+
+Logs are looked through some at a time, so that ten thousand of them cost a tick no more than a few do. Of those that
+are due, the one with the largest share of new bytes is next:
+
+    due      more than `min.cleanable.dirty.ratio` of it is new, or something in it is older than
+             `max.compaction.lag.ms`, or a delete horizon has passed since it was last compacted
+    then     the next one is looked for at once; where none was due, after `log.cleaner.backoff.ms`
+
+A log whose pass has failed is left alone for a while, and one that is damaged for as long as this process runs: either
+is said once. The metadata log is never compacted.
+"""
+
+import logging
+from typing import TYPE_CHECKING, NamedTuple
+from weakref import WeakKeyDictionary
+
+from tailrace.broker.topics import METADATA_TOPIC
+from tailrace.log.compaction.jobs import BeginPass, Compaction, EndPass, NextGroup, SwapJob
+from tailrace.log.compaction.messages import CleanedGroup, CleanerSettings, PassFailed, PassResult
+from tailrace.log.compaction.passes import ChildPass
+from tailrace.log.compaction.planning import Cleanable, cleanable
+from tailrace.log.errors import LogError, LogOffline, StorageError
+from tailrace.log.log import Log
+
+if TYPE_CHECKING:
+    from tailrace.broker.broker import Broker
+
+logger = logging.getLogger(__name__)
+
+LOOKED_AT_ONCE = 200  # logs, with each tick
+LEFT_ALONE_MS = 10 * 60_000  # a log whose pass has failed
+_FOR_GOOD = 1 << 62
+_LAG_MAX = (1 << 63) - 1
+
+
+class Counted:
+    """What the passes of this process have done."""
+
+    def __init__(self) -> None:
+        self.passes = 0
+        self.failures = 0
+        self.bytes_read = 0
+        self.bytes_written = 0
+        self.keys = 0
+        self.unreadable = 0
+        self.seconds = 0.0
+        self.dirty_ratio_max = 0.0
+        self.peak_memory_bytes = 0
+
+    def add(self, result: PassResult) -> None:
+        self.passes += 1
+        self.bytes_read += result.bytes_read
+        self.bytes_written += result.bytes_written
+        self.keys += result.keys
+        self.unreadable += result.unreadable
+        self.seconds += result.seconds
+        self.peak_memory_bytes = result.peak_memory_bytes
+
+
+class Candidate(NamedTuple):
+    ratio: float
+    log: Log
+    plan: Cleanable
+
+
+class Compacting:
+    def __init__(self, broker: "Broker", begin_pass: BeginPass = ChildPass) -> None:
+        configs = broker.configs
+        self._broker = broker
+        self.begin_pass = begin_pass
+        self._is_enabled = configs.flag("log.cleaner.enable")
+        self._backoff_ms = configs.number("log.cleaner.backoff.ms")
+        rate = configs.ratio("log.cleaner.io.max.bytes.per.second")
+        self._settings = CleanerSettings(
+            dedupe_buffer_bytes=configs.number("log.cleaner.dedupe.buffer.size"),
+            load_factor=max(0.01, configs.ratio("log.cleaner.io.buffer.load.factor")),
+            io_bytes_per_second=rate if 0 < rate < 1e18 else 0,
+        )
+        self.counted = Counted()
+        self._under_way: Compaction | None = None
+        self._to_look_at: list[Log] = []
+        self._best: Candidate | None = None
+        self._ratio_max = 0.0
+        self._is_held_back = False
+        self._next_round_ms = 0
+        self._now_ms = 0
+        self._left_alone: WeakKeyDictionary[Log, int] = WeakKeyDictionary()  # until when
+        self._horizons: WeakKeyDictionary[Log, int] = WeakKeyDictionary()  # when something in it may go
+
+    @property
+    def is_under_way(self) -> bool:
+        return self._under_way is not None
+
+    def stop(self) -> None:
+        """Afterwards no pass is begun, and the one under way comes to nothing, soon."""
+        self._is_enabled = False
+        if self._under_way is not None:
+            self._under_way.stop()
+
+    def tick(self, now_ms: int) -> None:
+        self._now_ms = now_ms
+        if self._under_way is not None:
+            if self._under_way.log.is_removed and not self._under_way.is_stopped:
+                self._under_way.stop()
+        elif self._is_enabled and now_ms >= self._next_round_ms:
+            self._look()
+
+    # Which one
+
+    def _look(self) -> None:
+        if not self._to_look_at:
+            self._to_look_at = list(self._broker.directory.logs.values())
+            self._best, self._ratio_max, self._is_held_back = None, 0.0, False
+        here, self._to_look_at = self._to_look_at[:LOOKED_AT_ONCE], self._to_look_at[LOOKED_AT_ONCE:]
+        for log in here:
+            self._look_at(log)
+        if self._to_look_at:
+            return
+        self.counted.dirty_ratio_max = self._ratio_max
+        if self._is_held_back:
+            self._broker.upkeep.when_offsets_saved()
+        best, self._best = self._best, None
+        if best is None:
+            self._next_round_ms = self._now_ms + self._backoff_ms
+        else:
+            self._begin(best)
+
+    def _look_at(self, log: Log) -> None:
+        partition = self._broker.partition_of(log)
+        if partition is None or not partition.topic.config.needs_keys or partition.topic.name == METADATA_TOPIC:
+            return
+        if log.refusal is not None or self._left_alone.get(log, 0) > self._now_ms:
+            return
+        self._roll_if_old(log)
+        plan = cleanable(log.view, log.compacted_to, log.recovery_point_on_disk)
+        self._is_held_back |= plan.end < log.active.base_offset and log.recovery_point_on_disk < log.recovery_point
+        ratio = plan.ratio
+        self._ratio_max = max(self._ratio_max, ratio)
+        if (self._best is None or ratio > self._best.ratio) and self._is_due(log, plan):
+            self._best = Candidate(ratio, log, plan)
+
+    def _is_due(self, log: Log, plan: Cleanable) -> bool:
+        if self._horizons.get(log, _FOR_GOOD) <= self._now_ms and plan.segments:
+            return True
+        if not plan.dirty_bytes:
+            return False
+        return plan.ratio > log.config.min_cleanable_dirty_ratio or self._is_too_old(log, plan)
+
+    def _is_too_old(self, log: Log, plan: Cleanable) -> bool:
+        """Whether a new segment is older than the log allows. One of an earlier process is taken to be."""
+        lag_ms = log.config.max_compaction_lag_ms
+        if lag_ms == _LAG_MAX:
+            return False
+        return any(
+            segment.first_append_ms is None or self._now_ms - segment.first_append_ms > lag_ms
+            for segment in plan.dirty_segments
+        )
+
+    def _roll_if_old(self, log: Log) -> None:
+        """Only sealed segments are compacted: one that is too old is sealed for it."""
+        lag_ms = log.config.max_compaction_lag_ms
+        if lag_ms != _LAG_MAX and log.active.size and self._now_ms - log.begun_ms(self._now_ms) > lag_ms:
+            try:
+                log.roll()
+            except LogError as error:
+                logger.warning("%s could not be made ready for compaction: %s", log.directory, error)
+            else:
+                self._broker.flushes.request_checkpoint(log)
+
+    # Its way
+
+    def _begin(self, candidate: Candidate) -> None:
+        log, plan = candidate.log, candidate.plan
+        self._under_way = Compaction(log, plan, self._now_ms, self._settings, self.begin_pass)
+        self._step(self._under_way)
+
+    def _step(self, compaction: Compaction) -> None:
+        job = NextGroup(compaction)
+        self._broker.start_job(job, lambda: self._stepped(compaction, job))
+
+    def _stepped(self, compaction: Compaction, job: NextGroup) -> None:
+        said = job.finish()
+        if isinstance(said, CleanedGroup):
+            self._swap(compaction, said)
+            return
+        if isinstance(said, PassResult):
+            self._done(compaction.log, said)
+        elif isinstance(said, PassFailed):
+            self._failed(compaction, said)
+        else:
+            self._left_alone[compaction.log] = self._now_ms + self._backoff_ms
+        self._end(compaction)
+
+    def _swap(self, compaction: Compaction, group: CleanedGroup) -> None:
+        swap = None if compaction.is_stopped else compaction.begin_swap(group)
+        if swap is None:  # the log has lost some of these segments meanwhile, or is gone
+            self._end(compaction)
+        else:
+            self._broker.start_job(swap, lambda: self._swapped(compaction, swap))
+
+    def _swapped(self, compaction: Compaction, swap: SwapJob) -> None:
+        try:
+            swap.finish()
+        except (StorageError, LogOffline) as error:
+            self._failed(compaction, PassFailed(str(error)))
+            self._broker.notice(compaction.log)
+            self._end(compaction)
+        else:
+            self._step(compaction)
+
+    def _done(self, log: Log, result: PassResult) -> None:
+        log.compacted_to = max(log.compacted_to, result.end)
+        self._horizons.pop(log, None)
+        if result.next_horizon_ms is not None:
+            self._horizons[log] = result.next_horizon_ms
+        self.counted.add(result)
+        logger.info(
+            "compacted %s to offset %d: %d keys, %d bytes read, %d written, in %.1f s",
+            log.directory, result.end, result.keys, result.bytes_read, result.bytes_written, result.seconds,
+        )  # fmt: skip
+
+    def _failed(self, compaction: Compaction, failure: PassFailed) -> None:
+        log = compaction.log
+        if compaction.is_stopped or log.is_removed:
+            return
+        self.counted.failures += 1
+        self._left_alone[log] = _FOR_GOOD if failure.is_damage else self._now_ms + LEFT_ALONE_MS
+        until = "until it is repaired" if failure.is_damage else "for a while"
+        logger.error("%s is not compacted %s: %s", log.directory, until, failure.reason)
+
+    def _end(self, compaction: Compaction) -> None:
+        job = EndPass(compaction)
+
+        def finish() -> None:
+            self._under_way = None
+            self._next_round_ms = 0
+
+        self._broker.start_job(job, finish)

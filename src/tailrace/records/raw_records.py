@@ -1,0 +1,143 @@
+"""Records as bytes: where each lies in its batch and which key it has. For compaction, which leaves records out of a
+batch and must keep the others as they are, headers and all.
+
+`split_records` finds them, `join_records` puts some of them together again; `rebuilt` and `emptied` make batches that
+keep their place in the log (base offset, last offset, producer and sequence) although records are gone.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tailrace.records.batch import (
+    CODEC_MASK,
+    DELETE_HORIZON,
+    HEADER,
+    HEADER_SIZE,
+    LENGTH_MIN,
+    NO_TIMESTAMP,
+    BatchHeader,
+    Buffer,
+    seal,
+)
+from tailrace.records.compression import Codec, compress, decompress
+from tailrace.records.errors import CorruptRecords
+from tailrace.records.record import write_varint
+from tailrace.records.record_decoder import read_varint, wrap_int64
+
+
+class RawRecord(NamedTuple):
+    """A record from `start`, where its length stands, to before `end`."""
+
+    start: int
+    body: int
+    behind_timestamp: int
+    end: int
+    timestamp_delta: int
+    offset_delta: int
+    key: bytes | None
+    has_value: bool
+
+
+def records_bytes(buffer: Buffer, position: int, header: BatchHeader) -> bytes:
+    """The records of a batch, decompressed. Raises CorruptRecords, and TooLarge as `decompress` does."""
+    payload = memoryview(buffer)[position + HEADER_SIZE : position + header.size]
+    return bytes(decompress(header.codec, payload)) if header.record_count or payload else b""
+
+
+def split_records(data: bytes, count: int) -> list[RawRecord]:
+    """Raises CorruptRecords unless `data` is so many records, one after the other."""
+    rows: list[RawRecord] = []
+    position = 0
+    try:
+        for _ in range(count):
+            row = _record_at(data, position)
+            rows.append(row)
+            position = row.end
+    except IndexError:
+        raise CorruptRecords(f"the bytes end inside record {len(rows)} of {count}") from None
+    if position != len(data):
+        raise CorruptRecords(f"{len(data) - position} bytes after the last record")
+    return rows
+
+
+def _record_at(data: bytes, start: int) -> RawRecord:
+    """Most numbers take one byte: those are read in place, as a call costs more than all else here."""
+    length, body = read_varint(data, start)
+    end = body + length
+    if length < 0 or end > len(data):
+        raise CorruptRecords(f"a record of {length} bytes where {len(data) - body} are left")
+    timestamp_delta, behind_timestamp = read_varint(data, body + 1)  # behind the attributes
+    byte = data[behind_timestamp]
+    if byte < 0x80:
+        offset_delta, position = (byte >> 1) ^ -(byte & 1), behind_timestamp + 1
+    else:
+        offset_delta, position = read_varint(data, behind_timestamp)
+    byte = data[position]
+    if byte < 0x80:
+        key_length, position = (byte >> 1) ^ -(byte & 1), position + 1
+    else:
+        key_length, position = read_varint(data, position)
+    key = None
+    if key_length >= 0:
+        key = data[position : position + key_length]
+        position += key_length
+    has_value = not data[position] & 1  # the sign of a zigzag number is its lowest bit
+    if position >= end:
+        raise CorruptRecords(f"a record ends at byte {end}, inside of its key")
+    return RawRecord(start, body, behind_timestamp, end, timestamp_delta, offset_delta, key, has_value)
+
+
+def join_records(data: bytes, rows: Sequence[RawRecord], timestamp_shift: int = 0) -> bytes:
+    """The records' bytes, one after the other; with a shift, their timestamps count from a base so much later."""
+    if not timestamp_shift:
+        return b"".join([data[row.start : row.end] for row in rows])
+    output = bytearray()
+    for row in rows:
+        delta = bytearray()
+        write_varint(delta, wrap_int64(row.timestamp_delta - timestamp_shift))
+        write_varint(output, row.end - row.behind_timestamp + len(delta) + 1)
+        output += data[row.body : row.body + 1]
+        output += delta
+        output += data[row.behind_timestamp : row.end]
+    return bytes(output)
+
+
+def rebuilt(
+    header: BatchHeader, data: bytes, rows: Sequence[RawRecord], delete_horizon: int | None = None
+) -> bytearray:
+    """The batch with these of its records alone; a new delete horizon takes the place of the base timestamp."""
+    base_timestamp = header.base_timestamp if delete_horizon is None else delete_horizon
+    payload = compress(Codec(header.codec), join_records(data, rows, base_timestamp - header.base_timestamp))
+    max_timestamp = header.max_timestamp
+    if not header.has_log_append_time:
+        max_timestamp = max(wrap_int64(header.base_timestamp + row.timestamp_delta) for row in rows)
+    return _sealed(
+        header._replace(
+            length=LENGTH_MIN + len(payload),
+            attributes=header.attributes | (0 if delete_horizon is None else DELETE_HORIZON),
+            base_timestamp=base_timestamp,
+            max_timestamp=max_timestamp,
+            record_count=len(rows),
+        ),
+        payload,
+    )
+
+
+def emptied(header: BatchHeader) -> bytearray:
+    """The batch without a record: it keeps its place, and tells of its producer."""
+    return _sealed(
+        header._replace(
+            length=LENGTH_MIN,
+            attributes=header.attributes & ~(CODEC_MASK | DELETE_HORIZON),
+            base_timestamp=NO_TIMESTAMP,
+            record_count=0,
+        ),
+        b"",
+    )
+
+
+def _sealed(header: BatchHeader, payload: bytes) -> bytearray:
+    batch = bytearray(HEADER.pack(*header))
+    batch += payload
+    seal(batch)
+    return batch
