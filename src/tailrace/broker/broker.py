@@ -22,6 +22,7 @@ from tailrace.broker.metadata import Metadata
 from tailrace.broker.metadata_log import MetadataLog
 from tailrace.broker.partition import Partition
 from tailrace.broker.producer_ids import ProducerIds
+from tailrace.broker.quotas import QuotaMeter
 from tailrace.broker.requests import Api, Call, Silence
 from tailrace.broker.topics import Topic
 from tailrace.broker.upkeep import Upkeep
@@ -63,6 +64,7 @@ class Broker:
         self.fetch_sessions = FetchSessions(self.configs.number("max.incremental.fetch.session.cache.slots"))
         self.fetch_bytes_max = self.configs.number("fetch.max.bytes")
         self.counters = Counters()
+        self.quotas = QuotaMeter(metadata.quotas, self.configs.quota_window_s)
         self.groups = GroupCoordinator(self)
         self.all_topics: Cached[bytes] = Cached(metadata)  # as Metadata says them, by version
         self._may_make = LOGS_MADE_MAX  # by the request at hand

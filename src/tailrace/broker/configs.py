@@ -145,6 +145,9 @@ _STATIC_KEYS = (
     _int("offsets.topic.num.partitions", None, 1, 1,
         "How many partitions the log of groups has, when it is created; with one, all commits share a flush."),
     _int("producer.id.expiration.ms", None, DAY_MS, 1, "After what time without a batch a producer is forgotten."),
+    _int("quota.window.num", None, 11, 1,
+        "A client may do at once what its quota allows in one window less than so many; else it has to wait."),
+    _int("quota.window.size.seconds", None, 1, 1, "How long one of these windows is."),
     _int("socket.request.max.bytes", None, 100 << 20, 1, "The largest request that is read."),
     _long("tailrace.inflight.bytes", None, 512 << 20, 1 << 20,
         "How many bytes of requests the broker holds at once, of all connections."),
@@ -235,6 +238,11 @@ class BrokerConfigs:
 
     def flag(self, name: str) -> bool:
         return bool(self.entry(name).value)
+
+    @property
+    def quota_window_s(self) -> int:
+        """What a quota allows in this time may be done at once: all windows but the one that is not over yet."""
+        return (self.number("quota.window.num") - 1) * self.number("quota.window.size.seconds")
 
     @property
     def topic_defaults(self) -> "TopicConfig":

@@ -19,7 +19,7 @@ import sys
 import threading
 from collections import OrderedDict
 from contextlib import suppress
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 Data = bytes | bytearray | memoryview
 
@@ -60,6 +60,13 @@ class File(Protocol):
         """Afterwards only who has it pinned can use it. Never opened again: its name may be another file's by then."""
 
 
+class Space(NamedTuple):
+    """Of a disk, in bytes: what this process may still write, and what there is of it in all."""
+
+    free: int
+    total: int
+
+
 class Files(Protocol):
     """The calls that concern names rather than bytes."""
 
@@ -87,6 +94,9 @@ class Files(Protocol):
 
     def sync_directory(self, path: str) -> None:
         """Afterwards the names in the directory, new and gone, are on disk."""
+
+    def space(self, path: str) -> Space:
+        """Of the disk that `path` is on. May take long, where that is not at hand."""
 
     def lock(self, path: str) -> "Lock | None":
         """Holds `path` against every other process, or None where another one does."""
@@ -200,6 +210,10 @@ class OperatingSystemFiles:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+    def space(self, path: str) -> Space:
+        found = os.statvfs(path)
+        return Space(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
 
     def lock(self, path: str) -> "DescriptorLock | None":
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

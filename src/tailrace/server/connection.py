@@ -7,11 +7,13 @@ stands behind it. What bounds a client:
     while the socket takes no more of an answer nothing is read either, and answers wait unencoded
     a request is at most as long, and has at most as many elements, as its API allows
     what it holds of the broker's memory is counted (`Budget`)
+    a client that has done more than its quotas allow is answered, told for how long it is muted, and not read meanwhile
 
 Bytes that are no request close the connection: there is no way to tell where the next one would begin.
 """
 
 import logging
+import math
 import socket
 import time
 from collections import deque
@@ -21,7 +23,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tailrace.broker.apis.k18_api_versions import unsupported_version
 from tailrace.broker.apis.registry import APIS
-from tailrace.broker.fetching import release_records
+from tailrace.broker.fetching import records_bytes, release_records
+from tailrace.broker.quotas import ANONYMOUS, CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
 from tailrace.broker.requests import Api, Call, Endpoint, Silence
 from tailrace.broker.waiting import Later
 from tailrace.protocol import codec
@@ -46,6 +49,7 @@ AT_ONCE_MAX = 32  # requests of one connection before the others have their turn
 TURN_S = 0.01  # and for no longer than this, but to the end of the request that is under way
 TURN_BYTES = 4 << 20  # of answers, likewise
 GATHERED_BYTES = 64 << 10  # of answers for one system call
+TCP_ESTABLISHED = b"\x01"  # the first byte of what Linux says of a connection
 
 
 class Pending:
@@ -89,6 +93,8 @@ class Connection:
             on_sent=self.answer,
             on_error=self.fail,
         )
+        self._quotas = node.broker.quotas.quotas
+        self._unmuting: TimerHandle | None = None  # if it is muted
         self._is_reading = False
         self._has_more = False  # requests have arrived that were not started
         self._is_closed = False
@@ -103,6 +109,18 @@ class Connection:
     def is_amid_request(self) -> bool:
         """Whether a part of a request has arrived."""
         return self._frames.is_amid
+
+    @property
+    def is_muted(self) -> bool:
+        """Whether it is not read because of a quota."""
+        return self._unmuting is not None
+
+    @property
+    def is_hung_up(self) -> bool:
+        """Whether the client has closed it, as far as one can tell without reading."""
+        if not hasattr(socket, "TCP_INFO"):  # as on macOS
+            return False
+        return self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1) != TCP_ESTABLISHED
 
     # Reading
 
@@ -187,7 +205,12 @@ class Connection:
 
     @property
     def _may_start(self) -> bool:
-        return len(self._pending) < PIPELINED_MAX and self._outbox.is_empty and not self.node.is_stopping
+        return (
+            len(self._pending) < PIPELINED_MAX
+            and self._outbox.is_empty
+            and self._unmuting is None
+            and not self.node.is_stopping
+        )
 
     def _go_on(self) -> None:
         """There is room again: for answers, and then for requests."""
@@ -220,7 +243,10 @@ class Connection:
         for earlier in self._pending:
             earlier.hurry()
         call = Call(header.api_version, header.client_id, self._endpoint, now_ms, steady_ms, self._client_host)
-        self._started(pending, api, self.node.broker.handle(api, request, call))
+        answer = self.node.broker.handle(api, request, call)
+        if self._quotas.values:
+            self._charge_request(pending, len(frame))
+        self._started(pending, api, answer)
 
     def _refuse_version(self, pending: Pending) -> None:
         """Who asks for too new an ApiVersions can be told in the oldest; to others there is nothing to say."""
@@ -271,10 +297,47 @@ class Connection:
             self.node.answer_soon(self)
 
     def _answered(self, pending: Pending, answer: Any) -> None:
+        if self._quotas.values:
+            self._charge_answer(pending, answer)
         pending.answer = answer
         pending.is_answered = True
         header = pending.header
         self.node.metrics.answered(header.api_key, time.perf_counter() - pending.started)
+
+    # Quotas
+
+    def _charge_request(self, pending: Pending, size: int) -> None:
+        """Of the loop's time a client takes what its request took; what answers cost to send is not counted."""
+        self._charge(pending, REQUEST_PERCENTAGE, 100 * (time.perf_counter() - pending.started))
+        if pending.header.api_key == ApiKey.PRODUCE:
+            self._charge(pending, PRODUCER_BYTE_RATE, size)
+
+    def _charge_answer(self, pending: Pending, answer: Any) -> None:
+        """Afterwards the answer says for how long the client is muted."""
+        if isinstance(answer, FetchResponse):
+            self._charge(pending, CONSUMER_BYTE_RATE, records_bytes(answer))
+        if self._unmuting is not None and hasattr(answer, "throttle_time_ms"):
+            answer.throttle_time_ms = math.ceil(1000 * max(0.0, self._unmuting.when() - self.node.loop.time()))
+
+    def _charge(self, pending: Pending, key: str, amount: float) -> None:
+        now = self.node.loop.time()
+        wait_ms = self.node.broker.quotas.charge(key, ANONYMOUS, pending.header.client_id or "", amount, now)
+        if wait_ms:
+            self._mute(now + wait_ms / 1000)
+
+    def _mute(self, until: float) -> None:
+        """What has arrived is kept, and is not more than was read at once. Nothing is read, and nothing started."""
+        if self._unmuting is not None:
+            if self._unmuting.when() >= until:
+                return
+            self._unmuting.cancel()
+        self._unmuting = self.node.loop.call_at(until, self._unmute)
+        self._pause()
+
+    def _unmute(self) -> None:
+        self._unmuting = None
+        self.active_at = self.node.loop.time()
+        self.answer()
 
     # Answering
 
@@ -316,6 +379,9 @@ class Connection:
             return
         self._is_closed = True
         self._pause()
+        if self._unmuting is not None:
+            self._unmuting.cancel()
+            self._unmuting = None
         self._outbox.close()
         self._frames.release()
         for pending in self._pending:

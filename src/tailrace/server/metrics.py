@@ -66,6 +66,12 @@ class Metrics:
         title = "Times that groups have shared out their work anew."
         yield from _one("tailrace_group_rebalances_total", "counter", title, groups.rebalances)
 
+    def _quotas(self) -> Iterator[str]:
+        muted = sum(connection.is_muted for connection in self._node.connections)
+        yield from _one("tailrace_connections_muted", "gauge", "Connections that wait because of a quota.", muted)
+        samples = [(f'quota="{key}"', count) for key, count in sorted(self._node.broker.quotas.throttled.items())]
+        yield from _family("tailrace_throttled_total", "counter", "Times that a quota made a client wait.", samples)
+
     def flushed(self, seconds: float) -> None:
         self._flushes.add(seconds)
 
@@ -85,6 +91,7 @@ class Metrics:
         yield from _one("tailrace_received_bytes_total", "counter", "From clients.", self.bytes_in)
         yield from _one("tailrace_sent_bytes_total", "counter", "To clients.", self.bytes_out)
         yield from _one("tailrace_inflight_bytes", "gauge", "Of requests not arrived whole.", node.budget.total)
+        yield from self._quotas()
         yield from _one("tailrace_topics", "gauge", "Topics.", len(node.broker.metadata.topics))
         yield from self._groups()
         yield from _one("tailrace_logs", "gauge", "Partitions that have something on disk.", len(logs))

@@ -62,7 +62,7 @@ class Node:
         files: Files | None = None,
     ) -> None:
         """Raises InvalidConfig."""
-        self.data = data
+        self.data = os.path.abspath(data)  # what clients are told in DescribeLogDirs
         self.configs = BrokerConfigs(configs)
         self.metrics = Metrics(self)
         self.listeners: list[Listener] = []
@@ -156,6 +156,11 @@ class Node:
             and len(self.connections) < self._connections_max
             and self._by_host.get(host, 0) < self._connections_per_ip_max
         )
+
+    def connection_wait_ms(self, host: str) -> int:
+        """0 where the quota of the address allows one more connection."""
+        quotas = self.broker.quotas
+        return quotas.connect(host, self.loop.time()) if quotas.quotas.values else 0
 
     def opened(self, connection: Connection, host: str) -> None:
         self.connections[connection] = host
@@ -255,11 +260,19 @@ class Node:
         self._heartbeat = self.loop.call_at(self._beat_due, self._beat)
 
     def _close_silent(self, now: float) -> None:
-        """A client that is owed nothing may be silent for long between two requests, and not for long amid one."""
+        """A client that is owed nothing may be silent for long between two requests, and not for long amid one. One that
+        is muted says nothing that we would hear: it stays, if it is still there.
+        """
         patience_s = min(self._idle_s, self.write_timeout_s)
         for connection in [one for one in self.connections if now - one.active_at > patience_s]:
             silent_s = now - connection.active_at
-            if connection.owes_nothing and (connection.is_amid_request or silent_s > self._idle_s):
+            if (
+                connection.is_muted
+            ):  # it may be silent as long as that; but one that nobody is behind any more is closed
+                is_over = connection.is_hung_up
+            else:
+                is_over = connection.is_amid_request or silent_s > self._idle_s
+            if connection.owes_nothing and is_over:
                 connection.close()
 
 

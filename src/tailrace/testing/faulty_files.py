@@ -6,7 +6,7 @@ matches.
     faulty.fail("write_at", ENOSPC, forever=True)       # the disk is full until `heal`
 
 Kinds are the names of the methods of `File` and `Files`: write_at read_at truncate sync · open rename remove
-remove_directory sync_directory make_directory. `count` tells how often each was called, so that a test can go
+remove_directory sync_directory make_directory space. `count` tells how often each was called, so that a test can go
 through all of them one by one.
 """
 
@@ -14,7 +14,7 @@ import os
 from collections import Counter
 from dataclasses import dataclass
 
-from tailrace.log.files import Data, File, Files, Lock, name_of
+from tailrace.log.files import Data, File, Files, Lock, Space, name_of
 
 
 @dataclass
@@ -88,6 +88,10 @@ class FaultyFiles:
     def sync_directory(self, path: str) -> None:
         self.called("sync_directory", path)
         self._files.sync_directory(path)
+
+    def space(self, path: str) -> Space:
+        self.called("space", path)
+        return self._files.space(path)
 
     def lock(self, path: str) -> Lock | None:
         return self._files.lock(path)

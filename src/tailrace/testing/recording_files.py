@@ -17,7 +17,7 @@ from itertools import product
 from math import prod
 from typing import NamedTuple
 
-from tailrace.log.files import Data, join, name_of, parent
+from tailrace.log.files import Data, Space, join, name_of, parent
 
 KEPT, LOST, TORN = "kept", "lost", "torn"
 
@@ -214,6 +214,9 @@ class RecordingFiles:
 
     def sync_directory(self, path: str) -> None:
         self.record(Call("sync_directory", path=path, directory=self._directory(path)))
+
+    def space(self, path: str) -> Space:
+        return Space(1 << 40, 1 << 40)
 
     def lock(self, path: str) -> "NoLock":
         return NoLock()
