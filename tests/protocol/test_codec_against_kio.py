@@ -24,7 +24,7 @@ from tailrace.protocol.errors import ErrorCode
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 KIO_NAMES = {"EntryResult": "EntryData"}  # of structures that have another name here
-any_values = settings(max_examples=14, deadline=None, suppress_health_check=list(HealthCheck))
+any_values = settings(max_examples=11, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def kio_module(message: type[Any], version: int) -> ModuleType:

@@ -260,15 +260,13 @@ class Node:
         self._heartbeat = self.loop.call_at(self._beat_due, self._beat)
 
     def _close_silent(self, now: float) -> None:
-        """A client that is owed nothing may be silent for long between two requests, and not for long amid one. One that
-        is muted says nothing that we would hear: it stays, if it is still there.
+        """A client that is owed nothing may be silent for long between two requests, and not for long amid one. One
+        that is muted says nothing that we would hear: it stays, if it is still there.
         """
         patience_s = min(self._idle_s, self.write_timeout_s)
         for connection in [one for one in self.connections if now - one.active_at > patience_s]:
             silent_s = now - connection.active_at
-            if (
-                connection.is_muted
-            ):  # it may be silent as long as that; but one that nobody is behind any more is closed
+            if connection.is_muted:
                 is_over = connection.is_hung_up
             else:
                 is_over = connection.is_amid_request or silent_s > self._idle_s

@@ -96,4 +96,4 @@ class SpaceJob:
         pass
 
 
-API = Api(ApiKey.DESCRIBE_LOG_DIRS, describe_log_dirs)
+API = Api(ApiKey.DESCRIBE_LOG_DIRS, describe_log_dirs, frame_bytes_max=1 << 20)

@@ -43,4 +43,4 @@ def elect_leaders(request: ElectLeadersRequest, call: Call, broker: "Broker") ->
     return response
 
 
-API = Api(ApiKey.ELECT_LEADERS, elect_leaders)
+API = Api(ApiKey.ELECT_LEADERS, elect_leaders, frame_bytes_max=1 << 20)

@@ -59,4 +59,4 @@ def _check(topic: Topic | None, wanted: ReassignablePartition, node_id: int) -> 
         )
 
 
-API = Api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, alter_partition_reassignments)
+API = Api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, alter_partition_reassignments, frame_bytes_max=1 << 20)

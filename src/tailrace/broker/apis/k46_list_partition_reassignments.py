@@ -25,4 +25,4 @@ def list_partition_reassignments(
     return ListPartitionReassignmentsResponse()
 
 
-API = Api(ApiKey.LIST_PARTITION_REASSIGNMENTS, list_partition_reassignments)
+API = Api(ApiKey.LIST_PARTITION_REASSIGNMENTS, list_partition_reassignments, frame_bytes_max=1 << 20)

@@ -69,4 +69,4 @@ def _state(producer_id: int, producer: Producer) -> ProducerState:
     )
 
 
-API = Api(ApiKey.DESCRIBE_PRODUCERS, describe_producers, elements_max=5_000)
+API = Api(ApiKey.DESCRIBE_PRODUCERS, describe_producers, frame_bytes_max=1 << 20, elements_max=5_000)

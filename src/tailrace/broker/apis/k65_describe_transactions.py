@@ -34,4 +34,4 @@ def describe_transactions(
     return DescribeTransactionsResponse(transaction_states=states)
 
 
-API = Api(ApiKey.DESCRIBE_TRANSACTIONS, describe_transactions)
+API = Api(ApiKey.DESCRIBE_TRANSACTIONS, describe_transactions, frame_bytes_max=1 << 20)

@@ -35,4 +35,4 @@ def list_transactions(request: ListTransactionsRequest, call: Call, broker: "Bro
     return ListTransactionsResponse(unknown_state_filters=unknown)
 
 
-API = Api(ApiKey.LIST_TRANSACTIONS, list_transactions)
+API = Api(ApiKey.LIST_TRANSACTIONS, list_transactions, frame_bytes_max=1 << 20)
