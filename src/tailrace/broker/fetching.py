@@ -120,7 +120,7 @@ class Fetch(Later[FetchResponse]):
         self._limit = min(max(request.max_bytes, 0), broker.fetch_bytes_max)
         if broker.quotas.quotas.values:  # no more than a client may have at once
             allowed = broker.quotas.at_once(CONSUMER_BYTE_RATE, ANONYMOUS, call.client_id or "")
-            self._limit = int(min(self._limit, allowed))
+            self._limit = int(min(self._limit, max(1, allowed)))
         self._min_bytes = min(request.min_bytes, self._limit)  # more can never be there
         self._up_to_stable = request.isolation_level == READ_COMMITTED
         self._watched: list[Partition] = []
