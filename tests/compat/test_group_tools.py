@@ -4,63 +4,22 @@ import contextlib
 import datetime
 import re
 import secrets
-import subprocess
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from compat import sources
 from compat.brokers import BrokerProcess
 from compat.clients import programs
 from compat.clients.confluent import ConfluentClient
 from compat.contract import Message
 from compat.groups import Group, Member
+from compat.tools import Tools
 
 TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
-SECONDS = 30
 PARTITIONS = 3
 EACH = 10  # messages in each partition
 
 needs_java = pytest.mark.needs("kafka")
-
-
-class Tools:
-    """Kafka's tools in one process, told to run one after the other."""
-
-    def __init__(self) -> None:
-        command = sources.command(Path(sources.__file__).parent / "clients" / "Tools.java", ["*"])
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-
-    def run(self, *words: str) -> str:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        timer = threading.Timer(SECONDS, self._process.kill)
-        timer.start()
-        try:
-            self._process.stdin.write("\t".join(words).encode() + b"\n")
-            self._process.stdin.flush()
-            said = []
-            while not (line := self._process.stdout.readline()).startswith(b"\0"):
-                assert line, f"{words} takes too long, or ended it: {said}"
-                said.append(line.decode())
-        finally:
-            timer.cancel()
-        assert line == b"\x000\n", f"{words} ended with {line.decode().strip()}: {said}"
-        return "".join(said)
-
-    def close(self) -> None:
-        try:
-            self._process.communicate(timeout=SECONDS)
-        finally:
-            self._process.kill()
-            self._process.wait()
-
-
-@pytest.fixture(scope="module")
-def tools() -> Iterator[Tools]:
-    with contextlib.closing(Tools()) as tools:
-        yield tools
 
 
 @pytest.fixture
