@@ -139,7 +139,9 @@ def test_who_wants_no_answer_is_muted_too(node: RunningNode) -> None:
 def test_the_time_of_the_loop_is_charged_for_every_request(node: RunningNode) -> None:
     with RawClient(node.address) as client:
         allow(node, REQUEST_PERCENTAGE, 0.001)
-        assert client.ask(ApiVersionsRequest(), 3).throttle_time_ms > 0
+        for _ in range(2):
+            assert 0 < client.ask(ApiVersionsRequest(), 3).throttle_time_ms <= 1000, "or members of groups are put out"
+        assert node.on_loop(lambda: muted(node)) == 1
 
 
 def test_other_clients_have_quotas_of_their_own(node: RunningNode) -> None:
@@ -162,6 +164,26 @@ def test_where_nobody_has_a_quota_nothing_is_counted(node: RunningNode, monkeypa
     with RawClient(node.address) as client:
         client.produce(b"x")
         assert client.values() == [b"x"]
+
+
+@pytest.mark.parametrize("rate", [None, 1e12], ids=["gone", "raised"])
+def test_who_is_muted_is_heard_again_when_the_quota_changes(node: RunningNode, rate: float | None) -> None:
+    with RawClient(node.address) as client:
+        allow(node, PRODUCER_BYTE_RATE, FOR_LONG)
+        client.socket.sendall(b"".join(client.frame(a_produce(b"x"), 12) for _ in range(3)))
+        assert client.receive().throttle_time_ms > 10_000
+        allow(node, PRODUCER_BYTE_RATE, rate)
+        assert [client.receive().throttle_time_ms <= 1 for _ in range(2)] == [True, True]
+
+
+def test_who_is_in_debt_is_muted_again(node: RunningNode) -> None:
+    with RawClient(node.address) as client:
+        allow(node, PRODUCER_BYTE_RATE, FOR_LONG)
+        client.socket.sendall(b"".join(client.frame(a_produce(b"x"), 12) for _ in range(3)))
+        first = client.receive().throttle_time_ms
+        allow(node, PRODUCER_BYTE_RATE, 5, (("client-id", "somebody"),))
+        assert client.receive().throttle_time_ms > first
+        assert client.has_nothing()
 
 
 # What a muted connection costs, and when it ends

@@ -27,6 +27,7 @@ CONTROLLER_MUTATION_RATE = "controller_mutation_rate"
 CONNECTION_CREATION_RATE = "connection_creation_rate"
 
 DEBT_S_MAX = 3600  # a debt is waited off by then, whatever it is
+REQUEST_WAIT_MS_MAX = 1000  # for the time of requests, at once: who is silent for longer would be put out of its group
 CONNECTION_WAIT_MS_MAX = 1000  # a connection that is one too many is closed by then
 BUCKETS_MAX = 10_000  # client ids cost nothing to make up
 
@@ -37,10 +38,14 @@ Entity = tuple[tuple[str, str | None], ...]
 class ClientQuotas:
     def __init__(self) -> None:
         self.values: dict[Entity, dict[str, float]] = {}  # empty where nobody is held back: the one test that costs
+        self.revision = 0  # grows with every change
+        self._holders: Counter[str] = Counter()  # how many have a quota, by its key
 
     def set(self, entity: Entity, key: str, value: float | None) -> None:
         """None takes it back."""
+        self.revision += 1
         values = self.values.setdefault(entity, {})
+        self._holders[key] += (value is not None) - (key in values)
         if value is None:
             values.pop(key, None)
         else:
@@ -50,6 +55,8 @@ class ClientQuotas:
 
     def limit(self, key: str, user: str, client_id: str) -> "Limit | None":
         """What counts for a client; None where it may do as it likes."""
+        if not self._holders[key]:
+            return None
         for entity, scope in _levels(user, client_id):
             values = self.values.get(entity)
             if values is not None and key in values:
@@ -131,7 +138,7 @@ class QuotaMeter:
             return 0
         wait_ms = math.ceil(self._bucket(key, limit, self._window_s, now).take(amount, now) * 1000)
         self.throttled[key] += wait_ms > 0
-        return wait_ms
+        return min(wait_ms, REQUEST_WAIT_MS_MAX) if key == REQUEST_PERCENTAGE else wait_ms
 
     def at_once(self, key: str, user: str, client_id: str) -> float:
         """How much a client may do with one request."""

@@ -95,6 +95,7 @@ class Connection:
         )
         self._quotas = node.broker.quotas.quotas
         self._unmuting: TimerHandle | None = None  # if it is muted
+        self.muted_by = 0  # the revision of quotas that have muted it
         self._is_reading = False
         self._has_more = False  # requests have arrived that were not started
         self._is_closed = False
@@ -331,11 +332,15 @@ class Connection:
             if self._unmuting.when() >= until:
                 return
             self._unmuting.cancel()
-        self._unmuting = self.node.loop.call_at(until, self._unmute)
+        self._unmuting = self.node.loop.call_at(until, self.unmute)
+        self.muted_by = self._quotas.revision
         self._pause()
 
-    def _unmute(self) -> None:
-        self._unmuting = None
+    def unmute(self) -> None:
+        """Its time is over, or the quota is another one."""
+        if self._unmuting is not None:
+            self._unmuting.cancel()
+            self._unmuting = None
         self.active_at = self.node.loop.time()
         self.answer()
 

@@ -81,6 +81,7 @@ class Node:
         self._heartbeat: asyncio.TimerHandle | None = None
         self._alarm: asyncio.TimerHandle | None = None  # for the next deadline of a group
         self._alarm_ms = 0
+        self._quotas_seen = 0  # their revision
         self._stalled_s = 0.0
         self._stall_seen_at = 0.0
         self._beat_due = math.inf
@@ -250,6 +251,7 @@ class Node:
         try:
             self.broker.tick(now_ms(), self.steady_ms())
             self.pump()
+            self._unmute_where_quotas_changed()
             self._close_silent(now)
         except Exception:  # the next beat must come, whatever this one has met
             logger.exception("a heartbeat failed in a way that nobody foresaw")
@@ -258,6 +260,14 @@ class Node:
     def _set_heartbeat(self) -> None:
         self._beat_due = self.loop.time() + HEARTBEAT_S
         self._heartbeat = self.loop.call_at(self._beat_due, self._beat)
+
+    def _unmute_where_quotas_changed(self) -> None:
+        """Nobody waits for what a quota said that is another one now. Who is still in debt is muted again soon."""
+        revision = self.broker.metadata.quotas.revision
+        if revision != self._quotas_seen:
+            self._quotas_seen = revision
+            for connection in [one for one in self.connections if one.is_muted and one.muted_by != revision]:
+                connection.unmute()
 
     def _close_silent(self, now: float) -> None:
         """A client that is owed nothing may be silent for long between two requests, and not for long amid one. One
