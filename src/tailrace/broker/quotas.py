@@ -132,11 +132,13 @@ class QuotaMeter:
         self._buckets: dict[tuple[str, Entity], Bucket] = {}
 
     def charge(self, key: str, user: str, client_id: str, amount: float, now: float) -> int:
-        """A client has done so much: the milliseconds that it has to wait now."""
+        """A client has done so much: the milliseconds that it has to wait now. What is less than half of one is left to
+        the next time.
+        """
         limit = self.quotas.limit(key, user, client_id)
         if limit is None:
             return 0
-        wait_ms = math.ceil(self._bucket(key, limit, self._window_s, now).take(amount, now) * 1000)
+        wait_ms = round(self._bucket(key, limit, self._window_s, now).take(amount, now) * 1000)
         self.throttled[key] += wait_ms > 0
         return min(wait_ms, REQUEST_WAIT_MS_MAX) if key == REQUEST_PERCENTAGE else wait_ms
 

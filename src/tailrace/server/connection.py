@@ -7,13 +7,12 @@ stands behind it. What bounds a client:
     while the socket takes no more of an answer nothing is read either, and answers wait unencoded
     a request is at most as long, and has at most as many elements, as its API allows
     what it holds of the broker's memory is counted (`Budget`)
-    a client that has done more than its quotas allow is answered, told for how long it is muted, and not read meanwhile
+    a client that has done more than its quotas allow is not read for a while (`Muting`)
 
 Bytes that are no request close the connection: there is no way to tell where the next one would begin.
 """
 
 import logging
-import math
 import socket
 import time
 from collections import deque
@@ -23,8 +22,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tailrace.broker.apis.k18_api_versions import unsupported_version
 from tailrace.broker.apis.registry import APIS
-from tailrace.broker.fetching import records_bytes, release_records
-from tailrace.broker.quotas import ANONYMOUS, CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
+from tailrace.broker.fetching import release_records
 from tailrace.broker.requests import Api, Call, Endpoint, Silence
 from tailrace.broker.waiting import Later
 from tailrace.protocol import codec
@@ -35,6 +33,7 @@ from tailrace.protocol.messages import REQUESTS, ApiKey
 from tailrace.protocol.messages.fetch import FetchResponse
 from tailrace.server.budget import FIRST_BYTES_SCARCE
 from tailrace.server.frames import BadFrame, Frames
+from tailrace.server.muting import Muting
 from tailrace.server.sending import Outbox, Part, length_of
 
 if TYPE_CHECKING:
@@ -93,9 +92,8 @@ class Connection:
             on_sent=self.answer,
             on_error=self.fail,
         )
-        self._quotas = node.broker.quotas.quotas
-        self._unmuting: TimerHandle | None = None  # if it is muted
-        self.muted_by = 0  # the revision of quotas that have muted it
+        self.muting = Muting(node, on_muted=self._pause, on_over=self._unmuted)
+        self._quotas = self.muting.quotas
         self._is_reading = False
         self._has_more = False  # requests have arrived that were not started
         self._is_closed = False
@@ -110,11 +108,6 @@ class Connection:
     def is_amid_request(self) -> bool:
         """Whether a part of a request has arrived."""
         return self._frames.is_amid
-
-    @property
-    def is_muted(self) -> bool:
-        """Whether it is not read because of a quota."""
-        return self._unmuting is not None
 
     @property
     def is_hung_up(self) -> bool:
@@ -209,7 +202,7 @@ class Connection:
         return (
             len(self._pending) < PIPELINED_MAX
             and self._outbox.is_empty
-            and self._unmuting is None
+            and not self.muting.is_on
             and not self.node.is_stopping
         )
 
@@ -246,7 +239,7 @@ class Connection:
         call = Call(header.api_version, header.client_id, self._endpoint, now_ms, steady_ms, self._client_host)
         answer = self.node.broker.handle(api, request, call)
         if self._quotas.values:
-            self._charge_request(pending, len(frame))
+            self.muting.charge_request(header, time.perf_counter() - pending.started, len(frame))
         self._started(pending, api, answer)
 
     def _refuse_version(self, pending: Pending) -> None:
@@ -299,48 +292,14 @@ class Connection:
 
     def _answered(self, pending: Pending, answer: Any) -> None:
         if self._quotas.values:
-            self._charge_answer(pending, answer)
+            self.muting.charge_answer(pending.header, answer)
         pending.answer = answer
         pending.is_answered = True
         header = pending.header
         self.node.metrics.answered(header.api_key, time.perf_counter() - pending.started)
 
-    # Quotas
-
-    def _charge_request(self, pending: Pending, size: int) -> None:
-        """Of the loop's time a client takes what its request took; what answers cost to send is not counted."""
-        self._charge(pending, REQUEST_PERCENTAGE, 100 * (time.perf_counter() - pending.started))
-        if pending.header.api_key == ApiKey.PRODUCE:
-            self._charge(pending, PRODUCER_BYTE_RATE, size)
-
-    def _charge_answer(self, pending: Pending, answer: Any) -> None:
-        """Afterwards the answer says for how long the client is muted."""
-        if isinstance(answer, FetchResponse):
-            self._charge(pending, CONSUMER_BYTE_RATE, records_bytes(answer))
-        if self._unmuting is not None and hasattr(answer, "throttle_time_ms"):
-            answer.throttle_time_ms = math.ceil(1000 * max(0.0, self._unmuting.when() - self.node.loop.time()))
-
-    def _charge(self, pending: Pending, key: str, amount: float) -> None:
-        now = self.node.loop.time()
-        wait_ms = self.node.broker.quotas.charge(key, ANONYMOUS, pending.header.client_id or "", amount, now)
-        if wait_ms:
-            self._mute(now + wait_ms / 1000)
-
-    def _mute(self, until: float) -> None:
-        """What has arrived is kept, and is not more than was read at once. Nothing is read, and nothing started."""
-        if self._unmuting is not None:
-            if self._unmuting.when() >= until:
-                return
-            self._unmuting.cancel()
-        self._unmuting = self.node.loop.call_at(until, self.unmute)
-        self.muted_by = self._quotas.revision
-        self._pause()
-
-    def unmute(self) -> None:
-        """Its time is over, or the quota is another one."""
-        if self._unmuting is not None:
-            self._unmuting.cancel()
-            self._unmuting = None
+    def _unmuted(self) -> None:
+        """What has arrived meanwhile is no more than was read at once. It is started, and more is read."""
         self.active_at = self.node.loop.time()
         self.answer()
 
@@ -384,9 +343,7 @@ class Connection:
             return
         self._is_closed = True
         self._pause()
-        if self._unmuting is not None:
-            self._unmuting.cancel()
-            self._unmuting = None
+        self.muting.cancel()
         self._outbox.close()
         self._frames.release()
         for pending in self._pending:

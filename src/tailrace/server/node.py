@@ -266,8 +266,9 @@ class Node:
         revision = self.broker.metadata.quotas.revision
         if revision != self._quotas_seen:
             self._quotas_seen = revision
-            for connection in [one for one in self.connections if one.is_muted and one.muted_by != revision]:
-                connection.unmute()
+            for muting in [one.muting for one in self.connections]:
+                if muting.is_on and muting.revision != revision:
+                    muting.end()
 
     def _close_silent(self, now: float) -> None:
         """A client that is owed nothing may be silent for long between two requests, and not for long amid one. One
@@ -276,7 +277,7 @@ class Node:
         patience_s = min(self._idle_s, self.write_timeout_s)
         for connection in [one for one in self.connections if now - one.active_at > patience_s]:
             silent_s = now - connection.active_at
-            if connection.is_muted:
+            if connection.muting.is_on:
                 is_over = connection.is_hung_up
             else:
                 is_over = connection.is_amid_request or silent_s > self._idle_s
