@@ -18,12 +18,15 @@ from raw_client import RawClient, a_produce
 from tailrace.broker.quotas import (
     CONNECTION_CREATION_RATE,
     CONSUMER_BYTE_RATE,
+    CONTROLLER_MUTATION_RATE,
     PRODUCER_BYTE_RATE,
     REQUEST_PERCENTAGE,
     Entity,
     QuotaMeter,
 )
+from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.api_versions import ApiVersionsRequest
+from tailrace.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from tailrace.server.frames import SCRATCH_BYTES
 
 CLIENT: Entity = (("client-id", "raw"),)
@@ -142,6 +145,21 @@ def test_the_time_of_the_loop_is_charged_for_every_request(node: RunningNode) ->
         for _ in range(2):
             assert 0 < client.ask(ApiVersionsRequest(), 3).throttle_time_ms <= 1000, "or members of groups are put out"
         assert node.on_loop(lambda: muted(node)) == 1
+
+
+def test_who_is_told_to_wait_by_an_answer_is_muted(node: RunningNode) -> None:
+    def create(name: str) -> Any:
+        return CreateTopicsRequest(topics=[CreatableTopic(name=name, num_partitions=2, replication_factor=1)])
+
+    with RawClient(node.address) as client:
+        allow(node, CONTROLLER_MUTATION_RATE, 4)
+        client.ask(create("first"), 7)
+        refused = client.ask(create("second"), 7)
+        answered = time.monotonic()
+        assert [topic.error_code for topic in refused.topics] == [ErrorCode.THROTTLING_QUOTA_EXCEEDED]
+        assert 0 < refused.throttle_time_ms <= 500
+        assert client.ask(create("second"), 7).topics[0].error_code == 0, "it may when it has waited"
+        assert time.monotonic() - answered >= 0.95 * refused.throttle_time_ms / 1000
 
 
 def test_other_clients_have_quotas_of_their_own(node: RunningNode) -> None:

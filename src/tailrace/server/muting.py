@@ -45,17 +45,23 @@ class Muting:
             self._charge(header, PRODUCER_BYTE_RATE, size)
 
     def charge_answer(self, header: RequestHeader, answer: Any) -> None:
-        """Afterwards the answer says for how long the client is muted, if it is."""
+        """Afterwards the answer says for how long the client is muted, if it is. One that says so already means it."""
         if isinstance(answer, FetchResponse):
             self._charge(header, CONSUMER_BYTE_RATE, records_bytes(answer))
+        elif wait_ms := getattr(answer, "throttle_time_ms", 0):
+            self._mute(wait_ms)
         if self._timer is not None and hasattr(answer, "throttle_time_ms"):
             answer.throttle_time_ms = round(1000 * max(0.0, self._until - self._loop.time()))
 
     def _charge(self, header: RequestHeader, key: str, amount: float) -> None:
-        now = self._loop.time()
-        wait_ms = self._meter.charge(key, ANONYMOUS, header.client_id or "", amount, now)
-        until = now + wait_ms / 1000
-        if wait_ms and (self._timer is None or self._until < until):
+        wait_ms = self._meter.charge(key, ANONYMOUS, header.client_id or "", amount, self._loop.time())
+        if wait_ms:
+            self._mute(wait_ms)
+
+    def _mute(self, wait_ms: int) -> None:
+        """No less than it is muted already."""
+        until = self._loop.time() + wait_ms / 1000
+        if self._timer is None or self._until < until:
             self.cancel()
             self._until = until
             self._timer = self._loop.call_at(until, self.end)

@@ -3,8 +3,8 @@
 Behaviour: an entity gets all of its changes or none, and is named once. It is a user, a client-id, both, or an ip,
 each by its name or as the default (null) of its kind. They hold from the answer on, also for connections that are open.
 `validate_only` finds out what would be refused. `producer_byte_rate`, `consumer_byte_rate` and `request_percentage` are
-enforced by throttling (see OPERATING), `connection_creation_rate` by closing connections that are too many;
-`controller_mutation_rate` is kept and shown, and holds nobody back. As there is no authentication yet, every user is
+enforced by throttling (see OPERATING), `controller_mutation_rate` by refusing for a while, and
+`connection_creation_rate` by closing connections that are too many. As there is no authentication yet, every user is
 ANONYMOUS.
 
 Versions 0-1.
