@@ -2,7 +2,7 @@
 has what a few dictionaries have, and what its metadata log says.
 """
 
-from typing import Any
+from typing import Any, TypeVar
 
 from brokers import LocalBroker
 from hypothesis import settings
@@ -12,7 +12,9 @@ from logs import DATA, memory_files
 
 from tailrace.broker.metadata import Metadata
 from tailrace.broker.metadata_log import replay_all
+from tailrace.broker.quotas import Entity
 from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
 from tailrace.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from tailrace.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from tailrace.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
@@ -27,6 +29,10 @@ NAMES = st.sampled_from(["a", "b", "c"])
 KEYS = st.sampled_from(["retention.ms", "segment.ms", "max.message.bytes"])
 VALUES = st.sampled_from(["2000", "3000"])
 STEPS = st.integers(0, 4)
+ENTITIES = st.sampled_from([(("user", "u"),), (("client-id", None), ("user", "u")), (("client-id", "c"),)])
+QUOTAS = st.sampled_from(["producer_byte_rate", "request_percentage"])
+
+Value = TypeVar("Value")
 
 
 class Topic:
@@ -46,6 +52,7 @@ class Administration(RuleBasedStateMachine):
         self.broker = LocalBroker(DATA, files=self.files)
         self.topics: dict[str, Topic] = {}
         self.for_all: dict[str, str] = {}
+        self.quotas: dict[Entity, dict[str, float]] = {}
         self.ids: set[bytes] = set()
         self.written = 0
 
@@ -131,6 +138,19 @@ class Administration(RuleBasedStateMachine):
         if name in self.topics:
             set_or_drop(self.topics[name].configs, key, value)
 
+    @rule(entity=ENTITIES, key=QUOTAS, value=st.none() | st.sampled_from([1.0, 2.0]), validate_only=st.booleans())
+    def alter_quotas(self, entity: Entity, key: str, value: float | None, validate_only: bool) -> None:
+        parts = [EntityData(entity_type=kind, entity_name=name) for kind, name in entity]
+        change = OpData(key=key, value=value or 0.0, remove=value is None)
+        request = AlterClientQuotasRequest(entries=[EntryData(entity=parts, ops=[change])], validate_only=validate_only)
+        (result,) = self.broker.ask(request, 1).entries
+        assert result.error_code == 0
+        if not validate_only:
+            values = self.quotas.setdefault(entity, {})
+            set_or_drop(values, key, value)
+            if not values:
+                del self.quotas[entity]
+
     @rule(key=st.sampled_from(["log.roll.ms", "message.max.bytes"]), value=st.none() | VALUES)
     def alter_all_brokers(self, key: str, value: str | None) -> None:
         assert self._alter(4, "", key, value) == 0
@@ -187,6 +207,7 @@ class Administration(RuleBasedStateMachine):
         metadata = self.broker.broker.metadata
         assert metadata.topics.keys() - {"__tailrace_metadata"} == self.topics.keys()
         assert metadata.configs.at_run_time == ({"": self.for_all} if self.for_all else {})
+        assert metadata.quotas.values == self.quotas
         roll_ms = self.for_all.get("log.roll.ms", "604800000")
         for name, topic in self.topics.items():
             found = metadata.topics[name]
@@ -215,7 +236,7 @@ class Administration(RuleBasedStateMachine):
         assert set(self.files.directories_in(DATA)) == kept | {"__tailrace_metadata-0"}
 
 
-def set_or_drop(values: dict[str, str], key: str, value: str | None) -> None:
+def set_or_drop(values: dict[str, Value], key: str, value: Value | None) -> None:
     if value is None:
         values.pop(key, None)
     else:

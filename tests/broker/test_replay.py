@@ -9,6 +9,7 @@ from typing import Any
 
 from brokers import LocalBroker
 
+from tailrace.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
 from tailrace.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from tailrace.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from tailrace.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -63,6 +64,9 @@ def change_everything(broker: LocalBroker) -> None:
     ]
     broker.ask(IncrementalAlterConfigsRequest(resources=changes), 1)
     broker.ask(InitProducerIdRequest(), 4)
+    entity = [EntityData(entity_type="client-id", entity_name="é"), EntityData(entity_type="user", entity_name=None)]
+    quotas = [OpData(key="producer_byte_rate", value=7.0), OpData(key="request_percentage", value=12.5)]
+    broker.ask(AlterClientQuotasRequest(entries=[EntryData(entity=entity, ops=quotas)]), 1)
 
 
 def test_another_process_that_replays_the_metadata_log_has_the_same_state(tmp_path: Path) -> None:
@@ -73,6 +77,9 @@ def test_another_process_that_replays_the_metadata_log_has_the_same_state(tmp_pa
         assert len(state["topics"]) == 7
         assert len(state["deleted"]) == 1
         assert state["unclean_starts"] == 1
+        assert state["client_quotas"] == {
+            "(('client-id', 'é'), ('user', None))": {"producer_byte_rate": 7.0, "request_percentage": 12.5}
+        }
         assert state["broker_configs"] == {"": {"log.roll.ms": "9"}, "1": {"log.retention.ms": "9"}}
         assert read_elsewhere(tmp_path / "data", tmp_path / "copy") == state
 

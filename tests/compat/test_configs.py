@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import pytest
 from compat.brokers import BrokerProcess, against_kafka
 from compat.clients.confluent import ConfluentClient
-from compat.clients.tools import Tools
 from compat.contract import Message
+from compat.tools import Tools
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 

@@ -11,12 +11,11 @@ import pytest
 from compat.brokers import BrokerProcess
 from compat.clients import programs
 from compat.clients.confluent import ConfluentClient
-from compat.clients.tools import Tools
 from compat.contract import Message
 from compat.groups import Group, Member
+from compat.tools import Tools
 
 TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
-SECONDS = 30
 PARTITIONS = 3
 EACH = 10  # messages in each partition
 

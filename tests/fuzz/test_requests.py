@@ -23,7 +23,7 @@ from tailrace.protocol.message import specification_of, versions_of
 from tailrace.protocol.messages import REQUESTS, RESPONSES
 from tailrace.protocol.messages.api_versions import ApiVersionsRequest
 
-EXAMPLES = int(os.environ.get("TAILRACE_FUZZ", "25"))
+EXAMPLES = int(os.environ.get("TAILRACE_FUZZ", "17"))
 FUZZ = settings(
     max_examples=EXAMPLES,
     deadline=None,

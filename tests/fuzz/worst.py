@@ -9,6 +9,8 @@ from brokers import a_batch, from_offset
 from raw_client import NOW_AND_THEN_MS
 
 from tailrace.broker.apis.registry import APIS
+from tailrace.protocol.messages import alter_client_quotas as quota
+from tailrace.protocol.messages import alter_partition_reassignments as moving
 from tailrace.protocol.messages import create_partitions as partitions
 from tailrace.protocol.messages import create_topics as creation
 from tailrace.protocol.messages import delete_records as records
@@ -20,8 +22,16 @@ from tailrace.protocol.messages import incremental_alter_configs as alteration
 from tailrace.protocol.messages import offset_commit as commits
 from tailrace.protocol.messages import offset_delete as forgetting
 from tailrace.protocol.messages import offset_fetch as offsets
+from tailrace.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from tailrace.protocol.messages.delete_groups import DeleteGroupsRequest
+from tailrace.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
 from tailrace.protocol.messages.describe_groups import DescribeGroupsRequest
+from tailrace.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from tailrace.protocol.messages.describe_producers import DescribeProducersRequest
+from tailrace.protocol.messages.describe_producers import TopicRequest as DescribedProducers
+from tailrace.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from tailrace.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
+from tailrace.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from tailrace.protocol.messages.list_config_resources import ListConfigResourcesRequest
 from tailrace.protocol.messages.list_groups import ListGroupsRequest
 
@@ -37,7 +47,7 @@ Worst = dict[str, tuple[Any, int]]
 
 def worst_requests() -> Worst:
     """By name: the request and its version. In an order in which none spoils the next."""
-    return {**_reading(), **_configs(), **_of_groups(), **_changing()}
+    return {**_reading(), **_configs(), **_administration(), **_of_groups(), **_changing()}
 
 
 def _reading() -> Worst:
@@ -136,6 +146,34 @@ def _configs() -> Worst:
         "list config resources": (ListConfigResourcesRequest(resource_types=[2] * limit(74)), 1),
         "alter configs: long lists": (_alter("leader.replication.throttled.replicas", 2, parts, room), 1),
         "alter configs": (_alter("retention.ms", 0, "1000", min(limit(44) // 2, TOPICS)), 1),
+    }
+
+
+def _administration() -> Worst:
+    indexes = list(range(MANY_PARTITIONS))
+    moved = [moving.ReassignablePartition(partition_index=n, replicas=[1]) for n in range(limit(45) // 2 - 1)]
+    quotas = [
+        quota.EntryData(
+            entity=[quota.EntityData(entity_type="client-id", entity_name=f"client-{n}")],
+            ops=[quota.OpData(key="producer_byte_rate", value=1e12)],
+        )
+        for n in range(limit(49) // 3)
+    ]
+    producers = [DescribedProducers(name=MANY, partition_indexes=indexes[: limit(61) - 1])]
+    elected = [TopicPartitions(topic=MANY, partitions=indexes[: limit(43) - 1])]
+    return {
+        "log directories": (DescribeLogDirsRequest(topics=None), 4),
+        "producers": (DescribeProducersRequest(topics=producers), 0),
+        "elect leaders": (ElectLeadersRequest(topic_partitions=elected), 2),
+        "reassign": (
+            moving.AlterPartitionReassignmentsRequest(topics=[moving.ReassignableTopic(name=MANY, partitions=moved)]),
+            1,
+        ),
+        "transactions": (DescribeTransactionsRequest(transactional_ids=["x"] * limit(65)), 0),
+        "create acls": (CreateAclsRequest(creations=[AclCreation(principal="User:a")] * limit(30)), 3),
+        "users": (DescribeUserScramCredentialsRequest(users=[UserName(name=f"u{n}") for n in range(limit(50))]), 0),
+        "alter quotas": (quota.AlterClientQuotasRequest(entries=quotas), 1),
+        "describe quotas": (DescribeClientQuotasRequest(components=[]), 1),
     }
 
 

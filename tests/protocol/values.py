@@ -86,6 +86,8 @@ def _primitives(name: str, kind: str) -> st.SearchStrategy[Any]:
         return st.sampled_from([int(code) for code in ErrorCode])
     if name in ("timestamp", "log_append_time_ms"):
         return st.just(-1) | st.integers(0, 250_000_000_000_000)  # what kio can hold as a date
+    if name == "transaction_start_time_ms":
+        return st.integers(0, 250_000_000_000_000)
     if name == "retention_time_ms":
         return st.integers(-1_000_000_000_000, 1_000_000_000_000)  # what it holds as a duration, to the millisecond
     if kind in BITS:
@@ -93,6 +95,7 @@ def _primitives(name: str, kind: str) -> st.SearchStrategy[Any]:
         return st.integers(-limit, limit - 1)
     others = {
         "boolean": st.booleans(),
+        "float64": st.floats(allow_nan=False),
         "string": texts,
         "byte_string": blobs,
         "records": blobs,

@@ -25,6 +25,7 @@ from tailrace.broker.metadata import Metadata
 from tailrace.broker.metadata_log import MetadataLog
 from tailrace.broker.partition import Partition
 from tailrace.broker.producer_ids import ProducerIds
+from tailrace.broker.quotas import QuotaMeter
 from tailrace.broker.recompressing import Recompressor
 from tailrace.broker.requests import Api, Call, Silence
 from tailrace.broker.retention import Retention
@@ -80,6 +81,7 @@ class Broker:
         self.producer_ids = ProducerIds(metadata, self.metadata_log)
         self.fetch_sessions = FetchSessions(self.configs.number("max.incremental.fetch.session.cache.slots"))
         self.fetch_bytes_max = self.configs.number("fetch.max.bytes")
+        self.quotas = QuotaMeter(metadata.quotas, self.configs.quota_window_s)
         self.groups = GroupCoordinator(self)
         self.all_topics: Cached[bytes] = Cached(metadata)  # as Metadata says them, by version
         self._may_make = LOGS_MADE_MAX  # by the request at hand

@@ -201,6 +201,9 @@ _STATIC_KEYS = (
         "How many partitions the log of groups has, when it is created; with one, all commits share a flush."),
     _int("offsets.topic.segment.bytes", None, 100 << 20, 1 << 20,
         "How large a segment of the log of groups grows, from when it is created."),
+    _int("quota.window.num", None, 11, 1,
+        "A client may do at once what its quota allows in one window less than so many; else it has to wait."),
+    _int("quota.window.size.seconds", None, 1, 1, "How long one of these windows is."),
     _boolean("remote.log.storage.system.enable", None, False, "There is no remote storage: true is refused.",
         only="false"),
     _int("socket.listen.backlog.size", None, 1024, 1, "How many connections may wait to be accepted."),
@@ -400,6 +403,11 @@ class BrokerConfigs:
 
     def flag(self, name: str) -> bool:
         return bool(self.entry(name).value)
+
+    @property
+    def quota_window_s(self) -> int:
+        """What a quota allows in this time may be done at once: all windows but the one that is not over yet."""
+        return (self.number("quota.window.num") - 1) * self.number("quota.window.size.seconds")
 
     @property
     def topic_defaults(self) -> "TopicConfig":

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tailrace.broker.errors import code_of
 from tailrace.broker.fetch_sessions import FetchSession, TopicKey, Wanted
 from tailrace.broker.partition import Partition
+from tailrace.broker.quotas import ANONYMOUS, CONSUMER_BYTE_RATE
 from tailrace.broker.requests import Call
 from tailrace.broker.waiting import Later
 from tailrace.log.epochs import UNDEFINED_EPOCH
@@ -81,6 +82,12 @@ def release_records(response: FetchResponse) -> None:
                 release()
 
 
+def records_bytes(response: FetchResponse) -> int:
+    """How many bytes of records an answer has."""
+    partitions = (partition for topic in response.responses for partition in topic.partitions)
+    return sum(getattr(partition.records, "length", 0) for partition in partitions)
+
+
 class Fetch(Later[FetchResponse]):
     """One request. It is resolved by `start`, or later."""
 
@@ -111,6 +118,9 @@ class Fetch(Later[FetchResponse]):
         self._says_all = session is None or session.is_new
         self._by_id = call.version >= BY_TOPIC_ID
         self._limit = min(max(request.max_bytes, 0), broker.fetch_bytes_max)
+        if broker.quotas.quotas.values:  # no more than a client may have at once
+            allowed = broker.quotas.at_once(CONSUMER_BYTE_RATE, ANONYMOUS, call.client_id or "")
+            self._limit = int(min(self._limit, max(1, allowed)))
         self._min_bytes = min(request.min_bytes, self._limit)  # more can never be there
         self._up_to_stable = request.isolation_level == READ_COMMITTED
         self._watched: list[Partition] = []

@@ -1,4 +1,4 @@
-"""The state that the metadata log tells of: topics, configs, the cluster's name, producer ids.
+"""The state that the metadata log tells of: topics, configs, quotas, the cluster's name, producer ids.
 
 `replay` is the only place that changes it, while running and while starting; so a second process that replays the same
 records has an equal state. What is in here is as far as the log was *appended*; an answer that rests on it leaves when
@@ -10,6 +10,7 @@ from collections.abc import Callable
 from tailrace.broker import metadata_records as records
 from tailrace.broker.configs import BrokerConfigs
 from tailrace.broker.metadata_records import MetadataRecord
+from tailrace.broker.quotas import ClientQuotas
 from tailrace.broker.topics import Topic, as_metric
 
 TOPIC_RESOURCE = 2
@@ -23,6 +24,7 @@ class Metadata:
         self.cluster_id = ""
         self.unclean_starts = 0
         self.next_producer_id = 0
+        self.quotas = ClientQuotas()
         self.topics: dict[str, Topic] = {}
         self.topics_by_id: dict[bytes, Topic] = {}
         self.deleted: set[bytes] = set()  # ids that nobody will have again
@@ -77,6 +79,10 @@ class Metadata:
     def _producer_ids_reserved(self, record: records.ProducerIdsReserved) -> None:
         self.next_producer_id = record.next_producer_id
 
+    def _client_quota_changed(self, record: records.ClientQuotaChanged) -> None:
+        entity = tuple((part.kind, part.name) for part in record.entity)
+        self.quotas.set(entity, record.key, None if record.is_removed else record.value)
+
     def describe(self) -> dict[str, object]:
         """All of it in plain values: what two replays of one log must agree on."""
         return {
@@ -90,6 +96,9 @@ class Metadata:
             "deleted": sorted(topic_id.hex() for topic_id in self.deleted),
             "broker_configs": {
                 broker: dict(sorted(values.items())) for broker, values in sorted(self.configs.at_run_time.items())
+            },
+            "client_quotas": {
+                str(entity): dict(sorted(values.items())) for entity, values in self.quotas.values.items()
             },
         }
 
@@ -109,4 +118,5 @@ _REPLAY: dict[type[MetadataRecord], Callable[..., None]] = {
     records.TopicDeleted: Metadata._topic_deleted,
     records.ConfigChanged: Metadata._config_changed,
     records.ProducerIdsReserved: Metadata._producer_ids_reserved,
+    records.ClientQuotaChanged: Metadata._client_quota_changed,
 }

@@ -8,8 +8,8 @@ import struct
 
 from tailrace.protocol import codec
 from tailrace.protocol.errors import Malformed
-from tailrace.protocol.fields import int8, int32, int64, string, uuid
-from tailrace.protocol.message import message
+from tailrace.protocol.fields import array, boolean, float64, int8, int32, int64, string, uuid
+from tailrace.protocol.message import message, structure
 from tailrace.records.record import Record
 
 _KEY = struct.Struct(">hh")
@@ -69,6 +69,24 @@ class ProducerIdsReserved:
     next_producer_id: int = int64()
 
 
+@structure
+class QuotaEntityPart:
+    """A user, a client id or an address, by Kafka's names for these kinds; None is the default of its kind."""
+
+    kind: str = string()
+    name: str | None = string(null="0+")
+
+
+@message(versions="0", flexible="0+")
+class ClientQuotaChanged:
+    """A quota of an entity is set, or taken back."""
+
+    entity: list[QuotaEntityPart] = array(QuotaEntityPart)
+    key: str = string()
+    value: float = float64()
+    is_removed: bool = boolean()
+
+
 MetadataRecord = (
     ClusterCreated
     | StartedUncleanly
@@ -77,6 +95,7 @@ MetadataRecord = (
     | TopicDeleted
     | ConfigChanged
     | ProducerIdsReserved
+    | ClientQuotaChanged
 )
 
 _KINDS: dict[int, type[MetadataRecord]] = {
@@ -87,6 +106,7 @@ _KINDS: dict[int, type[MetadataRecord]] = {
     4: TopicDeleted,
     5: ConfigChanged,
     6: ProducerIdsReserved,
+    7: ClientQuotaChanged,
 }
 _NUMBERS = {kind: number for number, kind in _KINDS.items()}
 _VERSION = 0

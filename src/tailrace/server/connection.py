@@ -7,6 +7,7 @@ stands behind it. What bounds a client:
     while the socket takes no more of an answer nothing is read either, and answers wait unencoded
     a request is at most as long, and has at most as many elements, as its API allows
     what it holds of the broker's memory is counted (`Budget`)
+    a client that has done more than its quotas allow is not read for a while (`Muting`)
 
 Bytes that are no request close the connection: there is no way to tell where the next one would begin.
 """
@@ -32,6 +33,7 @@ from tailrace.protocol.messages import REQUESTS, ApiKey
 from tailrace.protocol.messages.fetch import FetchResponse
 from tailrace.server.budget import FIRST_BYTES_SCARCE
 from tailrace.server.frames import BadFrame, Frames
+from tailrace.server.muting import Muting
 from tailrace.server.sending import Outbox, Part, length_of
 
 if TYPE_CHECKING:
@@ -46,6 +48,7 @@ AT_ONCE_MAX = 32  # requests of one connection before the others have their turn
 TURN_S = 0.01  # and for no longer than this, but to the end of the request that is under way
 TURN_BYTES = 4 << 20  # of answers, likewise
 GATHERED_BYTES = 64 << 10  # of answers for one system call
+TCP_ESTABLISHED = b"\x01"  # the first byte of what Linux says of a connection
 
 
 class Pending:
@@ -89,6 +92,8 @@ class Connection:
             on_sent=self.answer,
             on_error=self.fail,
         )
+        self.muting = Muting(node, on_muted=self._pause, on_over=self._unmuted)
+        self._quotas = self.muting.quotas
         self._is_reading = False
         self._has_more = False  # requests have arrived that were not started
         self._is_closed = False
@@ -103,6 +108,13 @@ class Connection:
     def is_amid_request(self) -> bool:
         """Whether a part of a request has arrived."""
         return self._frames.is_amid
+
+    @property
+    def is_hung_up(self) -> bool:
+        """Whether the client has closed it, as far as one can tell without reading."""
+        if not hasattr(socket, "TCP_INFO"):  # as on macOS
+            return False
+        return self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1) != TCP_ESTABLISHED
 
     # Reading
 
@@ -187,7 +199,12 @@ class Connection:
 
     @property
     def _may_start(self) -> bool:
-        return len(self._pending) < PIPELINED_MAX and self._outbox.is_empty and not self.node.is_stopping
+        return (
+            len(self._pending) < PIPELINED_MAX
+            and self._outbox.is_empty
+            and not self.muting.is_on
+            and not self.node.is_stopping
+        )
 
     def _go_on(self) -> None:
         """There is room again: for answers, and then for requests."""
@@ -220,7 +237,10 @@ class Connection:
         for earlier in self._pending:
             earlier.hurry()
         call = Call(header.api_version, header.client_id, self._endpoint, now_ms, steady_ms, self._client_host)
-        self._started(pending, api, self.node.broker.handle(api, request, call))
+        answer = self.node.broker.handle(api, request, call)
+        if self._quotas.values:
+            self.muting.charge_request(header, time.perf_counter() - pending.started, len(frame))
+        self._started(pending, api, answer)
 
     def _refuse_version(self, pending: Pending) -> None:
         """Who asks for too new an ApiVersions can be told in the oldest; to others there is nothing to say."""
@@ -282,10 +302,17 @@ class Connection:
             self.node.answer_soon(self)  # what stood behind it
 
     def _answered(self, pending: Pending, answer: Any) -> None:
+        if self._quotas.values:
+            self.muting.charge_answer(pending.header, answer)
         pending.answer = answer
         pending.is_answered = True
         header = pending.header
         self.node.metrics.answered(header.api_key, time.perf_counter() - pending.started)
+
+    def _unmuted(self) -> None:
+        """What has arrived meanwhile is no more than was read at once. It is started, and more is read."""
+        self.active_at = self.node.loop.time()
+        self.answer()
 
     # Answering
 
@@ -327,6 +354,7 @@ class Connection:
             return
         self._is_closed = True
         self._pause()
+        self.muting.cancel()
         self._outbox.close()
         self._frames.release()
         for pending in self._pending:

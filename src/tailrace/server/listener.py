@@ -1,6 +1,9 @@
 """Accepting clients on one address, and what they are told to connect to.
 
 Where nothing is said (`advertised` is None), a client is told the address at which it has reached us.
+
+A connection that is more than the quota of its address allows is held for a moment, unread, and closed: a client that
+comes again at once would come again and again.
 """
 
 import errno
@@ -13,11 +16,14 @@ from tailrace.broker.requests import Endpoint
 from tailrace.server.connection import Connection
 
 if TYPE_CHECKING:
+    from asyncio import TimerHandle
+
     from tailrace.server.node import Node
 
 logger = logging.getLogger(__name__)
 
 AT_ONCE_MAX = 64  # connections that are accepted before others have their turn
+HELD_MAX = 1000  # connections over a quota; more are closed at once
 REST_S = 1.0  # after the operating system has refused another connection: there are too many descriptors, say
 _NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
@@ -66,6 +72,7 @@ class Listener:
         self._node = node
         self._socket = sock
         self._advertised = advertised
+        self._held: dict[socket.socket, TimerHandle] = {}
         configs = node.configs
         sock.listen(configs.number("socket.listen.backlog.size"))
         for option, name in ((socket.SO_SNDBUF, "socket.send"), (socket.SO_RCVBUF, "socket.receive")):
@@ -104,12 +111,27 @@ class Listener:
         if not self._node.has_room_for(host):
             accepted.close()
             return
+        if wait_ms := self._node.connection_wait_ms(host):
+            self._hold(accepted, wait_ms)
+            return
         accepted.setblocking(False)
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         endpoint = self._advertised or Endpoint(*accepted.getsockname()[:2])
         self._node.opened(Connection(self._node, accepted, endpoint, str(Endpoint(host, port))), host)
 
+    def _hold(self, accepted: socket.socket, wait_ms: int) -> None:
+        if len(self._held) >= HELD_MAX:
+            accepted.close()
+        else:
+            self._held[accepted] = self._node.loop.call_later(wait_ms / 1000, self._let_go, accepted)
+
+    def _let_go(self, accepted: socket.socket) -> None:
+        self._held.pop(accepted).cancel()
+        accepted.close()
+
     def close(self) -> None:
+        for accepted in list(self._held):
+            self._let_go(accepted)
         if self._socket.fileno() >= 0:
             self._node.loop.remove_reader(self._socket.fileno())
             self._socket.close()

@@ -68,6 +68,12 @@ class Metrics:
         title = "Times that groups have shared out their work anew."
         yield from _one("tailrace_group_rebalances_total", "counter", title, groups.rebalances)
 
+    def _quotas(self) -> Iterator[str]:
+        muted = sum(connection.muting.is_on for connection in self._node.connections)
+        yield from _one("tailrace_connections_muted", "gauge", "Connections that wait because of a quota.", muted)
+        samples = [(f'quota="{key}"', count) for key, count in sorted(self._node.broker.quotas.throttled.items())]
+        yield from _family("tailrace_throttled_total", "counter", "Times that a quota made a client wait.", samples)
+
     def flushed(self, seconds: float) -> None:
         self._flushes.add(seconds)
 
@@ -89,6 +95,7 @@ class Metrics:
         yield from _one("tailrace_inflight_bytes", "gauge", "Of requests not arrived whole.", node.budget.total)
         waiting = node.broker.recompressor.waiting_bytes
         yield from _one("tailrace_recompressing_bytes", "gauge", "Of batches that wait to be recompressed.", waiting)
+        yield from self._quotas()
         yield from _one("tailrace_topics", "gauge", "Topics.", len(node.broker.metadata.topics))
         yield from self._groups()
         yield from _one("tailrace_logs", "gauge", "Partitions that have something on disk.", len(logs))

@@ -64,7 +64,7 @@ class Node:
         files: Files | None = None,
     ) -> None:
         """Raises InvalidConfig."""
-        self.data = data
+        self.data = os.path.abspath(data)  # what clients are told in DescribeLogDirs
         self.configs = BrokerConfigs(configs)
         self.metrics = Metrics(self)
         self.listeners: list[Listener] = []
@@ -82,6 +82,7 @@ class Node:
         self._heartbeat: asyncio.TimerHandle | None = None
         self._alarm: asyncio.TimerHandle | None = None  # for the next deadline of a group
         self._alarm_ms = 0
+        self._quotas_seen = 0  # their revision
         self._stalled_s = 0.0
         self._stall_seen_at = 0.0
         self._beat_due = math.inf
@@ -173,6 +174,11 @@ class Node:
         """For how long no more connections are accepted: 0 where they are."""
         return self._admission.wait_s(self.loop.time())
 
+    def connection_wait_ms(self, host: str) -> int:
+        """0 where the quota of the address allows one more connection."""
+        quotas = self.broker.quotas
+        return quotas.connect(host, self.loop.time()) if quotas.quotas.values else 0
+
     def opened(self, connection: Connection, host: str) -> None:
         self.connections[connection] = host
         self._by_host[host] = self._by_host.get(host, 0) + 1
@@ -261,6 +267,7 @@ class Node:
         try:
             self.broker.tick(now_ms(), self.steady_ms())
             self.pump()
+            self._unmute_where_quotas_changed()
             self._close_silent(now)
         except Exception:  # the next beat must come, whatever this one has met
             logger.exception("a heartbeat failed in a way that nobody foresaw")
@@ -270,12 +277,27 @@ class Node:
         self._beat_due = self.loop.time() + HEARTBEAT_S
         self._heartbeat = self.loop.call_at(self._beat_due, self._beat)
 
+    def _unmute_where_quotas_changed(self) -> None:
+        """Nobody waits for what a quota said that is another one now. Who is still in debt is muted again soon."""
+        revision = self.broker.metadata.quotas.revision
+        if revision != self._quotas_seen:
+            self._quotas_seen = revision
+            for muting in [one.muting for one in self.connections]:
+                if muting.is_on and muting.revision != revision:
+                    muting.end()
+
     def _close_silent(self, now: float) -> None:
-        """A client that is owed nothing may be silent for long between two requests, and not for long amid one."""
+        """A client that is owed nothing may be silent for long between two requests, and not for long amid one. One
+        that is muted says nothing that we would hear: it stays, if it is still there.
+        """
         patience_s = min(self._idle_s, self.write_timeout_s)
         for connection in [one for one in self.connections if now - one.active_at > patience_s]:
             silent_s = now - connection.active_at
-            if connection.owes_nothing and (connection.is_amid_request or silent_s > self._idle_s):
+            if connection.muting.is_on:
+                is_over = connection.is_hung_up
+            else:
+                is_over = connection.is_amid_request or silent_s > self._idle_s
+            if connection.owes_nothing and is_over:
                 connection.close()
 
 

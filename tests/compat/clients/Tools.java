@@ -18,21 +18,26 @@ public class Tools {
         }
     }
 
+    /** The first one counts: some tools catch whatever is thrown, what ends them as well, and end once more. */
+    private static Ended ended;
+
     private static int run(String[] words) throws Throwable {
         String[] arguments = Arrays.copyOfRange(words, 1, words.length);
+        ended = null;
         try {
             Class.forName(words[0]).getMethod("main", String[].class).invoke(null, (Object) arguments);
         } catch (InvocationTargetException error) {
-            if (error.getCause() instanceof Ended ended) return ended.status;
-            throw error.getCause();
+            if (ended == null) throw error.getCause();
         }
-        return 0;
+        return ended == null ? 0 : ended.status;
     }
 
     public static void main(String[] arguments) {
         PrintStream answers = System.out;
         Exit.setExitProcedure((status, message) -> {
-            throw new Ended(status);
+            Ended last = new Ended(status);
+            if (ended == null) ended = last;
+            throw last;
         });
         Scanner lines = new Scanner(System.in);
         while (lines.hasNextLine()) {

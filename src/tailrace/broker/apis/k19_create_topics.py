@@ -7,6 +7,7 @@ what would be refused. Nothing is on disk for a partition until its first record
 
 Versions 2-7.
     4   -1 for the defaults (taken in 2 and 3, too)      5   partitions, replicas and configs in the answer
+    6   refused where a quota is used up (before, the client waits afterwards)
     7   topic ids in the answer; none from `validate_only`
 Not done: `timeout_ms`; it is answered when it is on disk.
 """
@@ -19,6 +20,7 @@ from tailrace.broker.configs import TOPIC_KEYS, ConfigSource, Entry, topic_entry
 from tailrace.broker.errors import Refused
 from tailrace.broker.metadata_records import ConfigChanged, MetadataRecord, TopicCreated
 from tailrace.broker.metadata_writes import write_or_refuse
+from tailrace.broker.mutations import Mutations
 from tailrace.broker.requests import Api, Call
 from tailrace.broker.topic_changes import DEFAULT, check_placement, check_replication_factor, create_topic
 from tailrace.protocol.codec import Encoded, encode_structure
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
 
 CONFIGS_FROM = 5
+REFUSED_FROM = 6
 
 
 def create_topics(request: CreateTopicsRequest, call: Call, broker: "Broker") -> CreateTopicsResponse:
@@ -49,7 +52,9 @@ def create_topics(request: CreateTopicsRequest, call: Call, broker: "Broker") ->
             creation.add(wanted)
     if creation.changes and not request.validate_only:
         write_or_refuse(creation.changes, creation.results.values(), call.now_ms, broker)
-    return CreateTopicsResponse(topics=list(creation.results.values()))
+    return CreateTopicsResponse(
+        throttle_time_ms=creation.mutations.throttle_time_ms, topics=list(creation.results.values())
+    )
 
 
 class Creation:
@@ -58,6 +63,7 @@ class Creation:
     def __init__(self, validate_only: bool, call: Call, broker: "Broker") -> None:
         self.results: dict[str, CreatableTopicResult] = {}
         self.changes: list[MetadataRecord] = []
+        self.mutations = Mutations(call, broker, refused_from=REFUSED_FROM)
         self._validate_only = validate_only
         self._broker = broker
         self._version = call.version
@@ -76,6 +82,8 @@ class Creation:
             changes = create_topic(
                 broker.metadata, wanted.name, count, overrides, broker.random_bytes, beside=self._beside
             )
+            if not self._validate_only:
+                self.mutations.add(count)
         except Refused as error:
             self.refuse(wanted.name, error)
             return

@@ -5,7 +5,8 @@ readers that wait for more are told. It is answered when the names are free agai
 A crash at any point leaves a topic whole, or gone: the next start finishes what was begun. Internal topics stay.
 
 Versions 1-6.
-    3   TOPIC_DELETION_DISABLED is understood      5   errors in words      6   topics by id, or by name
+    3   TOPIC_DELETION_DISABLED is understood      5   errors in words; refused where a quota is used up
+    6   topics by id, or by name
 Not done: `timeout_ms`; it is answered when it is done.
 """
 
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from tailrace.broker.errors import Refused
 from tailrace.broker.metadata_writes import write_or_refuse
+from tailrace.broker.mutations import Mutations
 from tailrace.broker.requests import Api, Call
 from tailrace.broker.topic_changes import delete_topic
 from tailrace.broker.topics import Topic
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 
 BY_TOPIC_ID = 6
 DISABLED_FROM = 3
+REFUSED_FROM = 5
 
 
 def delete_topics(
@@ -43,18 +46,22 @@ def delete_topics(
     response = DeleteTopicsResponse()
     deletions: list[Topic] = []
     changes = []
+    mutations = Mutations(call, broker, refused_from=REFUSED_FROM)
     for wanted, count in _counted(request, call.version, broker).items():
         name, topic_id = wanted
         result = DeletableTopicResult(name=name, topic_id=topic_id)
         response.responses.append(result)
         try:
             topic = _topic(name, topic_id, count, call, broker)
-            changes.append(delete_topic(topic))
+            change = delete_topic(topic)
+            mutations.add(topic.partition_count)
         except Refused as error:
             result.error_code, result.error_message = error.code, error.message
             continue
+        changes.append(change)
         result.name, result.topic_id = topic.name, topic.topic_id
         deletions.append(topic)
+    response.throttle_time_ms = mutations.throttle_time_ms
     if not changes or not write_or_refuse(changes, response.responses, call.now_ms, broker):
         return response
     return Deletion(response, deletions, broker)

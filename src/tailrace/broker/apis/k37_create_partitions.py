@@ -4,7 +4,7 @@ Behaviour: `count` is how many there are afterwards, which must be more than bef
 the request says where each new partition lies, that must be here, and one for each. Internal topics keep theirs.
 
 Versions 0-3.
-    2   flexible      3   THROTTLING_QUOTA_EXCEEDED is understood, which we never need
+    2   flexible      3   refused where a quota is used up (before, the client waits afterwards)
 Not done: `timeout_ms`; it is answered when it is on disk.
 """
 
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from tailrace.broker.errors import Refused
 from tailrace.broker.metadata_records import MetadataRecord
 from tailrace.broker.metadata_writes import write_or_refuse
+from tailrace.broker.mutations import Mutations
 from tailrace.broker.requests import Api, Call
 from tailrace.broker.topic_changes import add_partitions, check_placement
 from tailrace.protocol.errors import ErrorCode
@@ -29,37 +30,45 @@ if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
 
 
+REFUSED_FROM = 3
+
+
 def create_partitions(request: CreatePartitionsRequest, call: Call, broker: "Broker") -> CreatePartitionsResponse:
     counts = Counter(topic.name for topic in request.topics)
     changes: list[MetadataRecord] = []
     results: dict[str, CreatePartitionsTopicResult] = {}
+    mutations = Mutations(call, broker, refused_from=REFUSED_FROM)
     for wanted in request.topics:
         result = results[wanted.name] = CreatePartitionsTopicResult(name=wanted.name)
         try:
             if counts[wanted.name] > 1:
                 raise Refused(ErrorCode.INVALID_REQUEST, f"{wanted.name!r} is there {counts[wanted.name]} times")
-            changes.append(_decide(wanted, broker))
+            change, added = _decide(wanted, broker)
+            if not request.validate_only:
+                mutations.add(added)
+            changes.append(change)
         except Refused as error:
             result.error_code, result.error_message = error.code, error.message
     if changes and not request.validate_only:
         write_or_refuse(changes, results.values(), call.now_ms, broker)
-    return CreatePartitionsResponse(results=list(results.values()))
+    return CreatePartitionsResponse(throttle_time_ms=mutations.throttle_time_ms, results=list(results.values()))
 
 
-def _decide(wanted: CreatePartitionsTopic, broker: "Broker") -> MetadataRecord:
+def _decide(wanted: CreatePartitionsTopic, broker: "Broker") -> tuple[MetadataRecord, int]:
+    """The change, and how many partitions it adds. Raises Refused."""
     topic = broker.topic(wanted.name)
     if topic is None:
         raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {wanted.name!r}")
     change = add_partitions(topic, wanted.count)
+    added = wanted.count - topic.partition_count
     if wanted.assignments is not None:
-        added = wanted.count - topic.partition_count
         if len(wanted.assignments) != added:
             raise Refused(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 f"{added} partitions are added, and {len(wanted.assignments)} of them are placed",
             )
         check_placement((assignment.broker_ids for assignment in wanted.assignments), broker.node_id)
-    return change
+    return change, added
 
 
 API = Api(

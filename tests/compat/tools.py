@@ -1,22 +1,33 @@
-"""Kafka's own tools, as many as a test likes, in one Java process."""
+"""Kafka's command line tools in one process, told to run one after the other: to start Java for each takes long."""
 
 import subprocess
 import threading
 from pathlib import Path
+from typing import NamedTuple
 
 from compat import sources
 
+TOOLS = "org.apache.kafka.tools"
 SECONDS = 30
 
 
-class Tools:
-    """Kafka's tools in one process, told to run one after the other."""
+class Ended(NamedTuple):
+    status: int
+    said: str
 
+
+class Tools:
     def __init__(self) -> None:
-        command = sources.command(Path(sources.__file__).parent / "clients" / "Tools.java", ["*"])
+        command = sources.command(Path(__file__).parent / "clients" / "Tools.java", ["*"])
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def run(self, *words: str) -> str:
+        """What it printed. It must have ended well."""
+        status, said = self.attempt(*words)
+        assert status == 0, f"{words} ended with {status}: {said}"
+        return said
+
+    def attempt(self, *words: str) -> Ended:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         timer = threading.Timer(SECONDS, self._process.kill)
@@ -30,8 +41,7 @@ class Tools:
                 said.append(line.decode())
         finally:
             timer.cancel()
-        assert line == b"\x000\n", f"{words} ended with {line.decode().strip()}: {said}"
-        return "".join(said)
+        return Ended(int(line[1:]), "".join(said))
 
     def close(self) -> None:
         try:

@@ -1,0 +1,28 @@
+"""DescribeAcls (key 29): who may do what.
+
+Behaviour: SECURITY_DISABLED, as of a Kafka without an authorizer: tools say that there are no ACLs, rather than that
+they do not understand this broker.
+
+Versions 1-3.
+    2   flexible
+Not done: ACLs.
+"""
+
+from typing import TYPE_CHECKING
+
+from tailrace.broker.requests import Api, Call
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages import ApiKey
+from tailrace.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+
+if TYPE_CHECKING:
+    from tailrace.broker.broker import Broker
+
+NO_ACLS = "this broker has no authorization: everyone may do everything"
+
+
+def describe_acls(request: DescribeAclsRequest, call: Call, broker: "Broker") -> DescribeAclsResponse:
+    return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_ACLS)
+
+
+API = Api(ApiKey.DESCRIBE_ACLS, describe_acls, frame_bytes_max=1 << 20)

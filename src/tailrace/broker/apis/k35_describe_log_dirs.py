@@ -1,0 +1,99 @@
+"""DescribeLogDirs (key 35): where partitions lie on disk, how large they are, and how much room there is.
+
+Behaviour: there is one directory. A partition that nobody has written to has nothing on disk, and is listed with 0
+bytes; one that does not exist is left out. What the disk says of its room is asked for by a thread; where it says
+nothing, that is -1. Many partitions are gone through in turns, so that others are served meanwhile.
+
+Versions 1-5.
+    2   flexible                                      3   an error for the whole of it
+    4   how much room the disk has, and has left      5   whether a directory takes no new partitions: it does
+Not done: offset lag and future logs, there being one replica of each partition, in one directory.
+"""
+
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from tailrace.broker.requests import Api, Call
+from tailrace.broker.topics import Topic
+from tailrace.broker.waiting import InTurns, Later
+from tailrace.log.directory import DataDirectory
+from tailrace.log.files import Space
+from tailrace.protocol.messages import ApiKey
+from tailrace.protocol.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+
+if TYPE_CHECKING:
+    from tailrace.broker.broker import Broker
+
+Wanted = tuple[Topic, Iterable[int]]
+
+
+def describe_log_dirs(request: DescribeLogDirsRequest, call: Call, broker: "Broker") -> Later[DescribeLogDirsResponse]:
+    return Description(_wanted(request.topics, broker), broker)
+
+
+def _wanted(named: list[DescribableLogDirTopic] | None, broker: "Broker") -> Iterator[Wanted]:
+    if named is None:
+        for topic in list(broker.metadata.topics.values()):
+            yield topic, range(topic.partition_count)
+        return
+    for one in named:
+        found = broker.topic(one.topic)
+        if found is not None:
+            yield found, (index for index in dict.fromkeys(one.partitions) if 0 <= index < found.partition_count)
+
+
+class Description(Later[DescribeLogDirsResponse]):
+    """The answer: first the sizes, then what a thread says of the disk."""
+
+    __slots__ = ("_broker", "_result")
+
+    def __init__(self, wanted: Iterator[Wanted], broker: "Broker") -> None:
+        super().__init__()
+        self._broker = broker
+        self._result = DescribeLogDirsResult(log_dir=broker.directory.path)
+        InTurns(self._add_sizes(wanted), broker.start_job).when_resolved(self._ask_for_room)
+
+    def _add_sizes(self, wanted: Iterator[Wanted]) -> Generator[None, None, None]:
+        for topic, indexes in wanted:
+            described = DescribeLogDirsTopic(name=topic.name)
+            self._result.topics.append(described)
+            for index in indexes:
+                partition = topic.peek(index)
+                size = partition.log.size if partition is not None and partition.log is not None else 0
+                described.partitions.append(DescribeLogDirsPartition(partition_index=index, partition_size=size))
+                yield
+
+    def _ask_for_room(self, _: None) -> None:
+        job = SpaceJob(self._broker.directory)
+        self._broker.start_job(job, lambda: self._finish(job.found))
+
+    def _finish(self, space: Space | None) -> None:
+        if space is not None:
+            self._result.total_bytes, self._result.usable_bytes = space.total, space.free
+        self.resolve(DescribeLogDirsResponse(results=[self._result]))
+
+
+class SpaceJob:
+    """How much room the disk has, in the three steps of a job."""
+
+    def __init__(self, directory: DataDirectory) -> None:
+        self._directory = directory
+        self.found: Space | None = None
+
+    def run(self) -> None:
+        with suppress(OSError):
+            self.found = self._directory.files.space(self._directory.path)
+
+    def finish(self) -> None:
+        pass
+
+
+API = Api(ApiKey.DESCRIBE_LOG_DIRS, describe_log_dirs, frame_bytes_max=1 << 20)

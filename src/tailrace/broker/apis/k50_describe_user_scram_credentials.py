@@ -1,0 +1,38 @@
+"""DescribeUserScramCredentials (key 50): which users have a password of which kind.
+
+Behaviour: none has, as there is no authentication yet: who asks for all gets an empty list, who names a user is told
+that it has none.
+
+Versions 0.
+Not done: authentication.
+"""
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from tailrace.broker.requests import Api, Call
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages import ApiKey
+from tailrace.protocol.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
+
+if TYPE_CHECKING:
+    from tailrace.broker.broker import Broker
+
+
+def describe_user_scram_credentials(
+    request: DescribeUserScramCredentialsRequest, call: Call, broker: "Broker"
+) -> DescribeUserScramCredentialsResponse:
+    counts = Counter(user.name for user in request.users or ())
+    results = []
+    for name, count in counts.items():
+        code = ErrorCode.DUPLICATE_RESOURCE if count > 1 else ErrorCode.RESOURCE_NOT_FOUND
+        text = f"{name!r} is there {count} times" if count > 1 else f"{name!r} has no SCRAM credentials"
+        results.append(DescribeUserScramCredentialsResult(user=name, error_code=code, error_message=text))
+    return DescribeUserScramCredentialsResponse(results=results)
+
+
+API = Api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, describe_user_scram_credentials, frame_bytes_max=1 << 20)
