@@ -28,18 +28,12 @@ from tailrace.log.epochs import FILE_NAME as EPOCHS_FILE
 from tailrace.log.epochs import LeaderEpochs
 from tailrace.log.files import Files, join, read_whole, remove_if_there, replace_whole
 from tailrace.log.log import Log
-from tailrace.log.names import (
-    DERIVED,
-    FLUSH_FAILED,
-    LOG,
-    PARTITION_METADATA,
-    TEMPORARY,
-    numbered,
-    parse_numbered,
-)
+from tailrace.log.names import FLUSH_FAILED, LOG, PARTITION_METADATA, is_leftover, parse_numbered
 from tailrace.log.offsets import OffsetBounds
 from tailrace.log.partition_metadata import decode_topic_id
 from tailrace.log.producer_state import ProducerState
+from tailrace.log.recorded_gaps import FILE_NAME as GAPS_FILE
+from tailrace.log.recorded_gaps import CorruptGaps, RecordedGap, read_gaps
 from tailrace.log.replay import load_snapshot, remove_snapshots, replay_batch, replay_segments
 from tailrace.log.scan import FoundBatch
 from tailrace.log.segment import DerivedCache, Segment, number_of_segment_at
@@ -117,6 +111,7 @@ class Recovery:
         self._producers = ProducerState()
         self._end = self._start_offset
         self._is_new = False
+        self.recorded_gaps: tuple[RecordedGap, ...] = ()
 
     def run(self, leader_epoch: int) -> Log:
         if not self.files.exists(self.directory):
@@ -124,6 +119,7 @@ class Recovery:
         names = self._pass_1_sweep()
         self._pass_2_list(names)
         topic_id = self._topic_id() if PARTITION_METADATA in names else None
+        self.recorded_gaps = self._recorded_gaps() if GAPS_FILE in names else ()
         producers_from = self._pass_3_remember()
         if not self._is_known_without_reading(producers_from):
             self._pass_4_scan(producers_from)
@@ -135,9 +131,7 @@ class Recovery:
         """What was in the directory, with sizes; logs are never swept."""
         names = self.files.files_in(self.directory)
         for name in names:
-            parsed = parse_numbered(name)
-            orphan = parsed is not None and parsed[1] in DERIVED and numbered(parsed[0], LOG) not in names
-            if name.endswith(TEMPORARY) or orphan:
+            if is_leftover(name, names):
                 self.files.remove(join(self.directory, name))
         return names
 
@@ -180,6 +174,13 @@ class Recovery:
         except (CorruptCheckpoint, OSError) as error:
             logger.warning("%s in %s cannot be read: %s", PARTITION_METADATA, self.directory, error)
             return None
+
+    def _recorded_gaps(self) -> tuple[RecordedGap, ...]:
+        try:
+            return read_gaps(self.files, self.directory)
+        except (CorruptGaps, OSError) as error:
+            logger.warning("%s in %s cannot be read: %s", GAPS_FILE, self.directory, error)
+            return ()
 
     def _pass_3_remember(self) -> int:
         """Afterwards the epochs are known, or will be found by a scan of all; returns the offset the producers are
@@ -386,6 +387,7 @@ class Recovery:
             producers=self._producers,
             cache=self._cache,
             topic_id=topic_id,
+            recorded_gaps=self.recorded_gaps,
         )
         if self._is_new:
             log.note_creation()

@@ -8,7 +8,7 @@ Nothing is written and nothing is locked. A broker may append meanwhile: what it
 not looked at.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
 
@@ -21,6 +21,8 @@ from tailrace.log.epochs import FILE_NAME as EPOCHS_FILE
 from tailrace.log.epochs import LeaderEpochs
 from tailrace.log.files import Files, join, read_whole
 from tailrace.log.names import LOG, numbered, parse_numbered
+from tailrace.log.recorded_gaps import FILE_NAME as GAPS_FILE
+from tailrace.log.recorded_gaps import CorruptGaps, RecordedGap, has_gap, read_gaps
 from tailrace.log.scan import FoundBatch
 from tailrace.log.segment import DerivedCache, Segment
 from tailrace.log.sums import CHUNK_BYTES, ChunkSums, Gaps
@@ -54,7 +56,7 @@ Finding = FoundBatch | DamagedRange | Tail
 class SurveyedSegment:
     """A segment, and what its own files say of it."""
 
-    def __init__(self, segment: Segment, following: int | None, place: Place) -> None:
+    def __init__(self, segment: Segment, following: int | None, place: Place, recorded: Sequence[RecordedGap]) -> None:
         self.segment = segment
         self.following = following
         self.derived, _ = segment.derived_files.load_before(segment.size)
@@ -64,6 +66,8 @@ class SurveyedSegment:
             self.derived.gaps = sums.gaps
         if self.derived.gaps is Gaps.UNKNOWN and place.was_never_compacted(following):
             self.derived.gaps = Gaps.NONE
+        if not self.has_sums and has_gap(recorded, segment.base_offset, following):
+            self.derived.gaps = Gaps.REPAIRED  # by a repair that has not come to its end, or whose sums are lost
         self.known_end = following or max(sums.next_offset if sums else 0, place.recovery_point or 0)
 
     @property
@@ -91,6 +95,7 @@ class Survey:
         self._files = files
         self.names = files.files_in(place.directory)
         self.epochs, self.epochs_are_damaged = _read_epochs(files, place.directory)
+        self.recorded_gaps = self._read_gaps()
         self.segments = self._list()
         self.start_offset = self._begin()
         self.end_offset = self.start_offset
@@ -127,6 +132,13 @@ class Survey:
             )
             for base_offset, size in bases
         ]
+
+    def _read_gaps(self) -> tuple[RecordedGap, ...]:
+        try:
+            return read_gaps(self._files, self.place.directory)
+        except CorruptGaps as error:
+            self.notes.append(f"{GAPS_FILE}, which says what repairs have given up, cannot be read: {error}")
+            return ()
 
     @property
     def wanted(self) -> list[int]:
@@ -200,7 +212,7 @@ class Survey:
             self.end_offset = following or self.end_offset
             return
         try:
-            self.current = SurveyedSegment(segment, following, self.place)
+            self.current = SurveyedSegment(segment, following, self.place, self.recorded_gaps)
             self.end_offset = segment.base_offset
             yield from self._walk(number, self.current)
         finally:
