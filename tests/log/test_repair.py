@@ -13,7 +13,7 @@ from tailrace.log.places import locate
 from tailrace.log.recorded_gaps import FILE_NAME as GAPS_FILE
 from tailrace.log.recorded_gaps import read_gaps
 from tailrace.log.repair import Action, RepairPlan, make_plan
-from tailrace.log.repair_steps import apply_plan
+from tailrace.log.repair_steps import carry_out
 from tailrace.log.verify import Verification, verify
 from tailrace.records.batch import HEADER_SIZE, BatchHeader, read_header, split
 from tailrace.testing.recording_files import Disk, RecordingFiles
@@ -60,7 +60,7 @@ def checked(disk: Disk) -> Verification:
 
 def repair(disk: Disk) -> RecordingFiles:
     files = RecordingFiles(disk)
-    apply_plan(files, make_plan(files, locate(files, DATA)), DATA, NOW)
+    carry_out(files, make_plan(files, locate(files, DATA)), DATA, NOW)
     return files
 
 

@@ -18,18 +18,19 @@ from tailrace.log.errors import LogError
 from tailrace.log.files import File, Files, join, remove_if_there, replace_whole
 from tailrace.log.healing import Flip
 from tailrace.log.names import CUT, LOG, SUMS, TEMPORARY, numbered, parse_numbered
-from tailrace.log.recorded_gaps import RecordedGap, add_gaps
-from tailrace.log.repair import Action, PartitionPlan, RepairPlan, Step
+from tailrace.log.recorded_gaps import RecordedGap, add_gaps, has_gap, read_gaps
+from tailrace.log.repair import Action, PartitionPlan, RepairPlan, Step, plan_partition
 from tailrace.log.replay import replay_segments
 from tailrace.log.scan import FoundBatch
 from tailrace.log.segment import DerivedCache, Segment
-from tailrace.log.sums import ChunkSums, Gaps
+from tailrace.log.sums import ChunkSums, Gaps, Sums
 from tailrace.log.survey import Survey
 from tailrace.log.transaction_index import TransactionIndex
 from tailrace.log.walk import walk
 from tailrace.records.record import encode_batch
 
 _COPY_BYTES = 1 << 20
+ROUNDS_MAX = 20
 _DELTAS = 1 << 31  # offsets that one batch can span
 
 
@@ -57,6 +58,7 @@ class PartitionRepair:
         for step in self._steps(Action.SET_ASIDE):
             if step.damage is not None:
                 self._set_segment_aside(step.damage)
+                return  # that changes which segments there are: the next plan says what is left
         for step in self._steps(Action.GIVE_UP):
             self._give_up(step)
         for step in self._steps(Action.REMOVE):
@@ -215,13 +217,19 @@ class PartitionRepair:
         segment.log.sync()
         derived, chunks = self._derive(segment.log, base_offset, size)
         segment.close()
-        if gaps is None and sums is not None:
-            gaps = sums.gaps
-        following = min((base for base in self._bases() if base > base_offset), default=derived.next_offset)
-        if derived.next_offset < following and derived.gaps is Gaps.NONE:
-            derived.gaps = Gaps.UNKNOWN
-        derived.gaps = derived.gaps if gaps is None else gaps
+        known = sums if sums is not None and sums.log_size <= segment.size else None
+        derived.gaps = self._gaps_of(base_offset, derived, known) if gaps is None else gaps
         self._save(base_offset, derived, chunks, transactions)
+
+    def _gaps_of(self, base_offset: int, derived: Derived, sums: Sums | None) -> Gaps:
+        """What kind of gaps a segment has, or may have."""
+        following = min((base for base in self._bases() if base > base_offset), default=derived.next_offset)
+        is_dense = derived.gaps is Gaps.NONE and derived.next_offset == following
+        if not is_dense and has_gap(read_gaps(self._files, self._directory), base_offset, following):
+            return Gaps.REPAIRED
+        if sums is not None:
+            return sums.gaps
+        return Gaps.NONE if is_dense else Gaps.UNKNOWN
 
     def _save(
         self, base_offset: int, derived: Derived, chunks: ChunkSums, transactions: TransactionIndex | None
@@ -315,10 +323,17 @@ def _write_without(old: File, size: int, new: File, cuts: Sequence[tuple[int, in
     return written
 
 
-def apply_plan(files: Files, plan: RepairPlan, data_directory: str, repaired_at: str) -> None:
-    """Carries out all that a plan says. Raises NotRepaired where a step turns out to be impossible."""
+def carry_out(files: Files, plan: RepairPlan, data_directory: str, repaired_at: str) -> None:
+    """Does all that a plan says, and what comes to light by that. Raises NotRepaired where a step turns out to be
+    impossible.
+    """
     for name in plan.damaged_files:
         set_file_aside(files, data_directory, name)
     for partition in plan.partitions:
-        if partition.to_do:
+        for _ in range(ROUNDS_MAX):
+            if not partition.to_do:
+                break
             PartitionRepair(files, partition, repaired_at).run()
+            partition = plan_partition(files, partition.place)
+        else:
+            raise NotRepaired(f"{partition.place.name} has still something to repair: repair it again")
