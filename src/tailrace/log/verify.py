@@ -185,4 +185,4 @@ class PartitionVerification:
             yield f"{self._without_sums} sealed segments have no sums: their batches were checked by their own CRC"
         for name, size in survey.names.items():
             if CUT in name:
-                yield f"{name} keeps {size} bytes that an earlier start cut off"
+                yield f"{name} keeps {size} bytes that a start, or a repair, cut off"
