@@ -23,6 +23,7 @@ from tailrace.broker.metadata_log import MetadataLog
 from tailrace.broker.partition import Partition
 from tailrace.broker.producer_ids import ProducerIds
 from tailrace.broker.requests import Api, Call, Silence
+from tailrace.broker.scrubbing import Scrubber
 from tailrace.broker.topics import Topic
 from tailrace.broker.upkeep import Upkeep
 from tailrace.broker.waiting import Flushed, Later, Relayed, StartJob
@@ -59,6 +60,7 @@ class Broker:
         self.flushes = FlushQueue()
         self.metadata_log = MetadataLog(metadata_log, metadata, self.flushes)
         self.upkeep = Upkeep(directory, self.flushes, start_job)
+        self.scrubber = Scrubber(directory, self.configs, start_job)
         self.producer_ids = ProducerIds(metadata, self.metadata_log)
         self.fetch_sessions = FetchSessions(self.configs.number("max.incremental.fetch.session.cache.slots"))
         self.fetch_bytes_max = self.configs.number("fetch.max.bytes")
@@ -200,6 +202,7 @@ class Broker:
     def tick(self, now_ms: int, steady_ms: int) -> None:
         """Some times a second."""
         self.upkeep.tick(now_ms)
+        self.scrubber.tick(now_ms)
         self.advance(now_ms, steady_ms)
 
     def advance(self, now_ms: int, steady_ms: int) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from tailrace.broker.broker import Broker, finish_deletion, finish_removal
 from tailrace.broker.configs import BrokerConfigs
+from tailrace.broker.losses import announce
 from tailrace.broker.metadata import Metadata
 from tailrace.broker.metadata_log import replay_all, write_records
 from tailrace.broker.metadata_records import ClusterCreated, MetadataRecord, StartedUncleanly, TopicCreated
@@ -58,6 +59,7 @@ def open_broker(
             known.raise_leader_epoch(metadata.leader_epoch)
     broker = Broker(directory, metadata, log, start_job=start_job, random_bytes=random_bytes)
     broker.groups.load()
+    announce(directory)
     if removal is not None:
         start_job(removal, lambda: finish_removal(removal, start_job))
     elif (leftovers := directory.begin_delete_leftovers()) is not None:

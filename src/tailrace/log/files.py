@@ -46,8 +46,10 @@ class File(Protocol):
     def sync(self) -> None:
         """Afterwards all that was written is on disk, with the file's size."""
 
-    def forget_cached(self) -> None:
-        """Afterwards what is read comes from the disk, not from what the system remembers having written to it."""
+    def forget_cached(self, position: int = 0, size: int = 0) -> None:
+        """Afterwards what is read there, or with no size all behind, comes from the disk, not from what the system
+        remembers of it.
+        """
 
     def send_to(self, descriptor: int, position: int, size: int) -> int:
         """Sends up to `size` bytes to a socket without copying them through this process; says how many went."""
@@ -386,11 +388,11 @@ class OperatingSystemFile:
         finally:
             self.unpin()
 
-    def forget_cached(self) -> None:
+    def forget_cached(self, position: int = 0, size: int = 0) -> None:
         descriptor = self._pin()
         try:
             if hasattr(os, "posix_fadvise"):
-                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+                os.posix_fadvise(descriptor, position, size, os.POSIX_FADV_DONTNEED)
         finally:
             self.unpin()
 

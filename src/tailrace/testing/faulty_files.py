@@ -131,8 +131,8 @@ class FaultyFile:
         self._files.called("sync", self.path)
         self._file.sync()
 
-    def forget_cached(self) -> None:
-        self._file.forget_cached()
+    def forget_cached(self, position: int = 0, size: int = 0) -> None:
+        self._file.forget_cached(position, size)
 
     def send_to(self, descriptor: int, position: int, size: int) -> int:
         return self._file.send_to(descriptor, position, size)

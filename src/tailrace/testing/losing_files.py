@@ -101,8 +101,8 @@ class LosingFile:
                 self._file.write_at(position, data)
             self._file.sync()
 
-    def forget_cached(self) -> None:
-        self._file.forget_cached()
+    def forget_cached(self, position: int = 0, size: int = 0) -> None:
+        self._file.forget_cached(position, size)
 
     def send_to(self, descriptor: int, position: int, size: int) -> int:
         raise NotImplementedError("bytes that are kept back cannot be sent from the file")

@@ -321,7 +321,7 @@ class RecordedFile:
     def sync(self) -> None:
         self._files.record(Call("sync", self._number))
 
-    def forget_cached(self) -> None:
+    def forget_cached(self, position: int = 0, size: int = 0) -> None:
         pass
 
     def send_to(self, descriptor: int, position: int, size: int) -> int:
