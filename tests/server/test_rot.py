@@ -91,17 +91,20 @@ def test_rot_is_found_reported_refused_repaired_and_passed_over(tmp_path: Path) 
         assert (before, error) == (values[:bad], ErrorCode.CORRUPT_MESSAGE)
         assert consumed(broker, bad + 1, RECORDS - bad - 1) == (values[bad + 1 :], None)
         assert broker.stop() == 0
+    last = spoil(sorted((data / "orders-0").glob("*.log"))[-1], -1)
+    assert last == RECORDS - 1
     sound = logs(data)
     plan = command("log", "repair", data, code=1)
-    assert (plan["applied"], plan["offsets_lost"]) == (False, 1)
+    assert (plan["applied"], plan["offsets_lost"]) == (False, 2)
     assert logs(data) == sound
     repaired = command("log", "repair", data, "--apply", code=0)
     assert repaired["after"]["healthy"]
     with BrokerProcess(data, *SCRUB, metrics="127.0.0.1:0") as broker:
         assert f"orders-0: offset {bad} is lost, and given up by a repair at " in broker.said
-        until(broker, "tailrace_recorded_gaps", 1)
+        until(broker, "tailrace_recorded_gaps", 2)
         until(broker, "tailrace_damaged_ranges", 0)
-        assert consumed(broker, 0, RECORDS - 1) == ([*values[:bad], *values[bad + 1 :]], None)
+        assert consumed(broker, 0, RECORDS - 2) == ([*values[:bad], *values[bad + 1 : last]], None)
+        assert end_seen(broker, last) == RECORDS, "who stands at what is lost at the end gets on"
         with RawClient(broker.address) as client:
             assert client.values(offset=bad)[0] == values[bad + 1]
             assert client.produce(b"more").base_offset == RECORDS
@@ -110,10 +113,25 @@ def test_rot_is_found_reported_refused_repaired_and_passed_over(tmp_path: Path) 
     assert others.items() <= logs(data).items(), "nothing else has changed"
 
 
-def spoil(path: Path) -> int:
+def end_seen(broker: BrokerProcess, first: int) -> int:
+    """The offset at which confluent-kafka says that it has reached the end, if it begins at this one."""
+    from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+    host, port = broker.address
+    settings = {"bootstrap.servers": f"{host}:{port}", "group.id": "g", "enable.partition.eof": True}
+    consumer = Consumer(settings)
+    consumer.assign([TopicPartition("orders", 0, first)])
+    try:
+        message = consumer.poll(WAIT_S)
+        assert message.error().code() == KafkaError._PARTITION_EOF
+        return int(message.offset())
+    finally:
+        consumer.close()
+
+
+def spoil(path: Path, batch: int = 0) -> int:
     """One batch of many; returns its offset."""
-    content = path.read_bytes()
-    position, header = next(iter(split(content)))
+    position, header = list(split(path.read_bytes()))[batch]
     with path.open("r+b") as file:
         file.seek(position + HEADER_SIZE)
         file.write(b"rotten")
