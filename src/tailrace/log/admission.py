@@ -19,7 +19,7 @@ def lock_directory(files: Files, path: str) -> Lock:
 def check_format(files: Files, path: str) -> None:
     """Raises UnknownFormat where a newer release has written the directory, or something else. Nothing is written."""
     found = read_whole(files, join(path, FORMAT_FILE))
-    if found is not None and (not found.strip().isdigit() or int(found) > FORMAT_VERSION):
+    if found is not None and not (found.strip().isdigit() and 1 <= int(found) <= FORMAT_VERSION):
         raise UnknownFormat(
             f"{path} has format {found.decode(errors='replace').strip()!r}, and this release knows "
             f"{FORMAT_VERSION}: open it with the release that wrote it, or a newer one"
