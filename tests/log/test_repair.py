@@ -3,6 +3,8 @@
 from collections.abc import Callable
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from logs import DATA, ORDERS, PARTITION, SMALL, answers, batch_of, memory_files, stored_batches, write_log
 
 from tailrace.log.checkpoints import RECOVERY_POINTS
@@ -316,3 +318,32 @@ def test_a_torn_write_is_left_to_the_next_start() -> None:
 
 def batches_in_front(disk: Disk, path: str, end: int) -> list[tuple[int, BatchHeader]]:
     return list(split(bytes(disk.file(path)[:end])))
+
+
+@given(st.data())
+@settings(max_examples=40, deadline=None)
+def test_whatever_happens_to_the_bytes_what_is_sound_survives_a_repair(data: st.DataObject) -> None:
+    disk = LOG_FOR_SPOILING.copy()
+    for _ in range(data.draw(st.integers(1, 5))):
+        path = data.draw(st.sampled_from(segments_of(disk) or [f"{PARTITION}/{EPOCHS_FILE}"]))
+        content = disk.file(path)
+        at = data.draw(st.integers(0, max(0, len(content) - 1)))
+        match data.draw(st.sampled_from(["garble", "zeros", "flip", "shorten", "lose", "derived"])):
+            case "garble":
+                garble(disk, path, at, data.draw(st.sampled_from([1, 20, 150, 600])))
+            case "zeros":
+                content[at : at + 200] = bytes(len(content[at : at + 200]))
+            case "flip" if content:
+                content[at] ^= 1 << data.draw(st.integers(0, 7))
+            case "shorten":
+                del content[at:]
+            case "lose":
+                del disk.names[path]
+            case "derived":
+                name = data.draw(st.sampled_from(sorted(name for name in disk.names if name.startswith(PARTITION))))
+                if not name.endswith(".log"):
+                    disk.file(name)[:] = disk.file(name)[: len(disk.file(name)) // 2]
+    repaired(disk)
+
+
+LOG_FOR_SPOILING = stopped()

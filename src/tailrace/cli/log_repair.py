@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from tailrace.log.verify import Verification
 
 _STATE_OF = {
-    "__tailrace_metadata": "topics and configs that were made there are forgotten; the next start sets the logs of "
-    "such a topic aside, under names that end in -stray",
+    "__tailrace_metadata": "configs that were set there are forgotten, and topics that were never written to; other "
+    "topics come back with the next start, as their logs know whose they are",
     "__consumer_offsets": "commits that stand there are forgotten; a group then goes on from an earlier one, and gets "
     "records again",
 }
