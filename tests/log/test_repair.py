@@ -118,7 +118,9 @@ def test_a_healthy_log_has_nothing_to_repair() -> None:
 
 @pytest.mark.parametrize("number", [0, 1, 2, -1], ids=["first", "second", "third", "active"])
 @pytest.mark.parametrize("which", [0, 1, -1], ids=["first batch", "second batch", "last batch"])
-@pytest.mark.parametrize("at", [0, 8, 16, 23, HEADER_SIZE + 3], ids=["offset", "length", "magic", "delta", "records"])
+@pytest.mark.parametrize(
+    "at", [0, 8, 12, 17, 23, HEADER_SIZE + 3], ids=["offset", "length", "epoch", "crc", "delta", "records"]
+)
 def test_a_rotten_batch_is_cut_out_and_kept_and_readers_pass_over_it(number: int, which: int, at: int) -> None:
     disk = stopped()
     path = segments_of(disk)[number]

@@ -77,7 +77,9 @@ def repair(
             carry_out(files, plan, data, datetime.now(UTC).isoformat(timespec="seconds"))
         except NotRepaired as error:
             raise Failure(str(error)) from None
-        result = verify(files, _places(files, directory, topic, partition))
+        repaired = {one.place.directory for one in plan.partitions if one.to_do}
+        found = tuple(place for place in places.found if place.directory in repaired)
+        result = verify(files, replace(places, found=found, state=None))
     if as_json:
         print(json.dumps({**plan.as_json(), "applied": True, "after": result.as_json()}, indent=2))
     else:

@@ -23,10 +23,15 @@ class Flip(NamedTuple):
     mask: int
 
 
+def chunks_of(damage: DamagedRange) -> range:
+    """The numbers of the chunks that have some of these bytes."""
+    return range(damage.position // CHUNK_BYTES, (damage.end - 1) // CHUNK_BYTES + 1)
+
+
 def find_flips(log: File, sums: Sums, damage: DamagedRange) -> tuple[Flip, ...]:
     """The bits to put right for all of these bytes to be what was sealed; none where that is not enough."""
     flips = []
-    for number in range(damage.position // CHUNK_BYTES, (damage.end - 1) // CHUNK_BYTES + 1):
+    for number in chunks_of(damage):
         if number >= len(sums.chunks):
             return ()
         low, high = sums.chunk_bounds(number)

@@ -212,7 +212,8 @@ class Recovery:
         if not self.place.clean or not self._epochs_are_known or sums is None or sums.log_size != active.size:
             return False
         self._end = sums.next_offset
-        return producers_from == self._end and active.transactions() is not None
+        is_all_there = self._end >= (self.place.recovery_point or 0)  # else segments behind this one are lost
+        return is_all_there and producers_from == self._end and active.transactions() is not None
 
     # Pass 4
 

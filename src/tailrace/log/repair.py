@@ -13,6 +13,8 @@ What is given up is written down first (`recorded_gaps`). `repair_steps` carries
 point leaves either the old state or one that the next plan puts right; a plan after a repair has nothing to do.
 """
 
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -20,7 +22,7 @@ from tailrace.log.audit import DerivedFault
 from tailrace.log.damage import DamagedRange, overlap
 from tailrace.log.directory_state import Place
 from tailrace.log.files import Files, join, read_whole
-from tailrace.log.healing import Flip, find_flips
+from tailrace.log.healing import Flip, chunks_of, find_flips
 from tailrace.log.names import DERIVED, LOG, SNAPSHOT, SUMS, is_leftover, parse_numbered
 from tailrace.log.places import Places
 from tailrace.log.recorded_gaps import FILE_NAME as GAPS_FILE
@@ -28,6 +30,8 @@ from tailrace.log.recorded_gaps import CorruptGaps, read_gaps
 from tailrace.log.sums import Sums
 from tailrace.log.survey import Tail
 from tailrace.log.verify import PartitionSummary, PartitionVerification, Progress
+
+SEARCHES_MAX = 60  # for a flipped bit, in one partition
 
 
 class Action(StrEnum):
@@ -146,7 +150,7 @@ def plan_partition(files: Files, place: Place, progress: Progress | None = None)
     found = PartitionVerification(files, place, progress).run()
     names = files.files_in(place.directory)
     steps = _set_gaps_aside(files, place)
-    steps += [_heal_or_cut(files, place, bad) for bad in found.damage if bad.length]
+    steps += _heal_or_cut(files, place, [bad for bad in found.damage if bad.length])
     steps += [_missing_or_double(bad, names) for bad in found.damage if not bad.length]
     rewritten = {parse_numbered(step.file) for step in steps if step.action in (Action.CUT_OUT, Action.HEAL)}
     steps += [_derived(fault) for fault in found.derived if not _goes_with(fault.file, rewritten)]
@@ -165,16 +169,25 @@ def _set_gaps_aside(files: Files, place: Place) -> list[Step]:
     return []
 
 
-def _heal_or_cut(files: Files, place: Place, bad: DamagedRange) -> Step:
-    path = join(place.directory, bad.file)
+def _heal_or_cut(files: Files, place: Place, damage: Sequence[DamagedRange]) -> Iterator[Step]:
+    """A search for a bit takes a second: there are few of them, and none where more than one bit must be wrong."""
+    places = Counter((bad.file, number) for bad in damage for number in chunks_of(bad))
+    searches = 0
+    for bad in damage:
+        flips: tuple[Flip, ...] = ()
+        if searches < SEARCHES_MAX and all(places[bad.file, number] == 1 for number in chunks_of(bad)):
+            searches += len(chunks_of(bad))
+            flips = _flips(files, join(place.directory, bad.file), bad)
+        yield Step(Action.HEAL if flips else Action.CUT_OUT, bad.file, bad.reason, bad, flips)
+
+
+def _flips(files: Files, path: str, bad: DamagedRange) -> tuple[Flip, ...]:
+    sums = Sums.decode(read_whole(files, path.removesuffix(LOG) + SUMS) or b"")
     log = files.open(path)
     try:
-        sums = Sums.decode(read_whole(files, path.removesuffix(LOG) + SUMS) or b"")
-        is_comparable = sums is not None and sums.log_size <= log.size()
-        flips = find_flips(log, sums, bad) if sums is not None and is_comparable else ()
+        return find_flips(log, sums, bad) if sums is not None and sums.log_size <= log.size() else ()
     finally:
         log.close()
-    return Step(Action.HEAL if flips else Action.CUT_OUT, bad.file, bad.reason, bad, flips)
 
 
 def _missing_or_double(bad: DamagedRange, names: dict[str, int]) -> Step:
