@@ -116,7 +116,7 @@ def test_a_healthy_log_has_nothing_to_repair() -> None:
     assert not repair(disk).calls
 
 
-@pytest.mark.parametrize("number", [0, 1, 2, -1], ids=["first", "second", "third", "active"])
+@pytest.mark.parametrize("number", [0, 1, -1], ids=["first", "second", "active"])
 @pytest.mark.parametrize("which", [0, 1, -1], ids=["first batch", "second batch", "last batch"])
 @pytest.mark.parametrize(
     "at", [0, 8, 12, 17, 23, HEADER_SIZE + 3], ids=["offset", "length", "epoch", "crc", "delta", "records"]
@@ -158,7 +158,7 @@ def test_a_flipped_bit_is_put_right_where_the_sums_prove_which(path: int) -> Non
     disk = stopped()
     name = segments_of(disk)[path]
     before = bytes(disk.file(name))
-    for bit in range(3, 8 * len(before), 997):
+    for bit in range(3, 8 * len(before), 2503):
         disk.file(name)[bit // 8] ^= 1 << bit % 8
         assert steps_of(planned(disk)) == [(Action.HEAL, name.rpartition("/")[2])]
         repaired(disk, set())
@@ -323,7 +323,7 @@ def batches_in_front(disk: Disk, path: str, end: int) -> list[tuple[int, BatchHe
 
 
 @given(st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_whatever_happens_to_the_bytes_what_is_sound_survives_a_repair(data: st.DataObject) -> None:
     disk = LOG_FOR_SPOILING.copy()
     for _ in range(data.draw(st.integers(1, 5))):
@@ -342,9 +342,9 @@ def test_whatever_happens_to_the_bytes_what_is_sound_survives_a_repair(data: st.
             case "lose":
                 del disk.names[path]
             case "derived":
-                name = data.draw(st.sampled_from(sorted(name for name in disk.names if name.startswith(PARTITION))))
-                if not name.endswith(".log"):
-                    disk.file(name)[:] = disk.file(name)[: len(disk.file(name)) // 2]
+                beside = (".index", ".timeindex", ".txnindex", ".snapshot", EPOCHS_FILE)  # the sums are the witness
+                name = data.draw(st.sampled_from(sorted(name for name in disk.names if name.endswith(beside))))
+                disk.file(name)[:] = disk.file(name)[: len(disk.file(name)) // 2]
     repaired(disk)
 
 

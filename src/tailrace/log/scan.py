@@ -16,6 +16,8 @@ from tailrace.records.checksum import crc32c
 
 WINDOW_BYTES = 4 << 20  # read at a time: large enough to hide the call, small enough to stay in a cache
 
+OFFSETS_AHEAD_MAX = 1 << 32  # no segment spans more offsets than its indexes can count
+
 
 class FoundBatch(NamedTuple):
     position: int
@@ -114,7 +116,8 @@ class Scan:
             return f"its length is {header.length}"
         if header.last_offset_delta < 0 or not 0 <= header.record_count <= header.last_offset_delta + 1:
             return f"it claims {header.record_count} records in {header.last_offset_delta + 1} offsets"
-        if header.base_offset != self.expected and (not self._gaps or header.base_offset < self.expected):
+        ahead = header.base_offset - self.expected
+        if ahead and (not self._gaps or not 0 <= ahead < OFFSETS_AHEAD_MAX):
             return f"its base offset is {header.base_offset} where {self.expected} is due"
         if self._epochs is not None and header.base_offset >= self._epoch_end:
             self._epoch, end = self._epochs.stretch_at(header.base_offset)

@@ -10,13 +10,12 @@ from typing import NamedTuple
 
 from tailrace.log.epochs import LeaderEpochs
 from tailrace.log.files import File
-from tailrace.log.scan import Scan, header_at
+from tailrace.log.scan import OFFSETS_AHEAD_MAX, Scan, header_at
 from tailrace.records.batch import CRC_START, HEADER, HEADER_SIZE, LENGTH_END, LENGTH_MIN, MAGIC, BatchHeader
 from tailrace.records.checksum import crc32c
 
 PROOF_BYTES = 64 << 20  # how far a bad batch is summed to prove where it ends: more than any broker takes by default
 _SEARCH_BYTES = 1 << 20
-_OFFSETS_AHEAD_MAX = 1 << 32  # no segment spans more offsets than its indexes can count
 
 
 def find_next(
@@ -166,7 +165,7 @@ def _candidates(file: File, position: int, end: int, expected: int) -> Iterator[
     """Places where a batch with a later offset might begin: the upper half of its offset, and the magic byte, are
     known.
     """
-    halves = {(expected >> 32).to_bytes(4), ((expected + _OFFSETS_AHEAD_MAX) >> 32).to_bytes(4)}
+    halves = {(expected >> 32).to_bytes(4), ((expected + OFFSETS_AHEAD_MAX) >> 32).to_bytes(4)}
     pattern = re.compile(b"(?=(?:" + b"|".join(map(re.escape, halves)) + b").{12}\x02)", re.DOTALL)
     while position + HEADER_SIZE <= end:
         window = file.read_at(position, min(_SEARCH_BYTES, end - position))
@@ -178,6 +177,6 @@ def _candidates(file: File, position: int, end: int, expected: int) -> Iterator[
                 break
             header = BatchHeader._make(HEADER.unpack_from(window, at))
             plausible = LENGTH_MIN <= header.length <= end - position - at - LENGTH_END
-            if plausible and expected <= header.base_offset < expected + _OFFSETS_AHEAD_MAX:
+            if plausible and expected <= header.base_offset < expected + OFFSETS_AHEAD_MAX:
                 yield position + at, header.base_offset
         position += len(window) - HEADER_SIZE + 1
