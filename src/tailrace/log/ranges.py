@@ -40,7 +40,7 @@ class Ranges:
     def remove(self, start: int, end: int) -> None:
         """Afterwards nothing from `start` to `end` is covered."""
         for low, high in list(self):
-            if low < end and high > start:
+            if low < end and high > start and start < end:
                 number = bisect_left(self._starts, low)
                 left = [(one, other) for one, other in ((low, start), (end, high)) if one < other]
                 self._starts[number : number + 1] = [one for one, _ in left]
