@@ -15,9 +15,9 @@ from tailrace.log.places import locate
 from tailrace.log.recorded_gaps import FILE_NAME as GAPS_FILE
 from tailrace.log.recorded_gaps import read_gaps
 from tailrace.log.repair import Action, RepairPlan, make_plan
-from tailrace.log.repair_steps import carry_out
+from tailrace.log.repair_steps import NotRepaired, carry_out
 from tailrace.log.verify import Verification, verify
-from tailrace.records.batch import HEADER_SIZE, BatchHeader, read_header, split
+from tailrace.records.batch import HEADER_SIZE, BatchHeader, read_header, split, stamp
 from tailrace.testing.recording_files import Disk, RecordingFiles
 
 NOW = "2026-11-16T10:00:00+00:00"
@@ -349,3 +349,19 @@ def test_whatever_happens_to_the_bytes_what_is_sound_survives_a_repair(data: st.
 
 
 LOG_FOR_SPOILING = stopped()
+
+
+def test_segments_that_are_there_twice_and_share_no_boundary_are_left_to_a_human() -> None:
+    disk = stopped()
+    path = segments_of(disk)[1]
+    end = int(segments_of(disk)[2][-24:-4])
+    files = RecordingFiles(disk)
+    across = batch_of(9)
+    stamp(across, 0, end - 4, 0)
+    copy = f"{PARTITION}/{end - 4:020d}.log"
+    files.open(copy, create=True).write_at(0, bytes(across))
+    garble(disk, segments_of(disk)[0], 400, 10)
+    before = bytes(disk.file(path)), bytes(disk.file(copy))
+    with pytest.raises(NotRepaired, match="move one of the two"):
+        repair(disk)
+    assert (bytes(disk.file(path)), bytes(disk.file(copy))) == before

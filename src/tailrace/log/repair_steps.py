@@ -16,7 +16,7 @@ from tailrace.log.epochs import FILE_NAME as EPOCHS_FILE
 from tailrace.log.epochs import LeaderEpochs
 from tailrace.log.errors import LogError
 from tailrace.log.files import File, Files, join, remove_if_there, replace_whole
-from tailrace.log.healing import Flip
+from tailrace.log.healing import Flip, put_right
 from tailrace.log.names import CUT, LOG, SUMS, TEMPORARY, numbered, parse_numbered
 from tailrace.log.recorded_gaps import RecordedGap, add_gaps, has_gap, read_gaps
 from tailrace.log.repair import Action, PartitionPlan, RepairPlan, Step, plan_partition
@@ -54,6 +54,8 @@ class PartitionRepair:
         for step in self._steps(Action.SET_ASIDE):
             if step.damage is None:
                 self._set_file_aside(step.file)
+        for step in self._steps(Action.REMOVE):  # before files of the same name are made
+            remove_if_there(self._files, join(self._directory, step.file))
         self._rewrite_segments()
         for step in self._steps(Action.SET_ASIDE):
             if step.damage is not None:
@@ -61,8 +63,6 @@ class PartitionRepair:
                 return  # that changes which segments there are: the next plan says what is left
         for step in self._steps(Action.GIVE_UP):
             self._give_up(step)
-        for step in self._steps(Action.REMOVE):
-            remove_if_there(self._files, join(self._directory, step.file))
         self._rebuild([step.file for step in self._steps(Action.REBUILD)])
         self._files.sync_directory(self._directory)
 
@@ -314,9 +314,7 @@ def _write_without(old: File, size: int, new: File, cuts: Sequence[tuple[int, in
     for start, end in zip([0, *(end for _, end in cuts)], [*(start for start, _ in cuts), size], strict=True):
         for position in range(start, end, _COPY_BYTES):
             data = bytearray(old.read_at(position, min(_COPY_BYTES, end - position)))
-            for flip in flips:
-                if position <= flip.position < position + len(data):
-                    data[flip.position - position] ^= flip.mask
+            put_right(data, position, flips)
             new.write_at(written, data)
             written += len(data)
     new.sync()
@@ -325,15 +323,24 @@ def _write_without(old: File, size: int, new: File, cuts: Sequence[tuple[int, in
 
 def carry_out(files: Files, plan: RepairPlan, data_directory: str, repaired_at: str) -> None:
     """Does all that a plan says, and what comes to light by that. Raises NotRepaired where a step turns out to be
-    impossible.
+    impossible; the other partitions are repaired all the same.
     """
     for name in plan.damaged_files:
         set_file_aside(files, data_directory, name)
+    refused = []
     for partition in plan.partitions:
-        for _ in range(ROUNDS_MAX):
-            if not partition.to_do:
-                break
-            PartitionRepair(files, partition, repaired_at).run()
-            partition = plan_partition(files, partition.place)
-        else:
-            raise NotRepaired(f"{partition.place.name} has still something to repair: repair it again")
+        try:
+            _repair_partition(files, partition, repaired_at)
+        except NotRepaired as error:
+            refused.append(str(error))
+    if refused:
+        raise NotRepaired("\n".join(refused))
+
+
+def _repair_partition(files: Files, plan: PartitionPlan, repaired_at: str) -> None:
+    for _ in range(ROUNDS_MAX):
+        if not plan.to_do:
+            return
+        PartitionRepair(files, plan, repaired_at).run()
+        plan = plan_partition(files, plan.place)
+    raise NotRepaired(f"{plan.place.name} has still something to repair: repair it again")
