@@ -365,3 +365,12 @@ def test_segments_that_are_there_twice_and_share_no_boundary_are_left_to_a_human
     with pytest.raises(NotRepaired, match="move one of the two"):
         repair(disk)
     assert (bytes(disk.file(path)), bytes(disk.file(copy))) == before
+
+
+def test_neighbours_whose_offsets_are_rotten_cost_nothing_else() -> None:
+    disk = stopped()
+    path = segments_of(disk)[2]
+    (first, one), (second, other) = batches_in(disk, path)[:2]
+    garble(disk, path, first, 1)
+    garble(disk, path, second + 6, 1)  # a little further ahead than the segment goes
+    repaired(disk, offsets(one) | offsets(other))

@@ -127,7 +127,8 @@ class PartitionRepair:
     def _derive(self, log: File, base_offset: int, size: int) -> tuple[Derived, ChunkSums]:
         """What is derived from so many bytes, each of which has to be sound."""
         derived, chunks = Derived.empty(base_offset), ChunkSums()
-        for item in walk(log, 0, size, base_offset, gaps=True, epochs=self._epochs):
+        following = min((base for base in self._bases() if base > base_offset), default=None)
+        for item in walk(log, 0, size, base_offset, gaps=True, epochs=self._epochs, limit=following):
             if not isinstance(item, FoundBatch):
                 raise NotRepaired(f"{self._plan.place.name} would still be damaged: {item}")
             if item.header.base_offset != derived.next_offset:

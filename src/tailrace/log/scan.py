@@ -28,7 +28,7 @@ class FoundBatch(NamedTuple):
 
 class Scan:
     """The batches of `file` from `position` to `end`. Afterwards `position` and `expected` are where it stopped,
-    `trouble` why.
+    `trouble` why. Where there may be gaps, none leads to `limit` or beyond.
     """
 
     def __init__(
@@ -40,6 +40,7 @@ class Scan:
         *,
         gaps: bool = False,
         epochs: LeaderEpochs | None = None,
+        limit: int | None = None,
     ) -> None:
         self.file = file
         self.position = position
@@ -47,6 +48,7 @@ class Scan:
         self.expected = expected
         self.trouble: str | None = None
         self._gaps = gaps
+        self._limit: float = inf if limit is None else limit
         self._epochs = epochs
         self._epoch: int | None = None
         self._epoch_end: float = inf if epochs is None else expected  # looked up at the first batch
@@ -117,7 +119,8 @@ class Scan:
         if header.last_offset_delta < 0 or not 0 <= header.record_count <= header.last_offset_delta + 1:
             return f"it claims {header.record_count} records in {header.last_offset_delta + 1} offsets"
         ahead = header.base_offset - self.expected
-        if ahead and (not self._gaps or not 0 <= ahead < OFFSETS_AHEAD_MAX):
+        is_beyond = ahead >= OFFSETS_AHEAD_MAX or header.next_offset > self._limit
+        if ahead and (not self._gaps or ahead < 0 or is_beyond):
             return f"its base offset is {header.base_offset} where {self.expected} is due"
         if self._epochs is not None and header.base_offset >= self._epoch_end:
             self._epoch, end = self._epochs.stretch_at(header.base_offset)

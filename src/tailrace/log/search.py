@@ -27,23 +27,27 @@ def find_next(
     gaps: bool = False,
     epochs: LeaderEpochs | None = None,
     anchors: Sequence[int] = (),
+    limit: int | None = None,
 ) -> tuple[int, int] | None:
     """Where the first batch behind the bad one at `position` begins, and its offset; None if no batch follows.
 
     A record may hold the bytes of a whole batch, so a valid batch alone proves nothing. It is believed if the bad
     batch's own header leads to it or its CRC proves that it ends there; or if the batches from there on lead to a
     place where one is known to begin (`anchors`) or to `end`; failing that, if at least two follow each other. Two
-    batches with later offsets may also stand just here: then no bytes are bad, but records are missing.
+    batches with later offsets may also stand just here: then no bytes are bad, but records are missing. None that is
+    `limit` or beyond is believed.
     """
     claim = Claim(file, position, end, expected)
     if claim.follower is not None and any(
-        True for _ in Scan(file, claim.follower[0], end, claim.follower[1], epochs=epochs)
+        True for _ in Scan(file, claim.follower[0], end, claim.follower[1], epochs=epochs, limit=limit)
     ):
         return claim.follower
     if claim.proven_end == end:
         return None
     search = Search(file, position, end, gaps, epochs, {*anchors, end})
     for candidate, offset in _candidates(file, position, end, expected):
+        if limit is not None and offset >= limit:
+            continue
         if candidate == position:
             if offset > expected and search.follow(candidate, offset).batches >= 2:
                 return candidate, offset

@@ -50,6 +50,7 @@ class SegmentWalk:
             epochs=self._recovery.known_epochs,
             boundary=self.derived.boundary,
             end_offset=self._recovery.end_offset_of(self._following),
+            limit=self._following,
         )
 
     def found(self, item: FoundBatch) -> None:

@@ -232,6 +232,7 @@ class Survey:
             anchors=derived.index.positions_after(0),
             boundary=derived.boundary,
             end_offset=current.known_end,
+            limit=current.following,
         ):
             if isinstance(item, FoundBatch):
                 checked.found(item)
