@@ -1,5 +1,6 @@
 """`tailrace serve`: it says where it is, refuses what is not safe or not possible, and stops cleanly when told to."""
 
+import shutil
 import signal
 import socket
 import subprocess
@@ -76,6 +77,23 @@ def test_a_second_one_on_the_same_directory_is_refused(tmp_path: Path) -> None:
     assert code == REFUSED
     assert "is in use by another process" in said
     assert "--data" in said
+
+
+def test_a_directory_of_a_newer_release_is_refused_and_left_alone(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(Path(__file__).parents[1] / "data" / "format-1" / "stopped", data)
+    (data / "tailrace.format").write_text("2\n")
+    before = state_of(data)
+    code, said = serve("--data", str(data), "--listen", "127.0.0.1:0", "--metrics", "off")
+    assert code == REFUSED
+    says = "has format '2', and this release knows 1: open it with the release that wrote it, or a newer one"
+    assert said == f"tailrace: {data} {says}\n"
+    assert state_of(data) == before, "not even a file for the lock was made"
+
+
+def state_of(data: Path) -> dict[Path, tuple[int, ...]]:
+    found = {path: path.stat() for path in (data, *data.rglob("*"))}
+    return {path: (one.st_ino, one.st_size, one.st_mtime_ns) for path, one in found.items()}
 
 
 def test_an_address_that_is_taken(tmp_path: Path) -> None:

@@ -98,17 +98,17 @@ def test_a_new_directory_is_made_and_says_its_format(tmp_path: Path) -> None:
     assert (path / FORMAT_FILE).read_text() == "1\n"
 
 
-@pytest.mark.parametrize("content", ["2\n", "10", "", "\n", "-1\n", "1.5\n", "garbage", "\xff\xfe"])
+@pytest.mark.parametrize("content", ["2\n", "10", "0", "", "\n", "-1\n", "1.5\n", "garbage", "\xff\xfe"])
 def test_a_format_that_is_newer_or_nonsense_is_refused_and_nothing_is_touched(tmp_path: Path, content: str) -> None:
     (tmp_path / FORMAT_FILE).write_bytes(content.encode("latin-1"))
     (tmp_path / CLEAN_SHUTDOWN).write_text("")
     shutil.copytree(KAFKA_SEGMENT.parent, tmp_path / "words-0")
-    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path.name != ".lock"}
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     with pytest.raises(UnknownFormat) as error:
         DataDirectory(OperatingSystemFiles(), str(tmp_path))
     assert "open it with the release that wrote it, or a newer one" in str(error.value)
     assert str(tmp_path) in str(error.value)
-    after = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path.name != ".lock"}
+    after = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     assert after == before
 
 

@@ -25,6 +25,22 @@ def test_ranges_cover_what_a_set_of_the_same_numbers_holds(changes: list[tuple[i
                 assert ranges.cover(low, high) == (set(range(low, high)) <= numbers)
 
 
+@given(st.lists(st.tuples(st.booleans(), NUMBERS, NUMBERS)))
+def test_what_is_removed_is_not_covered_and_all_else_is(changes: list[tuple[bool, int, int]]) -> None:
+    ranges, numbers = Ranges(), set[int]()
+    for adds, start, end in changes:
+        if adds:
+            ranges.add(start, end)
+            numbers |= set(range(start, end))
+        else:
+            ranges.remove(start, end)
+            numbers -= set(range(start, end))
+    assert {number for low, high in ranges for number in range(low, high)} == numbers
+    assert all(ranges.cover(low, high) for low, high in ranges)
+    edges = [edge for both in ranges for edge in both]
+    assert edges == sorted(set(edges))
+
+
 @given(CHANGES)
 def test_ranges_are_in_order_and_never_touch(changes: list[tuple[int, int | None]]) -> None:
     ranges = Ranges()

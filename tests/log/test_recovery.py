@@ -460,3 +460,17 @@ def test_a_recovered_log_is_saved_once_and_then_has_nothing_to_save(lost: bool) 
     calls = len(directory.files.calls)
     recovered.close(NOW)
     assert len(directory.files.calls) == calls, "nothing is written again"
+
+
+def test_offsets_of_a_last_segment_that_is_lost_after_a_clean_stop_are_not_given_again() -> None:
+    files = memory_files()
+    directory = DataDirectory(files, DATA, SMALL)
+    write_log(directory.create(ORDERS), 30)
+    end = directory.logs[ORDERS].end_offset
+    directory.close(5000)
+    disk = files.disk
+    del disk.names[max(name for name in disk.names if name.endswith(".log"))]
+    del disk.names[f"{PARTITION}/{end:020d}.snapshot"]  # what is left looks like a log that was stopped cleanly
+    log, report = reopen(disk)
+    assert log.end_offset == end
+    assert [bad.last_offset for bad in report.damage] == [end - 1]

@@ -98,6 +98,7 @@ def test_a_segment_written_by_kafka_is_healthy() -> None:
         "damage": [],
         "tail": [],
         "derived": [],
+        "gaps": [],
         "notes": [],
         "healthy": True,
     }

@@ -11,8 +11,8 @@ from tailrace.backup.copying import Copied, copy_bytes
 from tailrace.backup.manifest import Manifest, StoredFile, StoredLog
 from tailrace.backup.store import Store
 from tailrace.backup.view import small_files
+from tailrace.log.admission import FORMAT_VERSION
 from tailrace.log.checkpoints import FORMAT_FILE
-from tailrace.log.directory import FORMAT_VERSION
 from tailrace.log.errors import LogError, UnknownFormat
 from tailrace.log.files import Files, join, parent, read_whole, remove_if_there, replace_whole, write_whole
 from tailrace.log.names import TEMPORARY

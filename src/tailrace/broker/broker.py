@@ -29,6 +29,7 @@ from tailrace.broker.quotas import QuotaMeter
 from tailrace.broker.recompressing import Recompressor
 from tailrace.broker.requests import Api, Call, Silence
 from tailrace.broker.retention import Retention
+from tailrace.broker.scrubbing import Scrubber
 from tailrace.broker.space import DiskSpace
 from tailrace.broker.topics import Topic
 from tailrace.broker.upkeep import Upkeep
@@ -78,6 +79,7 @@ class Broker:
         )
         self.disk_budget = DiskBudget(self._partitions, self.sizes, metadata, self.retention, self.upkeep, start_job)
         self.compacting = Compacting(self)
+        self.scrubber = Scrubber(directory, self.configs, start_job)
         self.producer_ids = ProducerIds(metadata, self.metadata_log)
         self.fetch_sessions = FetchSessions(self.configs.number("max.incremental.fetch.session.cache.slots"))
         self.fetch_bytes_max = self.configs.number("fetch.max.bytes")
@@ -230,6 +232,7 @@ class Broker:
         self.retention.tick(now_ms)
         self.disk_budget.tick(now_ms, self.space.disk_bytes)
         self.compacting.tick(now_ms)
+        self.scrubber.tick(now_ms)
         self.advance(now_ms, steady_ms)
 
     def advance(self, now_ms: int, steady_ms: int) -> None:

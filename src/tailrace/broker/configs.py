@@ -212,6 +212,10 @@ _STATIC_KEYS = (
     _int("socket.send.buffer.bytes", None, -1, -1, f"The kernel's buffer for what a client is sent. {_BY_ITSELF}"),
     _long("tailrace.inflight.bytes", None, 512 << 20, 1 << 20,
         "How many bytes of requests the broker holds at once, of all connections."),
+    _long("tailrace.scrub.bytes.per.second", None, 8 << 20, 0,
+        "How much of what is on disk is read again in a second, to find rot before a reader does; 0 is nothing."),
+    _long("tailrace.scrub.interval.ms", None, WEEK_MS, 1000,
+        "How often all of it is read again, at the most; if that takes longer, it begins anew when it is done."),
     _int("tailrace.write.timeout.ms", None, 30_000, 1,
         "A client that takes nothing of its answer, or does not go on with its request, for so long is disconnected."),
 )

@@ -5,6 +5,7 @@ them into the state at once. Whoever answers from that state waits for `when_set
 take back is ever told to a client.
 """
 
+import logging
 from collections.abc import Sequence
 from functools import partial
 
@@ -17,12 +18,20 @@ from tailrace.log.flush import FlushQueue
 from tailrace.log.log import Log
 from tailrace.records.record_decoder import decode_with_python
 
+logger = logging.getLogger(__name__)
+
 
 def replay_all(log: Log, metadata: Metadata) -> None:
     """Afterwards the state is what the log says, as far as readers may see it. Raises UnknownRecord, or LogError."""
     # Not by the compiled decoder, which takes longer to import than a few thousand topics take to read.
     for record in records_of(log, decode_with_python):
-        metadata.replay(metadata_records.decode(record))
+        change = metadata_records.decode(record)
+        try:
+            metadata.replay(change)
+        except KeyError:
+            if not log.recorded_gaps:
+                raise
+            logger.warning("%s speaks of a topic whose creation was lost, and given up by a repair", change)
 
 
 def write_records(log: Log, metadata: Metadata, changes: Sequence[MetadataRecord], now_ms: int) -> None:

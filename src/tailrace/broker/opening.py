@@ -1,18 +1,20 @@
 """Opening a broker: the metadata log is replayed first, and then every other log has to be in it.
 
 1  the directory is opened, with recovery where the last stop was not clean
-2  the metadata log is replayed; in an empty directory it begins with the cluster's name
+2  the metadata log is replayed; in an empty directory it begins with the cluster's name, and where a repair has given
+   up some of it, what the logs can tell of that comes back
 3  an unclean stop is counted, on disk: from now on everything is appended under a new leader epoch
 4  logs of topics that were deleted are removed; logs that nobody knows are set aside, never deleted
 5  the others have that leader epoch, at least, also where a crash came before their own was written
 """
 
 import logging
-from base64 import urlsafe_b64encode
 from collections.abc import Callable
 
 from tailrace.broker.broker import Broker, finish_deletion, finish_removal
 from tailrace.broker.configs import BrokerConfigs
+from tailrace.broker.losses import announce
+from tailrace.broker.lost_metadata import bring_back, new_cluster_id
 from tailrace.broker.metadata import Metadata
 from tailrace.broker.metadata_log import replay_all, write_records
 from tailrace.broker.metadata_records import ClusterCreated, MetadataRecord, StartedUncleanly, TopicCreated
@@ -46,11 +48,14 @@ def open_broker(
     metadata = Metadata(configs)
     log, first = _metadata_log(directory, random_bytes)
     replay_all(log, metadata)
+    lost = bring_back(directory, metadata, random_bytes) if log.recorded_gaps else []
+    if lost:
+        write_records(log, metadata, lost, now_ms)
     if not directory.was_clean and not first:
         first = [StartedUncleanly(count=metadata.unclean_starts + 1)]
     if first:
         write_records(log, metadata, first, now_ms)
-        log.flush()
+    log.flush()
     stale = _sort_out(directory, metadata)
     removal = directory.begin_remove(stale) if stale else None  # a log without a topic is none of the broker's
     for known in directory.logs.values():  # one whose creation was cut short does not know its epoch
@@ -58,6 +63,7 @@ def open_broker(
             known.raise_leader_epoch(metadata.leader_epoch)
     broker = Broker(directory, metadata, log, start_job=start_job, random_bytes=random_bytes)
     broker.groups.load()
+    announce(directory)
     if removal is not None:
         start_job(removal, lambda: finish_removal(removal, start_job))
     elif (leftovers := directory.begin_delete_leftovers()) is not None:
@@ -79,9 +85,8 @@ def _metadata_log(directory: DataDirectory, random_bytes: Callable[[int], bytes]
     topic_id = random_bytes(16)
     if log is None:
         log = directory.create(METADATA_PARTITION, topic_id=topic_id)
-    cluster_id = urlsafe_b64encode(random_bytes(16)).decode().rstrip("=")
     created = TopicCreated(topic_id=log.topic_id or topic_id, name=METADATA_TOPIC, partition_count=1)
-    return log, [ClusterCreated(cluster_id=cluster_id), created]
+    return log, [ClusterCreated(cluster_id=new_cluster_id(random_bytes)), created]
 
 
 def _sort_out(directory: DataDirectory, metadata: Metadata) -> list[TopicPartition]:

@@ -1,7 +1,7 @@
 """`tailrace log`: looking into a log on disk, without a broker.
 
-The only verb that opens logs itself. Both of its commands read, and do nothing else: they may look at a directory that
-a broker is at work in, or one they have no right to write.
+The only verb that opens logs itself. `verify` and `dump` read, and do nothing else: they may look at a directory that
+a broker is at work in, or one they have no right to write. `repair` is in a module of its own.
 """
 
 import json
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tailrace.cli import output
+from tailrace.cli.log_repair import repair
 from tailrace.cli.options import AsJson
 from tailrace.cli.output import ExitCode, Failure
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from tailrace.log.verify import PartitionSummary, Verification
 
 app = typer.Typer(
-    help="Look into a log on disk, without a broker: check it, print it. Nothing is changed.",
+    help="Look into a log on disk, without a broker: check it, print it, repair it.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -111,6 +112,9 @@ def dump(
     raise typer.Exit(ExitCode.DONE if complete else ExitCode.FAILED)
 
 
+app.command()(repair)
+
+
 def _locate(files: "Files", path: Path) -> "Places":
     from tailrace.log.places import NoLogHere, locate
 
@@ -175,6 +179,7 @@ def _show(result: "Verification", console: "Console") -> None:
         ("Damage", "bold red", [line for damage in result.damage for line in _damage(damage)]),
         ("Tail", "bold yellow", [line for tail in result.tail for line in _tail(tail)]),
         ("Derived files", "bold", [str(fault) for fault in result.derived]),
+        ("Recorded gaps", "bold", [f"{name}: {gap}" for name, gap in result.gaps]),
         ("Notes", "bold", result.notes),
     ]
     for title, style, lines in sections:
@@ -188,6 +193,7 @@ def _show(result: "Verification", console: "Console") -> None:
     else:
         found = output.plural(len(result.damage), "damaged range")
         console.print(f"{found}. Everything else can be read. Nothing was changed.", style="bold red")
+        console.print("With the broker stopped, tailrace log repair shows what can be done about it.")
 
 
 def _damage(damage: "DamagedRange") -> list[str]:

@@ -3,7 +3,7 @@
 Bytes that this process appended, or that recovery walked through, are trusted. All others are checked when first
 asked for: a MiB at a time against the sums file where there is one, else batch by batch. A MiB whose sum is wrong
 is looked through for the batch to blame, so that one flipped bit costs one batch. Ranges once checked are
-remembered; rot that sets in later is the scrubber's to find.
+remembered; rot that sets in later is the scrubber's to find (`log/scrubbing.py`), which says so here (`distrust`).
 
 Safe from any thread: the mutex guards the memory of what was found, and is never held while the disk works.
 """
@@ -47,6 +47,13 @@ class Checks:
     def trust(self, start: int, end: int) -> None:
         with self._mutex:
             self._ranges.add(start, end)
+
+    def distrust(self, start: int, end: int, size: int) -> None:
+        """Of a segment of so many bytes that grows no more: who asks for these is answered after another check."""
+        with self._mutex:
+            self._ranges.add(self._trusted_from, size)
+            self._trusted_from = size
+            self._ranges.remove(start, end)
 
     def report(self, damage: DamagedRange) -> None:
         with self._mutex:

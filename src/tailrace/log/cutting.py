@@ -19,21 +19,26 @@ def cut_off(files: Files, directory: str, segment: Segment, position: int, later
     """
     kept_as = []
     if position < segment.size:
-        kept_as.append(_copy_aside(files, directory, segment, position))
+        kept_as.append(copy_aside(files, directory, segment, position, segment.size))
     for other in reversed(later):
-        kept_as.append(_move_aside(files, directory, other))
+        kept_as.append(move_aside(files, directory, other))
     files.sync_directory(directory)
     if position < segment.size:
         segment.cut(position)
     return tuple(kept_as)
 
 
-def _copy_aside(files: Files, directory: str, segment: Segment, position: int) -> str:
-    name = _unused(files, directory, f"{segment.name}.{position}{CUT}")
+def copy_aside(files: Files, directory: str, segment: Segment, position: int, end: int) -> str:
+    """Afterwards a copy of these bytes is on disk, under the name that is returned. One that is there stands
+    for it.
+    """
+    name = f"{segment.name}.{position}{CUT}"
+    if files.exists(join(directory, name)) and not _is_copy(files, join(directory, name), segment, position, end):
+        name = unused(files, directory, name)
     copy = files.open(join(directory, name), create=True)
     try:
-        for start in range(position, segment.size, _COPY_BYTES):
-            copy.write_at(start - position, segment.log.read_at(start, min(_COPY_BYTES, segment.size - start)))
+        for start in range(position, end, _COPY_BYTES):
+            copy.write_at(start - position, segment.log.read_at(start, min(_COPY_BYTES, end - start)))
         copy.sync()
     finally:
         copy.close()
@@ -41,14 +46,28 @@ def _copy_aside(files: Files, directory: str, segment: Segment, position: int) -
     return name
 
 
-def _move_aside(files: Files, directory: str, segment: Segment) -> str:
-    name = _unused(files, directory, segment.name + CUT)
+def _is_copy(files: Files, path: str, segment: Segment, position: int, end: int) -> bool:
+    """Of what a crash has left, perhaps not all is on disk: it is written once more at any rate."""
+    copy = files.open(path)
+    try:
+        return copy.size() == end - position and all(
+            copy.read_at(start - position, _COPY_BYTES) == segment.log.read_at(start, min(_COPY_BYTES, end - start))
+            for start in range(position, end, _COPY_BYTES)
+        )
+    finally:
+        copy.close()
+
+
+def move_aside(files: Files, directory: str, segment: Segment) -> str:
+    """Afterwards the segment is none any more, and its bytes are kept; that is on disk with the directory."""
+    name = unused(files, directory, segment.name + CUT)
     files.rename(segment.log.path, join(directory, name))
     segment.remove()
     return name
 
 
-def _unused(files: Files, directory: str, name: str) -> str:
+def unused(files: Files, directory: str, name: str) -> str:
+    """A name like this one that no file has."""
     candidate, number = name, 1
     while files.exists(join(directory, candidate)):
         candidate, number = f"{name}.{number}", number + 1

@@ -17,11 +17,12 @@ unclean stop.
 import logging
 from collections.abc import Iterable
 
+from tailrace.log.admission import FORMAT_VERSION, check_format, lock_directory
 from tailrace.log.checkpoints import CLEAN_SHUTDOWN, FORMAT_FILE
 from tailrace.log.config import LogConfig
 from tailrace.log.directory_state import DirectoryState, Place
-from tailrace.log.errors import DirectoryInUse, JobUnderWay, StorageError, UnknownFormat
-from tailrace.log.files import Files, join, parent, read_whole, replace_whole, write_whole
+from tailrace.log.errors import JobUnderWay, StorageError
+from tailrace.log.files import Files, join, parent, replace_whole, write_whole
 from tailrace.log.log import Log
 from tailrace.log.names import (
     PARTITION_METADATA,
@@ -38,8 +39,6 @@ from tailrace.log.removal import DeleteJob, Removal, RemoveJob
 from tailrace.log.saved_offsets import NotedOffsets, OffsetsJob, SavedOffsets
 from tailrace.log.segment import DerivedCache
 
-FORMAT_VERSION = 1
-LOCK_FILE = ".lock"
 CHECKPOINT_MS = 60_000
 _CLEAN_SHUTDOWN_CONTENT = b'{"version":0,"brokerEpoch":-1}'
 
@@ -64,11 +63,9 @@ class DataDirectory:
         self._cache = DerivedCache()
         self._last_checkpoint_ms: int | None = None
         self._offsets_noted = 0
+        check_format(files, path)  # before anything is written there, be it the lock's file
         self._make_directory()
-        lock = files.lock(join(path, LOCK_FILE))
-        if lock is None:
-            raise DirectoryInUse(f"{path} is in use by another process")
-        self._lock = lock
+        self._lock = lock_directory(files, path)
         try:
             self._open()
         except BaseException as error:
@@ -88,7 +85,7 @@ class DataDirectory:
             self.files.sync_directory(parent(path))
 
     def _open(self) -> None:
-        self._check_format()
+        check_format(self.files, self.path)
         state = DirectoryState.read(self.files, self.path)
         for name in state.damaged:
             logger.warning("%s in %s is damaged: what it said is found out by reading the logs", name, self.path)
@@ -119,14 +116,6 @@ class DataDirectory:
             if not log.is_saved:
                 log.checkpoint(None)
         self._save_offsets()
-
-    def _check_format(self) -> None:
-        found = read_whole(self.files, join(self.path, FORMAT_FILE))
-        if found is not None and (not found.strip().isdigit() or int(found) > FORMAT_VERSION):
-            raise UnknownFormat(
-                f"{self.path} has format {found.decode(errors='replace').strip()!r}, and this release knows "
-                f"{FORMAT_VERSION}: open it with the release that wrote it, or a newer one"
-            )
 
     def _take_clean_marker(self) -> None:
         if self.was_clean:

@@ -47,8 +47,8 @@ class File(Protocol):
         """Afterwards all that was written is on disk, with the file's size."""
 
     def forget_cached(self, position: int = 0, size: int = 0) -> None:
-        """Afterwards what is read comes from the disk, not from what the system remembers having read or written. A
-        size of 0 is to the end.
+        """Afterwards what is read there, or with no size all behind, comes from the disk, not from what the system
+        remembers of it.
         """
 
     def send_to(self, descriptor: int, position: int, size: int) -> int:

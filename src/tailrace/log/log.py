@@ -40,6 +40,7 @@ from tailrace.log.offsets import OffsetBounds
 from tailrace.log.producer_snapshot import encode_snapshot
 from tailrace.log.producer_state import ProducerState
 from tailrace.log.reading import Position, ReadableLog
+from tailrace.log.recorded_gaps import RecordedGap
 from tailrace.log.replay import remove_snapshots, replay_segments
 from tailrace.log.scan import header_at
 from tailrace.log.segment import DerivedCache, Segment, number_of_segment_at
@@ -66,11 +67,13 @@ class Log(ReadableLog):
         cache: DerivedCache,
         topic_id: bytes | None = None,
         compacted_to: int = 0,
+        recorded_gaps: tuple[RecordedGap, ...] = (),
     ) -> None:
         """A log as recovery left it: everything in it is on disk. See `recovery.open_log`."""
         super().__init__(files, directory, segments=segments, bounds=bounds, epochs=epochs, producers=producers)
         self.configure(config)
         self.topic_id = topic_id
+        self.recorded_gaps = recorded_gaps  # what repairs have given up; readers pass over it
         self.recovery_point: int = bounds.end
         self.offline: LogOffline | None = None
         self.flushing: FlushJob | None = None

@@ -11,6 +11,7 @@ Those of directories end in letters, so they are never taken for a partition's; 
 """
 
 import re
+from collections.abc import Collection
 from typing import NamedTuple
 
 LOG = ".log"
@@ -52,6 +53,13 @@ def parse_numbered(name: str) -> tuple[int, str] | None:
     """The offset and the suffix of a file's name, or None where it has another form."""
     match = _NUMBERED.fullmatch(name)
     return (int(match[1]), match[2]) if match else None
+
+
+def is_leftover(name: str, names: Collection[str]) -> bool:
+    """Whether a file, one of these, is of no use any more: a temporary one, or derived from a log that is gone."""
+    parsed = parse_numbered(name)
+    is_orphan = parsed is not None and parsed[1] in DERIVED and numbered(parsed[0], LOG) not in names
+    return is_orphan or name.endswith(TEMPORARY)
 
 
 def parse_partition(directory: str) -> TopicPartition | None:

@@ -37,5 +37,14 @@ class Ranges:
         if self._ends and self._ends[-1] > at:
             self._ends[-1] = at
 
+    def remove(self, start: int, end: int) -> None:
+        """Afterwards nothing from `start` to `end` is covered."""
+        for low, high in list(self):
+            if low < end and high > start and start < end:
+                number = bisect_left(self._starts, low)
+                left = [(one, other) for one, other in ((low, start), (end, high)) if one < other]
+                self._starts[number : number + 1] = [one for one, _ in left]
+                self._ends[number : number + 1] = [other for _, other in left]
+
     def __iter__(self) -> Iterator[tuple[int, int]]:
         return zip(self._starts, self._ends, strict=True)

@@ -30,18 +30,12 @@ from tailrace.log.epochs import FILE_NAME as EPOCHS_FILE
 from tailrace.log.epochs import LeaderEpochs
 from tailrace.log.files import Files, join, read_whole, remove_if_there, replace_whole
 from tailrace.log.log import Log
-from tailrace.log.names import (
-    DERIVED,
-    FLUSH_FAILED,
-    LOG,
-    PARTITION_METADATA,
-    TEMPORARY,
-    numbered,
-    parse_numbered,
-)
+from tailrace.log.names import FLUSH_FAILED, LOG, PARTITION_METADATA, is_leftover, parse_numbered
 from tailrace.log.offsets import OffsetBounds
 from tailrace.log.partition_metadata import decode_topic_id
 from tailrace.log.producer_state import ProducerState
+from tailrace.log.recorded_gaps import FILE_NAME as GAPS_FILE
+from tailrace.log.recorded_gaps import CorruptGaps, RecordedGap, read_gaps
 from tailrace.log.replay import load_snapshot, remove_snapshots, replay_batch, replay_segments
 from tailrace.log.scan import FoundBatch
 from tailrace.log.segment import DerivedCache, Segment, number_of_segment_at
@@ -119,6 +113,7 @@ class Recovery:
         self._producers = ProducerState()
         self._end = self._start_offset
         self._is_new = False
+        self.recorded_gaps: tuple[RecordedGap, ...] = ()
 
     def run(self, leader_epoch: int) -> Log:
         if not self.files.exists(self.directory):
@@ -126,6 +121,7 @@ class Recovery:
         names = self._pass_1_sweep()
         self._pass_2_list(names)
         topic_id = self._topic_id() if PARTITION_METADATA in names else None
+        self.recorded_gaps = self._recorded_gaps() if GAPS_FILE in names else ()
         producers_from = self._pass_3_remember()
         if not self._is_known_without_reading(producers_from):
             self._pass_4_scan(producers_from)
@@ -138,9 +134,7 @@ class Recovery:
         finish_swaps(self.files, self.directory)
         names = self.files.files_in(self.directory)
         for name in names:
-            parsed = parse_numbered(name)
-            orphan = parsed is not None and parsed[1] in DERIVED and numbered(parsed[0], LOG) not in names
-            if name.endswith(TEMPORARY) or orphan:
+            if is_leftover(name, names):
                 self.files.remove(join(self.directory, name))
         return names
 
@@ -184,6 +178,13 @@ class Recovery:
             logger.warning("%s in %s cannot be read: %s", PARTITION_METADATA, self.directory, error)
             return None
 
+    def _recorded_gaps(self) -> tuple[RecordedGap, ...]:
+        try:
+            return read_gaps(self.files, self.directory)
+        except (CorruptGaps, OSError) as error:
+            logger.warning("%s in %s cannot be read: %s", GAPS_FILE, self.directory, error)
+            return ()
+
     def _pass_3_remember(self) -> int:
         """Afterwards the epochs are known, or will be found by a scan of all; returns the offset the producers are
         known at.
@@ -214,7 +215,8 @@ class Recovery:
         if not self.place.clean or not self._epochs_are_known or sums is None or sums.log_size != active.size:
             return False
         self._end = sums.next_offset
-        return producers_from == self._end and active.transactions() is not None
+        is_all_there = self._end >= (self.place.recovery_point or 0)  # else segments behind this one are lost
+        return is_all_there and producers_from == self._end and active.transactions() is not None
 
     # Pass 4
 
@@ -391,6 +393,7 @@ class Recovery:
             topic_id=topic_id,
             # Beyond the end it is another log's.
             compacted_to=self.place.compacted_to if self.place.compacted_to <= self._end else 0,
+            recorded_gaps=self.recorded_gaps,
         )
         if self._is_new:
             log.note_creation()

@@ -16,6 +16,8 @@ from tailrace.records.checksum import crc32c
 
 WINDOW_BYTES = 4 << 20  # read at a time: large enough to hide the call, small enough to stay in a cache
 
+OFFSETS_AHEAD_MAX = 1 << 32  # no segment spans more offsets than its indexes can count
+
 
 class FoundBatch(NamedTuple):
     position: int
@@ -26,7 +28,7 @@ class FoundBatch(NamedTuple):
 
 class Scan:
     """The batches of `file` from `position` to `end`. Afterwards `position` and `expected` are where it stopped,
-    `trouble` why.
+    `trouble` why. Where there may be gaps, none leads to `limit` or beyond.
     """
 
     def __init__(
@@ -38,6 +40,7 @@ class Scan:
         *,
         gaps: bool = False,
         epochs: LeaderEpochs | None = None,
+        limit: int | None = None,
     ) -> None:
         self.file = file
         self.position = position
@@ -45,6 +48,7 @@ class Scan:
         self.expected = expected
         self.trouble: str | None = None
         self._gaps = gaps
+        self._limit: float = inf if limit is None else limit
         self._epochs = epochs
         self._epoch: int | None = None
         self._epoch_end: float = inf if epochs is None else expected  # looked up at the first batch
@@ -114,7 +118,9 @@ class Scan:
             return f"its length is {header.length}"
         if header.last_offset_delta < 0 or not 0 <= header.record_count <= header.last_offset_delta + 1:
             return f"it claims {header.record_count} records in {header.last_offset_delta + 1} offsets"
-        if header.base_offset != self.expected and (not self._gaps or header.base_offset < self.expected):
+        ahead = header.base_offset - self.expected
+        is_beyond = ahead >= OFFSETS_AHEAD_MAX or header.next_offset > self._limit
+        if ahead and (not self._gaps or ahead < 0 or is_beyond):
             return f"its base offset is {header.base_offset} where {self.expected} is due"
         if self._epochs is not None and header.base_offset >= self._epoch_end:
             self._epoch, end = self._epochs.stretch_at(header.base_offset)

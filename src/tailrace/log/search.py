@@ -10,13 +10,12 @@ from typing import NamedTuple
 
 from tailrace.log.epochs import LeaderEpochs
 from tailrace.log.files import File
-from tailrace.log.scan import Scan, header_at
+from tailrace.log.scan import OFFSETS_AHEAD_MAX, Scan, header_at
 from tailrace.records.batch import CRC_START, HEADER, HEADER_SIZE, LENGTH_END, LENGTH_MIN, MAGIC, BatchHeader
 from tailrace.records.checksum import crc32c
 
 PROOF_BYTES = 64 << 20  # how far a bad batch is summed to prove where it ends: more than any broker takes by default
 _SEARCH_BYTES = 1 << 20
-_OFFSETS_AHEAD_MAX = 1 << 32  # no segment spans more offsets than its indexes can count
 
 
 def find_next(
@@ -28,23 +27,27 @@ def find_next(
     gaps: bool = False,
     epochs: LeaderEpochs | None = None,
     anchors: Sequence[int] = (),
+    limit: int | None = None,
 ) -> tuple[int, int] | None:
     """Where the first batch behind the bad one at `position` begins, and its offset; None if no batch follows.
 
     A record may hold the bytes of a whole batch, so a valid batch alone proves nothing. It is believed if the bad
     batch's own header leads to it or its CRC proves that it ends there; or if the batches from there on lead to a
     place where one is known to begin (`anchors`) or to `end`; failing that, if at least two follow each other. Two
-    batches with later offsets may also stand just here: then no bytes are bad, but records are missing.
+    batches with later offsets may also stand just here: then no bytes are bad, but records are missing. None that is
+    `limit` or beyond is believed.
     """
     claim = Claim(file, position, end, expected)
     if claim.follower is not None and any(
-        True for _ in Scan(file, claim.follower[0], end, claim.follower[1], epochs=epochs)
+        True for _ in Scan(file, claim.follower[0], end, claim.follower[1], epochs=epochs, limit=limit)
     ):
         return claim.follower
     if claim.proven_end == end:
         return None
     search = Search(file, position, end, gaps, epochs, {*anchors, end})
     for candidate, offset in _candidates(file, position, end, expected):
+        if limit is not None and offset >= limit:
+            continue
         if candidate == position:
             if offset > expected and search.follow(candidate, offset).batches >= 2:
                 return candidate, offset
@@ -166,7 +169,7 @@ def _candidates(file: File, position: int, end: int, expected: int) -> Iterator[
     """Places where a batch with a later offset might begin: the upper half of its offset, and the magic byte, are
     known.
     """
-    halves = {(expected >> 32).to_bytes(4), ((expected + _OFFSETS_AHEAD_MAX) >> 32).to_bytes(4)}
+    halves = {(expected >> 32).to_bytes(4), ((expected + OFFSETS_AHEAD_MAX) >> 32).to_bytes(4)}
     pattern = re.compile(b"(?=(?:" + b"|".join(map(re.escape, halves)) + b").{12}\x02)", re.DOTALL)
     while position + HEADER_SIZE <= end:
         window = file.read_at(position, min(_SEARCH_BYTES, end - position))
@@ -178,6 +181,6 @@ def _candidates(file: File, position: int, end: int, expected: int) -> Iterator[
                 break
             header = BatchHeader._make(HEADER.unpack_from(window, at))
             plausible = LENGTH_MIN <= header.length <= end - position - at - LENGTH_END
-            if plausible and expected <= header.base_offset < expected + _OFFSETS_AHEAD_MAX:
+            if plausible and expected <= header.base_offset < expected + OFFSETS_AHEAD_MAX:
                 yield position + at, header.base_offset
         position += len(window) - HEADER_SIZE + 1

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tailrace.log.damage import DamagedRange
+from tailrace.log.recorded_gaps import has_gap
 from tailrace.log.scan import FoundBatch
 from tailrace.log.segment import Segment
 from tailrace.log.sums import ChunkSums, Gaps
@@ -28,6 +29,8 @@ class SegmentWalk:
         self._interval_bytes = recovery.config.index_interval_bytes
         if self.derived.gaps is Gaps.UNKNOWN and recovery.place.was_never_compacted(self._following):
             self.derived.gaps = Gaps.NONE
+        if self.derived.sums is None and has_gap(recovery.recorded_gaps, segment.base_offset, self._following):
+            self.derived.gaps = Gaps.REPAIRED
         self._chunks = self._resume_chunks()
         is_whole = scan_from == segment.base_offset
         self._transactions = TransactionIndex() if is_whole else recovery.aborted_before(segment, scan_from)
@@ -47,6 +50,7 @@ class SegmentWalk:
             epochs=self._recovery.known_epochs,
             boundary=self.derived.boundary,
             end_offset=self._recovery.end_offset_of(self._following),
+            limit=self._following,
         )
 
     def found(self, item: FoundBatch) -> None:

@@ -8,7 +8,7 @@ Nothing is written and nothing is locked. A broker may append meanwhile: what it
 not looked at.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
 
@@ -22,6 +22,8 @@ from tailrace.log.epochs import FILE_NAME as EPOCHS_FILE
 from tailrace.log.epochs import LeaderEpochs
 from tailrace.log.files import Files, join, read_whole
 from tailrace.log.names import CLEANED, LOG, numbered, parse_numbered
+from tailrace.log.recorded_gaps import FILE_NAME as GAPS_FILE
+from tailrace.log.recorded_gaps import CorruptGaps, RecordedGap, has_gap, read_gaps
 from tailrace.log.scan import FoundBatch
 from tailrace.log.segment import DerivedCache, Segment
 from tailrace.log.sums import CHUNK_BYTES, ChunkSums, Gaps
@@ -55,7 +57,7 @@ Finding = FoundBatch | DamagedRange | Tail
 class SurveyedSegment:
     """A segment, and what its own files say of it."""
 
-    def __init__(self, segment: Segment, following: int | None, place: Place) -> None:
+    def __init__(self, segment: Segment, following: int | None, place: Place, recorded: Sequence[RecordedGap]) -> None:
         self.segment = segment
         self.following = following
         self.derived, _ = segment.derived_files.load_before(segment.size)
@@ -65,6 +67,8 @@ class SurveyedSegment:
             self.derived.gaps = sums.gaps
         if self.derived.gaps is Gaps.UNKNOWN and place.was_never_compacted(following):
             self.derived.gaps = Gaps.NONE
+        if not self.has_sums and has_gap(recorded, segment.base_offset, following):
+            self.derived.gaps = Gaps.REPAIRED  # by a repair that has not come to its end, or whose sums are lost
         self.known_end = following or max(sums.next_offset if sums else 0, place.recovery_point or 0)
 
     @property
@@ -92,6 +96,7 @@ class Survey:
         self._files = files
         self.names = files.files_in(place.directory)
         self.epochs, self.epochs_are_damaged = _read_epochs(files, place.directory)
+        self.recorded_gaps = self._read_gaps()
         self.segments = self._list()
         self.start_offset = self._begin()
         self.end_offset = self.start_offset
@@ -138,6 +143,13 @@ class Survey:
             self.notes.append(f"{len(swaps)} replacements by compaction were cut short: the next start completes them")
         begun = [swap for swap in swaps if numbered(swap.base_offset, LOG) + CLEANED not in self.names]
         return {base for swap in begun for base in swap.others}
+
+    def _read_gaps(self) -> tuple[RecordedGap, ...]:
+        try:
+            return read_gaps(self._files, self.place.directory)
+        except CorruptGaps as error:
+            self.notes.append(f"{GAPS_FILE}, which says what repairs have given up, cannot be read: {error}")
+            return ()
 
     @property
     def wanted(self) -> list[int]:
@@ -211,7 +223,7 @@ class Survey:
             self.end_offset = following or self.end_offset
             return
         try:
-            self.current = SurveyedSegment(segment, following, self.place)
+            self.current = SurveyedSegment(segment, following, self.place, self.recorded_gaps)
             self.end_offset = segment.base_offset
             yield from self._walk(number, self.current)
         finally:
@@ -231,6 +243,7 @@ class Survey:
             anchors=derived.index.positions_after(0),
             boundary=derived.boundary,
             end_offset=current.known_end,
+            limit=current.following,
         ):
             if isinstance(item, FoundBatch):
                 checked.found(item)

@@ -3,6 +3,7 @@
     damage    bytes that cannot be trusted, or are missing: records are lost unless there is another copy
     tail      what a crash left of writes nobody was promised: the next start cuts it off, and keeps it aside
     derived   files that will be rebuilt from the log
+    gaps      what repairs have given up, as they have recorded it
     notes     what is worth knowing and no fault
 
 A log is healthy if it has no damage.
@@ -18,6 +19,7 @@ from tailrace.log.directory_state import Place
 from tailrace.log.files import Files
 from tailrace.log.names import CUT
 from tailrace.log.places import Places
+from tailrace.log.recorded_gaps import RecordedGap
 from tailrace.log.scan import FoundBatch
 from tailrace.log.survey import Finding, Survey, SurveyedSegment, Tail
 
@@ -44,6 +46,7 @@ class Verification:
     damage: list[DamagedRange] = field(default_factory=list)
     tail: list[Tail] = field(default_factory=list)
     derived: list[DerivedFault] = field(default_factory=list)
+    gaps: list[tuple[str, RecordedGap]] = field(default_factory=list)  # with the names of their partitions
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -56,6 +59,7 @@ class Verification:
             "damage": [damage.as_json() for damage in self.damage],
             "tail": [tail.as_json() for tail in self.tail],
             "derived": [fault.as_json() for fault in self.derived],
+            "gaps": [{"partition": partition, **gap.as_json()} for partition, gap in self.gaps],
             "notes": self.notes,
             "healthy": self.healthy,
         }
@@ -65,6 +69,7 @@ class Verification:
         self.damage += other.damage
         self.tail += other.tail
         self.derived += other.derived
+        self.gaps += other.gaps
         self.notes += other.notes
 
 
@@ -114,6 +119,7 @@ class PartitionVerification:
             self._summary.state = "torn"
         self._result.damage.sort(key=lambda damage: damage.first_offset)
         self._add_faults(audit_partition(self._files, self._survey))
+        self._result.gaps += [(self._place.name, gap) for gap in self._recorded_gaps()]
         self._result.notes += [f"{self._place.name}: {note}" for note in self._notes()]
         self._tell(0, at_least=1)
         return self._result
@@ -160,15 +166,23 @@ class PartitionVerification:
     def _add_faults(self, faults: Iterable[DerivedFault]) -> None:
         self._result.derived += [replace(fault, file=self._place.prefix + fault.file) for fault in faults]
 
+    def _recorded_gaps(self) -> list[RecordedGap]:
+        """Those that are in the log; others are of records that were deleted since."""
+        survey = self._survey
+        return [gap for gap in survey.recorded_gaps if gap.last_offset >= survey.start_offset]
+
     def _notes(self) -> Iterator[str]:
         survey = self._survey
         yield from survey.notes
-        if survey.gaps:
-            yield f"{survey.gap_offsets} offsets are missing in {survey.gaps} gaps, as compaction leaves them"
+        recorded = self._recorded_gaps()
+        missing = survey.gap_offsets - sum(gap.offsets for gap in recorded)
+        if missing > 0:
+            gaps = max(1, survey.gaps - len(recorded))
+            yield f"{missing} offsets are missing in {gaps} gaps, as compaction leaves them"
         if survey.leftovers:
             yield f"{survey.leftovers} segments below the start of the log are about to be deleted and were not read"
         if self._with_sums and self._without_sums:  # Kafka writes none
             yield f"{self._without_sums} sealed segments have no sums: their batches were checked by their own CRC"
         for name, size in survey.names.items():
             if CUT in name:
-                yield f"{name} keeps {size} bytes that an earlier start cut off"
+                yield f"{name} keeps {size} bytes that a start, or a repair, cut off"

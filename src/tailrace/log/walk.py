@@ -31,16 +31,18 @@ def walk(
     anchors: Sequence[int] = (),
     boundary: Boundary | None = None,
     end_offset: int | None = None,
+    limit: int | None = None,
 ) -> Iterator[FoundBatch | DamagedRange]:
     """Every batch from `position` to `end` and, between them, every range of bytes that is none, in order.
 
-    No range reaches over `boundary`. `end_offset` is the offset at which the file is known to end, if it is: damage
-    that lasts to the end is named by it.
+    No range reaches over `boundary`. `end_offset` is the offset at which the file is known to end at the least: damage
+    that lasts to the end is named by it. `limit`, if known, is one that no batch of the file reaches beyond.
     """
-    if boundary is not None and position < boundary.position < end:
-        yield from _walk(file, position, boundary.position, expected, gaps, epochs, anchors, boundary.offset)
+    if boundary is not None and position < boundary.position <= end:
+        before = boundary.position, expected, gaps, epochs, anchors, boundary.offset, boundary.offset
+        yield from _walk(file, position, *before)
         position, expected = boundary
-    yield from _walk(file, position, end, expected, gaps, epochs, anchors, end_offset)
+    yield from _walk(file, position, end, expected, gaps, epochs, anchors, end_offset, limit)
 
 
 def _walk(
@@ -52,15 +54,16 @@ def _walk(
     epochs: LeaderEpochs | None,
     anchors: Sequence[int],
     end_offset: int | None,
+    limit: int | None,
 ) -> Iterator[FoundBatch | DamagedRange]:
     name = name_of(file.path)
     while True:
-        scan = Scan(file, position, end, expected, gaps=gaps, epochs=epochs)
+        scan = Scan(file, position, end, expected, gaps=gaps, epochs=epochs, limit=limit)
         yield from scan
         if scan.trouble is None:
             return
         bad, first, reason = scan.position, scan.expected, scan.trouble
-        follower = find_next(file, bad, end, first, gaps=gaps, epochs=epochs, anchors=anchors)
+        follower = find_next(file, bad, end, first, gaps=gaps, epochs=epochs, anchors=anchors, limit=limit)
         if follower is None:
             last = max(first, (end_offset or 0) - 1)
             yield DamagedRange(name, bad, end - bad, first, last, reason)

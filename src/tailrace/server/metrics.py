@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tailrace import __version__
 from tailrace.broker.groups.classic import State
+from tailrace.broker.losses import damaged_ranges, recorded_gaps
 from tailrace.log.retention import Reason
 from tailrace.protocol.messages import ApiKey
 
@@ -74,6 +75,20 @@ class Metrics:
         samples = [(f'quota="{key}"', count) for key, count in sorted(self._node.broker.quotas.throttled.items())]
         yield from _family("tailrace_throttled_total", "counter", "Times that a quota made a client wait.", samples)
 
+    def _losses(self) -> Iterator[str]:
+        directory, scrubber = self._node.directory, self._node.broker.scrubber
+        damaged = sum(1 for _ in damaged_ranges(directory))
+        yield from _one("tailrace_damaged_ranges", "gauge", "Ranges that readers are refused.", damaged)
+        gaps = [gap for _, gap in recorded_gaps(directory)]
+        yield from _one("tailrace_recorded_gaps", "gauge", "Gaps that repairs have recorded.", len(gaps))
+        offsets = sum(gap.offsets for gap in gaps)
+        yield from _one("tailrace_recorded_gap_offsets", "gauge", "Offsets that are lost in these.", offsets)
+        scrubbed = scrubber.scrubbed_bytes
+        yield from _one("tailrace_scrubbed_bytes_total", "counter", "Read again to look for rot.", scrubbed)
+        yield from _one("tailrace_scrub_rounds_total", "counter", "Times that all was read again.", scrubber.rounds)
+        title = "Files beside the logs that were rotten, and what could not be read."
+        yield from _one("tailrace_scrub_faults_total", "counter", title, scrubber.faults)
+
     def flushed(self, seconds: float) -> None:
         self._flushes.add(seconds)
 
@@ -107,6 +122,7 @@ class Metrics:
         unclean = node.broker.metadata.unclean_starts
         yield from _one("tailrace_unclean_starts_total", "counter", "Starts after a crash.", unclean)
         yield from self._compaction()
+        yield from self._losses()
         yield from _head("tailrace_flush_duration_seconds", "histogram", "From the wish to flush a log to its end.")
         yield from self._flushes.lines("tailrace_flush_duration_seconds")
         yield from _head("tailrace_loop_lag_seconds", "histogram", "How late the event loop is.")

@@ -1,0 +1,47 @@
+"""What is known to be lost: ranges that are damaged now, and gaps that repairs have recorded. Said at the start, and
+counted for those who watch.
+"""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tailrace.log.damage import DamagedRange
+from tailrace.log.directory import DataDirectory
+from tailrace.log.recorded_gaps import RecordedGap
+
+logger = logging.getLogger(__name__)
+
+SAID_MAX = 10  # lines of each kind
+
+
+def damaged_ranges(directory: DataDirectory) -> Iterator[DamagedRange]:
+    """What readers are refused: found by them, by the scrubber or at the start."""
+    for partition, log in directory.logs.items():
+        report = directory.reports.get(partition)
+        known = log.damage
+        missing = [bad for bad in report.damage if not bad.length and bad not in known] if report else []
+        for bad in (*known, *missing):
+            if bad.last_offset >= log.start_offset:
+                yield replace(bad, file=f"{partition}/{bad.file}")
+
+
+def recorded_gaps(directory: DataDirectory) -> Iterator[tuple[str, RecordedGap]]:
+    """What readers pass over, with the names of the partitions."""
+    for partition, log in directory.logs.items():
+        for gap in log.recorded_gaps:
+            if gap.last_offset >= log.start_offset:
+                yield str(partition), gap
+
+
+def announce(directory: DataDirectory) -> None:
+    """Says what is known at the start; nobody has looked at most of the bytes by then."""
+    _say(logging.ERROR, [str(bad) for bad in damaged_ranges(directory)])
+    _say(logging.WARNING, [f"{partition}: {gap}" for partition, gap in recorded_gaps(directory)])
+
+
+def _say(level: int, lines: list[str]) -> None:
+    for line in lines[:SAID_MAX]:
+        logger.log(level, "%s", line)
+    if len(lines) > SAID_MAX:
+        logger.log(level, "and %d more of these: tailrace log verify names them all", len(lines) - SAID_MAX)

@@ -1,0 +1,152 @@
+"""`tailrace log repair`, run as a user runs it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from tailrace.cli.main import app_of
+from tailrace.cli.output import Failure
+from tailrace.log.config import LogConfig
+from tailrace.log.directory import DataDirectory
+from tailrace.log.files import OperatingSystemFiles
+from tailrace.log.names import TopicPartition
+from tailrace.records.batch import HEADER_SIZE, split
+from tailrace.records.record import Record, encode_batch
+
+SEGMENT = "00000000000000000000.log"
+DONE, FOUND, USAGE, NOT_FOUND, REFUSED = 0, 1, 2, 4, 5
+
+
+def tailrace(*arguments: object, code: int = DONE) -> tuple[str, str]:
+    """What the command writes to stdout, and what it says when it fails; in this process, as a start takes its time."""
+    done = CliRunner().invoke(app_of(("log",)), list(map(str, arguments)))
+    failure = done.exception if isinstance(done.exception, Failure) else None
+    assert (failure.code if failure else done.exit_code) == code, done.output
+    return done.stdout, str(failure or "")
+
+
+def asked(*arguments: object, code: int = DONE) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(tailrace(*arguments, "--json", code=code)[0])
+    return found
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A data directory with logs of several segments, stopped cleanly; one of them is the broker's own."""
+    directory = DataDirectory(OperatingSystemFiles(), str(tmp_path / "data"), LogConfig(segment_bytes=500))
+    for partition in (
+        TopicPartition("orders", 0),
+        TopicPartition("orders", 1),
+        TopicPartition("__consumer_offsets", 0),
+    ):
+        log = directory.create(partition)
+        for batch in range(20):
+            records = [Record(n, 1000 + batch, b"key-%d" % n, b"value-%d" % batch) for n in range(3)]
+            log.append(encode_batch(records), now_ms=1000)
+        log.flush()
+    directory.close(2000)
+    return tmp_path / "data"
+
+
+def spoil(path: Path) -> None:
+    """The second batch, of the offsets 3 to 5."""
+    content = bytearray(path.read_bytes())
+    position, _ = list(split(bytes(content)))[1]
+    content[position + HEADER_SIZE : position + HEADER_SIZE + 5] = b"rotten"[:5]
+    path.write_bytes(content)
+
+
+def everything(data: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in data.rglob("*") if path.is_file()}
+
+
+def test_a_healthy_directory_has_nothing_to_repair(data: Path) -> None:
+    assert "Nothing to repair" in tailrace("log", "repair", data)[0]
+    assert tailrace("log", "repair", data, "--apply")[0] == tailrace("log", "repair", data)[0]
+
+
+def test_the_plan_is_shown_and_nothing_is_changed(data: Path) -> None:
+    spoil(data / "orders-0" / SEGMENT)
+    before = everything(data)
+    said = tailrace("log", "repair", data, code=FOUND)[0]
+    assert everything(data) == before
+    assert "orders-0  (177 records kept, 3 offsets lost)" not in said, "of one partition"
+    assert "orders-0  (57 records kept, 3 offsets lost)" in said
+    assert f"cut out    {SEGMENT}, byte " in said
+    assert "offsets 3 to 5" in said
+    assert f"tailrace log repair {data} --apply" in said
+    plan = asked("log", "repair", data, code=FOUND)
+    assert (plan["applied"], plan["offsets_lost"]) == (False, 3)
+    assert plan["partitions"][0]["steps"][0]["action"] == "cut out"
+
+
+def test_it_is_done_when_told_and_then_all_is_healthy(data: Path) -> None:
+    spoil(data / "orders-0" / SEGMENT)
+    said = tailrace("log", "repair", data, "--apply")[0]
+    assert "orders-0: offsets 3 to 5 are lost, and given up by a repair at 20" in said
+    assert "Healthy" in said
+    verified = asked("log", "verify", data)
+    assert verified["healthy"]
+    assert [(gap["partition"], gap["first_offset"], gap["last_offset"]) for gap in verified["gaps"]] == [
+        ("orders-0", 3, 5)
+    ]
+    assert "Recorded gaps" in tailrace("log", "verify", data)[0]
+    assert "Nothing to repair" in tailrace("log", "repair", data, "--apply")[0]
+    dumped = [
+        json.loads(line)["offset"] for line in tailrace("log", "dump", data / "orders-0", "--json")[0].splitlines()
+    ]
+    assert dumped == [0, 1, 2, *range(6, 60)]
+
+
+def test_one_partition_can_be_repaired_alone(data: Path) -> None:
+    spoil(data / "orders-0" / SEGMENT)
+    spoil(data / "orders-1" / SEGMENT)
+    before = everything(data / "orders-1")
+    assert asked("log", "repair", data, "--topic", "orders", "--partition", "0", "--apply")["applied"]
+    assert everything(data / "orders-1") == before
+    assert asked("log", "repair", data / "orders-1", "--apply")["applied"]
+    assert "Nothing to repair" in tailrace("log", "repair", data)[0]
+    assert "no such partition" in tailrace("log", "repair", data, "--topic", "other", code=NOT_FOUND)[1]
+
+
+def test_a_directory_in_use_is_refused(data: Path) -> None:
+    spoil(data / "orders-0" / SEGMENT)
+    held = DataDirectory(OperatingSystemFiles(), str(data), LogConfig(segment_bytes=500))
+    before = everything(data / "orders-0")
+    command = [sys.executable, "-m", "tailrace", "log", "repair", str(data), "--apply"]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "TZ": "UTC"})
+    assert done.returncode == REFUSED
+    said = tailrace("log", "repair", data, "--apply", code=REFUSED)[1]
+    assert done.stderr == f"tailrace: {said}\n"
+    assert "stop the broker first" in said
+    assert tailrace("log", "repair", data / "orders-0", code=REFUSED)[1] == said
+    assert everything(data / "orders-0") == before
+    held.abandon()
+
+
+def test_a_directory_of_somebody_elses_or_of_a_newer_release_is_refused(data: Path, tmp_path: Path) -> None:
+    (data / "tailrace.format").write_text("2\n")
+    before = everything(data)
+    assert "'2', and this release knows 1" in tailrace("log", "repair", data, "--apply", code=REFUSED)[1]
+    (data / "tailrace.format").unlink()
+    assert "no data directory of tailrace's" in tailrace("log", "repair", data, "--apply", code=REFUSED)[1]
+    assert everything(data) == {path: data for path, data in before.items() if path.name != "tailrace.format"}
+    tailrace("log", "repair", tmp_path / "nowhere", code=NOT_FOUND)
+    tailrace("log", "repair", data / "orders-0" / SEGMENT, code=USAGE)
+
+
+def test_the_brokers_own_state_is_not_given_up_unless_that_is_said(data: Path) -> None:
+    spoil(data / "__consumer_offsets-0" / SEGMENT)
+    before = everything(data)
+    said, warned = tailrace("log", "repair", data, "--apply", code=REFUSED)
+    assert "commits that stand there are forgotten" in said
+    assert "--internal" in warned
+    assert everything(data) == before
+    tailrace("log", "repair", data, "--apply", "--internal")
+    assert asked("log", "verify", data)["healthy"]
