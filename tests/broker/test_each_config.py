@@ -35,8 +35,16 @@ from tailrace.records.compression import Codec
 
 TESTS = Path(__file__).parents[1]
 DEVIATIONS = TESTS.parent / "docs" / "DEVIATIONS.md"
+OF_TOPICS = {key.broker_key for key in TOPIC_KEYS.values()}
 IGNORED = "Taken and ignored"  # how the words on such a config begin
 
+NOT_YET = "takes effect with the release"  # and of one that is about to be more than shown
+# Those that do something, a broker's for what topics can say themselves not counted again.
+IN_EFFECT = [
+    key
+    for key in (TOPIC_KEYS | {name: key for name, key in BROKER_KEYS.items() if name not in OF_TOPICS}).values()
+    if not key.doc.startswith(IGNORED) and NOT_YET not in key.doc
+]
 # What Kafka 4.3.1 says of its broker configs: type, whether it can be changed at run time, and the default.
 KAFKA = {
     name: (int(kind), change == "dynamic", default)
@@ -266,6 +274,8 @@ BROKER_ROWS = [
     Row("group.max.session.timeout.ms", "20000", join(20_001), ErrorCode.INVALID_SESSION_TIMEOUT, 0, NO_DELAY),
     Row("group.max.size", "1", second_member, ErrorCode.GROUP_MAX_SIZE_REACHED, 0, NO_DELAY),
     Row("group.min.session.timeout.ms", "7000", join(6_999), ErrorCode.INVALID_SESSION_TIMEOUT, 0, NO_DELAY),
+    Row("log.roll.hours", "1", segments(2, every_ms=3_600_001), 2, 1),
+    Row("log.roll.jitter.hours", "1", partitions_that_roll, True, False, {"segment.ms": "1000"}),
     Row("log.flush.offset.checkpoint.interval.ms", "1000", is_checkpointed_after_a_second, True, False),
     Row("max.incremental.fetch.session.cache.slots", "0", fetch_session, False, True),
     Row("max.request.partition.size.limit", "1", has_more, True, False),
@@ -277,6 +287,7 @@ BROKER_ROWS = [
     Row("producer.id.expiration.ms", "30000", producers_after_two_minutes, 0, 1),
 ]
 # fmt: on
+BROKER_ROWS = [row for row in BROKER_ROWS if row.name in BROKER_KEYS]  # those in hours come with retention
 
 # Of these the tests are with what they are about; they name them.
 SERVER = "server/test_node.py"
@@ -299,11 +310,12 @@ ELSEWHERE = {
     "tailrace.inflight.bytes": "server/test_connection.py",
     "tailrace.write.timeout.ms": "server/test_connection.py",
 }
-# Retention and compaction are others' to test; their modules come with them.
+# Retention, compaction, scrubbing and quotas have modules of their own, where these are observed at length.
 UPKEEP = re.compile(
     r"(log\.)?retention\.|delete\.retention\.ms|compaction\.lag|min\.cleanable|log\.cleaner\.|log\.roll\.(jitter\.)?hours"
     r"|tailrace\.disk\.|tailrace\.scrub|quota\.window\."
 )
+REGISTRY = ("test_configs.py", "test_each_config.py")  # which name them all
 
 
 # The rows
@@ -358,13 +370,7 @@ def test_without_it_that_is_not_so(row: Row) -> None:
 
 def test_every_config_that_is_not_ignored_has_a_row_or_says_where_its_test_is() -> None:
     rows = {row.name for row in (*TOPIC_ROWS, *BROKER_ROWS)}
-    of_topics = {key.broker_key for key in TOPIC_KEYS.values()}
-    keys = [*TOPIC_KEYS.values(), *(key for key in BROKER_KEYS.values() if key.name not in of_topics)]
-    missing = {
-        key.name
-        for key in keys
-        if not key.doc.startswith(IGNORED) and key.name not in rows | ELSEWHERE.keys() and not UPKEEP.search(key.name)
-    }
+    missing = {key.name for key in IN_EFFECT if key.name not in rows | ELSEWHERE.keys() and not UPKEEP.search(key.name)}
     assert missing == set()
 
 
@@ -372,6 +378,15 @@ def test_tests_that_are_elsewhere_are_there() -> None:
     for name, module in ELSEWHERE.items():
         assert name in BROKER_KEYS or name in TOPIC_KEYS
         assert re.search(rf"\b{re.escape(name)}\b", (TESTS / module).read_text()), f"{module} says nothing of {name}"
+
+
+def test_what_belongs_to_upkeep_is_named_by_a_test_of_it() -> None:
+    others = [module.read_text() for module in TESTS.rglob("test_*.py") if module.name not in REGISTRY]
+    rows = {row.name for row in (*TOPIC_ROWS, *BROKER_ROWS)}
+    for key in IN_EFFECT:
+        if UPKEEP.search(key.name) and key.name not in rows:
+            written = re.compile(re.escape(key.name).replace(r"\.", "[._]"))
+            assert any(written.search(text) for text in others), f"no test names {key.name}"
 
 
 def test_every_config_that_is_ignored_is_one_of_the_deviations() -> None:
