@@ -94,7 +94,7 @@ def test_no_power_cut_during_compaction_loses_a_newest_value_or_brings_a_deleted
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("play", [first_pass, second_pass])
 def test_no_power_cut_of_many_more_does_either_also_during_the_recovery_from_it(play: Play) -> None:
-    check_every_cut(play, limit=40)
+    check_every_cut(play, limit=15)
     check_every_cut(play, limit=1, every=3, recovery_limit=1)
 
 

@@ -66,8 +66,8 @@ class Cleaning:
         spec, result = self._spec, self._result
         keys = self._map_keys()
         result.keys = len(keys)
-        producers = TransactionWalk(spec.aborted)
-        batches = BatchFilter(keys, result.end, producers, spec.producers, spec.now_ms, spec.delete_retention_ms)
+        transactions = TransactionWalk(spec.aborted)
+        batches = BatchFilter(keys, result.end, transactions, spec.producers, spec.now_ms, spec.delete_retention_ms)
         ends = [base for base, _ in spec.segments[1:]] + [spec.end]
         group: Group | None = None
         for (base, size), end in zip(spec.segments, ends, strict=True):
