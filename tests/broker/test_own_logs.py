@@ -6,6 +6,7 @@ import pytest
 from brokers import NOW_MS, LocalBroker
 from logs import DATA, ORDERS, memory_files
 
+from tailrace.broker import own_logs
 from tailrace.broker.metadata import Metadata
 from tailrace.broker.metadata_log import replay_all
 from tailrace.broker.own_logs import NotRead, append_records, records_of
@@ -42,7 +43,8 @@ def test_one_that_ends_before_its_end_is_an_error_of_whoever_replays_it(
         monkeypatch.undo()
 
 
-def test_a_log_that_ends_in_what_a_repair_has_given_up_is_read_to_its_end() -> None:
+def test_a_log_that_ends_in_what_a_repair_has_given_up_is_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_logs, "_PIECE_BYTES", 1)  # so that a piece ends where the gap begins
     files = memory_files()
     directory = DataDirectory(files, DATA)
     log = directory.create(ORDERS)
