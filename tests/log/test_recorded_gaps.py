@@ -41,14 +41,14 @@ def test_a_file_that_is_cut_or_rotten_is_noticed() -> None:
             decode_gaps(bytes(rotten))
 
 
-def test_a_gap_that_is_recorded_again_is_there_once_and_others_stay() -> None:
+def test_a_gap_that_is_recorded_again_stays_as_it_was_and_others_come() -> None:
     files = RecordingFiles(Disk(directories={"disk"}))
     assert read_gaps(files, "disk") == ()
     add_gaps(files, "disk", [GAP])
     other = RecordedGap(5, 5, "lost", "later", None)
     again = RecordedGap(10, 19, "still", "later", None)
     add_gaps(files, "disk", [again, other])
-    assert read_gaps(files, "disk") == (other, again)
+    assert read_gaps(files, "disk") == (other, GAP)
     assert bytes(files.disk.file(f"disk/{FILE_NAME}")).startswith(b"1 ")
 
 

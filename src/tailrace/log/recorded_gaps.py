@@ -59,11 +59,11 @@ def has_gap(gaps: Iterable[RecordedGap], first: int, following: int | None) -> b
 
 def add_gaps(files: Files, directory: str, gaps: Iterable[RecordedGap]) -> None:
     """Afterwards these are recorded, on disk, beside those that were. One that a repair before this one has recorded,
-    and then not come to its end, is recorded once.
+    and then not come to its end, stays as it is.
     """
     new = {(gap.first_offset, gap.last_offset): gap for gap in gaps}
     known = {(gap.first_offset, gap.last_offset): gap for gap in read_gaps(files, directory)}
-    replace_whole(files, join(directory, FILE_NAME), encode_gaps((known | new).values()))
+    replace_whole(files, join(directory, FILE_NAME), encode_gaps((new | known).values()))
 
 
 def encode_gaps(gaps: Iterable[RecordedGap]) -> bytes:
