@@ -1,6 +1,7 @@
 """A backup of a broker's directory while clients write, commit, and delete: a real process, real clients."""
 
 import json
+import random
 import subprocess
 import sys
 import threading
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from broker_process import BrokerProcess
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
@@ -136,3 +138,27 @@ def test_what_was_acknowledged_before_a_backup_began_is_in_what_is_restored_and_
             wait_until(lambda: len(clients.acknowledged) > 200 and len(clients.committed) == PARTITIONS)
         assert min(offset for partition, offset in clients.acknowledged if partition == 1) == bounds[1][1]
     assert ".cut" not in "".join(path.name for path in restored.rglob("*"))
+
+
+@pytest.mark.crash
+@pytest.mark.timeout(300)
+def test_backups_that_are_killed_again_and_again_under_load_end_in_one_that_is_whole(tmp_path: Path) -> None:
+    backups, lot = tmp_path / "backups", random.Random(7)
+    command = [sys.executable, "-m", "tailrace", "backup", "create", tmp_path / "data", backups, "--rate", "15MB"]
+    with BrokerProcess(tmp_path / "data", *IMPATIENT) as broker:
+        bootstrap = bootstrap_of(broker)
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        admin.create_topics([NewTopic(TOPIC, PARTITIONS, config={"segment.bytes": "1048576"})])[TOPIC].result()
+        with Clients(bootstrap) as clients:
+            wait_until(lambda: len(clients.acknowledged) > 3000)
+            for _ in range(12):
+                process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                time.sleep(lot.uniform(0.3, 2.5))
+                process.kill()
+                process.wait()
+        before = dict(clients.acknowledged)
+        tailrace("create", tmp_path / "data", backups)
+    assert all(one["healthy"] for one in tailrace("verify", backups, "--all"))
+    tailrace("restore", backups, tmp_path / "restored")
+    with BrokerProcess(tmp_path / "restored", *IMPATIENT) as broker:
+        assert read_all(bootstrap_of(broker))[0] == before

@@ -100,6 +100,23 @@ def test_damage_is_named_and_ends_with_1(data: Path, tmp_path: Path) -> None:
     assert made["damage"][0]["file"] == f"orders-0/{segment.name}"
 
 
+def test_a_manifest_that_is_damaged_is_named_and_hides_no_other_backup(data: Path, tmp_path: Path) -> None:
+    backups = tmp_path / "backups"
+    for _ in range(2):
+        run("create", data, backups)
+    first, second = sorted((backups / "backups").iterdir())
+    second.write_bytes(second.read_bytes().replace(b"orders", b"orderz"))
+    assert "checksum does not match" in run("restore", backups, tmp_path / "new", code=1)
+    run("create", data, backups)
+    said = run("list", backups)
+    assert f"{second}: its checksum does not match" in said
+    assert first.stem in said
+    run("verify", backups)
+    run("verify", backups, "--all", code=1)
+    run("restore", backups, tmp_path / "new")
+    run("restore", backups, tmp_path / "older", "--backup", first.stem)
+
+
 def test_what_is_refused_or_not_there_is_said_with_what_to_do(data: Path, tmp_path: Path) -> None:
     backups = tmp_path / "backups"
     assert "is not there" in run("create", tmp_path / "nothing", backups, code=ExitCode.NOT_FOUND)

@@ -99,10 +99,11 @@ def check_directory(source: Source, store: Store) -> str:
     """The id of the data directory, which is the same for all backups in a store. Raises AnotherDirectory."""
     look = source.look(METADATA_PARTITION)
     directory_id = (look.topic_id if look else None) or ""
-    if (ids := store.ids()) and (kept := store.manifest(ids[-1])).directory_id != directory_id:
-        raise AnotherDirectory(
-            f"{store.path} has backups of another data directory (of {kept.source}): choose another place for these"
-        )
+    for kept in store.manifests()[0][-1:]:
+        if kept.directory_id != directory_id:
+            raise AnotherDirectory(
+                f"{store.path} has backups of another data directory (of {kept.source}): choose another place for these"
+            )
     return directory_id
 
 

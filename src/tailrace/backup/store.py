@@ -85,6 +85,16 @@ class Store:
         except BadManifest as error:
             raise BadManifest(f"{self._manifest_path(backup_id)}: {error}") from None
 
+    def manifests(self) -> tuple[list[Manifest], list[BadManifest]]:
+        """Those that can be read, oldest first, and what is wrong with the others."""
+        found, bad = [], []
+        for backup_id in self.ids():
+            try:
+                found.append(self.manifest(backup_id))
+            except BadManifest as error:
+                bad.append(error)
+        return found, bad
+
     def latest(self) -> Manifest:
         """Raises NoSuchBackup where there is none."""
         ids = self.ids()
@@ -109,9 +119,8 @@ def object_sizes(store: Store) -> dict[str, int]:
 def known_segments(store: Store) -> KnownSegments:
     """Of all backups that can be read, and of a run that was killed."""
     known = KnownSegments()
-    for backup_id in store.ids():
-        with suppress(BadManifest):  # its objects may be used by content all the same
-            known.add_all(store.manifest(backup_id))
+    for manifest in store.manifests()[0]:
+        known.add_all(manifest)
     for line in (read_whole(store.files, join(store.path, JOURNAL)) or b"").splitlines():
         with suppress(ValueError, KeyError, TypeError):  # of the last line of a killed run
             entry = json.loads(line)
@@ -225,10 +234,10 @@ class WritableStore(Store):
         """Removes the objects that no backup has, and returns their bytes. Where a manifest cannot be read, nothing is
         removed: nobody knows what belongs to it.
         """
-        try:
-            wanted = {file.sha256 for backup_id in self.ids() for file in self.manifest(backup_id).files}
-        except BadManifest:
+        manifests, bad = self.manifests()
+        if bad:
             return 0
+        wanted = {file.sha256 for manifest in manifests for file in manifest.files}
         unwanted = [digest for digest in self._objects if digest not in wanted]
         for digest in unwanted:
             self.files.remove(self.object_path(digest))

@@ -82,8 +82,7 @@ def list_(destination: Destination, as_json: AsJson = False) -> None:
     tailrace backup list /mnt/backups
     """
     with _in_words(destination):
-        store = _store(destination)
-        manifests = [store.manifest(backup_id) for backup_id in store.ids()]
+        manifests = _readable(_store(destination))
     if as_json:
         print(json.dumps([view.summary(manifest) for manifest in manifests], indent=2))
         return
@@ -117,7 +116,7 @@ def verify(
     pace = _rate(rate)
     with _in_words(destination):
         store = _store(destination)
-        chosen = [store.manifest(one) for one in store.ids()] if everything else [_choose(store, backup)]
+        chosen = _readable(store) if everything else [_choose(store, backup)]
         results = _verify(store, chosen, pace)
     if as_json:
         found = [result.as_json() for result in results]
@@ -125,7 +124,9 @@ def verify(
     else:
         for result in results:
             view.show_verified(result)
-    raise typer.Exit(ExitCode.DONE if all(result.healthy for result in results) else ExitCode.FAILED)
+    is_all_there = not everything or len(results) == len(store.ids())
+    healthy = is_all_there and all(result.healthy for result in results)
+    raise typer.Exit(ExitCode.DONE if healthy else ExitCode.FAILED)
 
 
 @app.command()
@@ -270,6 +271,16 @@ def _store(destination: Path) -> "Store":
     from tailrace.log.files import OperatingSystemFiles
 
     return Store(OperatingSystemFiles(), str(destination.absolute()))
+
+
+def _readable(store: "Store") -> "list[Manifest]":
+    """All backups but those whose manifests are damaged, which are named. Raises BadManifest where none is left."""
+    manifests, bad = store.manifests()
+    if bad and not manifests:
+        raise bad[0]
+    for error in bad:
+        output.warn(str(error))
+    return manifests
 
 
 def _choose(store: "Store", backup_id: str | None) -> "Manifest":

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def created(result: "Result") -> dict[str, object]:
-    return {**summary(result.manifest), "damage": result.manifest.damage}
+    return {**summary(result.manifest), "damage": result.manifest.damage, "notes": result.notes}
 
 
 def summary(manifest: "Manifest") -> dict[str, object]:
@@ -47,6 +47,8 @@ def show_created(result: "Result", destination: Path) -> None:
     print(f"backed up {logs}, {sizes}, as {manifest.id} in {seconds:.1f} s")
     reused = max(0, manifest.size - manifest.copied_bytes)
     print(f"copied {output.size(manifest.copied_bytes)}; {output.size(reused)} were in {destination} already")
+    for note in result.notes:
+        output.warn(note)
     for damage in manifest.damage:
         offsets = f"offsets {damage['first_offset']} to {damage['last_offset']}"
         output.warn(f"{damage['file']} is damaged in {manifest.source}: {offsets} ({damage['reason']})")
