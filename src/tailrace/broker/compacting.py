@@ -207,6 +207,8 @@ class Compacting:
             self._broker.notice(compaction.log)
             self._end(compaction)
         else:
+            if self._broker.partition_of(compaction.log) is not None:
+                self._broker.sizes.measure(compaction.log)
             self._step(compaction)
 
     def _done(self, log: Log, result: PassResult) -> None:

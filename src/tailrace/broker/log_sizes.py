@@ -1,7 +1,7 @@
 """How many bytes all logs take, kept up as they change: nobody goes over all of them to know.
 
-A log is measured when it comes, after each flush, after a deletion, and when retention looks at it. So the total is at
-most a second behind what clients do.
+A log is measured when it comes, after each flush, after a deletion or a compaction, and when retention looks at it. So
+the total is at most a second behind what clients do.
 """
 
 from tailrace.log.log import Log

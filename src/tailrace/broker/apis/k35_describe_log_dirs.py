@@ -11,13 +11,12 @@ Not done: offset lag and future logs, there being one replica of each partition,
 """
 
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tailrace.broker.requests import Api, Call
+from tailrace.broker.space import SpaceJob
 from tailrace.broker.topics import Topic
 from tailrace.broker.waiting import InTurns, Later
-from tailrace.log.directory import DataDirectory
 from tailrace.log.files import Space
 from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages.describe_log_dirs import (
@@ -79,21 +78,6 @@ class Description(Later[DescribeLogDirsResponse]):
         if space is not None:
             self._result.total_bytes, self._result.usable_bytes = space.total, space.free
         self.resolve(DescribeLogDirsResponse(results=[self._result]))
-
-
-class SpaceJob:
-    """How much room the disk has, in the three steps of a job."""
-
-    def __init__(self, directory: DataDirectory) -> None:
-        self._directory = directory
-        self.found: Space | None = None
-
-    def run(self) -> None:
-        with suppress(OSError):
-            self.found = self._directory.files.space(self._directory.path)
-
-    def finish(self) -> None:
-        pass
 
 
 API = Api(ApiKey.DESCRIBE_LOG_DIRS, describe_log_dirs, frame_bytes_max=1 << 20)
