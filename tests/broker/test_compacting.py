@@ -97,6 +97,14 @@ def test_a_topic_that_is_compacted_and_deleted_is_compacted(broker: LocalBroker)
     assert values(broker) == [b"new"]
 
 
+def test_what_is_saved_counts_for_the_disk_budget(broker: LocalBroker) -> None:
+    filled(broker)
+    before = broker.broker.sizes.total
+    broker.tick()
+    assert broker.broker.sizes.total == sum(log.size for log in broker.directory.logs.values())
+    assert broker.broker.sizes.total < before
+
+
 def test_the_active_segment_is_never_compacted(broker: LocalBroker) -> None:
     filled(broker)
     put(broker, (b"a", b"active"))
