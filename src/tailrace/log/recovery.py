@@ -135,8 +135,9 @@ class Recovery:
 
     def _pass_1_sweep(self) -> dict[str, int]:
         """What was in the directory, with sizes; logs are never swept."""
-        finish_swaps(self.files, self.directory)
         names = self.files.files_in(self.directory)
+        if finish_swaps(self.files, self.directory, names):
+            names = self.files.files_in(self.directory)
         for name in names:
             parsed = parse_numbered(name)
             orphan = parsed is not None and parsed[1] in DERIVED and numbered(parsed[0], LOG) not in names
