@@ -4,6 +4,8 @@ Objects appear under the names that their files had, and the small text files ar
 read like any `Files`, and not be written.
 """
 
+from typing import NoReturn
+
 from tailrace.backup.manifest import Manifest, StoredFile, StoredLog
 from tailrace.backup.store import Store
 from tailrace.log.checkpoints import FORMAT_FILE, RECOVERY_POINTS, START_OFFSETS, encode_offsets
@@ -73,6 +75,12 @@ class BackupFiles:
 
     def exists(self, path: str) -> bool:
         return path in self._stored or path in self._small or path in self._names
+
+    def modified_ms(self, path: str) -> NoReturn:
+        raise PermissionError(path)  # nobody reads a backup for that, nor for the next
+
+    def space(self, path: str) -> NoReturn:
+        raise PermissionError(path)
 
     def make_directory(self, path: str) -> None:
         raise PermissionError(path)
