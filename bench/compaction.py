@@ -1,12 +1,16 @@
 """Compaction beside a producer: what it notices of it, and what a pass takes.
 
 A topic of 2 GB in records of 1 KB, each key written ten times, is compacted by a running broker; meanwhile one batch at
-a time is produced to another topic with acks=1. The same is timed before, on a broker that does not compact, and after.
+a time is produced to another topic with acks=1. The process that compacts is stopped and let go on in turns, so that
+whatever else happens on the machine meets both alike.
 """
 
 import os
+import signal
 import time
 import urllib.request
+from contextlib import suppress
+from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -26,23 +30,18 @@ _VERSION = 9
 def beside_a_producer(bench: Bench) -> list[Figure]:
     size = bench.pick(2_000, 200) * 1_000_000
     options = [f"--set=log.segment.bytes={size // 8}", "--set=log.cleaner.backoff.ms=500"]
-    number = bench.pick(1000, 300)
     with bench.place.directory() as data:
         with broker_process(data, *options, "--set=log.cleaner.enable=false") as broker:
             bench.tell("compaction: a topic is filled")
             _fill(broker, size)
-            before = _round_trips(broker, 10 * number)
         metrics = free_port()
         with broker_process(data, *options, metrics=f"127.0.0.1:{metrics}") as broker:
             bench.tell("compaction: a producer beside it")
-            during = _until_compacted(broker, metrics, number)
-            after = _round_trips(broker, 10 * number)
+            busy, idle = _until_compacted(broker, metrics, bench.pick(2000, 500))
             figures = _metrics(metrics)
     read = figures["tailrace_compaction_read_bytes_total"]
     seconds = figures["tailrace_compaction_seconds_total"]
     memory = figures["tailrace_compaction_peak_memory_bytes"] / 1e6
-    idle = [1e6 * percentile(times, 99) for times in (before, after)]
-    busy = [1e6 * percentile(during, 99)] * 2
     return [
         compare(
             "compaction/ack-p99",
@@ -50,9 +49,9 @@ def beside_a_producer(bench: Bench) -> list[Figure]:
             "µs",
             busy,
             idle,
-            "the same broker, before and after",
+            "while it is stopped",
             demanded=Demand("ratio", "most", 2),
-            note=f"{len(during)} round trips during the pass",
+            note=f"{len(busy)} turns",
         ),
         Figure("compaction/seconds", f"a pass over {read / 1e9:.1f} GB", "s", Sample.of([seconds])),
         Figure("compaction/rate", "of records of 1 KB", "MB/s", Sample.of([read / seconds / 1e6])),
@@ -85,22 +84,31 @@ def _frame(number: int) -> bytes:
     return encode_request(ProduceRequest(acks=1, timeout_ms=30_000, topic_data=data), _VERSION, 0, "bench")
 
 
-def _round_trips(broker: BrokerProcess, number: int) -> list[float]:
-    with RawConnection(broker.host, broker.port) as connection:
-        create_topic(connection, BESIDE)
-        round_trips(connection, BESIDE, 1, number // 10)
-        return round_trips(connection, BESIDE, 1, number)
-
-
-def _until_compacted(broker: BrokerProcess, metrics: int, number: int) -> list[float]:
-    """Those that fell into the pass."""
-    times: list[float] = []
+def _until_compacted(broker: BrokerProcess, metrics: int, number: int) -> tuple[list[float], list[float]]:
+    """The p99 of each turn in µs: with the process that compacts at work, and while it is stopped."""
+    busy: list[float] = []
+    idle: list[float] = []
     deadline = time.monotonic() + PASS_S
     with RawConnection(broker.host, broker.port) as connection:
+        create_topic(connection, BESIDE)
+        round_trips(connection, BESIDE, 1, number)
         while not _metrics(metrics)["tailrace_compaction_passes_total"]:
             assert time.monotonic() < deadline, "the pass does not end"
-            times += round_trips(connection, BESIDE, 1, number)
-    return times
+            for child in _children(broker):
+                at_work = percentile(round_trips(connection, BESIDE, 1, number), 99)
+                with suppress(ProcessLookupError):  # it was the last turn
+                    os.kill(child, signal.SIGSTOP)
+                    try:
+                        idle.append(1e6 * percentile(round_trips(connection, BESIDE, 1, number), 99))
+                        busy.append(1e6 * at_work)
+                    finally:
+                        os.kill(child, signal.SIGCONT)
+    return busy, idle
+
+
+def _children(broker: BrokerProcess) -> list[int]:
+    tasks = Path(f"/proc/{broker.process.pid}/task").glob("*/children")
+    return [int(number) for task in tasks for number in task.read_text().split()]
 
 
 def _metrics(port: int) -> dict[str, float]:

@@ -1,6 +1,7 @@
 """Making backups: what is in them, what is not copied again, and whatever a broker does meanwhile."""
 
 from collections.abc import Callable
+from errno import EIO
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from logs import answers
 
 from tailrace.backup.creating import AnotherDirectory, KeepsChanging, NotADataDirectory, open_source
 from tailrace.backup.store import NotForBackups, Store, StoreInUse, WritableStore
+from tailrace.log.config import LogConfig
 from tailrace.log.files import replace_whole, write_whole
 from tailrace.log.sums import ChunkSums, Gaps, Sums
 from tailrace.protocol.messages.offset_commit import (
@@ -285,6 +287,55 @@ def test_a_batch_of_the_active_segment_that_rotted_is_said_too_and_what_follows_
     manifest = back_up(files).manifest
     assert len(manifest.damage) == 1
     assert [log.end_offset for log in manifest.logs if log.name == "orders-0"] == [end]
+
+
+class BadSector(WatchedFiles):
+    """A page of one file cannot be read."""
+
+    def __init__(self, files: RecordingFiles, path: str) -> None:
+        super().__init__(files, lambda _, __: None)
+        self._path = path
+
+    def open(self, path: str, *, create: bool = False) -> Any:
+        file = super().open(path, create=create)
+        return UnreadableFile(file) if path == self._path else file
+
+
+class UnreadableFile:
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def read_cached_at(self, position: int, size: int) -> None:
+        return None
+
+    def read_at(self, position: int, size: int) -> Any:
+        if position < 8192 and position + size > 4096:
+            raise OSError(EIO, "Input/output error", self._file.path)
+        return self._file.read_at(position, size)
+
+
+@pytest.mark.parametrize("is_sealed", [True, False])
+def test_a_page_that_cannot_be_read_costs_its_batches_and_no_others(is_sealed: bool) -> None:
+    files, broker = a_source(batches=1)
+    broker.log().configure(LogConfig(segment_bytes=20_000))
+    broker.log().roll()
+    path = broker.log().active.log.path
+    write_more(broker.log(), 80)
+    broker.log().flush()
+    if is_sealed:
+        broker.log().roll()
+        write_more(broker.log(), 3)
+        broker.directory.checkpoint(2000)
+    manifest = back_up(BadSector(files, path)).manifest  # type: ignore[arg-type]
+    assert {damage["file"] for damage in manifest.damage} == {f"orders-0/{path.rpartition('/')[2]}"}
+    assert sum(damage["length"] for damage in manifest.damage) < 6000
+    restored(files)
+    found, wanted = batches_of(reopened(files).log()), batches_of(broker.log())
+    assert len(wanted) - 40 < len(found) < len(wanted)
+    assert all(wanted[offset] == data for offset, data in found.items())
 
 
 def test_committed_offsets_are_cut_before_the_logs_and_the_metadata_after_them() -> None:

@@ -144,5 +144,5 @@ def test_a_disk_that_is_full_is_said_in_words(data: Path, tmp_path: Path) -> Non
     done = subprocess.run([*command, "backup", "create", data, backups], capture_output=True, text=True)
     assert done.returncode == 1
     assert "File too large; earlier backups" in done.stderr
-    assert "the same command goes on where this one stopped" in done.stderr.replace("\n", " ")
+    assert "the same command goes on from here" in done.stderr.replace("\n", " ")
     assert told("verify", backups)["healthy"]

@@ -7,12 +7,14 @@ what is new of its sealed segments; what was copied in vain is found in the stor
 """
 
 from collections.abc import Callable
+from errno import EIO
 from types import TracebackType
 
 from tailrace.backup.copying import Copied, CutShort, sha256_of
 from tailrace.backup.manifest import KnownSegments, StoredFile, StoredLog, StoredSegment
 from tailrace.backup.source import Cut, Look, SeenSegment, Source, find_cut
 from tailrace.backup.store import WritableStore
+from tailrace.backup.view import ObjectFile
 from tailrace.log.epochs import EpochStart
 from tailrace.log.files import File, join, read_whole
 from tailrace.log.names import (
@@ -29,6 +31,9 @@ from tailrace.log.producer_snapshot import CorruptSnapshot, decode_snapshot
 from tailrace.log.replay import snapshot_offsets
 from tailrace.log.sums import ChunkSums, Prefix, Sums
 
+_PAGE_BYTES = 4096
+_UNREADABLE = b"\xff"  # not zeros, which are taken for a write that was lost
+
 
 def find_known(
     known: KnownSegments, has: Callable[[StoredFile], bool], look: Look, name: TopicPartition, seen: SeenSegment
@@ -38,6 +43,30 @@ def find_known(
         return None
     found = known.find(look.topic_id, str(name), seen.base_offset, seen.size, seen.sums_sha256)
     return found if found is not None and all(map(has, found.files)) else None
+
+
+class SalvagedFile(ObjectFile):
+    """A file that can be read although its disk refuses some of it: other bytes stand in the place of those pages.
+    Their batches are damaged then, as they are where they lie, and all others can be copied.
+    """
+
+    def read_at(self, position: int, size: int) -> bytes:
+        try:
+            return super().read_at(position, size)
+        except OSError as error:
+            if error.errno != EIO:
+                raise
+        ends = [*range(position - position % _PAGE_BYTES + _PAGE_BYTES, position + size, _PAGE_BYTES), position + size]
+        starts = [position, *ends[:-1]]
+        return b"".join(self._page(start, end - start) for start, end in zip(starts, ends, strict=True))
+
+    def _page(self, position: int, size: int) -> bytes:
+        try:
+            return super().read_at(position, size)
+        except OSError as error:
+            if error.errno != EIO:
+                raise
+            return _UNREADABLE * size
 
 
 class LogCopy:
@@ -145,7 +174,8 @@ class LogCopy:
 
     def _hold(self, seen: SeenSegment) -> File | None:
         """The file, which can be read to its end from now on, whatever becomes of its name; None where that is gone."""
-        file = self._files.open(self._path(seen, LOG))
+        path = self._path(seen, LOG)
+        file = SalvagedFile(path, self._files.open(path))
         try:
             file.pin()
         except FileNotFoundError:

@@ -4,12 +4,14 @@ Objects appear under the names that their files had, and the small text files ar
 read like any `Files`, and not be written.
 """
 
+from typing import NoReturn
+
 from tailrace.backup.manifest import Manifest, StoredFile, StoredLog
 from tailrace.backup.store import Store
 from tailrace.log.checkpoints import FORMAT_FILE, RECOVERY_POINTS, START_OFFSETS, encode_offsets
 from tailrace.log.epochs import FILE_NAME as EPOCHS_FILE
 from tailrace.log.epochs import EpochStart, LeaderEpochs
-from tailrace.log.files import Data, File, Lock, Space, join, parent
+from tailrace.log.files import Data, File, Lock, join, parent
 from tailrace.log.names import PARTITION_METADATA, parse_partition
 from tailrace.log.partition_metadata import encode_topic_id
 
@@ -74,6 +76,12 @@ class BackupFiles:
     def exists(self, path: str) -> bool:
         return path in self._stored or path in self._small or path in self._names
 
+    def modified_ms(self, path: str) -> NoReturn:
+        raise PermissionError(path)  # nobody reads a backup for that, nor for the next
+
+    def space(self, path: str) -> NoReturn:
+        raise PermissionError(path)
+
     def make_directory(self, path: str) -> None:
         raise PermissionError(path)
 
@@ -87,12 +95,6 @@ class BackupFiles:
         raise PermissionError(path)
 
     def sync_directory(self, path: str) -> None:
-        raise PermissionError(path)
-
-    def modified_ms(self, path: str) -> int:
-        raise PermissionError(path)
-
-    def space(self, path: str) -> Space:
         raise PermissionError(path)
 
     def lock(self, path: str) -> Lock | None:

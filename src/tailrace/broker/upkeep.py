@@ -38,12 +38,12 @@ class Upkeep:
         self._flushes.tick(now_ms)
         if self._checkpointed_ms is None:
             self._checkpointed_ms = self._saved_ms = now_ms
-        if now_ms - self._checkpointed_ms >= self._checkpoint_ms:
+        if not 0 <= now_ms - self._checkpointed_ms < self._checkpoint_ms:  # also where the clock was put back
             self._checkpointed_ms = now_ms
             self._due = [log for log in self._logs() if not log.is_saved]
             self._share = max(CHECKPOINTS_AT_ONCE, len(self._due) // 100)
         self._checkpoint()
-        if now_ms - self._saved_ms >= SAVE_OFFSETS_MS:
+        if not 0 <= now_ms - self._saved_ms < SAVE_OFFSETS_MS:
             self._saved_ms = now_ms
             if any(_is_worth_saving(log) for log in self._logs()):
                 self._save_offsets()

@@ -62,7 +62,7 @@ def create(
     Ends with 1 if something in DATA_DIR is damaged: it is in the backup as it is, and everything else, too.
     """
     pace = _rate(rate)
-    with _in_words(destination):
+    with _in_words(f"; earlier backups in {destination} are as they were, and the same command goes on from here"):
         if dry_run:
             view.show_plan(_plan(data, destination), destination, as_json=as_json)
             return
@@ -81,7 +81,7 @@ def list_(destination: Destination, as_json: AsJson = False) -> None:
     \b
     tailrace backup list /mnt/backups
     """
-    with _in_words(destination):
+    with _in_words():
         manifests = _readable(_store(destination))
     if as_json:
         print(json.dumps([view.summary(manifest) for manifest in manifests], indent=2))
@@ -114,7 +114,7 @@ def verify(
     if backup is not None and everything:
         raise Failure("--backup names one, and --all means all: only one of them goes", ExitCode.USAGE)
     pace = _rate(rate)
-    with _in_words(destination):
+    with _in_words():
         store = _store(destination)
         chosen = _readable(store) if everything else [_choose(store, backup)]
         results = _verify(store, chosen, pace)
@@ -151,7 +151,7 @@ def restore(
     it again.
     """
     pace = _rate(rate)
-    with _in_words(destination):
+    with _in_words(f"; {data} is unfinished, and no broker opens it: the same command begins anew"):
         store = _store(destination)
         manifest = _choose(store, backup)
         if dry_run:
@@ -180,7 +180,7 @@ def prune(
     from tailrace.backup.store import WritableStore
     from tailrace.log.files import OperatingSystemFiles
 
-    with _in_words(destination):
+    with _in_words():
         old = _store(destination).ids()[:-keep]
         freed = 0
         if not dry_run:
@@ -307,8 +307,8 @@ def _copying(label: str, total: int, pace: float | None) -> "Iterator[Copied]":
 
 
 @contextmanager
-def _in_words(destination: Path) -> Iterator[None]:
-    """What can go wrong, with what to do next."""
+def _in_words(what_now: str = "") -> Iterator[None]:
+    """What can go wrong, with what to do next: `what_now` after an error of a disk."""
     from tailrace.backup.manifest import BadManifest
     from tailrace.backup.restoring import BadBackup
     from tailrace.log.errors import LogError
@@ -328,10 +328,7 @@ def _in_words(destination: Path) -> Iterator[None]:
         raise Failure(str(error), _code_of(error)) from None
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        raise Failure(
-            f"{where}{error.strerror or error}; earlier backups in {destination} are as they were, and the same "
-            "command goes on where this one stopped"
-        ) from None
+        raise Failure(f"{where}{error.strerror or error}{what_now}") from None
 
 
 def _code_of(error: Exception) -> ExitCode:

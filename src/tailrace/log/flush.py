@@ -118,11 +118,11 @@ class FlushQueue:
         """To be told now and then: asks for a flush of what has been dirty for too long."""
         self._now_ms = max(self._now_ms, now_ms)
         for log, since in self._dirty_since.items():
-            if now_ms - since < self._dirty_ms_max:
+            if 0 <= now_ms - since < self._dirty_ms_max:  # if not, the clock was put back
                 break
             self.request(log)
         for log, due_ms in self._due_early.items():
-            if now_ms >= due_ms:
+            if now_ms >= due_ms or now_ms < due_ms - log.config.flush_ms:
                 self.request(log)
 
     def forget(self, log: Log) -> None:

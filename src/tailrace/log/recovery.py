@@ -131,8 +131,9 @@ class Recovery:
 
     def _pass_1_sweep(self) -> dict[str, int]:
         """What was in the directory, with sizes; logs are never swept."""
-        finish_swaps(self.files, self.directory)
         names = self.files.files_in(self.directory)
+        if finish_swaps(self.files, self.directory, names):
+            names = self.files.files_in(self.directory)
         for name in names:
             if is_leftover(name, names):
                 self.files.remove(join(self.directory, name))

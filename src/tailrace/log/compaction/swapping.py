@@ -89,15 +89,16 @@ def announced(files: Files, directory: str, names: Iterable[str]) -> list[Swap]:
     return found
 
 
-def finish_swaps(files: Files, directory: str) -> None:
-    """At a start: afterwards every swap that was announced is carried out, and nothing is left of others. One that
-    cannot be read is left alone, with all of its files: they are somebody's data.
+def finish_swaps(files: Files, directory: str, names: Iterable[str]) -> bool:
+    """At a start: afterwards every swap that was announced is carried out, and nothing is left of others. Says whether
+    there was any. One that cannot be read is left alone, with all of its files: they are somebody's data.
     """
-    names = files.files_in(directory)
+    if not any(name.endswith((SWAP, CLEANED)) for name in names):
+        return False
     for swap in announced(files, directory, names):
         carry_out(files, directory, swap)
-    if any(name.endswith(CLEANED) for name in names):
-        remove_unwanted(files, directory)
+    remove_unwanted(files, directory)
+    return True
 
 
 def remove_unwanted(files: Files, directory: str) -> None:
