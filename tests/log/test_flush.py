@@ -233,6 +233,14 @@ def test_a_log_that_was_dirty_for_too_long_is_flushed_unasked() -> None:
     assert setup.job().log is setup.logs[0], "what came during a flush is dirty since then"
 
 
+def test_a_clock_that_is_put_back_delays_no_flush() -> None:
+    setup = Setup(1, dirty_ms_max=100)
+    setup.append(setup.logs[0], NOW)
+    setup.queue.tick(NOW - 3_600_000)
+    setup.finish(setup.job())
+    assert setup.logs[0].high_watermark == 2
+
+
 def test_a_log_that_is_clean_needs_no_flush_however_often_it_is_asked_for() -> None:
     setup = Setup()
     setup.queue.request(setup.logs[0])
