@@ -11,7 +11,7 @@ from brokers import LocalBroker
 from compactions import records_of
 from group_requests import Consumer, broker_for_groups, commit, offsets, share
 
-from tailrace.broker.compacting import LEFT_ALONE_MS, LOOKED_AT_ONCE
+from tailrace.broker.compacting import LEFT_ALONE_MAX_MS, LEFT_ALONE_MIN_MS, LOOKED_AT_ONCE
 from tailrace.broker.topics import METADATA_TOPIC, OFFSETS_TOPIC
 from tailrace.broker.upkeep import SAVE_OFFSETS_MS
 from tailrace.log.compaction.messages import PassSpec
@@ -253,17 +253,24 @@ def test_the_metadata_log_is_not_compacted(broker: LocalBroker) -> None:
     assert len(passes) == 0
 
 
-def test_a_log_whose_pass_fails_is_left_alone_for_a_while(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_log_whose_pass_fails_is_left_alone_for_longer_each_time(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     faulty = FaultyFiles(OperatingSystemFiles())
-    with LocalBroker(tmp_path, files=faulty) as broker:
+    with LocalBroker(tmp_path, {"log.cleaner.backoff.ms": "0"}, files=faulty) as broker:
         passes = filled(broker)
-        faulty.fail("write_at", EIO, name=".cleaned")
+        faulty.fail("write_at", EIO, name=".cleaned", forever=True)
         broker.tick()
-        broker.tick(BACKOFF_MS)
-        assert (len(passes), broker.broker.compacting.counted.failures) == (1, 1)
         assert "is not compacted for a while" in caplog.text
+        for number in range(1, 12):
+            assert len(passes) == broker.broker.compacting.counted.failures == number
+            alone_ms = min(LEFT_ALONE_MAX_MS, LEFT_ALONE_MIN_MS << number)
+            broker.tick(alone_ms - 1)
+            assert len(passes) == number
+            broker.tick(1)
+        faulty.heal()
         assert values(broker) == [b"old", b"new"]
-        broker.tick(LEFT_ALONE_MS)
+        broker.tick(LEFT_ALONE_MAX_MS)
         assert values(broker) == [b"new"]
 
 
@@ -289,7 +296,7 @@ def test_a_damaged_log_is_said_once_and_never_compacted(broker: LocalBroker, cap
     data[-1] ^= 1
     path.write_bytes(data)
     for _ in range(3):
-        broker.tick(LEFT_ALONE_MS)
+        broker.tick(LEFT_ALONE_MAX_MS)
     assert len(passes) == 1
     assert caplog.text.count("until it is repaired") == 1
     assert path.read_bytes() == data

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LOOKED_AT_ONCE = 200  # logs, with each tick
-LEFT_ALONE_MS = 10 * 60_000  # a log whose pass has failed
+LEFT_ALONE_MIN_MS = 1000  # a log whose pass has failed: twice as long each time
+LEFT_ALONE_MAX_MS = 10 * 60_000
 _FOR_GOOD = 1 << 62
 _LAG_MAX = (1 << 63) - 1
 
@@ -86,6 +87,7 @@ class Compacting:
         self._next_round_ms = 0
         self._now_ms = 0
         self._left_alone: WeakKeyDictionary[Log, int] = WeakKeyDictionary()  # until when
+        self._failures: WeakKeyDictionary[Log, int] = WeakKeyDictionary()  # in a row
         self._horizons: WeakKeyDictionary[Log, int] = WeakKeyDictionary()  # when something in it may go
 
     @property
@@ -213,6 +215,7 @@ class Compacting:
 
     def _done(self, log: Log, result: PassResult) -> None:
         log.compacted_to = max(log.compacted_to, result.end)
+        self._failures.pop(log, None)
         self._horizons.pop(log, None)
         if result.next_horizon_ms is not None:
             self._horizons[log] = result.next_horizon_ms
@@ -227,7 +230,9 @@ class Compacting:
         if compaction.is_stopped or log.is_removed:
             return
         self.counted.failures += 1
-        self._left_alone[log] = _FOR_GOOD if failure.is_damage else self._now_ms + LEFT_ALONE_MS
+        in_a_row = self._failures[log] = self._failures.get(log, 0) + 1
+        alone_ms = min(LEFT_ALONE_MAX_MS, LEFT_ALONE_MIN_MS << min(in_a_row, 20))
+        self._left_alone[log] = _FOR_GOOD if failure.is_damage else self._now_ms + alone_ms
         until = "until it is repaired" if failure.is_damage else "for a while"
         logger.error("%s is not compacted %s: %s", log.directory, until, failure.reason)
 

@@ -196,7 +196,7 @@ def test_snapshots_and_epochs_are_right_after_a_swap() -> None:
 
 
 def test_a_log_can_be_verified_in_the_middle_of_a_swap_and_after_it() -> None:
-    world = filled(World())
+    world = filled(World(), 16)
     _, swap = begun(world)
     files = world.files
     assert isinstance(files, RecordingFiles)
