@@ -17,6 +17,8 @@ from tailrace.broker.upkeep import SAVE_OFFSETS_MS
 from tailrace.log.compaction.messages import PassSpec
 from tailrace.log.compaction.passes import LocalPass
 from tailrace.log.files import OperatingSystemFiles
+from tailrace.log.names import TopicPartition
+from tailrace.log.scrubbing import Piece, ScrubJob
 from tailrace.records.record import Record, encode_batch
 from tailrace.testing.faulty_files import FaultyFiles
 
@@ -103,6 +105,17 @@ def test_what_is_saved_counts_for_the_disk_budget(broker: LocalBroker) -> None:
     broker.tick()
     assert broker.broker.sizes.total == sum(log.size for log in broker.directory.logs.values())
     assert broker.broker.sizes.total < before
+
+
+def test_the_scrubber_takes_no_other_files_for_those_of_a_segment_that_is_gone(broker: LocalBroker) -> None:
+    filled(broker)
+    log = broker.log()
+    pieces = [Piece(TopicPartition("orders", 0), log, segment, 0) for segment in log.segments[:-1]]
+    broker.tick()
+    assert not {piece.segment for piece in pieces} & set(log.segments)
+    job = ScrubJob(log.files, pieces)
+    job.run()
+    assert (job.damage, job.faults, job.scrubbed_bytes) == ([], [], 0)
 
 
 def test_the_active_segment_is_never_compacted(broker: LocalBroker) -> None:

@@ -34,6 +34,11 @@ class Piece(NamedTuple):
     def end(self) -> int:
         return min(self.start + CHUNK_BYTES, self.segment.size)
 
+    @property
+    def is_there(self) -> bool:
+        """Whether its files are those of that name: not so once the segment was deleted or compacted, or is being."""
+        return self.log.replacing is None and not self.log.is_removed and self.segment in self.log.segments
+
 
 class ScrubJob:
     """See `log/jobs.py` for the three steps. `note`, if given, is a file and what is to stand in it from now on."""
@@ -59,19 +64,23 @@ class ScrubJob:
         """Readers know already: what was found is with the segments."""
 
     def _scrub(self, piece: Piece) -> None:
-        log, segment = piece.log, piece.segment
+        if not piece.is_there:
+            return
+        segment, faults = piece.segment, list[str]()
+        known = segment.checks.damage
         try:
             if piece.start == 0:
-                self._look_at_derived_files(piece)
-            known = segment.checks.damage
+                faults = self._rotten_derived_files(piece)
             self._read_again(piece)
-            self.scrubbed_bytes += piece.end - piece.start
-            new = [damage for damage in segment.checks.damage if damage not in known]
-            self.damage += [str(replace(damage, file=f"{piece.partition}/{damage.file}")) for damage in new]
         except OSError as error:
-            if segment in log.segments and not log.is_removed:  # else it was deleted meanwhile
-                where = f"{piece.partition}/{segment.name}, byte {piece.start} to {piece.end}"
-                self.faults.append(f"{where}, cannot be read: {error}")
+            where = f"{piece.partition}/{segment.name}, byte {piece.start} to {piece.end}"
+            faults.append(f"{where}, cannot be read: {error}")
+        if not piece.is_there:
+            return  # what was found may be another's
+        self.scrubbed_bytes += piece.end - piece.start
+        self.faults += faults
+        new = [damage for damage in segment.checks.damage if damage not in known]
+        self.damage += [str(replace(damage, file=f"{piece.partition}/{damage.file}")) for damage in new]
 
     def _read_again(self, piece: Piece) -> None:
         segment, start, end = piece.segment, piece.start, piece.end
@@ -82,7 +91,7 @@ class ScrubJob:
         segment.checks.distrust(start, end, segment.size)
         segment.checks.ensure(start, end, segment.size, segment.derived())
 
-    def _look_at_derived_files(self, piece: Piece) -> None:
+    def _rotten_derived_files(self, piece: Piece) -> list[str]:
         base_offset = piece.segment.base_offset
         name = f"{piece.partition}/{numbered(base_offset, '')}"
         data = {
@@ -92,13 +101,10 @@ class ScrubJob:
         encoded = data.pop(SUMS)
         sums = Sums.decode(encoded or b"")
         if sums is None:
-            if encoded is not None:
-                self.faults.append(f"{name}{SUMS} will be built anew")
-            return
+            return [] if encoded is None else [f"{name}{SUMS} will be built anew"]
         prefixes = {INDEX: sums.index, TIME_INDEX: sums.time_index, TRANSACTION_INDEX: sums.transaction_index}
-        for suffix, prefix in prefixes.items():
-            if not prefix.matches(data[suffix] or b""):
-                self.faults.append(f"{name}{suffix} will be built anew")
+        rotten = [suffix for suffix, prefix in prefixes.items() if not prefix.matches(data[suffix] or b"")]
+        return [f"{name}{suffix} will be built anew" for suffix in rotten]
 
     def _read_whole_from_disk(self, path: str) -> bytes | None:
         file = self._files.open(path)
