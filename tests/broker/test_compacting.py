@@ -16,7 +16,7 @@ from tailrace.broker.topics import METADATA_TOPIC, OFFSETS_TOPIC
 from tailrace.broker.upkeep import SAVE_OFFSETS_MS
 from tailrace.log.compaction.messages import PassSpec
 from tailrace.log.compaction.passes import LocalPass
-from tailrace.log.files import OperatingSystemFiles
+from tailrace.log.files import OperatingSystemFiles, Space
 from tailrace.log.names import TopicPartition
 from tailrace.log.scrubbing import Piece, ScrubJob
 from tailrace.records.record import Record, encode_batch
@@ -116,6 +116,25 @@ def test_the_scrubber_takes_no_other_files_for_those_of_a_segment_that_is_gone(b
     job = ScrubJob(log.files, pieces)
     job.run()
     assert (job.damage, job.faults, job.scrubbed_bytes) == ([], [], 0)
+
+
+def test_nothing_is_compacted_while_the_disk_has_only_its_reserve(tmp_path: Path) -> None:
+    files = FaultyFiles(OperatingSystemFiles())
+    with LocalBroker(tmp_path, files=files) as broker:
+        passes = filled(broker)
+        files.space_left = Space(1, 1 << 40)
+        broker.tick()
+        broker.tick(BACKOFF_MS)
+        assert len(passes) <= 1, "one may have begun before it was known"
+        put(broker, (b"a", b"newer"))
+        seal(broker)
+        begun = len(passes)
+        broker.tick(BACKOFF_MS)
+        assert len(passes) == begun
+        files.space_left = None
+        broker.tick(BACKOFF_MS)
+        broker.tick(BACKOFF_MS)
+        assert len(passes) > begun
 
 
 def test_the_active_segment_is_never_compacted(broker: LocalBroker) -> None:

@@ -8,7 +8,8 @@ are due, the one with the largest share of new bytes is next:
     then     the next one is looked for at once; where none was due, after `log.cleaner.backoff.ms`
 
 A log whose pass has failed is left alone for a while, and one that is damaged for as long as this process runs: either
-is said once. The metadata log is never compacted.
+is said once. The metadata log is never compacted. Where the disk has no more than its reserve, nothing is: a pass needs
+room before it makes some.
 """
 
 import logging
@@ -105,7 +106,7 @@ class Compacting:
         if self._under_way is not None:
             if self._under_way.log.is_removed and not self._under_way.is_stopped:
                 self._under_way.stop()
-        elif self._is_enabled and now_ms >= self._next_round_ms:
+        elif self._is_enabled and now_ms >= self._next_round_ms and not self._broker.space.is_low:
             self._look()
 
     # Which one

@@ -40,6 +40,7 @@ from tailrace.server.threads import Workers
 logger = logging.getLogger(__name__)
 
 READ_THREADS = 4
+JOB_THREADS = 6  # for what the broker has done elsewhere; one may wait for a compaction, and one scrub
 HEARTBEAT_S = 0.25
 STALL_S = 0.1
 ANSWERS_S = 2.0  # for those that are under way at a stop; then connections are closed
@@ -97,6 +98,7 @@ class Node:
         self.loop = asyncio.get_running_loop()
         self.failed: asyncio.Future[Exception] = self.loop.create_future()
         self.readers = Workers(self.loop, "read", READ_THREADS)
+        self._jobs = Workers(self.loop, "job", JOB_THREADS)
         self._flushers = Workers(self.loop, "flush", IN_FLIGHT_MAX)
         self.budget = Budget(self.loop, self.configs.number("tailrace.inflight.bytes"), self.write_timeout_s)
         for name, reason in self.configs.ignored.items():
@@ -146,10 +148,11 @@ class Node:
             if timer is not None:
                 timer.cancel()
         self.pump()
-        await self._wait_until(lambda: not self._flushers.under_way and not self.readers.under_way, JOBS_S)
+        workers = (self._flushers, self.readers, self._jobs)
+        await self._wait_until(lambda: not any(one.under_way for one in workers), JOBS_S)
         self.broker.recompressor.give_up()
-        self.readers.stop()
-        self._flushers.stop()
+        for one in workers:
+            one.stop()
         await asyncio.sleep(0)  # what has just come back from a thread
         self.directory.close(now_ms())
 
@@ -209,7 +212,7 @@ class Node:
     # Jobs
 
     def start_job(self, job: AnyJob, finish: Callable[[], object]) -> None:
-        self.readers.submit(job.run, partial(self._finished, finish))
+        self._jobs.submit(job.run, partial(self._finished, finish))
 
     def _finished(self, finish: Callable[[], object]) -> None:
         finish()
