@@ -84,7 +84,7 @@ def test_a_stop_does_not_wait_for_all_that_stands_in_line(
         release.start()
         node.stop()
         release.join()
-        assert node.node.readers.under_way == 0
+        assert node.node.jobs.under_way == 0
         assert not [
             thread for thread in threading.enumerate() if thread.name.startswith(("tailrace-read", "tailrace-job"))
         ]

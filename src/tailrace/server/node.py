@@ -98,7 +98,7 @@ class Node:
         self.loop = asyncio.get_running_loop()
         self.failed: asyncio.Future[Exception] = self.loop.create_future()
         self.readers = Workers(self.loop, "read", READ_THREADS)
-        self._jobs = Workers(self.loop, "job", JOB_THREADS)
+        self.jobs = Workers(self.loop, "job", JOB_THREADS)
         self._flushers = Workers(self.loop, "flush", IN_FLIGHT_MAX)
         self.budget = Budget(self.loop, self.configs.number("tailrace.inflight.bytes"), self.write_timeout_s)
         for name, reason in self.configs.ignored.items():
@@ -148,7 +148,7 @@ class Node:
             if timer is not None:
                 timer.cancel()
         self.pump()
-        workers = (self._flushers, self.readers, self._jobs)
+        workers = (self._flushers, self.readers, self.jobs)
         await self._wait_until(lambda: not any(one.under_way for one in workers), JOBS_S)
         self.broker.recompressor.give_up()
         for one in workers:
@@ -212,7 +212,7 @@ class Node:
     # Jobs
 
     def start_job(self, job: AnyJob, finish: Callable[[], object]) -> None:
-        self._jobs.submit(job.run, partial(self._finished, finish))
+        self.jobs.submit(job.run, partial(self._finished, finish))
 
     def _finished(self, finish: Callable[[], object]) -> None:
         finish()
