@@ -14,14 +14,15 @@ from functools import partial
 from bench.batches import batch_of
 from bench.harness import Bench, Demand, Figure, Sample, compare, percentile
 from bench.processes import Load, RawConnection, broker_process, environment, start_broker, wait_until_ready
-from tailrace.protocol.frame import encode_request
+from tailrace.protocol.frame import decode_response, encode_request
 from tailrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from tailrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tailrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 
 GB = 1e9
 SIZES = (100, 1000)
 ACKS = ("1", "all")
 _VERSION = 9
+_SOON = (3, 5)  # the errors of a topic that is not known yet, and of one without a leader
 
 
 def produce(bench: Bench) -> list[Figure]:
@@ -50,8 +51,8 @@ def _figures(name: str, title: str, size: int, bench: Bench, run: "partial[Load]
     loads, bare = [], []
     for number in range(bench.pick(5, 3)):
         bench.tell(f"{title}: round {number + 1}")
-        _bare_writes(bench)  # so that neither side pays for memory that the host has yet to give
-        bare.append(_bare_writes(bench))
+        bare_writes(bench)  # so that neither side pays for memory that the host has yet to give
+        bare.append(bare_writes(bench))
         loads.append(run())
     rates = [load.messages / load.seconds / 1e6 for load in loads]
     clients = [100 * load.client_cpu / load.seconds for load in loads]
@@ -78,9 +79,9 @@ def _figures(name: str, title: str, size: int, bench: Bench, run: "partial[Load]
     ]
 
 
-def _bare_writes(bench: Bench) -> float:
+def bare_writes(bench: Bench, size: int | None = None) -> float:
     """CPU seconds for each GB that is written to a new file, which is then removed: about as much as a load writes."""
-    size = bench.pick(5, 2) << 29
+    size = size or bench.pick(5, 2) << 29
     chunk = os.urandom(1 << 20)
     with bench.place.directory() as path:
         descriptor = os.open(path, os.O_CREAT | os.O_WRONLY)
@@ -124,7 +125,12 @@ def percentiles(name: str, title: str, times: list[float]) -> list[Figure]:
 
 
 def create_topic(connection: RawConnection, topic: str) -> None:
-    connection.ask(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), MetadataResponse, _VERSION)
+    """And waits until it can be written to: Kafka answers before that."""
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)])
+    while (error := connection.ask(request, MetadataResponse, _VERSION).topics[0].error_code) in _SOON:
+        time.sleep(0.002)
+    if error:
+        raise RuntimeError(f"no topic {topic}: error {error}")
 
 
 def produce_frame(topic: str, acks: int) -> bytes:
@@ -135,13 +141,23 @@ def produce_frame(topic: str, acks: int) -> bytes:
 
 
 def round_trips(connection: RawConnection, topic: str, acks: int, number: int) -> list[float]:
+    """Seconds that each took. The last one's answer is looked at: a broker that refuses is fast, too."""
     frame = produce_frame(topic, acks)
-    times = []
+    times, answer = [], b""
     for _ in range(number):
         start = time.perf_counter()
-        connection.exchange(frame)
+        answer = connection.exchange(frame)
         times.append(time.perf_counter() - start)
+    base_offset(answer)
     return times
+
+
+def base_offset(answer: bytes) -> int:
+    """Where a batch came to stand, by the answer to `produce_frame`; raises where it was refused."""
+    partition = decode_response(ProduceResponse, _VERSION, answer)[1].responses[0].partition_responses[0]
+    if partition.error_code:
+        raise RuntimeError(f"a batch was refused: error {partition.error_code}")
+    return partition.base_offset
 
 
 def bare_syncs(bench: Bench, number: int) -> list[float]:

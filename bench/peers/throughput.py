@@ -1,0 +1,153 @@
+"""Producing and consuming as fast as the client can, and what that costs the broker: by three clients, with messages of
+three sizes, in one partition and in twelve, with and without compression.
+
+Producers have their default acks, which is `all`: ours syncs before it acknowledges, Kafka does not.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from pathlib import Path
+
+from bench.harness import Demand, Figure, compare
+from bench.load import payload
+from bench.peers import tools
+from bench.peers.session import MB, Peer, Session, against_kafka
+from bench.peers.tools import Done
+
+SIZES = (100, 1000, 10_000)
+RATE = Demand("ratio", "least", 0.97, aim=1.0)
+CPU_IN = {100: Demand("ratio", "most", 0.25, aim=0.1), 1000: Demand("ratio", "most", 0.25, aim=0.1)}
+CPU_OUT = {1000: Demand("ratio", "most", 0.6, aim=0.3)}
+CLIENTS = {"c": "C client", "java": "Java client", "kcat": "kcat"}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    client: str
+    size: int
+    partitions: int = 1
+    compression: str = "none"
+
+    @property
+    def name(self) -> str:
+        return f"{self.client}/{self.size}/{self.partitions}/{self.compression}"
+
+    @property
+    def title(self) -> str:
+        size = f"{self.size} B" if self.size < 1000 else f"{self.size // 1000} KB"
+        more = f", {self.partitions} partitions" if self.partitions > 1 else ""
+        codec = f", {self.compression}" if self.compression != "none" else ""
+        return f"{size}{more}{codec}, {CLIENTS[self.client]}"
+
+    @property
+    def is_plain(self) -> bool:
+        return self.client == "c" and self.partitions == 1 and self.compression == "none"
+
+
+QUICK = (Case("c", 100), Case("c", 1000), Case("java", 1000), Case("kcat", 1000))
+USUAL = (
+    *(Case("c", size) for size in SIZES),
+    *(Case("java", size) for size in SIZES),
+    Case("kcat", 1000),
+    Case("c", 1000, 12),
+    Case("c", 1000, 1, "lz4"),
+    Case("c", 1000, 1, "zstd"),
+)
+FULL = tuple(
+    Case(client, size, partitions, compression)
+    for client, size, partitions, compression in product(CLIENTS, SIZES, (1, 12), ("none", "lz4", "zstd"))
+)
+
+
+def cases(session: Session) -> Iterator[Case]:
+    chosen = FULL if session.full else QUICK if session.bench.quick else USUAL
+    return (case for case in chosen if case.client != "kcat" or tools.kcat_missing() is None)
+
+
+def produce(session: Session) -> list[Figure]:
+    figures = []
+    for case in cases(session):
+        volume = session.bench.pick(300, 20) * MB
+        count = volume // case.size
+        with ExitStack() as stack:
+            run = _producer(session, stack, case, count)
+            topic = f"produce-{case.name}".replace("/", "-")
+            for peer in (session.ours, session.kafka):
+                stack.enter_context(peer.topic(topic, case.partitions))
+
+            def once(peer: Peer, topic: str = topic, volume: int = volume, run: "Producer" = run) -> Done:
+                session.ready_memory(volume)
+                return run(peer, topic)
+
+            title = f"produce {case.title}"
+            ours, theirs = session.versus(title, session.bench.pick(5, 2), once, warm_up=0)
+        figures += _figures(f"produce/{case.name}", title, case, ours, theirs, CPU_IN)
+    return figures
+
+
+Producer = Callable[[Peer, str], Done]
+
+
+def _producer(session: Session, stack: ExitStack, case: Case, count: int) -> Producer:
+    if case.client == "kcat":
+        lines = Path(stack.enter_context(session.bench.place.directory()))
+        lines.write_bytes(b"".join(payload(case.size) + b"\n" for _ in range(count)))
+        return lambda peer, topic: tools.kcat_produce(peer.broker, topic, case.size, count, case.compression, lines)
+    work = tools.java_produce if case.client == "java" else tools.c_produce
+    return lambda peer, topic: work(peer.broker, topic, case.size, count, case.compression)
+
+
+def consume(session: Session) -> list[Figure]:
+    figures = []
+    for case in cases(session):
+        count = session.bench.pick(400, 20) * MB // case.size
+        topic = f"consume-{case.name}".replace("/", "-")
+        with ExitStack() as stack:
+            for peer in (session.ours, session.kafka):
+                stack.enter_context(peer.topic(topic, case.partitions))
+                session.bench.tell(f"consume {case.title}: {peer.name} is filled")
+                tools.c_produce(peer.broker, topic, case.size, count, case.compression)
+            work = {"c": tools.c_consume, "java": tools.java_consume, "kcat": tools.kcat_consume}[case.client]
+            title = f"consume {case.title}"
+            once = partial(_consume, work, topic, case.size, count)
+            ours, theirs = session.versus(title, session.bench.pick(5, 2), once, warm_up=0)
+        figures += _figures(f"consume/{case.name}", title, case, ours, theirs, CPU_OUT)
+    return figures
+
+
+def _consume(work: Callable[..., Done], topic: str, size: int, count: int, peer: Peer) -> Done:
+    return work(peer.broker, topic, size, count)
+
+
+def _figures(
+    name: str, title: str, case: Case, ours: list[Done], theirs: list[Done], cpu: dict[int, Demand]
+) -> list[Figure]:
+    """CPU is judged where the C client has one partition and no compression, and shown elsewhere."""
+    demanded = cpu.get(case.size) if case.is_plain else None
+    rates = ([done.messages_per_second for done in side] for side in (ours, theirs))
+    costs = ([done.broker_cpu_per_gb for done in side] for side in (ours, theirs))
+    way = "in" if name.startswith("produce") else "out"
+    return [
+        against_kafka(name, title, "messages/s", *rates, demanded=RATE),
+        against_kafka(f"cpu-{way}/{case.name}", f"broker CPU, {title}", "s/GB", *costs, demanded=demanded),
+    ]
+
+
+def syncing(session: Session) -> list[Figure]:
+    """Ours, with an fsync before each acknowledgement and without."""
+    size, volume = 1000, session.bench.pick(400, 20) * MB
+
+    def rate(topic: str, acks: str) -> float:
+        session.ready_memory(volume)
+        broker = session.ours.broker
+        return tools.c_produce(broker, topic, size, volume // size, "none", acks).messages_per_second
+
+    with session.ours.topic("synced") as synced, session.ours.topic("unsynced") as unsynced:
+        sides = partial(rate, synced, "all"), partial(rate, unsynced, "1")
+        title = "produce 1 KB, fsync before ack"
+        ours, without = session.bench.take_turns(title, session.bench.pick(7, 2), *sides)
+    least = Demand("ratio", "least", 0.8, aim=0.95)
+    return [compare("sync/1000", title, "messages/s", ours, without, "ours, acks=1", demanded=least)]
