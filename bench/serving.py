@@ -22,7 +22,13 @@ GB = 1e9
 SIZES = (100, 1000)
 ACKS = ("1", "all")
 _VERSION = 9
-_SOON = (3, 5)  # the errors of a topic that is not known yet, and of one without a leader
+_SOON = (3, 5, 6)  # the errors of a topic that is not known yet, or has no leader yet, or one that does not know it
+
+
+class Refused(RuntimeError):
+    def __init__(self, error: int) -> None:
+        super().__init__(f"a batch was refused: error {error}")
+        self.error = error
 
 
 def produce(bench: Bench) -> list[Figure]:
@@ -125,12 +131,22 @@ def percentiles(name: str, title: str, times: list[float]) -> list[Figure]:
 
 
 def create_topic(connection: RawConnection, topic: str) -> None:
-    """And waits until it can be written to: Kafka answers before that."""
-    request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)])
-    while (error := connection.ask(request, MetadataResponse, _VERSION).topics[0].error_code) in _SOON:
-        time.sleep(0.002)
-    if error:
-        raise RuntimeError(f"no topic {topic}: error {error}")
+    connection.ask(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), MetadataResponse, _VERSION)
+
+
+def open_topic(connection: RawConnection, topic: str) -> int:
+    """Creates it if need be, and waits until it has taken a batch, which Kafka's does somewhat later. Returns where
+    that batch stands.
+    """
+    frame = produce_frame(topic, 1)
+    while True:
+        create_topic(connection, topic)
+        try:
+            return base_offset(connection.exchange(frame))
+        except Refused as refused:
+            if refused.error not in _SOON:
+                raise
+            time.sleep(0.002)
 
 
 def produce_frame(topic: str, acks: int) -> bytes:
@@ -156,7 +172,7 @@ def base_offset(answer: bytes) -> int:
     """Where a batch came to stand, by the answer to `produce_frame`; raises where it was refused."""
     partition = decode_response(ProduceResponse, _VERSION, answer)[1].responses[0].partition_responses[0]
     if partition.error_code:
-        raise RuntimeError(f"a batch was refused: error {partition.error_code}")
+        raise Refused(partition.error_code)
     return partition.base_offset
 
 

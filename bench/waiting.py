@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bench.harness import Bench, Demand, Figure, Sample, compare, percentile
 from bench.processes import BrokerProcess, RawConnection, broker_process
-from bench.serving import bare_syncs, base_offset, create_topic, percentiles, produce_frame, round_trips
+from bench.serving import bare_syncs, base_offset, create_topic, open_topic, percentiles, produce_frame, round_trips
 from tailrace.protocol.frame import encode_request
 from tailrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
@@ -47,8 +47,7 @@ def wake_times(broker: BrokerProcess, topic: str, acks: int, number: int) -> lis
     times = []
     frame = produce_frame(topic, acks)
     with RawConnection(broker.host, broker.port) as producer, RawConnection(broker.host, broker.port) as reader:
-        create_topic(producer, topic)
-        offset = base_offset(producer.exchange(frame))
+        offset = open_topic(producer, topic)
         for _ in range(number):
             offset += 1
             reader.send(fetch_frame(topic, offset, 30_000))

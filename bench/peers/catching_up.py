@@ -12,7 +12,7 @@ from bench.peers import tools
 from bench.peers.latency import most
 from bench.peers.session import MB, Peer, Session, against_kafka
 from bench.processes import RawConnection
-from bench.serving import create_topic, round_trips
+from bench.serving import open_topic, round_trips
 from bench.waiting import forget_cached
 
 _SIZE = 1000
@@ -42,7 +42,7 @@ def cold(session: Session) -> list[Figure]:
 
 def _alone(number: int, peer: Peer) -> tuple[list[float], float]:
     with RawConnection(peer.broker.host, peer.broker.port) as connection:
-        create_topic(connection, "live")
+        open_topic(connection, "live")
         return round_trips(connection, "live", 1, number), 0.0
 
 
@@ -56,7 +56,7 @@ def _beside(topic: str, peer: Peer) -> tuple[list[float], float]:
         RawConnection(peer.broker.host, peer.broker.port) as connection,
         subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as reader,
     ):
-        create_topic(connection, "live")
+        open_topic(connection, "live")
         assert reader.stdout is not None
         reader.stdout.readline()
         while reader.poll() is None:

@@ -16,7 +16,7 @@ from collections import deque
 
 from bench.harness import percentile
 from bench.processes import RawConnection
-from bench.serving import base_offset, create_topic, produce_frame
+from bench.serving import base_offset, open_topic, produce_frame
 
 PER_SECOND = 10
 _WARM_S = 1.0
@@ -26,9 +26,9 @@ _PATIENCE_S = 30
 class Crowd:
     def __init__(self, host: str, port: int, topic: str, number: int) -> None:
         with RawConnection(host, port) as connection:
-            create_topic(connection, topic)
+            open_topic(connection, topic)
             answer = connection.exchange(produce_frame(topic, 1))
-            base_offset(answer)
+            base_offset(answer)  # raises where it was refused
         self._answer_bytes = 4 + len(answer)
         self._frame = produce_frame(topic, 1)
         self._sockets = [socket.create_connection((host, port)) for _ in range(number)]

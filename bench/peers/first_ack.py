@@ -4,7 +4,7 @@ import subprocess
 import time
 
 from bench.processes import RawConnection
-from bench.serving import create_topic, round_trips
+from bench.serving import open_topic, round_trips
 
 TOPIC = "first"
 _SECONDS = 120
@@ -16,7 +16,7 @@ def wait_for_first_ack(process: "subprocess.Popen[str]", host: str, port: int) -
     while True:
         try:
             with RawConnection(host, port) as connection:
-                create_topic(connection, TOPIC)
+                open_topic(connection, TOPIC)
                 round_trips(connection, TOPIC, -1, 1)
                 return
         except (OSError, EOFError, ValueError, RuntimeError) as error:

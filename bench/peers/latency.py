@@ -11,7 +11,7 @@ from bench.harness import Demand, Figure, percentile
 from bench.peers import tools
 from bench.peers.session import KAFKA, KAFKA_SYNCING, Peer, Session, against_kafka
 from bench.processes import RawConnection
-from bench.serving import create_topic, round_trips
+from bench.serving import open_topic, round_trips
 from bench.waiting import wake_times
 
 PERCENTILES = (50, 99, 99.9)
@@ -48,7 +48,7 @@ def acknowledged(session: Session) -> list[Figure]:
 def _ack_times(peer: Peer, acks: int, number: int) -> list[float]:
     topic = f"ack-{acks}"
     with RawConnection(peer.broker.host, peer.broker.port) as connection:
-        create_topic(connection, topic)
+        open_topic(connection, topic)
         return round_trips(connection, topic, acks, number)
 
 
@@ -107,7 +107,7 @@ def end_to_end_java(session: Session) -> list[Figure]:
 
 def _java_end_to_end(number: int, peer: Peer) -> dict[float, float]:
     with RawConnection(peer.broker.host, peer.broker.port) as connection:
-        create_topic(connection, "end-to-end-java")
+        open_topic(connection, "end-to-end-java")
     return tools.java_end_to_end(peer.broker, "end-to-end-java", number)
 
 
@@ -152,7 +152,7 @@ def _at_rate(topic: str, rate: int, seconds: int, peer: Peer) -> tuple[list[floa
         times: list[float] = []
         until = time.perf_counter() + seconds - 2
         with RawConnection(peer.broker.host, peer.broker.port) as connection:
-            create_topic(connection, "half-probe")
+            open_topic(connection, "half-probe")
             while time.perf_counter() < until and process.poll() is None:
                 times += round_trips(connection, "half-probe", -1, 50)
         printed, _ = process.communicate(timeout=120)

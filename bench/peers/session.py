@@ -16,7 +16,7 @@ from bench.harness import Bench, Demand, Figure, compare
 from bench.peers import kafka, tools
 from bench.peers.watch import Watch
 from bench.processes import BrokerProcess, RawConnection, broker_process
-from bench.serving import bare_writes, create_topic, round_trips
+from bench.serving import bare_writes, open_topic, round_trips
 from bench.topics import delete_topic, make_topic
 from bench.waiting import wake_times
 
@@ -74,7 +74,7 @@ class Session:
 
     def _up(self, name: str, broker: BrokerProcess, logs: Path) -> Peer:
         with RawConnection(broker.host, broker.port) as connection:
-            create_topic(connection, "warm")
+            open_topic(connection, "warm")
             round_trips(connection, "warm", -1, 1)
         watch = Watch(broker.process.pid)
         self._stack.callback(watch.close)
