@@ -54,9 +54,9 @@ class BrokerProcess:
 
 
 @contextmanager
-def broker_process(data: str) -> Iterator[BrokerProcess]:
-    """A broker that serves, until the block ends."""
-    process = start_broker(data)
+def broker_process(data: str, **variables: str) -> Iterator[BrokerProcess]:
+    """A broker that serves, until the block ends; `variables` are further ones of its environment."""
+    process = start_broker(data, **variables)
     try:
         yield wait_until_ready(process)
     finally:
@@ -66,14 +66,14 @@ def broker_process(data: str) -> Iterator[BrokerProcess]:
             process.stdout.close()
 
 
-def start_broker(data: str, port: int = 0) -> subprocess.Popen[str]:
+def start_broker(data: str, port: int = 0, **variables: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "tailrace", "serve", "--data", data, "--listen", f"127.0.0.1:{port}"]
     return subprocess.Popen(
         [*command, "--metrics", "off"],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-        env=environment(),
+        env=environment() | variables,
         preexec_fn=die_with_parent,
     )
 
