@@ -9,12 +9,13 @@ from bench.report import Run, against, aim, caption, compared, must, ours, write
 
 # By the first word of a figure's name; what stands nowhere comes last.
 PARTS = {
-    "Throughput": ("produce", "consume", "fan-out", "sync", "kept"),
+    "Throughput": ("produce", "consume", "fan-out", "catch-up", "sync", "kept"),
     "Latency": ("ack", "half", "end-to-end", "crowd", "cold"),
     "Cost": ("cpu-in", "cpu-out", "memory", "start", "partitions"),
     "Other peers": ("other",),
 }
 _REST = "Further"
+_BETTER = {"Throughput": "more is better", "Latency": "less is better", "Cost": "less is better"}
 _HEADINGS = ("measure", "ours", "against", "ratio", "must", "aim", "verdict")
 
 
@@ -25,7 +26,8 @@ def write(run: Run, directory: Path) -> Path:
     write_json(run, directory / f"{stem}.json")
     pictures = {}
     for part, figures in by_part(run.figures).items():
-        if (picture := plot.ratios(part, figures)) is not None:
+        title = f"{part}: {_BETTER[part]}" if part in _BETTER else part
+        if (picture := plot.ratios(title, figures)) is not None:
             pictures[part] = f"{stem}-{part.lower().replace(' ', '-')}.svg"
             (directory / pictures[part]).write_text(picture)
     page = directory / f"{stem}.md"

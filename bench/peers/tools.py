@@ -53,12 +53,12 @@ def read_produced(printed: str) -> Produced:
 
 def read_consumed(printed: str) -> float:
     """Messages per second of ConsumerPerformance, without the time in which the group came together."""
-    lines = [line.split(", ") for line in printed.splitlines() if ", " in line]
-    names = next((line for line in lines if "fetch.nMsg.sec" in line), None)
-    values = lines[-1]
-    if names is None or values is names or len(values) != len(names):
-        raise ValueError(f"ConsumerPerformance printed no summary: {printed[-2000:]}")
-    return float(values[names.index("fetch.nMsg.sec")])
+    lines = [line.split(", ") for line in printed.splitlines()]
+    at = next((at for at, line in enumerate(lines) if "fetch.nMsg.sec" in line), len(lines))
+    match lines[at : at + 2]:
+        case [names, values] if len(names) == len(values):
+            return float(values[names.index("fetch.nMsg.sec")])
+    raise ValueError(f"ConsumerPerformance printed no summary: {printed[-2000:]}")
 
 
 def read_latencies(printed: str) -> dict[float, float]:
@@ -94,7 +94,8 @@ def java_consume(broker: BrokerProcess, topic: str, size: int, count: int) -> Do
 
 def java_end_to_end(broker: BrokerProcess, topic: str, number: int) -> dict[float, float]:
     """Milliseconds at percentiles: one record of 100 bytes at a time, sent with `acks=all` and read back."""
-    command = java(f"{_PACKAGE}.EndToEndLatency", broker.bootstrap, topic, str(number), "all", "100")
+    options = [f"--bootstrap-server={broker.bootstrap}", f"--topic={topic}", f"--num-records={number}"]
+    command = java(f"{_PACKAGE}.EndToEndLatency", *options, "--producer-acks=all", "--record-size=100")
     return read_latencies(printed_by(command))
 
 
