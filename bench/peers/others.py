@@ -1,8 +1,8 @@
 """NATS JetStream, Redis Streams and RabbitMQ, each driven by its own client: 100-byte messages, kept on disk.
 
-What "acknowledged" means differs, and the rows say how: ours means synced. Their clients are Python's (asyncio), with a
-thousand messages under way, and often the slower part; what a server itself takes is its CPU time. Ours is driven by
-confluent-kafka, as in the other measures. All are up at once, and take turns.
+What "acknowledged" means differs, and the rows say how: ours means synced. All clients are Python's (asyncio), with a
+thousand messages under way, ours and Kafka's is aiokafka: so languages are not what is compared. They are often the
+slower part, and what a server itself takes is its CPU time. All are up at once, and take turns.
 """
 
 import json
@@ -20,12 +20,13 @@ from pathlib import Path
 
 from bench import trees
 from bench.harness import Figure, Sample
-from bench.peers import tools
+from bench.peers import kafka, tools
 from bench.peers.kafka import HOST, end, free_port, start_bound
 from bench.peers.session import Peer, Session, against_kafka
 from bench.peers.tools import GB, Done
 
 SIZE = 100
+NAME = "bench"  # of the stream, as in `others_client`
 _CLIENT = Path(__file__).with_name("others_client.py")
 _START_S = 60
 _RABBITMQ = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")  # not the wrapper around it, which wants another user
@@ -50,10 +51,17 @@ class Other:
         return f"{self.client}-{self.setting}" if self.setting else self.client
 
 
+OURS = Other("kafka", "tailrace", "synced before it is acknowledged")
+KAFKA = Other("kafka", "Kafka", "in the page cache when acknowledged")
 OTHERS = (
     Other("nats", "NATS JetStream", "in the page cache when acknowledged, synced within 2 minutes", "2m"),
     Other("nats", "NATS JetStream, sync always", "synced before it is acknowledged", "always"),
-    Other("redis", "Redis Streams, everysec", "in memory when acknowledged, synced each second", "everysec"),
+    Other(
+        "redis",
+        "Redis Streams, everysec",
+        "in the page cache, as a rule, when acknowledged, synced each second",
+        "everysec",
+    ),
     Other("redis", "Redis Streams, always", "synced before it is acknowledged", "always"),
     Other("rabbitmq", "RabbitMQ, durable, confirms", "written and synced in batches before it is confirmed"),
 )
@@ -99,12 +107,14 @@ def others(session: Session) -> list[Figure]:
     count, rounds = session.bench.pick(40_000, 5_000), session.bench.pick(3, 1)
     present = [other for other in OTHERS if missing(other) is None]
     with ExitStack() as stack:
-        running = [stack.enter_context(_run(session, other)) for other in present]
-        stack.enter_context(session.ours.topic("others"))
-        sides = [partial(_ours, session.ours, session.bench.pick(1_000_000, 50_000))]
-        sides += [partial(_theirs, one, count) for one in running]
+        running = [stack.enter_context(_broker(session.ours, OURS))]
+        if kafka.missing() is None:
+            running.append(stack.enter_context(_broker(session.kafka, KAFKA)))
+        running += [stack.enter_context(_run(session, other)) for other in present]
+        sides = [partial(_both, one, count) for one in running]
         ours, *theirs = session.bench.take_turns("other peers", rounds, *sides)
-    figures = [figure for other, side in zip(present, theirs, strict=True) for figure in _figures(other, ours, side)]
+    found = zip(running[1:], theirs, strict=True)
+    figures = [figure for one, side in found for figure in _figures(one.other, ours, side)]
     absent = [(other, reason) for other in OTHERS if (reason := missing(other))]
     return figures + [_absent(other, reason, ours) for other, reason in absent]
 
@@ -112,13 +122,14 @@ def others(session: Session) -> list[Figure]:
 Both = tuple[Done, Done]
 
 
-def _ours(peer: Peer, count: int) -> Both:
-    produced = tools.c_produce(peer.broker, "others", SIZE, count, "none")
-    return produced, tools.c_consume(peer.broker, "others", SIZE, count)
-
-
-def _theirs(running: Running, count: int) -> Both:
+def _both(running: Running, count: int) -> Both:
     return running.run("produce", count), running.run("consume", count)
+
+
+@contextmanager
+def _broker(peer: Peer, other: Other) -> Iterator[Running]:
+    with peer.topic(NAME):
+        yield Running(other, peer.broker.process, peer.broker.port)
 
 
 def _figures(other: Other, ours: list[Both], theirs: list[Both]) -> list[Figure]:
@@ -127,7 +138,7 @@ def _figures(other: Other, ours: list[Both], theirs: list[Both]) -> list[Figure]
         name, title = f"other/{other.key}/{what}", f"{what} 100 B, beside {other.name}"
         rates = ([both[which].messages_per_second for both in side] for side in (ours, theirs))
         costs = ([both[which].broker_cpu_per_gb for both in side] for side in (ours, theirs))
-        note = f"{other.name}: {other.durability}; ours: synced before it is acknowledged" if not which else ""
+        note = f"{other.name}: {other.durability}; ours: {OURS.durability}" if not which else ""
         figures += [
             against_kafka(name, title, "messages/s", *rates, baseline=other.name, note=note),
             against_kafka(f"{name}/cpu", f"server CPU, {title}", "s/GB", *costs, baseline=other.name),

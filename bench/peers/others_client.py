@@ -1,7 +1,7 @@
-"""The clients of NATS, Redis and RabbitMQ, in the side environment that scripts/fetch-peers makes: nothing of ours is
-there.
+"""The clients of Kafka, NATS, Redis and RabbitMQ, in the side environment that scripts/fetch-peers makes: nothing of
+ours is there.
 
-    python others_client.py nats|redis|rabbitmq produce|consume PORT COUNT SIZE
+    python others_client.py kafka|nats|redis|rabbitmq produce|consume PORT COUNT SIZE
 
 Producing ends when all is acknowledged in the way of that server, consuming when all was received (and acknowledged,
 where there is such a thing). Prints one line of JSON: seconds, and cpu (seconds of this process).
@@ -11,11 +11,41 @@ import asyncio
 import json
 import sys
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
 
 IN_FLIGHT = 1000
 NAME = "bench"
 HOST = "127.0.0.1"
+
+
+async def kafka(what: str, port: int, count: int, size: int) -> tuple[float, float]:
+    """`acks=all`; up to a thousand messages wait for their acknowledgement. Read a thousand at a time."""
+    from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+
+    bootstrap = f"{HOST}:{port}"
+    if what == "produce":
+        client = AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all", linger_ms=5)
+        await client.start()
+        start, body = clocks(), bytes(size)
+        waiting: deque[Awaitable[object]] = deque()
+        for _ in range(count):
+            waiting.append(await client.send(NAME, body))
+            if len(waiting) > IN_FLIGHT:
+                await waiting.popleft()
+        await asyncio.gather(*waiting)
+    else:
+        client = AIOKafkaConsumer(bootstrap_servers=bootstrap)
+        await client.start()
+        start, left = clocks(), count
+        client.assign([TopicPartition(NAME, 0)])
+        await client.seek_to_beginning()
+        while left > 0:
+            found = await client.getmany(max_records=IN_FLIGHT, timeout_ms=30_000)
+            left -= sum(map(len, found.values()))
+    taken = since(start)
+    await client.stop()
+    return taken
 
 
 async def nats(what: str, port: int, count: int, size: int) -> tuple[float, float]:
@@ -135,7 +165,7 @@ def since(start: tuple[float, float]) -> tuple[float, float]:
 
 def main() -> None:
     name, what, port, count, size = sys.argv[1:]
-    work = {"nats": nats, "redis": redis, "rabbitmq": rabbitmq}[name]
+    work = {"kafka": kafka, "nats": nats, "redis": redis, "rabbitmq": rabbitmq}[name]
     seconds, cpu = asyncio.run(work(what, int(port), int(count), int(size)))
     print(json.dumps({"seconds": seconds, "cpu": cpu}))
 
