@@ -7,13 +7,16 @@ cache, a neighbour on the machine) meets all of them alike.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
 from statistics import median, quantiles
+from time import perf_counter
 from typing import Literal, TypeVar
 
 from bench.place import Place
 
 Value = TypeVar("Value")
 Kind = Literal["ratio", "difference"]
+_ROUNDS_LEAST = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +113,7 @@ class Bench:
     place: Place
     quick: bool
     tell: Callable[[str], None]
+    patience_s: float = inf  # after so long no further round is begun, if two have counted
 
     def pick(self, full: int, quick: int) -> int:
         """An amount of work for this run."""
@@ -118,7 +122,10 @@ class Bench:
     def take_turns(self, what: str, rounds: int, *sides: Callable[[], Value], warm_up: int = 1) -> list[list[Value]]:
         """The values of each side, round by round. One more round goes first and is not counted."""
         values: list[list[Value]] = [[] for _ in sides]
+        start = perf_counter()
         for number in range(-warm_up, rounds):
+            if number >= _ROUNDS_LEAST and perf_counter() - start > self.patience_s:
+                break
             self.tell(f"{what}: round {number + 1} of {rounds}")
             turn = list(enumerate(sides))
             for which, side in reversed(turn) if number % 2 else turn:

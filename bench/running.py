@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from datetime import datetime
+from math import inf
 from time import perf_counter
 from typing import TypeVar
 
@@ -44,6 +45,7 @@ def run(
     quick: bool,
     given: Callable[[Bench], AbstractContextManager[Subject]],
     full: bool = False,
+    patience_s: float = inf,
     peers: tuple[PeerInfo, ...] = (),
 ) -> Run:
     """All of them; one that crashes does not stop the others. `given` makes what they are given, and ends it."""
@@ -52,7 +54,7 @@ def run(
     failures: dict[str, str] = {}
     started, start, load = datetime.now().astimezone(), perf_counter(), os.getloadavg()[0]
     with temporary_place() as place:
-        bench = Bench(place, quick, progress.tell)
+        bench = Bench(place, quick, progress.tell, patience_s)
         syncs = bare_syncs(bench, _SYNCS)
         with given(bench) as subject:
             for name, measure in measures.items():

@@ -3,6 +3,7 @@
 import json
 import sys
 from functools import partial
+from typing import Any
 
 from bench.harness import Demand, Figure, percentile
 from bench.peers import tools
@@ -34,7 +35,7 @@ def small_producers(session: Session) -> list[Figure]:
     ]
 
 
-def _crowd(seconds: int, peer: Peer) -> dict[str, list[float]]:
+def _crowd(seconds: int, peer: Peer) -> dict[str, Any]:
     where = [peer.broker.host, str(peer.broker.port), "crowd", str(CONNECTIONS), str(seconds)]
     return dict(json.loads(tools.printed_by([sys.executable, "-m", "bench.peers.crowd_driver", *where])))
 

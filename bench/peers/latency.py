@@ -4,7 +4,7 @@ foreign client keeps the broker at half of what it can do.
 
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from bench.harness import Demand, Figure, percentile
@@ -16,7 +16,7 @@ from bench.waiting import wake_times
 
 PERCENTILES = (50, 99, 99.9)
 SYNCED_BY_BOTH = "both with an fsync"
-Demands = dict[float, Demand]
+Demands = Mapping[float, Demand]
 
 
 def most(limit: float, aim: float) -> Demand:

@@ -13,7 +13,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -56,12 +56,7 @@ KAFKA = Other("kafka", "Kafka", "in the page cache when acknowledged")
 OTHERS = (
     Other("nats", "NATS JetStream", "in the page cache when acknowledged, synced within 2 minutes", "2m"),
     Other("nats", "NATS JetStream, sync always", "synced before it is acknowledged", "always"),
-    Other(
-        "redis",
-        "Redis Streams, everysec",
-        "in the page cache, as a rule, when acknowledged, synced each second",
-        "everysec",
-    ),
+    Other("redis", "Redis Streams, everysec", "in the page cache, as a rule, and synced each second", "everysec"),
     Other("redis", "Redis Streams, always", "synced before it is acknowledged", "always"),
     Other("rabbitmq", "RabbitMQ, durable, confirms", "written and synced in batches before it is confirmed"),
 )
@@ -120,6 +115,7 @@ def others(session: Session) -> list[Figure]:
 
 
 Both = tuple[Done, Done]
+Server = AbstractContextManager["subprocess.Popen[str]"]
 
 
 def _both(running: Running, count: int) -> Both:
@@ -136,12 +132,12 @@ def _figures(other: Other, ours: list[Both], theirs: list[Both]) -> list[Figure]
     figures = []
     for which, what in enumerate(("produce", "consume")):
         name, title = f"other/{other.key}/{what}", f"{what} 100 B, beside {other.name}"
-        rates = ([both[which].messages_per_second for both in side] for side in (ours, theirs))
-        costs = ([both[which].broker_cpu_per_gb for both in side] for side in (ours, theirs))
+        rates = [[both[which].messages_per_second for both in side] for side in (ours, theirs)]
+        costs = [[both[which].broker_cpu_per_gb for both in side] for side in (ours, theirs)]
         note = f"{other.name}: {other.durability}; ours: {OURS.durability}" if not which else ""
         figures += [
-            against_kafka(name, title, "messages/s", *rates, baseline=other.name, note=note),
-            against_kafka(f"{name}/cpu", f"server CPU, {title}", "s/GB", *costs, baseline=other.name),
+            against_kafka(name, title, "messages/s", rates[0], rates[1], baseline=other.name, note=note),
+            against_kafka(f"{name}/cpu", f"server CPU, {title}", "s/GB", costs[0], costs[1], baseline=other.name),
         ]
     return figures
 
@@ -163,14 +159,14 @@ def _run(session: Session, other: Other) -> Iterator[Running]:
             yield Running(other, process, port)
 
 
-def _nats(directory: Path, port: int, other: Other) -> "AbstractServer":
+def _nats(directory: Path, port: int, other: Other) -> Server:
     setting = f"store_dir: {directory}/data, sync_interval: {other.setting}"
     configuration = directory / "nats.conf"
     configuration.write_text(f"host: {HOST}\nport: {port}\njetstream {{ {setting} }}\n")
     return _server([str(home() / "bin/nats-server"), "-c", str(configuration)])
 
 
-def _redis(directory: Path, port: int, other: Other) -> "AbstractServer":
+def _redis(directory: Path, port: int, other: Other) -> Server:
     options = {"port": port, "bind": HOST, "dir": directory, "save": "", "appendonly": "yes"}
     options["appendfsync"] = other.setting
     return _server(["redis-server", *(str(word) for name, value in options.items() for word in (f"--{name}", value))])
@@ -207,9 +203,6 @@ def _server(command: list[str], environment: dict[str, str] | None = None) -> It
         end(process)
 
 
-AbstractServer = type(_server([]))
-
-
 def _wait_for_port(process: "subprocess.Popen[str]", port: int) -> None:
     deadline = time.monotonic() + _START_S
     while True:
@@ -217,5 +210,5 @@ def _wait_for_port(process: "subprocess.Popen[str]", port: int) -> None:
             if not probe.connect_ex((HOST, port)):
                 return
         if process.poll() is not None or time.monotonic() > deadline:
-            raise RuntimeError(f"{process.args} does not start: {process.poll()}")
+            raise RuntimeError(f"{process.args!r} does not start: {process.poll()}")
         time.sleep(0.05)

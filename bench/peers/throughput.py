@@ -127,12 +127,12 @@ def _figures(
 ) -> list[Figure]:
     """CPU is judged where the C client has one partition and no compression, and shown elsewhere."""
     demanded = cpu.get(case.size) if case.is_plain else None
-    rates = ([done.messages_per_second for done in side] for side in (ours, theirs))
-    costs = ([done.broker_cpu_per_gb for done in side] for side in (ours, theirs))
+    rates = [[done.messages_per_second for done in side] for side in (ours, theirs)]
+    costs = [[done.broker_cpu_per_gb for done in side] for side in (ours, theirs)]
     way = "in" if name.startswith("produce") else "out"
     return [
-        against_kafka(name, title, "messages/s", *rates, demanded=RATE),
-        against_kafka(f"cpu-{way}/{case.name}", f"broker CPU, {title}", "s/GB", *costs, demanded=demanded),
+        against_kafka(name, title, "messages/s", rates[0], rates[1], RATE),
+        against_kafka(f"cpu-{way}/{case.name}", f"broker CPU, {title}", "s/GB", costs[0], costs[1], demanded),
     ]
 
 

@@ -58,6 +58,11 @@ def test_sides_take_turns_and_every_other_round_goes_backwards(tmp_path: object)
     assert values == [["a", "a"], ["b", "b"]]
 
 
+def test_who_has_no_patience_left_begins_no_further_round_but_has_two(tmp_path: object) -> None:
+    bench = Bench(Place(str(tmp_path)), True, lambda _: None, patience_s=0)
+    assert bench.take_turns("what", 9, lambda: 1) == [[1, 1]]
+
+
 def test_a_percentile_is_a_value_that_was_there() -> None:
     values = [float(value) for value in range(1000)]
     assert [percentile(values, percent) for percent in (50, 99, 99.9)] == [500, 990, 999]
