@@ -5,7 +5,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 def make_topic(bootstrap: str, name: str, partitions: int = 1) -> str:
     admin = _admin(bootstrap)  # has to live until it has the answer
-    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(120)
+    admin.create_topics([NewTopic(name, partitions, 1)], request_timeout=120)[name].result(120)
     return name
 
 
