@@ -55,7 +55,8 @@ def run(
     started, start, load = datetime.now().astimezone(), perf_counter(), os.getloadavg()[0]
     with temporary_place() as place:
         bench = Bench(place, quick, progress.tell, patience_s)
-        syncs = bare_syncs(bench, _SYNCS)
+        number = bench.pick(_SYNCS, _SYNCS // 5)
+        syncs = bare_syncs(bench, number)
         with given(bench) as subject:
             for name, measure in measures.items():
                 progress.begin(name)
@@ -65,7 +66,7 @@ def run(
                     failures[name] = f"{type(error).__name__}: {error}"
                     progress.tell("")
                     traceback.print_exc()
-        syncs += bare_syncs(bench, _SYNCS)
+        syncs += bare_syncs(bench, number)
         progress.tell("")
         disk = Disk(place.path, place.file_system, *(1e6 * percentile(syncs, percent) for percent in (50, 99)))
         return Run(started, perf_counter() - start, quick, load, disk, figures, failures, full, peers)

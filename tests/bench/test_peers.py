@@ -155,3 +155,17 @@ def test_a_process_tree_has_the_time_and_memory_of_children_alive_and_ended() ->
 def test_a_process_that_has_ended_has_no_memory() -> None:
     assert trees.resident("Name:\tx\nState:\tZ (zombie)\n") == 0
     assert trees.resident("Name:\tx\nVmRSS:\t    2 kB\nThreads:\t1\n") == 2048
+
+
+@pytest.mark.slow
+def test_a_run_of_what_needs_no_kafka_measures_and_writes_its_report(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-m", "bench.peers", "--quick", "--only", "sync", "--out", str(tmp_path / "out")]
+    place = {"TAILRACE_BENCH_DIR": str(tmp_path / "data"), "PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}"}
+    done = subprocess.run(command, cwd=root, env=os.environ | place, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(next((tmp_path / "out").glob("*.json")).read_text())
+    assert [figure["name"] for figure in found["figures"]] == ["sync/1000"]
+    assert found["figures"][0]["ours"]["median"] > 0
+    assert not found["failures"]
+    assert not list((tmp_path / "data").iterdir())
