@@ -65,6 +65,8 @@ def _sentence(words: str) -> str:
 
 def _summary(run: Run) -> str:
     judged = [figure for figure in run.figures if figure.demanded is not None]
+    if not judged:
+        return "Nothing is demanded of what ran."
     missed = [figure for figure in judged if figure.verdict == "missed"]
     reached = sum(figure.verdict == "aim" for figure in judged)
     words = f"**Of {len(judged)} demands {len(judged) - len(missed)} are met, {reached} of them as well as aimed at.**"
