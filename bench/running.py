@@ -3,7 +3,7 @@
 import os
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from datetime import datetime
 from math import inf
@@ -40,7 +40,7 @@ class ProgressLine:
 
 
 def run(
-    measures: Mapping[str, Callable[[Subject], list[Figure]]],
+    measures: Mapping[str, Callable[[Subject], Iterable[Figure]]],
     *,
     quick: bool,
     given: Callable[[Bench], AbstractContextManager[Subject]],
@@ -61,7 +61,7 @@ def run(
             for name, measure in measures.items():
                 progress.begin(name)
                 try:
-                    figures += measure(subject)
+                    figures.extend(measure(subject))  # one after the other: what came before a crash is kept
                 except Exception as error:  # noqa: BLE001 - the other measures still run
                     failures[name] = f"{type(error).__name__}: {error}"
                     progress.tell("")

@@ -4,7 +4,7 @@ import argparse
 import resource
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from math import inf
 from pathlib import Path
@@ -27,7 +27,7 @@ def history(session: Session) -> list[Figure]:
 
 
 # In the order in which they run. Memory is the last: its peak is that of the whole run.
-MEASURES: dict[str, Callable[[Session], list[Figure]]] = {
+MEASURES: dict[str, Callable[[Session], Iterable[Figure]]] = {
     "start": footprint.start,
     "partitions": footprint.metadata,
     "produce": throughput.produce,

@@ -16,6 +16,7 @@ from bench.load import payload
 from bench.peers import tools
 from bench.peers.session import MB, Peer, Session, against_kafka
 from bench.peers.tools import Done
+from bench.processes import BrokerProcess
 
 SIZES = (100, 1000, 10_000)
 RATE = Demand("ratio", "least", 0.97, aim=1.0)
@@ -67,31 +68,28 @@ def cases(session: Session) -> Iterator[Case]:
     return (case for case in chosen if case.client != "kcat" or tools.kcat_missing() is None)
 
 
-def produce(session: Session) -> list[Figure]:
-    figures = []
+def produce(session: Session) -> Iterator[Figure]:
     for case in cases(session):
-        volume = session.bench.pick(300, 20) * MB
-        count = volume // case.size
-        with ExitStack() as stack:
-            run = _producer(session, stack, case, count)
-            topic = f"produce-{case.name}".replace("/", "-")
-            for peer in (session.ours, session.kafka):
-                stack.enter_context(peer.topic(topic, case.partitions))
-
-            def once(peer: Peer, topic: str = topic, volume: int = volume, run: "Producer" = run) -> Done:
-                session.ready_memory(volume)
-                return run(peer, topic)
-
-            title = f"produce {case.title}"
-            ours, theirs = session.versus(title, session.bench.pick(5, 2), once, warm_up=0)
-        figures += _figures(f"produce/{case.name}", title, case, ours, theirs, CPU_IN)
-    return figures
+        yield from _produce(session, case)
 
 
-Producer = Callable[[Peer, str], Done]
+def _produce(session: Session, case: Case) -> list[Figure]:
+    volume = session.bench.pick(300, 20) * MB
+    topic, title = f"produce-{case.name}".replace("/", "-"), f"produce {case.title}"
+    with ExitStack() as stack:
+        run = _producer(session, stack, case, volume // case.size)
+        for peer in (session.ours, session.kafka):
+            stack.enter_context(peer.topic(topic, case.partitions))
+
+        def once(peer: Peer) -> Done:
+            session.ready_memory(volume)
+            return run(peer, topic)
+
+        ours, theirs = session.versus(title, session.bench.pick(5, 2), once, warm_up=0)
+    return _figures(f"produce/{case.name}", title, case, ours, theirs, CPU_IN)
 
 
-def _producer(session: Session, stack: ExitStack, case: Case, count: int) -> Producer:
+def _producer(session: Session, stack: ExitStack, case: Case, count: int) -> Callable[[Peer, str], Done]:
     if case.client == "kcat":
         lines = Path(stack.enter_context(session.bench.place.directory()))
         lines.write_bytes(b"".join(payload(case.size) + b"\n" for _ in range(count)))
@@ -100,26 +98,32 @@ def _producer(session: Session, stack: ExitStack, case: Case, count: int) -> Pro
     return lambda peer, topic: work(peer.broker, topic, case.size, count, case.compression)
 
 
-def consume(session: Session) -> list[Figure]:
-    figures = []
+_CONSUMERS: dict[str, Callable[[BrokerProcess, str, int, int], Done]] = {
+    "c": tools.c_consume,
+    "java": tools.java_consume,
+    "kcat": tools.kcat_consume,
+}
+
+
+def consume(session: Session) -> Iterator[Figure]:
     for case in cases(session):
-        count = session.bench.pick(400, 20) * MB // case.size
-        topic = f"consume-{case.name}".replace("/", "-")
-        with ExitStack() as stack:
-            for peer in (session.ours, session.kafka):
-                stack.enter_context(peer.topic(topic, case.partitions))
-                session.bench.tell(f"consume {case.title}: {peer.name} is filled")
-                tools.c_produce(peer.broker, topic, case.size, count, case.compression)
-            work = {"c": tools.c_consume, "java": tools.java_consume, "kcat": tools.kcat_consume}[case.client]
-            title = f"consume {case.title}"
-            once = partial(_consume, work, topic, case.size, count)
-            ours, theirs = session.versus(title, session.bench.pick(5, 2), once, warm_up=0)
-        figures += _figures(f"consume/{case.name}", title, case, ours, theirs, CPU_OUT)
-    return figures
+        yield from _consume(session, case)
 
 
-def _consume(work: Callable[..., Done], topic: str, size: int, count: int, peer: Peer) -> Done:
-    return work(peer.broker, topic, size, count)
+def _consume(session: Session, case: Case) -> list[Figure]:
+    count = session.bench.pick(400, 20) * MB // case.size
+    topic, title = f"consume-{case.name}".replace("/", "-"), f"consume {case.title}"
+    with ExitStack() as stack:
+        for peer in (session.ours, session.kafka):
+            stack.enter_context(peer.topic(topic, case.partitions))
+            session.bench.tell(f"{title}: {peer.name} is filled")
+            tools.c_produce(peer.broker, topic, case.size, count, case.compression)
+
+        def once(peer: Peer) -> Done:
+            return _CONSUMERS[case.client](peer.broker, topic, case.size, count)
+
+        ours, theirs = session.versus(title, session.bench.pick(5, 2), once, warm_up=0)
+    return _figures(f"consume/{case.name}", title, case, ours, theirs, CPU_OUT)
 
 
 def _figures(
