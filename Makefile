@@ -3,7 +3,7 @@
 PY    := .venv/bin/python
 READY := .venv/.ready
 
-.PHONY: help setup check test test-spark test-matrix demo bench bench-spark bench-upkeep crash
+.PHONY: help setup check test test-spark test-matrix demo bench bench-spark bench-upkeep bench-peers bench-guard crash
 
 help:  ## List the verbs
 	@awk -F ' *## ' '/^[a-z-]+:.*## / { sub(/:.*/, "", $$1); printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -35,6 +35,14 @@ bench: $(READY)  ## Measure
 bench-spark: $(READY)  ## Measure reading and writing with Spark, against its own Kafka connector
 	scripts/fetch-spark-connector
 	$(PY) -m bench --spark
+
+bench-peers: $(READY)  ## Measure side by side with Kafka, NATS, Redis and RabbitMQ, in half an hour (FULL=1: all)
+	scripts/fetch-kafka
+	scripts/fetch-peers
+	$(PY) -m bench.peers
+
+bench-guard: $(READY)  ## Fail where a hot path takes a tenth more CPU than before (BASE=rev)
+	$(PY) -m bench.guard
 
 bench-upkeep: $(READY)  ## Measure with much history: 30 GB of it
 	$(PY) -m bench --upkeep

@@ -6,6 +6,8 @@
     python -m bench --spark            those of Spark instead: needs scripts/fetch-spark-connector, takes ten minutes
     python -m bench --upkeep           those of much history, which write 30 GB and take ten minutes
     python -m bench --json FILE        writes the results, too
+    python -m bench.peers              side by side with Apache Kafka and others: see there, and docs/BENCHMARKS.md
+    python -m bench.guard              whether the hot paths became slower than they were: see there
 
 Machines are shared and noisy, so no figure stands alone: what is measured and what it is measured against take turns
 in one process (A B, B A, A B ...), each round gives one comparison, and the median of those is what counts. Where the
@@ -15,14 +17,21 @@ is shown and does not fail the run; only a measure that crashes does.
 The data lies in a temporary directory below `TAILRACE_BENCH_DIR`, or the system's own, and is removed at the end. It
 should be a real disk: the report says which file system it was.
 
-The file that `--json` writes, schema 1:
+The file that `--json` writes, and `bench.peers` to bench/results, schema 2:
 
-    schema          1
+    schema          2
     started         when, ISO 8601 with offset
     seconds         how long the run took
-    quick           whether it was a short run
+    quick           whether it was a short run, which shows that it works and no more
+    full            whether `bench.peers` ran its whole matrix
     host            python, platform, cpus, load (of the last minute, at the start), tailrace (version)
-    place           path, file_system, device, real_disk (false: syncing proves nothing there)
+    place           path, file_system, device, real_disk (false: syncing proves nothing there), and fdatasync_us: p50
+                    and p99 of a small write and an fdatasync there, before and after the measures
+    peers           a list of those that ours was compared with, itself included; empty but for `bench.peers`:
+        name        as in `baseline`
+        version     or "none"
+        durability  what an acknowledgement means there
+        missing     null, or why it could not be had here
     figures         a list, in the order of the table:
         name        stable, for machines: measure/figure
         title       for people
@@ -32,9 +41,11 @@ The file that `--json` writes, schema 1:
         baseline    what `against` is, or null
         compared    null, or a sample with `kind`: "ratio" (ours / against) or "difference" (ours - against, in `unit`),
                     of the rounds one by one: not the same as comparing the medians
-        demanded    null for information only, or `of` ("ours", "ratio", "difference"), `bound` ("least", "most") and
-                    `limit`
-        verdict     "ok", "missed" or "information"
+        demanded    null for information only, or `of` ("ours", "ratio", "difference"), `bound` ("least", "most"),
+                    `limit`, which must be met, and `aim`: null, or what would be better still
+        verdict     "aim" (as good as aimed at), "ok" (as good as it must be), "missed" or "information"
         note        what one should know to read it; may be empty
     failures        a list of `measure` and `error`: what crashed, and why
+
+Schema 1 had no `full`, `peers`, `fdatasync_us` and `aim`, and no verdict "aim".
 """

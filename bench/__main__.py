@@ -1,44 +1,26 @@
 """The command line: `python -m bench --help`."""
 
 import argparse
-import json
-import os
 import sys
-import traceback
-from datetime import datetime
+from contextlib import nullcontext
 from pathlib import Path
-from time import perf_counter
 
-from rich.console import Console
-
-from bench.harness import Bench, Figure
 from bench.measures import MEASURES, SPARK_MEASURES, UPKEEP_MEASURES
-from bench.place import VARIABLE, temporary_place
-from bench.report import Run, as_json, show
+from bench.place import VARIABLE
+from bench.report import show, write_json
+from bench.running import run
 
 ALL = MEASURES | UPKEEP_MEASURES | SPARK_MEASURES
-_WIDTH_IN_FILES = 140
-
-
-class ProgressLine:
-    """One line on stderr that is written over; nothing where that is no terminal."""
-
-    def __init__(self) -> None:
-        self._is_shown = sys.stderr.isatty()
-
-    def tell(self, message: str) -> None:
-        if self._is_shown:
-            print(f"\r\x1b[K{message}", end="", file=sys.stderr, flush=True)
 
 
 def main() -> int:
     options = _parser().parse_args()
-    names = options.only or list(options.chosen)
-    run = _run(names, quick=options.quick)
-    show(run, Console() if sys.stdout.isatty() else Console(width=_WIDTH_IN_FILES))
+    measures = {name: ALL[name] for name in options.only or options.chosen}
+    done = run(measures, quick=options.quick, given=nullcontext)
+    show(done)
     if options.json is not None:
-        options.json.write_text(json.dumps(as_json(run), indent=2, ensure_ascii=False) + "\n")
-    return 1 if run.failures else 0
+        write_json(done, options.json)
+    return 1 if done.failures else 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -52,24 +34,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there, too")
     parser.epilog = f"Data lies below ${VARIABLE} or the system's temporary directory, and is removed."
     return parser
-
-
-def _run(names: list[str], *, quick: bool) -> Run:
-    progress = ProgressLine()
-    figures: list[Figure] = []
-    failures: dict[str, str] = {}
-    started, start, load = datetime.now().astimezone(), perf_counter(), os.getloadavg()[0]
-    with temporary_place() as place:
-        bench = Bench(place, quick, progress.tell)
-        for name in names:
-            try:
-                figures += ALL[name](bench)
-            except Exception as error:  # noqa: BLE001 - the other measures still run
-                failures[name] = f"{type(error).__name__}: {error}"
-                progress.tell("")
-                traceback.print_exc()
-        progress.tell("")
-        return Run(started, perf_counter() - start, quick, load, place.path, place.file_system, figures, failures)
 
 
 if __name__ == "__main__":

@@ -1,19 +1,22 @@
 """What every measure is made of: rounds that take turns, samples of them, and figures to show.
 
-A *side* is a function that does its work once and returns one number; setting up and cleaning up stay outside of what
-it times. `take_turns` runs several sides in rounds, backwards every other time, so that whatever drifts (a warming
+A *side* is a function that does its work once and returns what it measured; setting up and cleaning up stay outside of
+what it times. `take_turns` runs several sides in rounds, backwards every other time, so that whatever drifts (a warming
 cache, a neighbour on the machine) meets all of them alike.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
 from statistics import median, quantiles
-from typing import Literal
+from time import perf_counter
+from typing import Literal, TypeVar
 
 from bench.place import Place
 
-Side = Callable[[], float]
+Value = TypeVar("Value")
 Kind = Literal["ratio", "difference"]
+_ROUNDS_LEAST = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,7 @@ class Demand:
     of: Literal["ours", "ratio", "difference"]
     bound: Literal["least", "most"]
     limit: float
+    aim: float | None = None  # what would be better still
 
     def what_counts(self, sample: Sample) -> float:
         """Noise slows both sides down, so a ratio is judged by its median. An absolute figure has nothing to lean on
@@ -48,8 +52,14 @@ class Demand:
             return sample.median
         return sample.high if self.bound == "least" else sample.low
 
-    def is_met_by(self, value: float) -> bool:
-        return value >= self.limit if self.bound == "least" else value <= self.limit
+    def verdict(self, sample: Sample) -> str:
+        value = self.what_counts(sample)
+        if not self._is_within(value, self.limit):
+            return "missed"
+        return "ok" if self.aim is None or not self._is_within(value, self.aim) else "aim"
+
+    def _is_within(self, value: float, limit: float) -> bool:
+        return value >= limit if self.bound == "least" else value <= limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +83,7 @@ class Figure:
             return "information"
         sample = self.ours if self.demanded.of == "ours" else self.compared
         assert sample is not None, f"{self.name} demands a comparison and has none"
-        return "ok" if self.demanded.is_met_by(self.demanded.what_counts(sample)) else "missed"
+        return self.demanded.verdict(sample)
 
 
 def compare(
@@ -103,15 +113,19 @@ class Bench:
     place: Place
     quick: bool
     tell: Callable[[str], None]
+    patience_s: float = inf  # after so long no further round is begun, if two have counted
 
     def pick(self, full: int, quick: int) -> int:
         """An amount of work for this run."""
         return quick if self.quick else full
 
-    def take_turns(self, what: str, rounds: int, *sides: Side) -> list[list[float]]:
+    def take_turns(self, what: str, rounds: int, *sides: Callable[[], Value], warm_up: int = 1) -> list[list[Value]]:
         """The values of each side, round by round. One more round goes first and is not counted."""
-        values: list[list[float]] = [[] for _ in sides]
-        for number in range(-1, rounds):
+        values: list[list[Value]] = [[] for _ in sides]
+        start = perf_counter()
+        for number in range(-warm_up, rounds):
+            if number >= _ROUNDS_LEAST and perf_counter() - start > self.patience_s:
+                break
             self.tell(f"{what}: round {number + 1} of {rounds}")
             turn = list(enumerate(sides))
             for which, side in reversed(turn) if number % 2 else turn:

@@ -1,21 +1,21 @@
 """A broker as a process of its own, its CPU time and memory as the kernel counts them, and a raw connection to it."""
 
+import ctypes
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeVar
 
+from bench import trees
 from tailrace.protocol.frame import decode_response, encode_request
 
 Response = TypeVar("Response")
-
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,25 +38,25 @@ class BrokerProcess:
         return f"{self.host}:{self.port}"
 
     def cpu_seconds(self) -> float:
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS
+        return trees.cpu_seconds(self.process.pid)
 
     def memory_bytes(self) -> int:
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(status.partition("VmRSS:")[2].split()[0]) << 10
+        return trees.memory_bytes(self.process.pid)
 
-    def load(self, what: str, topic: str, size: int, seconds: float, acks: str = "1") -> Load:
+    def load(self, what: str, topic: str, size: int, seconds: float, acks: str = "1", **options: object) -> Load:
+        """By `bench.load`, which see; `options` are further ones of its own."""
         before = self.cpu_seconds()
         command = [sys.executable, "-m", "bench.load", what, self.bootstrap, topic, str(size), str(seconds), acks]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+        more = [f"--{name}={value}" for name, value in options.items()]
+        done = subprocess.run([*command, *more], stdout=subprocess.PIPE, text=True, check=True, timeout=300)
         result = json.loads(done.stdout)
         return Load(result["messages"], result["seconds"], result["cpu"], self.cpu_seconds() - before)
 
 
 @contextmanager
-def broker_process(data: str, *options: str, metrics: str = "off") -> Iterator[BrokerProcess]:
-    """A broker that serves, until the block ends."""
-    process = start_broker(data, 0, *options, metrics=metrics)
+def broker_process(data: str, *options: str, metrics: str = "off", **variables: str) -> Iterator[BrokerProcess]:
+    """A broker that serves, until the block ends; `variables` are further ones of its environment."""
+    process = start_broker(data, 0, *options, metrics=metrics, **variables)
     try:
         yield wait_until_ready(process)
     finally:
@@ -66,15 +66,27 @@ def broker_process(data: str, *options: str, metrics: str = "off") -> Iterator[B
             process.stdout.close()
 
 
-def start_broker(data: str, port: int = 0, *options: str, metrics: str = "off") -> subprocess.Popen[str]:
+def start_broker(
+    data: str, port: int = 0, *options: str, metrics: str = "off", **variables: str
+) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "tailrace", "serve", "--data", data, "--listen", f"127.0.0.1:{port}"]
     return subprocess.Popen(
         [*command, "--metrics", metrics, *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-        env=environment(),
+        env=environment() | variables,
+        preexec_fn=die_with_parent,
     )
+
+
+_PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent() -> None:
+    """Called in a new process: it does not outlive us, however we end. Linux only."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def free_port() -> int:

@@ -14,14 +14,21 @@ from functools import partial
 from bench.batches import batch_of
 from bench.harness import Bench, Demand, Figure, Sample, compare, percentile
 from bench.processes import Load, RawConnection, broker_process, environment, start_broker, wait_until_ready
-from tailrace.protocol.frame import encode_request
+from tailrace.protocol.frame import decode_response, encode_request
 from tailrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from tailrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tailrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 
 GB = 1e9
 SIZES = (100, 1000)
 ACKS = ("1", "all")
 _VERSION = 9
+_SOON = (3, 5, 6)  # the errors of a topic that is not known yet, or has no leader yet, or one that does not know it
+
+
+class Refused(RuntimeError):
+    def __init__(self, error: int) -> None:
+        super().__init__(f"a batch was refused: error {error}")
+        self.error = error
 
 
 def produce(bench: Bench) -> list[Figure]:
@@ -50,8 +57,8 @@ def _figures(name: str, title: str, size: int, bench: Bench, run: "partial[Load]
     loads, bare = [], []
     for number in range(bench.pick(5, 3)):
         bench.tell(f"{title}: round {number + 1}")
-        _bare_writes(bench)  # so that neither side pays for memory that the host has yet to give
-        bare.append(_bare_writes(bench))
+        bare_writes(bench)  # so that neither side pays for memory that the host has yet to give
+        bare.append(bare_writes(bench))
         loads.append(run())
     rates = [load.messages / load.seconds / 1e6 for load in loads]
     clients = [100 * load.client_cpu / load.seconds for load in loads]
@@ -78,9 +85,9 @@ def _figures(name: str, title: str, size: int, bench: Bench, run: "partial[Load]
     ]
 
 
-def _bare_writes(bench: Bench) -> float:
+def bare_writes(bench: Bench, size: int | None = None) -> float:
     """CPU seconds for each GB that is written to a new file, which is then removed: about as much as a load writes."""
-    size = bench.pick(5, 2) << 29
+    size = size or bench.pick(5, 2) << 29
     chunk = os.urandom(1 << 20)
     with bench.place.directory() as path:
         descriptor = os.open(path, os.O_CREAT | os.O_WRONLY)
@@ -127,6 +134,21 @@ def create_topic(connection: RawConnection, topic: str) -> None:
     connection.ask(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), MetadataResponse, _VERSION)
 
 
+def open_topic(connection: RawConnection, topic: str) -> int:
+    """Creates it if need be, and waits until it has taken a batch, which Kafka's does somewhat later. Returns where
+    that batch stands.
+    """
+    frame = produce_frame(topic, 1)
+    while True:
+        create_topic(connection, topic)
+        try:
+            return base_offset(connection.exchange(frame))
+        except Refused as refused:
+            if refused.error not in _SOON:
+                raise
+            time.sleep(0.002)
+
+
 def produce_frame(topic: str, acks: int) -> bytes:
     """One record of 100 bytes."""
     records = batch_of(170, now_ms=int(time.time() * 1000))
@@ -135,13 +157,23 @@ def produce_frame(topic: str, acks: int) -> bytes:
 
 
 def round_trips(connection: RawConnection, topic: str, acks: int, number: int) -> list[float]:
+    """Seconds that each took. The last one's answer is looked at: a broker that refuses is fast, too."""
     frame = produce_frame(topic, acks)
-    times = []
+    times, answer = [], b""
     for _ in range(number):
         start = time.perf_counter()
-        connection.exchange(frame)
+        answer = connection.exchange(frame)
         times.append(time.perf_counter() - start)
+    base_offset(answer)
     return times
+
+
+def base_offset(answer: bytes) -> int:
+    """Where a batch came to stand, by the answer to `produce_frame`; raises where it was refused."""
+    partition = decode_response(ProduceResponse, _VERSION, answer)[1].responses[0].partition_responses[0]
+    if partition.error_code:
+        raise Refused(partition.error_code)
+    return partition.base_offset
 
 
 def bare_syncs(bench: Bench, number: int) -> list[float]:

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.harness import Bench, Demand, Figure, Sample, compare
 from bench.processes import broker_process, environment
+from bench.topics import make_topic
 from tailrace.client.cluster import Cluster
 from tailrace.client.metadata import TopicPartition as Place
 from tailrace.client.options import ClientOptions
@@ -85,12 +85,6 @@ def a_broker(bench: Bench) -> Iterator[str]:
         yield broker.bootstrap
 
 
-def make_topic(bootstrap: str, name: str, partitions: int = PARTITIONS) -> str:
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(30)
-    return name
-
-
 def fill(bootstrap: str, topic: str, rows: int) -> None:
     """As many records of a hundred bytes, in batches as a busy producer makes them."""
     now = int(time.time() * 1000)
@@ -116,7 +110,7 @@ def reading(bench: Bench) -> list[Figure]:
     rows, rounds = bench.pick(5_000_000, 1_000_000), bench.pick(3, 1)
     figures = []
     with a_broker(bench) as bootstrap:
-        topic = make_topic(bootstrap, "rows")
+        topic = make_topic(bootstrap, "rows", PARTITIONS)
         fill(bootstrap, topic, rows)
         for cores in (1, 2):
             with spark_worker(cores) as worker:
@@ -137,7 +131,7 @@ def reading(bench: Bench) -> list[Figure]:
 def writing(bench: Bench) -> list[Figure]:
     rows, rounds = bench.pick(2_000_000, 400_000), bench.pick(3, 1)
     with a_broker(bench) as bootstrap, spark_worker(2) as worker:
-        topics = {format: make_topic(bootstrap, f"written-by-{format}") for format in ("tailrace", "kafka")}
+        topics = {format: make_topic(bootstrap, f"written-by-{format}", PARTITIONS) for format in ("tailrace", "kafka")}
 
         def rate(format: str) -> float:
             done = worker.ask("write", format=format, bootstrap=bootstrap, topic=topics[format], rows=rows)
@@ -153,7 +147,7 @@ def latency(bench: Bench) -> list[Figure]:
     found: dict[str, list[dict[str, Any]]] = {"tailrace": [], "kafka": []}
     floors: dict[str, list[float]] = {"tailrace": [], "kafka": []}
     with a_broker(bench) as bootstrap, spark_worker(2) as worker:
-        topic = make_topic(bootstrap, "ticks", 1)
+        topic = make_topic(bootstrap, "ticks")
 
         def ask(what: str, format: str, **more: Any) -> dict[str, Any]:
             return worker.ask(what, format=format, bootstrap=bootstrap, topic=topic, **more)

@@ -13,19 +13,20 @@ from pathlib import Path
 
 from bench.harness import Bench, Demand, Figure, Sample, compare, percentile
 from bench.processes import BrokerProcess, RawConnection, broker_process
-from bench.serving import bare_syncs, create_topic, percentiles, produce_frame, round_trips
+from bench.serving import bare_syncs, base_offset, create_topic, open_topic, percentiles, produce_frame, round_trips
 from tailrace.protocol.frame import encode_request
 from tailrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
-_FETCH_VERSION = 11
+FETCH_VERSION = 11
 MB = 1 << 20
 PARKED = 1000
+_RECORD_BYTES = 100  # of what `produce_frame` sends
 
 
 def fetch_frame(topic: str, offset: int, wait_ms: int, size: int = MB) -> bytes:
     partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=size)
     request = FetchRequest(max_wait_ms=wait_ms, min_bytes=1, topics=[FetchTopic(topic=topic, partitions=[partition])])
-    return encode_request(request, _FETCH_VERSION, 0, "bench")
+    return encode_request(request, FETCH_VERSION, 0, "bench")
 
 
 def wake(bench: Bench) -> list[Figure]:
@@ -33,23 +34,32 @@ def wake(bench: Bench) -> list[Figure]:
     flush.
     """
     number = bench.pick(3000, 800)
-    with bench.place.directory() as data, broker_process(data) as broker, ExitStack() as stack:
-        producer, reader = (stack.enter_context(RawConnection(broker.host, broker.port)) for _ in range(2))
-        create_topic(producer, "wake")
-        frame = produce_frame("wake", 1)
-        times = []
-        for offset in range(number):
-            reader.send(fetch_frame("wake", offset, 30_000))
-            time.sleep(0.0005)  # so that it is parked
-            start = time.perf_counter()
-            producer.send(frame)
-            reader.receive()
-            times.append(time.perf_counter() - start)
-            producer.receive()
+    with bench.place.directory() as data, broker_process(data) as broker:
+        times = wake_times(broker, "wake", 1, number)
     disk = bare_syncs(bench, number // 2)
     return percentiles("wake", "a waiting reader sees an append", times) + percentiles(
         "wake/disk", "bare write + fdatasync", disk
     )
+
+
+def wake_times(broker: BrokerProcess, topic: str, acks: int, number: int) -> list[float]:
+    """Seconds from a producer's send to the answer of a Fetch that was waiting, on bare sockets."""
+    times = []
+    frame = produce_frame(topic, acks)
+    with RawConnection(broker.host, broker.port) as producer, RawConnection(broker.host, broker.port) as reader:
+        offset = open_topic(producer, topic)
+        for _ in range(number):
+            offset += 1
+            reader.send(fetch_frame(topic, offset, 30_000))
+            time.sleep(0.0005)  # so that it is parked
+            start = time.perf_counter()
+            producer.send(frame)
+            answer = reader.receive()
+            times.append(time.perf_counter() - start)
+            assert base_offset(producer.receive()) == offset, "somebody else writes there"
+            if len(answer) < _RECORD_BYTES:
+                raise RuntimeError("a Fetch was answered without the record that it waited for")
+    return times
 
 
 def parked(bench: Bench) -> list[Figure]:
@@ -112,7 +122,7 @@ def p99(connection: RawConnection, number: int) -> float:
 
 def _p99_beside_reader(broker: BrokerProcess, history: Path, connection: RawConnection, number: int) -> float:
     for path in history.glob("*.log"):
-        _forget_cached(path)
+        forget_cached(path)
     # A process of its own: in a thread of ours it would disturb the one who measures.
     reader = subprocess.Popen([sys.executable, "-m", "bench.waiting", broker.host, str(broker.port)])
     try:
@@ -123,7 +133,7 @@ def _p99_beside_reader(broker: BrokerProcess, history: Path, connection: RawConn
         reader.wait()
 
 
-def _forget_cached(path: Path) -> None:
+def forget_cached(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     os.fdatasync(descriptor)
     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)

@@ -1,0 +1,10 @@
+"""Side by side with Apache Kafka, and with NATS, Redis and RabbitMQ: the same work by foreign clients, in turns.
+
+    python -m bench.peers              all measures, in at most half an hour
+    python -m bench.peers --quick      the same with little of everything, in a few minutes: to see that it works
+    FULL=1 python -m bench.peers       the whole matrix of clients, sizes, partitions and codecs, in two hours
+    python -m bench.peers --only ack   one of them; may be given several times
+
+Needs scripts/fetch-kafka and scripts/fetch-peers. Writes `peers-DATE-TIME.json` (the schema of `bench/__init__.py`),
+`.md` and pictures to bench/results, or to where `--out` says. docs/BENCHMARKS.md says what the lines mean.
+"""

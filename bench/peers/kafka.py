@@ -1,0 +1,115 @@
+"""Apache Kafka as a process: one node of KRaft, with the defaults of its broker and the JVM options of its script.
+
+Only what one node needs is set: who it is, where it listens and keeps its data, and one copy of internal topics. No
+logger is on the class path, which spares it the writing of logs. Formatting the directory is not part of its start.
+"""
+
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from bench.peers.first_ack import wait_for_first_ack
+from bench.processes import BrokerProcess, die_with_parent
+
+VERSION = "4.3.1"
+HOST = "127.0.0.1"
+SYNCING = {"log.flush.interval.messages": "1"}
+_CLUSTER = "fGb4nUr3TsKzW1Q0yXbq9A"
+_JVM = (
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-XX:MaxInlineLevel=15",
+    "-Djava.awt.headless=true",
+)
+_BROKER_HEAP = ("-Xmx1G", "-Xms1G")
+
+
+def missing() -> str | None:
+    """Why Kafka cannot be run here; None where it can."""
+    if shutil.which("java") is None:
+        return "no java on the PATH"
+    tools = jars() / f"kafka-tools-{VERSION}.jar"
+    return None if tools.exists() else f"no {tools}; scripts/fetch-kafka gets it"
+
+
+def jars() -> Path:
+    return Path(os.environ.get("TAILRACE_KAFKA_JARS") or Path.home() / f".cache/tailrace/kafka-{VERSION}")
+
+
+def java(*arguments: str, heap: tuple[str, ...] = ("-Xmx512M",)) -> list[str]:
+    """A command; the heap is what the scripts of the tools give them."""
+    return ["java", *heap, *_JVM, "-cp", f"{jars()}/*", *arguments]
+
+
+def free_port() -> int:
+    """One that nobody is given by chance, as those for outgoing connections are."""
+    while True:
+        port = 15_000 + secrets.randbelow(15_000)
+        with socket.socket() as probe:
+            if probe.connect_ex((HOST, port)):
+                return port
+
+
+def format_directory(directory: Path, settings: Mapping[str, str] | None = None) -> int:
+    """Makes a directory that `start_kafka` can use; returns the port that it will listen on."""
+    port = free_port()
+    directory.mkdir()
+    properties = directory / "server.properties"
+    properties.write_text("".join(f"{key}={value}\n" for key, value in _settings(directory, port, settings).items()))
+    command = java("kafka.tools.StorageTool", "format", "-t", _CLUSTER, "-c", str(properties))
+    subprocess.run(command, check=True, capture_output=True)
+    return port
+
+
+def _settings(directory: Path, port: int, more: Mapping[str, str] | None) -> dict[str, object]:
+    controller = f"{HOST}:{free_port()}"
+    internal = ("offsets.topic", "transaction.state.log", "share.coordinator.state.topic")
+    return {
+        "process.roles": "broker,controller",
+        "node.id": 1,
+        "controller.quorum.voters": f"1@{controller}",
+        "controller.listener.names": "CONTROLLER",
+        "listeners": f"PLAINTEXT://{HOST}:{port},CONTROLLER://{controller}",
+        "advertised.listeners": f"PLAINTEXT://{HOST}:{port}",
+        "log.dirs": directory / "data",
+        **{f"{topic}.replication.factor": 1 for topic in internal},
+        **{f"{topic}.min.isr": 1 for topic in internal[1:]},
+        **(more or {}),
+    }
+
+
+def start_kafka(directory: Path) -> "subprocess.Popen[str]":
+    command = java("kafka.Kafka", str(directory / "server.properties"), heap=_BROKER_HEAP)
+    return start_bound(command)
+
+
+@contextmanager
+def kafka_process(directory: Path, settings: Mapping[str, str] | None = None) -> Iterator[BrokerProcess]:
+    """A broker that has acknowledged a message, until the block ends."""
+    port = format_directory(directory, settings)
+    process = start_kafka(directory)
+    try:
+        wait_for_first_ack(process, HOST, port)
+        yield BrokerProcess(process, HOST, port)
+    finally:
+        end(process)
+
+
+def start_bound(command: list[str], **options: object) -> "subprocess.Popen[str]":
+    """A process that does not outlive us, however we end."""
+    quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "text": True}
+    return subprocess.Popen(command, preexec_fn=die_with_parent, **(quiet | options))  # type: ignore[call-overload,no-any-return]
+
+
+def end(process: "subprocess.Popen[str]") -> None:
+    """At once: nobody wants its data any more."""
+    process.kill()
+    process.wait()

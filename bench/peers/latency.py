@@ -1,0 +1,159 @@
+"""How soon a message is acknowledged, and how soon a reader has it: with one in flight, on bare sockets, and while a
+foreign client keeps the broker at half of what it can do.
+"""
+
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from bench.harness import Demand, Figure, percentile
+from bench.peers import tools
+from bench.peers.session import KAFKA, KAFKA_SYNCING, Peer, Session, against_kafka
+from bench.processes import RawConnection
+from bench.serving import open_topic, round_trips
+from bench.waiting import wake_times
+
+PERCENTILES = (50, 99, 99.9)
+SYNCED_BY_BOTH = "both with an fsync"
+Demands = Mapping[float, Demand]
+
+
+def most(limit: float, aim: float) -> Demand:
+    return Demand("ratio", "most", limit, aim=aim)
+
+
+def acknowledged(session: Session) -> list[Figure]:
+    """One batch of one record of 100 bytes in flight."""
+    number = session.bench.pick(4000, 300)
+    asked = [
+        (session.ours, 1),
+        (session.ours, -1),
+        (session.kafka, 1),
+        (session.kafka, -1),
+        (session.kafka_syncing, -1),
+    ]
+    sides = [partial(_ack_times, peer, acks, number) for peer, acks in asked]
+    one, synced, kafka_one, kafka_all, kafka_synced = session.bench.take_turns(
+        "acknowledgements", session.bench.pick(9, 2), *sides
+    )
+    figures = _percentiles("ack/1", "ack, acks=1", one, kafka_one, {50: most(0.35, 0.2), 99: most(0.5, 0.25)})
+    title = "ack, ours with fsync, Kafka without"
+    figures += _percentiles("ack/all", title, synced, kafka_all, {50: most(0.7, 0.35)})
+    limits = {50: most(0.5, 0.25), 99: most(0.7, 0.4)}
+    title = f"ack, {SYNCED_BY_BOTH}"
+    return figures + _percentiles("ack/synced", title, synced, kafka_synced, limits, KAFKA_SYNCING)
+
+
+def _ack_times(peer: Peer, acks: int, number: int) -> list[float]:
+    topic = f"ack-{acks}"
+    with RawConnection(peer.broker.host, peer.broker.port) as connection:
+        open_topic(connection, topic)
+        return round_trips(connection, topic, acks, number)
+
+
+def _percentiles(
+    name: str,
+    title: str,
+    ours: Sequence[Sequence[float]],
+    theirs: Sequence[Sequence[float]],
+    limits: Demands,
+    baseline: str = KAFKA,
+) -> list[Figure]:
+    """Of the times of each round, in seconds."""
+    return [
+        against_kafka(
+            f"{name}/p{percent}",
+            f"{title}: p{percent}",
+            "µs",
+            [1e6 * percentile(times, percent) for times in ours],
+            [1e6 * percentile(times, percent) for times in theirs],
+            limits.get(percent),
+            baseline=baseline,
+        )
+        for percent in PERCENTILES
+    ]
+
+
+def end_to_end(session: Session) -> list[Figure]:
+    """From a producer's send to the answer of a Fetch that was waiting; `acks=all`."""
+    number = session.bench.pick(1500, 200)
+    peers = (session.ours, session.kafka, session.kafka_syncing)
+    sides = [partial(wake_times, peer.broker, "end-to-end", -1, number) for peer in peers]
+    ours, kafka, syncing = session.bench.take_turns("end to end", session.bench.pick(9, 2), *sides)
+    title = "end to end, ours with fsync, Kafka without"
+    figures = _percentiles("end-to-end/all", title, ours, kafka, {50: most(0.7, 0.4)})
+    title = f"end to end, {SYNCED_BY_BOTH}"
+    return figures + _percentiles("end-to-end/synced", title, ours, syncing, {99: most(0.8, 0.5)}, KAFKA_SYNCING)
+
+
+def end_to_end_java(session: Session) -> list[Figure]:
+    """The same by Kafka's own tool."""
+    number = session.bench.pick(5000, 500)
+    work = partial(_java_end_to_end, number)
+    ours, theirs = session.versus("EndToEndLatency", session.bench.pick(3, 1), work, warm_up=0)
+    return [
+        against_kafka(
+            f"end-to-end/java/p{percent}",
+            f"end to end by EndToEndLatency: p{percent}",
+            "ms",
+            [times[percent] for times in ours],
+            [times[percent] for times in theirs],
+            note="acks=all: ours with fsync, Kafka without; the tool says whole milliseconds" if percent == 99 else "",
+        )
+        for percent in PERCENTILES
+    ]
+
+
+def _java_end_to_end(number: int, peer: Peer) -> dict[float, float]:
+    with RawConnection(peer.broker.host, peer.broker.port) as connection:
+        open_topic(connection, "end-to-end-java")
+    return tools.java_end_to_end(peer.broker, "end-to-end-java", number)
+
+
+_SIZE = 1000
+_WARM_S = 3  # until the tool sends as fast as it should
+
+
+def half_of_peak(session: Session) -> list[Figure]:
+    """ProducerPerformance at half of what the slower of both can take, `acks=all`; and beside it one in flight."""
+    rounds, seconds = session.bench.pick(4, 1), session.bench.pick(8, 5)
+    with session.ours.topic("half") as topic, session.kafka.topic("half"):
+        count = session.bench.pick(400_000, 30_000)
+        session.bench.tell("half of peak: what the peak is")
+        peers = (session.ours, session.kafka)
+        peaks = [tools.java_produce(peer.broker, topic, _SIZE, count, "none").messages_per_second for peer in peers]
+        rate = int(min(peaks) / 2)
+        work = partial(_at_rate, topic, rate, seconds)
+        ours, theirs = session.versus("half of peak", rounds, work, warm_up=0)
+    probed = _percentiles(
+        "half/probe",
+        f"ack of one in flight beside {rate:,} messages/s",
+        [times for times, _ in ours],
+        [times for times, _ in theirs],
+        {},
+    )
+    return probed + [
+        against_kafka(
+            f"half/java/{field}",
+            f"ack at {rate:,} messages/s of 1 KB: {field.replace('_', '.')}",
+            "ms",
+            [getattr(produced, field) for _, produced in ours],
+            [getattr(produced, field) for _, produced in theirs],
+        )
+        for field in ("p50", "p99", "p99_9")
+    ]
+
+
+def _at_rate(topic: str, rate: int, seconds: int, peer: Peer) -> tuple[list[float], tools.Produced]:
+    command = tools.produce_command(peer.broker, topic, _SIZE, rate * (seconds + _WARM_S), rate)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        time.sleep(_WARM_S)
+        times: list[float] = []
+        until = time.perf_counter() + seconds - 2
+        with RawConnection(peer.broker.host, peer.broker.port) as connection:
+            open_topic(connection, "half-probe")
+            while time.perf_counter() < until and process.poll() is None:
+                times += round_trips(connection, "half-probe", -1, 50)
+        printed, _ = process.communicate(timeout=120)
+    return times, tools.read_produced(printed)

@@ -1,0 +1,69 @@
+"""Readers with no client library: all of partition 0 of a topic, from start to end, on some connections at once.
+
+    python -m bench.peers.reader HOST PORT TOPIC CONNECTIONS
+
+Prints a line when it begins, and one of JSON when each has read all: bytes and seconds.
+"""
+
+import json
+import struct
+import sys
+import time
+
+from bench.processes import RawConnection
+from bench.waiting import FETCH_VERSION, fetch_frame
+from tailrace.protocol.frame import decode_response
+from tailrace.protocol.messages.fetch import FetchResponse
+
+_HEADER = struct.Struct(">qi11xi")  # base offset, length of what follows, last offset's distance
+_LENGTH_END = 12
+
+
+def next_offset(records: bytes | memoryview) -> int | None:
+    """After the last whole batch; None where there is none."""
+    at, found = 0, None
+    while at + _HEADER.size <= len(records):
+        base, length, distance = _HEADER.unpack_from(records, at)
+        at += _LENGTH_END + length
+        if at <= len(records):
+            found = base + distance + 1
+    return found
+
+
+def read_all(host: str, port: int, topic: str, number: int) -> int:
+    """Bytes. Each connection has one Fetch in flight."""
+    connections = [RawConnection(host, port) for _ in range(number)]
+    offsets = dict.fromkeys(connections, 0)
+    for connection in connections:
+        connection.send(fetch_frame(topic, 0, 0))
+    total = 0
+    while offsets:
+        for connection in list(offsets):
+            answer = connection.receive()
+            total += len(answer)
+            after = _offset_after(answer)
+            if after is None:
+                del offsets[connection]
+                connection.close()
+            else:
+                connection.send(fetch_frame(topic, after, 0))
+    return total
+
+
+def _offset_after(answer: bytes) -> int | None:
+    partition = decode_response(FetchResponse, FETCH_VERSION, answer)[1].responses[0].partitions[0]
+    if partition.error_code:
+        raise RuntimeError(f"a Fetch was refused: error {partition.error_code}")
+    return next_offset(partition.records or b"")
+
+
+def main() -> None:
+    host, port, topic, number = sys.argv[1:]
+    print("reading", flush=True)
+    start = time.perf_counter()
+    size = read_all(host, int(port), topic, int(number))
+    print(json.dumps({"bytes": size, "seconds": time.perf_counter() - start}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,157 @@
+"""Producing and consuming as fast as the client can, and what that costs the broker: by three clients, with messages of
+three sizes, in one partition and in twelve, with and without compression.
+
+Producers have their default acks, which is `all`: ours syncs before it acknowledges, Kafka does not.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from pathlib import Path
+
+from bench.harness import Demand, Figure, compare
+from bench.load import payload
+from bench.peers import tools
+from bench.peers.session import MB, Peer, Session, against_kafka
+from bench.peers.tools import Done
+from bench.processes import BrokerProcess
+
+SIZES = (100, 1000, 10_000)
+RATE = Demand("ratio", "least", 0.97, aim=1.0)
+CPU_IN = {100: Demand("ratio", "most", 0.25, aim=0.1), 1000: Demand("ratio", "most", 0.25, aim=0.1)}
+CPU_OUT = {1000: Demand("ratio", "most", 0.6, aim=0.3)}
+CLIENTS = {"c": "C client", "java": "Java client", "kcat": "kcat"}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    client: str
+    size: int
+    partitions: int = 1
+    compression: str = "none"
+
+    @property
+    def name(self) -> str:
+        return f"{self.client}/{self.size}/{self.partitions}/{self.compression}"
+
+    @property
+    def title(self) -> str:
+        size = f"{self.size} B" if self.size < 1000 else f"{self.size // 1000} KB"
+        more = f", {self.partitions} partitions" if self.partitions > 1 else ""
+        codec = f", {self.compression}" if self.compression != "none" else ""
+        return f"{size}{more}{codec}, {CLIENTS[self.client]}"
+
+    @property
+    def is_plain(self) -> bool:
+        return self.client == "c" and self.partitions == 1 and self.compression == "none"
+
+
+QUICK = (Case("c", 100), Case("c", 1000), Case("java", 1000), Case("kcat", 1000))
+USUAL = (
+    *(Case("c", size) for size in SIZES),
+    *(Case("java", size) for size in SIZES),
+    Case("kcat", 1000),
+    Case("c", 1000, 12),
+    Case("c", 1000, 1, "lz4"),
+    Case("c", 1000, 1, "zstd"),
+)
+FULL = tuple(
+    Case(client, size, partitions, compression)
+    for client, size, partitions, compression in product(CLIENTS, SIZES, (1, 12), ("none", "lz4", "zstd"))
+)
+
+
+def cases(session: Session) -> Iterator[Case]:
+    chosen = FULL if session.full else QUICK if session.bench.quick else USUAL
+    return (case for case in chosen if case.client != "kcat" or tools.kcat_missing() is None)
+
+
+def produce(session: Session) -> Iterator[Figure]:
+    for case in cases(session):
+        yield from _produce(session, case)
+
+
+def _produce(session: Session, case: Case) -> list[Figure]:
+    volume = session.bench.pick(300, 20) * MB
+    topic, title = f"produce-{case.name}".replace("/", "-"), f"produce {case.title}"
+    with ExitStack() as stack:
+        run = _producer(session, stack, case, volume // case.size)
+        for peer in (session.ours, session.kafka):
+            stack.enter_context(peer.topic(topic, case.partitions))
+
+        def once(peer: Peer) -> Done:
+            session.ready_memory(volume)
+            return run(peer, topic)
+
+        ours, theirs = session.versus(title, session.bench.pick(5, 2), once, warm_up=0)
+    return _figures(f"produce/{case.name}", title, case, ours, theirs, CPU_IN)
+
+
+def _producer(session: Session, stack: ExitStack, case: Case, count: int) -> Callable[[Peer, str], Done]:
+    if case.client == "kcat":
+        lines = Path(stack.enter_context(session.bench.place.directory()))
+        lines.write_bytes(b"".join(payload(case.size) + b"\n" for _ in range(count)))
+        return lambda peer, topic: tools.kcat_produce(peer.broker, topic, case.size, count, case.compression, lines)
+    work = tools.java_produce if case.client == "java" else tools.c_produce
+    return lambda peer, topic: work(peer.broker, topic, case.size, count, case.compression)
+
+
+_CONSUMERS: dict[str, Callable[[BrokerProcess, str, int, int], Done]] = {
+    "c": tools.c_consume,
+    "java": tools.java_consume,
+    "kcat": tools.kcat_consume,
+}
+
+
+def consume(session: Session) -> Iterator[Figure]:
+    for case in cases(session):
+        yield from _consume(session, case)
+
+
+def _consume(session: Session, case: Case) -> list[Figure]:
+    count = session.bench.pick(400, 20) * MB // case.size
+    topic, title = f"consume-{case.name}".replace("/", "-"), f"consume {case.title}"
+    with ExitStack() as stack:
+        for peer in (session.ours, session.kafka):
+            stack.enter_context(peer.topic(topic, case.partitions))
+            session.bench.tell(f"{title}: {peer.name} is filled")
+            tools.c_produce(peer.broker, topic, case.size, count, case.compression)
+
+        def once(peer: Peer) -> Done:
+            return _CONSUMERS[case.client](peer.broker, topic, case.size, count)
+
+        ours, theirs = session.versus(title, session.bench.pick(5, 2), once, warm_up=0)
+    return _figures(f"consume/{case.name}", title, case, ours, theirs, CPU_OUT)
+
+
+def _figures(
+    name: str, title: str, case: Case, ours: list[Done], theirs: list[Done], cpu: dict[int, Demand]
+) -> list[Figure]:
+    """CPU is judged where the C client has one partition and no compression, and shown elsewhere."""
+    demanded = cpu.get(case.size) if case.is_plain else None
+    rates = [[done.messages_per_second for done in side] for side in (ours, theirs)]
+    costs = [[done.broker_cpu_per_gb for done in side] for side in (ours, theirs)]
+    way = "in" if name.startswith("produce") else "out"
+    return [
+        against_kafka(name, title, "messages/s", rates[0], rates[1], RATE),
+        against_kafka(f"cpu-{way}/{case.name}", f"broker CPU, {title}", "s/GB", costs[0], costs[1], demanded),
+    ]
+
+
+def syncing(session: Session) -> list[Figure]:
+    """Ours, with an fsync before each acknowledgement and without."""
+    size, volume = 1000, session.bench.pick(400, 20) * MB
+
+    def rate(topic: str, acks: str) -> float:
+        session.ready_memory(volume)
+        broker = session.ours.broker
+        return tools.c_produce(broker, topic, size, volume // size, "none", acks).messages_per_second
+
+    with session.ours.topic("synced") as synced, session.ours.topic("unsynced") as unsynced:
+        sides = partial(rate, synced, "all"), partial(rate, unsynced, "1")
+        title = "produce 1 KB, fsync before ack"
+        ours, without = session.bench.take_turns(title, session.bench.pick(7, 2), *sides)
+    least = Demand("ratio", "least", 0.8, aim=0.95)
+    return [compare("sync/1000", title, "messages/s", ours, without, "ours, acks=1", demanded=least)]

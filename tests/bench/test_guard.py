@@ -1,0 +1,31 @@
+"""The guard fails a change that is slower, and none that only seemed so once."""
+
+from bench.guard.verdict import Path, failed, words
+
+
+def path(*ours: float) -> Path:
+    return Path("name", "µs", ours, (10.0,) * len(ours))
+
+
+def test_a_tenth_more_is_slower_and_less_than_that_is_not() -> None:
+    assert path(11.2, 11.2, 11.2).is_slower
+    assert not path(10.9, 10.9, 10.9).is_slower
+    assert not path(5.0).is_slower
+
+
+def test_one_slow_round_is_noise() -> None:
+    assert not path(10.0, 30.0, 10.0, 10.0, 30.0).is_slower
+
+
+def test_only_what_is_slower_each_time_fails() -> None:
+    slow, fast = path(12.0), path(10.0)
+    assert failed([slow])
+    assert failed([slow, slow, slow])
+    assert not failed([slow, fast])
+    assert not failed([fast])
+
+
+def test_what_is_said_is_how_it_ended() -> None:
+    assert words([path(12.0)])[-1] == "SLOWER"
+    assert words([path(12.0), path(10.0)])[-1] == "ok, measured 2 times"
+    assert words([path(10.0)]) == ("10 µs", "10", "× 1.000 ± 0", "ok")
