@@ -18,7 +18,7 @@ from group_requests import NO_DELAY, Consumer, commit_request
 from logs import DATA, memory_files
 
 from tailrace.broker.config_changes import Operation
-from tailrace.broker.configs import BROKER_KEYS, TOPIC_KEYS
+from tailrace.broker.config_tables import BROKER_KEYS, TOPIC_KEYS
 from tailrace.broker.foreign_configs import family_of
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 
 from tailrace.broker.config_keys import ConfigKey, ConfigType, InvalidConfig, parts_of
-from tailrace.broker.configs import BROKER_KEYS, BrokerConfigs, broker_key, topic_entry, topic_key
+from tailrace.broker.config_tables import BROKER_KEYS
+from tailrace.broker.configs import BrokerConfigs, broker_key, topic_entry, topic_key
 from tailrace.broker.errors import Refused
 from tailrace.broker.metadata import BROKER_RESOURCE, TOPIC_RESOURCE
 from tailrace.broker.metadata_records import ConfigChanged, MetadataRecord

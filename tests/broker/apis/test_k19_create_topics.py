@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from brokers import LocalBroker, resolved
 
-from tailrace.broker.configs import TOPIC_KEYS, ConfigSource
+from tailrace.broker.config_tables import TOPIC_KEYS
+from tailrace.broker.configs import ConfigSource
 from tailrace.log.files import OperatingSystemFiles
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import ZERO_UUID

@@ -7,7 +7,8 @@ import pytest
 from brokers import LocalBroker
 
 from tailrace.broker.apis import k32_describe_configs
-from tailrace.broker.configs import BROKER_KEYS, TOPIC_KEYS, ConfigSource
+from tailrace.broker.config_tables import BROKER_KEYS, TOPIC_KEYS
+from tailrace.broker.configs import ConfigSource
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from tailrace.protocol.messages.incremental_alter_configs import (

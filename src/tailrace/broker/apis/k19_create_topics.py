@@ -16,7 +16,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from tailrace.broker.configs import TOPIC_KEYS, ConfigSource, Entry, topic_entry
+from tailrace.broker.config_tables import TOPIC_KEYS
+from tailrace.broker.configs import ConfigSource, Entry, topic_entry
 from tailrace.broker.errors import Refused
 from tailrace.broker.metadata_records import ConfigChanged, MetadataRecord, TopicCreated
 from tailrace.broker.metadata_writes import write_or_refuse

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from tailrace.broker.config_changes import check_broker, no_such_type
 from tailrace.broker.config_keys import ConfigKey
-from tailrace.broker.configs import BROKER_KEYS, TOPIC_KEYS, ConfigSource, Entry, broker_key, topic_layers
+from tailrace.broker.config_tables import BROKER_KEYS, TOPIC_KEYS
+from tailrace.broker.configs import ConfigSource, Entry, broker_key, topic_layers
 from tailrace.broker.errors import Refused
 from tailrace.broker.loggers import levels
 from tailrace.broker.metadata import BROKER_RESOURCE, LOGGER_RESOURCE, TOPIC_RESOURCE
