@@ -27,8 +27,8 @@ def fill(broker: LocalBroker, topic: str, count: int) -> None:
         broker.now_ms += SECOND
 
 
-def set_budget(broker: LocalBroker, value: int, key: str = "bytes") -> None:
-    change = AlterableConfig(name=f"tailrace.disk.budget.{key}", config_operation=Operation.SET, value=str(value))
+def set_budget(broker: LocalBroker, value: int, key: str = "tailrace.disk.budget.bytes") -> None:
+    change = AlterableConfig(name=key, config_operation=Operation.SET, value=str(value))
     wanted = AlterConfigsResource(resource_type=4, resource_name="1", configs=[change])
     (answer,) = broker.ask(IncrementalAlterConfigsRequest(resources=[wanted]), 1).responses
     assert answer.error_code == 0, answer
@@ -134,11 +134,11 @@ def test_a_share_of_the_disk_is_a_budget_too_and_the_smaller_one_counts(tmp_path
         settle(broker)
         limit = broker.broker.disk_budget.limit
         assert limit(100_000) == -1
-        set_budget(broker, 10, "percent")
+        set_budget(broker, 10, "tailrace.disk.budget.percent")
         assert (limit(100_000), limit(None)) == (10_000, -1)
         set_budget(broker, 8000)
         assert limit(100_000) == 8000
-        set_budget(broker, 5, "percent")
+        set_budget(broker, 5, "tailrace.disk.budget.percent")
         assert limit(100_000) == 5000
         fill(broker, "a", 8)
         settle(broker)

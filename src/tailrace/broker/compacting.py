@@ -68,17 +68,9 @@ class Candidate(NamedTuple):
 
 class Compacting:
     def __init__(self, broker: "Broker", begin_pass: BeginPass = ChildPass) -> None:
-        configs = broker.configs
         self._broker = broker
         self.begin_pass = begin_pass
-        self._is_enabled = configs.flag("log.cleaner.enable")
-        self._backoff_ms = configs.number("log.cleaner.backoff.ms")
-        rate = configs.ratio("log.cleaner.io.max.bytes.per.second")
-        self._settings = CleanerSettings(
-            dedupe_buffer_bytes=configs.number("log.cleaner.dedupe.buffer.size"),
-            load_factor=max(0.01, configs.ratio("log.cleaner.io.buffer.load.factor")),
-            io_bytes_per_second=rate if 0 < rate < 1e18 else 0,
-        )
+        self._is_enabled = broker.configs.flag("log.cleaner.enable")
         self.counted = Counted()
         self._under_way: Compaction | None = None
         self._to_look_at: list[Log] = []
@@ -90,6 +82,20 @@ class Compacting:
         self._left_alone: WeakKeyDictionary[Log, int] = WeakKeyDictionary()  # until when
         self._failures: WeakKeyDictionary[Log, int] = WeakKeyDictionary()  # in a row
         self._horizons: WeakKeyDictionary[Log, int] = WeakKeyDictionary()  # when something in it may go
+
+    @property
+    def _backoff_ms(self) -> int:
+        return self._broker.configs.number("log.cleaner.backoff.ms")
+
+    def _settings(self) -> CleanerSettings:
+        """As they are now, for one pass."""
+        configs = self._broker.configs
+        rate = configs.ratio("log.cleaner.io.max.bytes.per.second")
+        return CleanerSettings(
+            dedupe_buffer_bytes=configs.number("log.cleaner.dedupe.buffer.size"),
+            load_factor=max(0.01, configs.ratio("log.cleaner.io.buffer.load.factor")),
+            io_bytes_per_second=rate if 0 < rate < 1e18 else 0,
+        )
 
     @property
     def is_under_way(self) -> bool:
@@ -175,7 +181,7 @@ class Compacting:
 
     def _begin(self, candidate: Candidate) -> None:
         log, plan = candidate.log, candidate.plan
-        self._under_way = Compaction(log, plan, self._now_ms, self._settings, self.begin_pass)
+        self._under_way = Compaction(log, plan, self._now_ms, self._settings(), self.begin_pass)
         self._step(self._under_way)
 
     def _step(self, compaction: Compaction) -> None:

@@ -1,4 +1,4 @@
-"""One config: its name, type, default, what values it takes and what it is for. The tables are in `config_tables.py`."""
+"""One config: its name, type, default, what values it takes and what it is for. The tables: `config_tables.py`."""
 
 import math
 import re

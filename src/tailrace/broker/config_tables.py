@@ -1,5 +1,5 @@
-"""The tables of configs: of topics, and of brokers. What their columns mean is in `config_keys.py`, how a value is found
-in `configs.py`.
+"""The tables of configs: of topics, and of brokers. What their columns mean is in `config_keys.py`; how a value is
+found, in `configs.py`.
 """
 
 from tailrace.broker.config_keys import NUMBERS_BY_NAME, REPLICAS, ConfigKey, ConfigType
@@ -53,8 +53,8 @@ def _ratio(name: str, broker_key: str | None, default: float, doc: str) -> Confi
     return ConfigKey(name, ConfigType.DOUBLE, str(default), doc, 0, 1, broker_key=broker_key)
 
 
-def _rate(name: str, broker_key: str | None, default: float, doc: str) -> ConfigKey:
-    return ConfigKey(name, ConfigType.DOUBLE, str(default), doc, broker_key=broker_key)
+def _rate(name: str, broker_key: str | None, default: str, doc: str) -> ConfigKey:
+    return ConfigKey(name, ConfigType.DOUBLE, default, doc, broker_key=broker_key)
 
 
 def _text(name: str, broker_key: str | None, default: str | None, choices: str, doc: str) -> ConfigKey:
@@ -144,18 +144,7 @@ _STATIC_KEYS = (
     _int("group.max.size", None, INT_MAX, 1, "How many members a group may have."),
     _int("group.min.session.timeout.ms", None, 6_000, 1, "The shortest silence after which a member may be put out."),
     _list("listeners", None, "PLAINTEXT://127.0.0.1:9092", "", "Where clients connect: as `--listen`."),
-    _long("log.cleaner.backoff.ms", None, 15_000, 0,
-        "How long compaction waits before it looks again, where no log was due."),
-    _long("log.cleaner.dedupe.buffer.size", None, 128 << 20, 1 << 20,
-        "Memory for the keys of one pass, 24 bytes each. With more of them it ends early, and another one follows."),
     _boolean("log.cleaner.enable", None, True, "Whether logs are compacted at all."),
-    _ratio("log.cleaner.io.buffer.load.factor", None, 0.9, "How full the memory for keys may get."),
-    _int("log.cleaner.io.buffer.size", None, 512 << 10, 0,
-        "Taken and ignored: a pass reads and writes by the megabyte."),
-    _rate("log.cleaner.io.max.bytes.per.second", None, 1.7976931348623157e308,
-        "How fast compaction may read and write, both together."),
-    _int("log.cleaner.threads", None, 1, 0,
-        "Taken and ignored: one log is compacted at a time, in a process of its own."),
     _list("log.dir", None, "./tailrace-data", "", "Where logs are kept: as `--data`."),
     _list("log.dirs", None, None, "", "The same. There is one directory."),
     _int("log.flush.offset.checkpoint.interval.ms", None, 60_000, 1,
@@ -196,6 +185,17 @@ _STATIC_KEYS = (
 )
 # Those of brokers alone that can be changed at run time.
 _DYNAMIC_KEYS = (
+    _long("log.cleaner.backoff.ms", None, 15_000, 0,
+        "How long compaction waits before it looks again, where no log was due."),
+    _long("log.cleaner.dedupe.buffer.size", None, 128 << 20, 1 << 20,
+        "Memory for the keys of one pass, 24 bytes each. With more of them it ends early, and another one follows."),
+    _ratio("log.cleaner.io.buffer.load.factor", None, 0.9, "How full the memory for keys may get."),
+    _int("log.cleaner.io.buffer.size", None, 512 << 10, 0,
+        "Taken and ignored: a pass reads and writes by the megabyte."),
+    _rate("log.cleaner.io.max.bytes.per.second", None, "1.7976931348623157E308",
+        "How fast compaction may read and write, both together."),
+    _int("log.cleaner.threads", None, 1, 0,
+        "Taken and ignored: one log is compacted at a time, in a process of its own."),
     _int("max.connection.creation.rate", None, INT_MAX, 1, "How many connections are accepted in a second."),
     _int("max.connections", None, 10_000, 0, "How many connections there may be at once."),
     _int("max.connections.per.ip", None, INT_MAX, 0, "How many connections one address may hold."),
