@@ -306,6 +306,14 @@ def test_keys_are_as_in_a_dict_up_to_a_bound(puts: list[bytes], memory: int, loa
     assert keys.newest(b"never put") == -1
 
 
+def test_a_table_that_is_full_knows_of_a_key_that_it_does_not_have() -> None:
+    keys = KeyOffsets(0, load_factor=1.0)
+    for number in range(keys.capacity):
+        keys.put(b"%d" % number, number)
+    assert not keys.has_room_for(1)
+    assert keys.newest(b"never put") == -1
+
+
 def test_a_foreign_directory_is_compacted_without_sums() -> None:
     world = world_of(*[[(b"a", b"%d" % n * 60)] for n in range(30)])
     for segment in world.log.segments[:-1]:

@@ -18,7 +18,8 @@ class KeyOffsets:
         if keys_expected is not None:
             slots = min(slots, max(16, int(keys_expected / load_factor) + 16))
         self._slots = _prime_at_most(slots)  # so that every step leads through all slots
-        self.capacity = max(1, int(self._slots * load_factor))
+        # One slot stays free, where a search for a key that is not there ends.
+        self.capacity = max(1, min(int(self._slots * load_factor), self._slots - 1))
         self._digests = bytearray(DIGEST_BYTES * self._slots)
         # One more than the offset; 0 is a slot that is free. Memory that nobody has touched takes none.
         self._offsets = memoryview(bytearray(8 * self._slots)).cast("q")
