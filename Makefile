@@ -3,7 +3,7 @@
 PY    := .venv/bin/python
 READY := .venv/.ready
 
-.PHONY: help setup check test test-spark test-matrix demo bench bench-spark bench-upkeep bench-peers bench-guard crash
+.PHONY: help setup check test test-slow test-spark test-matrix demo bench bench-spark bench-upkeep bench-peers bench-guard crash
 
 help:  ## List the verbs
 	@awk -F ' *## ' '/^[a-z-]+:.*## / { sub(/:.*/, "", $$1); printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -22,6 +22,9 @@ check: $(READY)  ## Lint, format, types, import rules
 
 test: $(READY)  ## Run the tests (TAILRACE_REQUIRE=java,kafka fails where those are missing instead of skipping)
 	$(PY) -m pytest -n 2 --dist worksteal
+
+test-slow: $(READY)  ## Run those that take longer: kills in a loop, frameworks, a thousand connections, the demo
+	$(PY) -m pytest -m "slow and not crash and not spark" -n 2 --dist worksteal
 
 test-spark: $(READY)  ## Run the tests that start Spark, which needs Java
 	$(PY) -m pytest -m "spark and not crash" -n 2 --dist worksteal

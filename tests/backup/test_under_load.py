@@ -101,6 +101,7 @@ def read_all(bootstrap: str) -> tuple[dict[Place, bytes], dict[int, tuple[int, i
     return found, bounds
 
 
+@pytest.mark.slow
 def test_what_was_acknowledged_before_a_backup_began_is_in_what_is_restored_and_clients_go_on(tmp_path: Path) -> None:
     backups, restored = tmp_path / "backups", tmp_path / "restored"
     with BrokerProcess(tmp_path / "data", *IMPATIENT) as broker:

@@ -158,6 +158,7 @@ def test_a_process_that_has_ended_has_no_memory() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_a_run_of_what_needs_no_kafka_measures_and_writes_its_report(tmp_path: Path) -> None:
     root = Path(__file__).parents[2]
     command = [sys.executable, "-m", "bench.peers", "--quick", "--only", "sync", "--out", str(tmp_path / "out")]

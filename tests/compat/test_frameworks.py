@@ -20,7 +20,7 @@ from compat.conftest import running
 from compat.contract import Message, Received
 from compat.groups import SETTINGS, Group
 
-pytestmark = pytest.mark.needs("frameworks")
+pytestmark = [pytest.mark.needs("frameworks"), pytest.mark.slow]
 
 PROGRAMS = Path(__file__).parent / "frameworks"
 PARTITIONS = 3

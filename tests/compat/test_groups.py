@@ -74,6 +74,7 @@ def check_description(group: Group) -> None:
     assert sorted(map(sorted, assigned)) == sorted(sorted(member.owned) for member in group.running)
 
 
+@pytest.mark.slow
 @each_kind()
 def test_members_share_the_partitions_and_take_over_from_one_that_crashes_leaves_or_falls_silent(
     group: Group, kind: str
@@ -151,6 +152,7 @@ def test_members_of_all_kinds_share_a_group(group: Group) -> None:
     group.check()
 
 
+@pytest.mark.slow
 @needs_all
 @pytest.mark.parametrize("end", [Member.leave, Member.kill], ids=["leave", "kill"])
 def test_a_static_member_that_comes_back_finds_its_partitions_and_nobody_else_is_disturbed(

@@ -80,6 +80,7 @@ def test_no_number_is_given_to_two_producers(
         end(broker)
 
 
+@pytest.mark.slow
 @each_client_that("manages topics")
 @each_end
 def test_topics_created_and_deleted_before_are_so_after(

@@ -73,6 +73,7 @@ def kill_again_and_again(path: Path, seed: int, rounds: int) -> None:
             one_round(broker, clients, lot)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_broker_killed_in_a_loop_keeps_what_it_acknowledged_once_and_in_order(tmp_path: Path) -> None:
     kill_again_and_again(tmp_path, 0, 8)
@@ -147,6 +148,7 @@ def kill_at(path: Path, points: list[tuple[str, int]]) -> None:
     assert reached >= len(points) // 2, "not even half of the calls were made"
 
 
+@pytest.mark.slow
 @needs_strace
 @pytest.mark.timeout(300)
 def test_a_broker_killed_at_a_call_to_the_disk_keeps_what_it_acknowledged_once_and_in_order(tmp_path: Path) -> None:

@@ -233,6 +233,7 @@ def test_no_power_cut_of_many_more_takes_back_what_a_reader_could_see(script: Ca
     check_every_cut(script, limit=5000)
 
 
+@pytest.mark.slow
 def test_a_power_cut_during_recovery_loses_nothing_either() -> None:
     recorded = Script()
     roll_without_flush(recorded)

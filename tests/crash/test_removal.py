@@ -214,6 +214,7 @@ def check_every_cut(script: Script, limit: int) -> None:
             check(script, calls, disk)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("play", SCRIPTS, ids=lambda play: play.__name__)
 def test_no_power_cut_during_a_removal_costs_another_log_anything_or_brings_half_of_one_back(
     play: Callable[[Script], None],
