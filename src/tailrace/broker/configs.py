@@ -111,6 +111,7 @@ class BrokerConfigs:
         for name, text in changes.items():
             after.set_at_run_time(broker, name, text)
         after.check_together()
+        _ = after.topic_defaults  # which raises where a topic could not have them
 
     def _number_of_broker(self) -> str:
         """Afterwards both names that Kafka has for it have the same value."""
