@@ -230,7 +230,8 @@ _FIELDS = {
     "message.timestamp.before.max.ms": "timestamp_before_max_ms",
     "message.timestamp.after.max.ms": "timestamp_after_max_ms",
 }
-_COMPRESSION = ("compression.type", "compression.gzip.level", "compression.lz4.level", "compression.zstd.level")
+# A level counts for topics that have a type of their own, too: it is more than a part of their defaults.
+COMPRESSION_KEYS = ("compression.type", "compression.gzip.level", "compression.lz4.level", "compression.zstd.level")
 _LOG_FIELDS = {
     "segment.bytes": "segment_bytes",
     "segment.index.bytes": "segment_index_bytes",
@@ -254,7 +255,7 @@ def topic_config(overrides: Mapping[str, str], broker: BrokerConfigs) -> TopicCo
     if not overrides:
         return broker.topic_defaults
     config = _with(broker.topic_defaults, overrides)
-    if overrides.keys().isdisjoint(_COMPRESSION):
+    if overrides.keys().isdisjoint(COMPRESSION_KEYS):
         return config
     return config._replace(target=_target(overrides, broker))
 
@@ -265,7 +266,7 @@ def _target(overrides: Mapping[str, str], broker: BrokerConfigs) -> Target | Non
         return None
     codec = Codec.NONE if kind == "uncompressed" else Codec[str(kind).upper()]
     level = None
-    if (name := f"compression.{kind}.level") in _COMPRESSION:
+    if (name := f"compression.{kind}.level") in COMPRESSION_KEYS:
         value = topic_entry(name, overrides, broker).value
         assert isinstance(value, int)
         level = None if name == "compression.gzip.level" and value == -1 else value

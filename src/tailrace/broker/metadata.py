@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from tailrace.broker import metadata_records as records
 from tailrace.broker.config_keys import InvalidConfig
-from tailrace.broker.configs import BrokerConfigs, broker_key, topic_key
+from tailrace.broker.configs import COMPRESSION_KEYS, BrokerConfigs, broker_key, topic_key
 from tailrace.broker.metadata_records import MetadataRecord
 from tailrace.broker.quotas import ClientQuotas
 from tailrace.broker.topics import Topic, as_metric
@@ -76,7 +76,7 @@ class Metadata:
         else:
             before = self.configs.topic_defaults
             self.configs.set_at_run_time(record.resource_name, record.key, _valid_value(record))
-            if self.configs.topic_defaults != before:
+            if self.configs.topic_defaults != before or record.key in COMPRESSION_KEYS:
                 for topic in self.topics.values():
                     topic.configure(self.configs)
 
