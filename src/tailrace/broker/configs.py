@@ -95,23 +95,20 @@ class BrokerConfigs:
             broker_key(name).parse(text)
         self.node_name = self._number_of_broker()
         self._topic_defaults: TopicConfig | None = None
-        self.check_together()
+        self._check_together()
 
-    def check_together(self) -> None:
+    def _check_together(self) -> None:
         """Raises InvalidConfig where one value makes no sense beside another."""
         if self.number("group.min.session.timeout.ms") > self.number("group.max.session.timeout.ms"):
             raise InvalidConfig("group.min.session.timeout.ms is more than group.max.session.timeout.ms")
-        if not self.number("max.connections.per.ip") and not self.text("max.connections.per.ip.overrides"):
-            raise InvalidConfig("max.connections.per.ip cannot be 0 where max.connections.per.ip.overrides is empty")
 
     def check_with(self, broker: str, changes: Mapping[str, str | None]) -> None:
-        """The same as it would be after these changes at run time."""
+        """Raises InvalidConfig where topics could not have what would hold after these changes at run time."""
         after = BrokerConfigs(self.at_start)
         after.at_run_time = {name: dict(values) for name, values in self.at_run_time.items()}
         for name, text in changes.items():
             after.set_at_run_time(broker, name, text)
-        after.check_together()
-        _ = after.topic_defaults  # which raises where a topic could not have them
+        _ = after.topic_defaults  # parses all of it
 
     def _number_of_broker(self) -> str:
         """Afterwards both names that Kafka has for it have the same value."""
