@@ -267,7 +267,7 @@ def test_limits_by_address(text: str) -> None:
     "text", ["a", "a:1", "::1", "10.0.0.7", "10.0.0.7:", "10.0.0.7:b", "10.0.0.7:1,b", ":1", "10.0.0.7:-1"]
 )
 def test_what_are_no_limits_by_address(text: str) -> None:
-    with pytest.raises(InvalidConfig, match="address:number.* names are not looked up"):
+    with pytest.raises(InvalidConfig, match=r"address:number.* names are not looked up"):
         broker_key("max.connections.per.ip.overrides").parse(text)
 
 
