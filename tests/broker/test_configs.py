@@ -240,6 +240,22 @@ def test_one_that_its_author_counts_on_is_refused(name: str) -> None:
         BrokerConfigs({name: "x"})
 
 
+MAP = "listener.security.protocol.map"
+STOCK = "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT, SASL_SSL:SASL_SSL"
+
+
+@pytest.mark.parametrize("text", ["", "PLAINTEXT:PLAINTEXT", "CLIENTS:plaintext", STOCK])
+def test_a_map_of_listeners_that_promises_nothing_is_taken(text: str) -> None:
+    """The stock one is in the file that comes with Kafka."""
+    assert list(BrokerConfigs({MAP: text}).ignored) == [MAP]
+
+
+@pytest.mark.parametrize("text", ["PLAINTEXT:SASL_SSL", f"{STOCK},CLIENTS:SSL", "PLAINTEXT:PLAINTEXT,PLAINTEXT: ssl"])
+def test_a_map_that_makes_a_listener_seem_secure_is_refused(text: str) -> None:
+    with pytest.raises(InvalidConfig, match=f"{MAP} cannot be '.*': there is no TLS"):
+        BrokerConfigs({MAP: text})
+
+
 def test_remote_storage_is_refused() -> None:
     assert not BrokerConfigs({"remote.log.storage.system.enable": "false"}).ignored
     with pytest.raises(InvalidConfig):

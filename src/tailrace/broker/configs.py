@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from tailrace.broker.config_keys import ConfigKey, InvalidConfig, Value, parts_of
 from tailrace.broker.config_tables import BROKER_KEYS, SYNONYMS, TOPIC_KEYS
-from tailrace.broker.foreign_configs import Family, family_of
+from tailrace.broker.foreign_configs import Family, check_ignored, family_of
 from tailrace.log.config import LogConfig
 from tailrace.records.compression import Codec
 from tailrace.records.recompression import Target
@@ -89,6 +89,8 @@ class BrokerConfigs:
         """Raises InvalidConfig, with the first of `at_start` that is not known or not valid."""
         given = dict(at_start or {})
         self.ignored = {name: family.reason for name in given if (family := _ignored_family(name)) is not None}
+        for name in self.ignored:
+            check_ignored(name, given[name])
         self.at_start = {name: text for name, text in given.items() if name not in self.ignored}
         self.at_run_time: dict[str, dict[str, str]] = {}  # by the name of a broker; "" is all of them
         for name, text in self.at_start.items():
