@@ -240,6 +240,22 @@ def test_one_that_its_author_counts_on_is_refused(name: str) -> None:
         BrokerConfigs({name: "x"})
 
 
+MAP = "listener.security.protocol.map"
+STOCK = "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT, SASL_SSL:SASL_SSL"
+
+
+@pytest.mark.parametrize("text", ["", "PLAINTEXT:PLAINTEXT", "CLIENTS:plaintext", STOCK])
+def test_a_map_of_listeners_that_promises_nothing_is_taken(text: str) -> None:
+    """The stock one is in the file that comes with Kafka."""
+    assert list(BrokerConfigs({MAP: text}).ignored) == [MAP]
+
+
+@pytest.mark.parametrize("text", ["PLAINTEXT:SASL_SSL", f"{STOCK},CLIENTS:SSL", "PLAINTEXT:PLAINTEXT,PLAINTEXT: ssl"])
+def test_a_map_that_makes_a_listener_seem_secure_is_refused(text: str) -> None:
+    with pytest.raises(InvalidConfig, match=f"{MAP} cannot be '.*': there is no TLS"):
+        BrokerConfigs({MAP: text})
+
+
 def test_remote_storage_is_refused() -> None:
     assert not BrokerConfigs({"remote.log.storage.system.enable": "false"}).ignored
     with pytest.raises(InvalidConfig):
@@ -258,15 +274,23 @@ def test_the_shortest_silence_of_a_member_is_not_longer_than_the_longest() -> No
         BrokerConfigs({"group.min.session.timeout.ms": "9", "group.max.session.timeout.ms": "8"})
 
 
-@pytest.mark.parametrize("text", ["", "a:1", "10.0.0.7:200,10.0.0.8:50", "::1:7"])
+@pytest.mark.parametrize("text", ["", "10.0.0.7:0", "10.0.0.7:200,10.0.0.8:50", "::1:7", "[::1]:7, 10.0.0.7:1"])
 def test_limits_by_address(text: str) -> None:
     assert broker_key("max.connections.per.ip.overrides").parse(text) == text
 
 
-@pytest.mark.parametrize("text", ["a", "a:", "a:b", "a:1,b", ":1", "a:-1"])
+@pytest.mark.parametrize(
+    "text", ["a", "a:1", "::1", "10.0.0.7", "10.0.0.7:", "10.0.0.7:b", "10.0.0.7:1,b", ":1", "10.0.0.7:-1"]
+)
 def test_what_are_no_limits_by_address(text: str) -> None:
-    with pytest.raises(InvalidConfig, match="name:number"):
+    with pytest.raises(InvalidConfig, match=r"address:number.* names are not looked up"):
         broker_key("max.connections.per.ip.overrides").parse(text)
+
+
+@pytest.mark.parametrize("name", ["max.connections", "max.connections.per.ip"])
+def test_no_limit_locks_everyone_out(name: str) -> None:
+    with pytest.raises(InvalidConfig, match="from 1 to"):
+        broker_key(name).parse("0")
 
 
 # Hours and minutes

@@ -9,7 +9,14 @@ from brokers import NOW_MS, LocalBroker, a_batch, produce_request, resolved
 from tailrace.broker.configs import BrokerConfigs
 from tailrace.broker.metadata import Metadata
 from tailrace.broker.metadata_log import replay_all
-from tailrace.broker.metadata_records import ProducerIdsReserved, TopicCreated, UnknownRecord, decode, encode
+from tailrace.broker.metadata_records import (
+    ConfigChanged,
+    ProducerIdsReserved,
+    TopicCreated,
+    UnknownRecord,
+    decode,
+    encode,
+)
 from tailrace.broker.topic_changes import add_partitions
 from tailrace.log.errors import LogOffline
 from tailrace.log.files import OperatingSystemFiles
@@ -52,6 +59,28 @@ def test_so_has_the_next_process(tmp_path: Path, start: str) -> None:
         after = broker.broker.metadata.describe()
         assert after | {"unclean_starts": 0} == before
         assert after["unclean_starts"] == (1 if start == "kill" else 0)
+
+
+def test_a_config_that_this_release_does_not_take_counts_as_not_set(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Or a directory of another release would not open, for the sake of a level of compression."""
+    with LocalBroker(tmp_path) as broker:
+        broker.create_topic()
+        for kind, name, key, value in (
+            (2, "orders", "compression.gzip.level", "0"),
+            (2, "orders", "compression.type", "gzip"),
+            (2, "orders", "no.such.config", "1"),
+            (4, "", "message.max.bytes", "many"),
+        ):
+            change = ConfigChanged(resource_type=kind, resource_name=name, key=key, value=value)
+            broker.broker.metadata_log.write([change], NOW_MS)
+        broker.run_jobs()
+        broker.restart()
+        topic = broker.broker.metadata.topics["orders"]
+        assert topic.overrides == {"compression.type": "gzip"}
+        assert topic.config.max_message_bytes == BrokerConfigs().topic_defaults.max_message_bytes
+        assert "topic orders: a config that was set counts as not set: compression.gzip.level" in caplog.text
 
 
 def test_a_record_of_a_kind_that_is_not_known_is_refused() -> None:

@@ -138,6 +138,14 @@ def test_client_ids_that_are_made_up_take_no_more_memory() -> None:
     assert one.charge(KEY, "u", f"client-{3 * BUCKETS_MAX - 1}", 0, 3 * BUCKETS_MAX / 1000) > 0, "the latest are known"
 
 
+def test_long_ones_take_no_more_either_and_are_told_apart() -> None:
+    one = meter((LEVELS[7], KEY, 100))
+    for end in ("a", "b"):
+        assert one.charge(KEY, "u", "x" * 30_000 + end, 2000, 0) == 10_000, "each has its own"
+    assert one.charge(KEY, "u", "x" * 30_000 + "a", 100, 0) == 11_000
+    assert len(str(one._buckets.keys())) < 1000
+
+
 def test_those_that_say_nothing_are_forgotten_first() -> None:
     one = meter((LEVELS[7], KEY, 100))
     one.charge(KEY, "u", "debtor", 1e5, 0)

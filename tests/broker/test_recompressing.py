@@ -10,11 +10,13 @@ from batches import batch_of
 from brokers import LocalBroker, a_batch, only_partition, produce_request, resolved
 
 from tailrace.broker import recompressing
+from tailrace.broker.metadata_records import ConfigChanged
 from tailrace.broker.requests import Silence
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tailrace.records.batch import split
 from tailrace.records.compression import Codec, compress
+from tailrace.records.recompression import Target
 from tailrace.records.record import decode_records
 
 CODECS = {
@@ -85,6 +87,18 @@ def test_a_level_is_obeyed(tmp_path: Path) -> None:
             broker.produce(*values)
             sizes.append(broker.log().active.size)
     assert sizes[0] > sizes[1]
+
+
+@pytest.mark.parametrize("kind", ["gzip", "lz4", "zstd"])
+def test_a_level_of_the_brokers_that_changes_counts_for_topics_with_a_type_of_their_own(
+    tmp_path: Path, kind: str
+) -> None:
+    with LocalBroker(tmp_path) as broker:
+        broker.create_topic(compression_type=kind)
+        level = ConfigChanged(resource_type=4, resource_name="", key=f"compression.{kind}.level", value="7")
+        broker.broker.metadata_log.write([level], broker.now_ms)
+        broker.run_jobs()
+        assert broker.partition().topic.config.target == Target(CODECS[kind], 7)
 
 
 def test_what_is_in_the_codec_already_is_appended_at_once_as_it_is(tmp_path: Path) -> None:

@@ -117,6 +117,23 @@ def test_a_manifest_that_is_damaged_is_named_and_hides_no_other_backup(data: Pat
     run("restore", backups, tmp_path / "older", "--backup", first.stem)
 
 
+def test_nothing_is_pruned_beside_a_manifest_that_is_damaged(data: Path, tmp_path: Path) -> None:
+    backups = tmp_path / "backups"
+    for _ in range(2):
+        run("create", data, backups)
+    sound, newest = sorted((backups / "backups").iterdir())
+    spoilt = bytearray(newest.read_bytes())
+    spoilt[50] = 0xFF
+    newest.write_bytes(spoilt)
+    for options in ((), ("--dry-run",)):
+        said = run("prune", backups, "--keep", 1, *options, code=ExitCode.REFUSED)
+        assert str(newest) in said
+        assert len(said) < len(spoilt), "it does not show all of it"
+    assert sound.exists()
+    newest.unlink()
+    assert told("prune", backups, "--keep", 1)["deleted"] == []
+
+
 def test_what_is_refused_or_not_there_is_said_with_what_to_do(data: Path, tmp_path: Path) -> None:
     backups = tmp_path / "backups"
     assert "is not there" in run("create", tmp_path / "nothing", backups, code=ExitCode.NOT_FOUND)

@@ -153,6 +153,9 @@ def test_without_a_broker_the_ports_that_it_would_take_are_looked_at() -> None:
 PAGE = """
 tailrace_logs_offline 0
 tailrace_damaged_ranges{topic="orders"} 0
+tailrace_disk_is_low 0
+tailrace_scrub_faults_total 0
+tailrace_compaction_failures_total 0
 tailrace_loop_lag_seconds_bucket{le="0.001"} 90
 tailrace_loop_lag_seconds_bucket{le="0.5"} 99
 tailrace_loop_lag_seconds_bucket{le="+Inf"} 100
@@ -169,11 +172,22 @@ def test_the_figures_of_a_broker_become_words() -> None:
     assert quantile(PAGE, "tailrace_loop_lag_seconds", 1) == float("inf")
 
 
-@pytest.mark.parametrize("line", ["tailrace_logs_offline 2", 'tailrace_damaged_ranges{topic="orders"} 1'])
-def test_a_disk_that_failed_and_damage_are_problems(line: str) -> None:
+def on_a_page_with(line: str) -> list[State]:
     name = line.rpartition(" ")[0]
     page = "\n".join(line if old.startswith(name) else old for old in PAGE.splitlines())
-    assert State.PROBLEM in [check.state for check in health(page)]
+    return [check.state for check in health(page) if check.name == "health"]
+
+
+@pytest.mark.parametrize(
+    "line", ["tailrace_logs_offline 2", 'tailrace_damaged_ranges{topic="orders"} 1', "tailrace_disk_is_low 1"]
+)
+def test_a_disk_that_failed_or_is_full_and_damage_are_problems(line: str) -> None:
+    assert on_a_page_with(line) == [State.PROBLEM]
+
+
+@pytest.mark.parametrize("line", ["tailrace_scrub_faults_total 3", "tailrace_compaction_failures_total 1"])
+def test_what_failed_and_may_not_again_is_a_warning(line: str) -> None:
+    assert on_a_page_with(line) == [State.OK, State.WARNING]
 
 
 @pytest.mark.parametrize("columns", [80, 120])

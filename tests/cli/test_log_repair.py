@@ -115,6 +115,14 @@ def test_one_partition_can_be_repaired_alone(data: Path) -> None:
     assert "no such partition" in tailrace("log", "repair", data, "--topic", "other", code=NOT_FOUND)[1]
 
 
+@pytest.mark.parametrize("options", ["--topic orders --partition 0", "--topic orders", "--internal"])
+def test_what_it_says_to_do_is_what_was_shown(data: Path, options: str) -> None:
+    spoil(data / "orders-0" / SEGMENT)
+    spoil(data / "orders-1" / SEGMENT)
+    said = tailrace("log", "repair", data, *options.split(), code=1)[0]
+    assert f"To do it:\n  tailrace log repair {data} {options} --apply\n" in said
+
+
 def test_a_directory_in_use_is_refused(data: Path) -> None:
     spoil(data / "orders-0" / SEGMENT)
     held = DataDirectory(OperatingSystemFiles(), str(data), LogConfig(segment_bytes=500))

@@ -140,6 +140,13 @@ def test_one_address_needs_no_brackets(tmp_path: Path) -> None:
     assert read_settings(config_file=a_file(tmp_path, 'listen = "127.0.0.1:7"')).listen[0].port == 7
 
 
+def test_kafkas_configs_that_begin_like_a_flag_are_not_that_flag(tmp_path: Path) -> None:
+    settings = read_settings(config_file=a_file(tmp_path, 'metrics.num.samples = 2\nmetrics.recording.level = "INFO"'))
+    assert settings.metrics == read_settings().metrics
+    assert settings.metrics_is_default
+    assert settings.configs["metrics.num.samples"] == "2"
+
+
 def test_a_file_can_be_insecure_too(tmp_path: Path) -> None:
     text = 'listen = "0.0.0.0:9092"\ninsecure = {}'
     assert read_settings(config_file=a_file(tmp_path, text.format("true"))).listen[0].host == "0.0.0.0"

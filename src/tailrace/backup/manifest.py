@@ -128,7 +128,8 @@ class Manifest:
         except BadManifest:
             raise
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise BadManifest(f"it cannot be read: {error!r}") from None
+            # Not `repr`, which of a wrong byte shows all bytes.
+            raise BadManifest(f"it cannot be read: {type(error).__name__}: {str(error)[:200]}") from None
 
 
 def segment_from(body: dict[str, Any]) -> StoredSegment:

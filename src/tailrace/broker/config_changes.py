@@ -9,7 +9,7 @@ from enum import IntEnum
 
 from tailrace.broker.config_keys import ConfigKey, ConfigType, InvalidConfig, parts_of
 from tailrace.broker.config_tables import BROKER_KEYS
-from tailrace.broker.configs import BrokerConfigs, broker_key, topic_entry, topic_key
+from tailrace.broker.configs import COMPRESSION_KEYS, BrokerConfigs, broker_key, topic_config, topic_entry, topic_key
 from tailrace.broker.errors import Refused
 from tailrace.broker.metadata import BROKER_RESOURCE, TOPIC_RESOURCE
 from tailrace.broker.metadata_records import ConfigChanged, MetadataRecord
@@ -47,6 +47,12 @@ def _checked(key: ConfigKey, text: str) -> str:
 
 
 def _check_together(overrides: Mapping[str, str], configs: BrokerConfigs) -> None:
+    """Raises Refused where a topic cannot have all of them: what is written has to be one that can be replayed."""
+    if not overrides.keys().isdisjoint(COMPRESSION_KEYS):  # all others were looked at one by one, which is enough
+        try:
+            topic_config(overrides, configs)
+        except InvalidConfig as error:
+            raise Refused(ErrorCode.INVALID_CONFIG, str(error)) from None
     if not overrides.keys() & {"min.compaction.lag.ms", "max.compaction.lag.ms"}:
         return
     least = topic_entry("min.compaction.lag.ms", overrides, configs)

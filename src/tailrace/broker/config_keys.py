@@ -2,8 +2,10 @@
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import IntEnum
+from functools import lru_cache
+from ipaddress import ip_address
 from typing import NamedTuple
 
 Value = bool | int | float | str | None
@@ -11,14 +13,47 @@ Value = bool | int | float | str | None
 BYTES_MAX = 32_767  # of a value: Kafka's limit, and that of a string in a record of the metadata log
 
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,20}")  # `int` would take other digits, and underscores
-# What a text must match as a whole, and how that is said.
-NUMBERS_BY_NAME = (r"([^,]+:[0-9]{1,9}(,|$))*", "name:number, and more of them behind commas")
-REPLICAS = (r"\s*(\*\s*|([0-9]{1,9}:[0-9]{1,9}\s*(,\s*|$))*)", "*, or partition:broker, and more of them behind commas")
+_LIMIT = re.compile(r"[0-9]{1,9}")
+_REPLICAS = re.compile(r"\s*(\*\s*|([0-9]{1,9}:[0-9]{1,9}\s*(,\s*|$))*)")
 _NUMBER = re.compile(r"[+-]?[0-9.]{1,40}([eE][+-]?[0-9]{1,4})?")
 
 
 class InvalidConfig(Exception):
     """A name that is not known, or a value that it does not take. The message says which do."""
+
+
+@lru_cache(maxsize=8)  # every connection asks
+def limits_by_address(text: str) -> Mapping[str, int]:
+    """`10.0.0.7:200,[::1]:50`, by the address. Raises ValueError."""
+    limits = {}
+    for part in parts_of(text):
+        address, _, limit = part.rpartition(":")
+        if not _LIMIT.fullmatch(limit):
+            raise ValueError(f"{limit!r} is no number")
+        limits[str(ip_address(address.strip().strip("[]")))] = int(limit)
+    return limits
+
+
+def _are_limits_by_address(text: str) -> bool:
+    try:
+        limits_by_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+class Form(NamedTuple):
+    """What a text has to be as a whole, and how that is said."""
+
+    fits: Callable[[str], object]
+    words: str
+
+
+LIMITS_BY_ADDRESS = Form(
+    _are_limits_by_address,
+    "address:number, and more of them behind commas; an address is in digits, as names are not looked up",
+)
+REPLICAS = Form(_REPLICAS.fullmatch, "*, or partition:broker, and more of them behind commas")
 
 
 class ConfigType(IntEnum):
@@ -47,7 +82,7 @@ class ConfigKey(NamedTuple):
     # Of a topic's config: the broker's config that stands in where the topic says nothing.
     broker_key: str | None = None
     is_dynamic: bool = True
-    pattern: tuple[str, str] | None = None
+    form: Form | None = None
     unit: int = 1  # of a broker's config that stands in for one in milliseconds: how many of them it counts by
 
     def parse(self, text: str | None) -> Value:
@@ -60,8 +95,8 @@ class ConfigKey(NamedTuple):
         value = _PARSERS[self.type](self, text)
         if self.choices:
             self._require_choice(text)
-        if self.pattern is not None and not re.fullmatch(self.pattern[0], text):
-            raise self.refuse(text, self.pattern[1])
+        if self.form is not None and not self.form.fits(text):
+            raise self.refuse(text, self.form.words)
         return value
 
     def tidy(self, text: str) -> str:

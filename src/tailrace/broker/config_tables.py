@@ -2,7 +2,7 @@
 found, in `configs.py`.
 """
 
-from tailrace.broker.config_keys import NUMBERS_BY_NAME, REPLICAS, ConfigKey, ConfigType
+from tailrace.broker.config_keys import LIMITS_BY_ADDRESS, REPLICAS, ConfigKey, ConfigType
 
 LONG_MAX = (1 << 63) - 1
 INT_MAX = (1 << 31) - 1
@@ -86,10 +86,10 @@ _TOPIC_KEYS = (
         "After how many records a partition is flushed although nobody waits for it; after 32 MB in any case."),
     _long("flush.ms", "log.flush.interval.ms", LONG_MAX, 0,
         "After what time a partition is flushed although nobody waits for it; after a second in any case."),
-    _list("follower.replication.throttled.replicas", None, "", "", _ONE_REPLICA)._replace(pattern=REPLICAS),
+    _list("follower.replication.throttled.replicas", None, "", "", _ONE_REPLICA)._replace(form=REPLICAS),
     _int("index.interval.bytes", "log.index.interval.bytes", 4096, 0,
         "How many bytes of a segment lie between two entries of its index."),
-    _list("leader.replication.throttled.replicas", None, "", "", _ONE_REPLICA)._replace(pattern=REPLICAS),
+    _list("leader.replication.throttled.replicas", None, "", "", _ONE_REPLICA)._replace(form=REPLICAS),
     _long("local.retention.bytes", "log.local.retention.bytes", -2, -2, _NO_REMOTE),
     _long("local.retention.ms", "log.local.retention.ms", -2, -2, _NO_REMOTE),
     _long("max.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms", LONG_MAX, 1,
@@ -197,10 +197,10 @@ _DYNAMIC_KEYS = (
     _int("log.cleaner.threads", None, 1, 0,
         "Taken and ignored: one log is compacted at a time, in a process of its own."),
     _int("max.connection.creation.rate", None, INT_MAX, 1, "How many connections are accepted in a second."),
-    _int("max.connections", None, 10_000, 0, "How many connections there may be at once."),
-    _int("max.connections.per.ip", None, INT_MAX, 0, "How many connections one address may hold."),
+    _int("max.connections", None, 10_000, 1, "How many connections there may be at once."),
+    _int("max.connections.per.ip", None, INT_MAX, 1, "How many connections one address may hold."),
     _text("max.connections.per.ip.overrides", None, "", "",
-        "The same for single addresses: `10.0.0.7:200,10.0.0.8:50`.")._replace(pattern=NUMBERS_BY_NAME),
+        "The same for single addresses: `10.0.0.7:200,10.0.0.8:50`.")._replace(form=LIMITS_BY_ADDRESS),
     _int("producer.id.expiration.ms", None, DAY_MS, 1, "After what time without a batch a producer is forgotten."),
     _long("tailrace.disk.budget.bytes", None, -1, -1,
         "How many bytes all logs may take: beyond, the oldest segments of all topics go, but for those that are kept "

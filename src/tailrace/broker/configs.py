@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from tailrace.broker.config_keys import ConfigKey, InvalidConfig, Value, parts_of
 from tailrace.broker.config_tables import BROKER_KEYS, SYNONYMS, TOPIC_KEYS
-from tailrace.broker.foreign_configs import Family, family_of
+from tailrace.broker.foreign_configs import Family, check_ignored, family_of
 from tailrace.log.config import LogConfig
 from tailrace.records.compression import Codec
 from tailrace.records.recompression import Target
@@ -89,28 +89,28 @@ class BrokerConfigs:
         """Raises InvalidConfig, with the first of `at_start` that is not known or not valid."""
         given = dict(at_start or {})
         self.ignored = {name: family.reason for name in given if (family := _ignored_family(name)) is not None}
+        for name in self.ignored:
+            check_ignored(name, given[name])
         self.at_start = {name: text for name, text in given.items() if name not in self.ignored}
         self.at_run_time: dict[str, dict[str, str]] = {}  # by the name of a broker; "" is all of them
         for name, text in self.at_start.items():
             broker_key(name).parse(text)
         self.node_name = self._number_of_broker()
         self._topic_defaults: TopicConfig | None = None
-        self.check_together()
+        self._check_together()
 
-    def check_together(self) -> None:
+    def _check_together(self) -> None:
         """Raises InvalidConfig where one value makes no sense beside another."""
         if self.number("group.min.session.timeout.ms") > self.number("group.max.session.timeout.ms"):
             raise InvalidConfig("group.min.session.timeout.ms is more than group.max.session.timeout.ms")
-        if not self.number("max.connections.per.ip") and not self.text("max.connections.per.ip.overrides"):
-            raise InvalidConfig("max.connections.per.ip cannot be 0 where max.connections.per.ip.overrides is empty")
 
     def check_with(self, broker: str, changes: Mapping[str, str | None]) -> None:
-        """The same as it would be after these changes at run time."""
+        """Raises InvalidConfig where topics could not have what would hold after these changes at run time."""
         after = BrokerConfigs(self.at_start)
         after.at_run_time = {name: dict(values) for name, values in self.at_run_time.items()}
         for name, text in changes.items():
             after.set_at_run_time(broker, name, text)
-        after.check_together()
+        _ = after.topic_defaults  # parses all of it
 
     def _number_of_broker(self) -> str:
         """Afterwards both names that Kafka has for it have the same value."""
@@ -229,7 +229,8 @@ _FIELDS = {
     "message.timestamp.before.max.ms": "timestamp_before_max_ms",
     "message.timestamp.after.max.ms": "timestamp_after_max_ms",
 }
-_COMPRESSION = ("compression.type", "compression.gzip.level", "compression.lz4.level", "compression.zstd.level")
+# A level counts for topics that have a type of their own, too: it is more than a part of their defaults.
+COMPRESSION_KEYS = ("compression.type", "compression.gzip.level", "compression.lz4.level", "compression.zstd.level")
 _LOG_FIELDS = {
     "segment.bytes": "segment_bytes",
     "segment.index.bytes": "segment_index_bytes",
@@ -253,7 +254,7 @@ def topic_config(overrides: Mapping[str, str], broker: BrokerConfigs) -> TopicCo
     if not overrides:
         return broker.topic_defaults
     config = _with(broker.topic_defaults, overrides)
-    if overrides.keys().isdisjoint(_COMPRESSION):
+    if overrides.keys().isdisjoint(COMPRESSION_KEYS):
         return config
     return config._replace(target=_target(overrides, broker))
 
@@ -264,7 +265,7 @@ def _target(overrides: Mapping[str, str], broker: BrokerConfigs) -> Target | Non
         return None
     codec = Codec.NONE if kind == "uncompressed" else Codec[str(kind).upper()]
     level = None
-    if (name := f"compression.{kind}.level") in _COMPRESSION:
+    if (name := f"compression.{kind}.level") in COMPRESSION_KEYS:
         value = topic_entry(name, overrides, broker).value
         assert isinstance(value, int)
         level = None if name == "compression.gzip.level" and value == -1 else value

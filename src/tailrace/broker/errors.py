@@ -4,14 +4,21 @@ from tailrace.log import errors as log_errors
 from tailrace.protocol.errors import ErrorCode
 from tailrace.records.errors import CorruptBatch, TooLarge
 
+_WORDS_MAX = 1_000  # of a message: a string in an answer has 32,767 bytes at most, and names are the clients'
+
+
+def in_short(message: str) -> str:
+    """The same if it is short, else its beginning: so that any answer with it can be encoded."""
+    return message if len(message) <= _WORDS_MAX else f"{message[:_WORDS_MAX]}…"
+
 
 class Refused(Exception):
     """A request, or a part of it, is not carried out: the code for the client, and why, for people."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
-        super().__init__(message)
         self.code = code
-        self.message = message
+        self.message = in_short(message)
+        super().__init__(self.message)
 
 
 # The first that fits counts.

@@ -7,6 +7,8 @@ its author counts on for safety, or what names code to run, is refused instead. 
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
+from tailrace.broker.config_keys import InvalidConfig, parts_of
+
 
 class Family(NamedTuple):
     patterns: tuple[str, ...]  # of names, in the manner of shells
@@ -22,12 +24,16 @@ def _refused(patterns: str, reason: str) -> Family:
     return Family(tuple(patterns.split()), reason, is_refused=True)
 
 
+_MAP = "listener.security.protocol.map"
+_NO_SECURITY = "there is no TLS, SASL or ACL here yet, and it must not seem so"
+
 # fmt: off
 FAMILIES = (
     _ignored("process.roles controller.* metadata.* broker.heartbeat.* broker.session.* initial.broker.* "
-        "controlled.shutdown.* early.start.listeners inter.broker.* listener.security.protocol.map "
-        "security.inter.broker.protocol",
+        "controlled.shutdown.* early.start.listeners inter.broker.* security.inter.broker.protocol",
         "one broker needs no quorum, and talks to no other"),
+    _ignored(_MAP,
+        "every listener is PLAINTEXT; a map that makes one seem to be TLS or SASL is refused"),
     _ignored("replica.* replication.* alter.log.dirs.* num.replica.* leader.imbalance.* auto.leader.rebalance.enable "
         "*.replication.factor *.min.isr follower.fetch.*",
         "there is one replica"),
@@ -56,7 +62,7 @@ FAMILIES = (
         "Kafka has no such config any more"),
     _refused("ssl.* sasl.* security.* listener.name.* authorizer.* super.users principal.* delegation.* "
         "connections.max.reauth.ms connection.failed.authentication.*",
-        "there is no TLS, SASL or ACL here yet, and it must not seem so"),
+        _NO_SECURITY),
     _refused("*.policy.class.name client.quota.callback.class config.providers*",
         "it names Java classes, which are not run here"),
     _refused("cordoned.log.dirs",
@@ -71,3 +77,14 @@ def family_of(name: str) -> Family | None:
         if any(fnmatchcase(name, pattern) for pattern in family.patterns):
             return family
     return None
+
+
+def check_ignored(name: str, text: str) -> None:
+    """Raises InvalidConfig where one that is otherwise ignored says what its author counts on."""
+    if name != _MAP:
+        return
+    for part in parts_of(text):
+        listener, _, protocol = (word.strip().upper() for word in part.partition(":"))
+        # Kafka's own file maps SSL to SSL, and so on: listeners of those names there cannot be.
+        if protocol not in ("PLAINTEXT", listener):
+            raise InvalidConfig(f"{name} cannot be {part[:100]!r}: {_NO_SECURITY}")

@@ -5,13 +5,17 @@ records has an equal state. What is in here is as far as the log was *appended*;
 that is flushed (`MetadataLog`).
 """
 
+import logging
 from collections.abc import Callable
 
 from tailrace.broker import metadata_records as records
-from tailrace.broker.configs import BrokerConfigs
+from tailrace.broker.config_keys import InvalidConfig
+from tailrace.broker.configs import COMPRESSION_KEYS, BrokerConfigs, broker_key, topic_key
 from tailrace.broker.metadata_records import MetadataRecord
 from tailrace.broker.quotas import ClientQuotas
 from tailrace.broker.topics import Topic, as_metric
+
+logger = logging.getLogger(__name__)
 
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
@@ -67,12 +71,12 @@ class Metadata:
     def _config_changed(self, record: records.ConfigChanged) -> None:
         if record.resource_type == TOPIC_RESOURCE:
             topic = self.topics[record.resource_name]
-            _set(topic.overrides, record.key, record.value)
+            _set(topic.overrides, record.key, _valid_value(record))
             topic.configure(self.configs)
         else:
             before = self.configs.topic_defaults
-            self.configs.set_at_run_time(record.resource_name, record.key, record.value)
-            if self.configs.topic_defaults != before:
+            self.configs.set_at_run_time(record.resource_name, record.key, _valid_value(record))
+            if self.configs.topic_defaults != before or record.key in COMPRESSION_KEYS:
                 for topic in self.topics.values():
                     topic.configure(self.configs)
 
@@ -101,6 +105,22 @@ class Metadata:
                 str(entity): dict(sorted(values.items())) for entity, values in self.quotas.values.items()
             },
         }
+
+
+def _valid_value(record: records.ConfigChanged) -> str | None:
+    """A value that another release took and this one does not is as if it were not set: a record that was written once
+    must never be why a directory does not open.
+    """
+    if record.value is None:
+        return None
+    is_of_topic = record.resource_type == TOPIC_RESOURCE
+    try:
+        (topic_key if is_of_topic else broker_key)(record.key).parse(record.value)
+    except InvalidConfig as error:
+        whose = f"topic {record.resource_name}" if is_of_topic else f"broker {record.resource_name}".rstrip()
+        logger.warning("%s: a config that was set counts as not set: %s", whose, error)
+        return None
+    return record.value
 
 
 def _set(values: dict[str, str], key: str, value: str | None) -> None:

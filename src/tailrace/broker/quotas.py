@@ -15,6 +15,7 @@ allows, and over a longer time no more than its rate.
 import math
 from collections import Counter
 from collections.abc import Iterator
+from hashlib import blake2b
 from typing import NamedTuple
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
@@ -30,6 +31,7 @@ DEBT_S_MAX = 3600  # a debt is waited off by then, whatever it is
 REQUEST_WAIT_MS_MAX = 1000  # for the time of requests, at once: who is silent for longer would be put out of its group
 CONNECTION_WAIT_MS_MAX = 1000  # a connection that is one too many is closed by then
 BUCKETS_MAX = 10_000  # client ids cost nothing to make up
+NAME_LENGTH_MAX = 256  # of a bucket: a longer one goes by its digest
 
 Entity = tuple[tuple[str, str | None], ...]
 """Kinds and names, in the order of the kinds; None is the default."""
@@ -121,6 +123,13 @@ class Bucket:
         return self.fill(now) >= self._capacity
 
 
+def _in_short(name: str | None) -> str | None:
+    """So that buckets, which are bounded in number, are so in bytes."""
+    if name is None or len(name) <= NAME_LENGTH_MAX:
+        return name
+    return blake2b(name.encode(errors="surrogatepass"), digest_size=16).hexdigest()
+
+
 class QuotaMeter:
     """Times are seconds of a clock that never jumps."""
 
@@ -165,7 +174,7 @@ class QuotaMeter:
 
     def _bucket(self, key: str, limit: Limit, window_s: float, now: float) -> Bucket:
         """A new one where there is none, or where the quota has changed: what was owed is forgotten then."""
-        name = key, limit.scope
+        name = key, tuple((kind, _in_short(name)) for kind, name in limit.scope)
         bucket = self._buckets.get(name)
         if bucket is None or bucket.rate != limit.rate:
             if len(self._buckets) >= BUCKETS_MAX:

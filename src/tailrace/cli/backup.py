@@ -176,12 +176,14 @@ def prune(
 
     \b
     tailrace backup prune /mnt/backups --keep 7
+
+    Where a manifest is damaged, nothing is deleted: that backup is none of those to keep, and nobody knows what it has.
     """
     from tailrace.backup.store import WritableStore
     from tailrace.log.files import OperatingSystemFiles
 
     with _in_words():
-        old = _store(destination).ids()[:-keep]
+        old = [manifest.id for manifest in _all_sound(_store(destination))[:-keep]]
         freed = 0
         if not dry_run:
             store = WritableStore(OperatingSystemFiles(), str(destination.absolute()))
@@ -280,6 +282,18 @@ def _readable(store: "Store") -> "list[Manifest]":
         raise bad[0]
     for error in bad:
         output.warn(str(error))
+    return manifests
+
+
+def _all_sound(store: "Store") -> "list[Manifest]":
+    manifests, bad = store.manifests()
+    if bad:
+        named = "\n  ".join(map(str, bad))
+        raise Failure(
+            f"nothing was deleted, as not every backup can be counted on:\n  {named}\n"
+            "  `tailrace backup create` makes a sound one; then delete the manifest, and prune again",
+            ExitCode.REFUSED,
+        )
     return manifests
 
 

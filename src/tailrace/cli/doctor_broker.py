@@ -153,6 +153,15 @@ def read_page(host: str, port: int) -> str:
         connection.close()
 
 
+_FAULTS = {
+    "tailrace_scrub_faults_total": (
+        "times what is kept beside the logs was rotten, or the disk could not read",
+        "see its log for which; if it grows, look at the disk",
+    ),
+    "tailrace_compaction_failures_total": ("times a log could not be compacted", "see its log for which and why"),
+}
+
+
 def health(page: str) -> Iterator[Check]:
     """What the figures of a broker say."""
     offline = values(page, "tailrace_logs_offline")
@@ -168,8 +177,14 @@ def health(page: str) -> Iterator[Check]:
         yield problem(
             "health", f"{name} is {found:.0f}", "tailrace log verify DATA_DIR says where, tailrace log repair helps"
         )
-    if not offline and not damaged:
-        yield ok("health", "no log is offline, and no damage is known")
+    is_low = bool(values(page, "tailrace_disk_is_low"))
+    if is_low:
+        yield problem("health", "appends are refused, as its disk is nearly full", "make room, or let it keep less")
+    if not offline and not damaged and not is_low:
+        yield ok("health", "no log is offline, no damage is known, and there is room on the disk")
+    for name, (text, advice) in _FAULTS.items():
+        if found := values(page, name):
+            yield warning("health", f"{found:.0f} {text}, since its start", advice)
     yield _histogram(page, "tailrace_loop_lag_seconds", "loop lag", "too much runs on this machine, or on this broker")
     yield _histogram(page, "tailrace_flush_duration_seconds", "flush time", "the disk is slow, or shared with others")
 

@@ -5,6 +5,7 @@ open keeps us out, and we keep one out that is about to start.
 """
 
 import json
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -71,7 +72,7 @@ def repair(
         if not as_json:
             _show_plan(plan, output.console())
         if not apply or plan.is_empty:
-            _end_with_plan(plan, directory, as_json=as_json)
+            _end_with_plan(plan, _command(directory, topic, partition, internal=internal), as_json=as_json)
         _require_leave(plan, internal=internal)
         try:
             carry_out(files, plan, data, datetime.now(UTC).isoformat(timespec="seconds"))
@@ -153,11 +154,20 @@ def _require_leave(plan: "RepairPlan", *, internal: bool) -> None:
         )
 
 
-def _end_with_plan(plan: "RepairPlan", directory: Path, *, as_json: bool) -> None:
+def _command(directory: Path, topic: str | None, partition: int | None, *, internal: bool) -> str:
+    """What does all that was shown, and nothing else."""
+    words = ["tailrace", "log", "repair", str(directory)]
+    words += ["--topic", topic] if topic is not None else []
+    words += ["--partition", str(partition)] if partition is not None else []
+    words += ["--internal"] if internal else []
+    return shlex.join([*words, "--apply"])
+
+
+def _end_with_plan(plan: "RepairPlan", command: str, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps({**plan.as_json(), "applied": False}, indent=2))
     elif not plan.is_empty:
-        print(f"\nNothing was changed. To do it:\n  tailrace log repair {directory} --apply")
+        print(f"\nNothing was changed. To do it:\n  {command}")
     raise typer.Exit(ExitCode.DONE if plan.is_empty else ExitCode.FAILED)
 
 

@@ -1,5 +1,6 @@
 """Who may connect: so many at once, so many from one address, so many in a second. All of it can change at run time."""
 
+from tailrace.broker.config_keys import limits_by_address
 from tailrace.broker.configs import BrokerConfigs
 
 WINDOW_S = 1.0
@@ -17,11 +18,8 @@ class Admission:
         return of_all < self._configs.number("max.connections") and of_host < self._limit_of(host)
 
     def _limit_of(self, host: str) -> int:
-        for part in self._configs.text("max.connections.per.ip.overrides").split(","):
-            name, _, limit = part.rpartition(":")
-            if name.strip().strip("[]") == host:
-                return int(limit)
-        return self._configs.number("max.connections.per.ip")
+        own = limits_by_address(self._configs.text("max.connections.per.ip.overrides")).get(host)
+        return self._configs.number("max.connections.per.ip") if own is None else own
 
     def wait_s(self, now: float) -> float:
         """How long to wait before another connection is accepted."""

@@ -53,16 +53,18 @@ def read_settings(
     """Raises BadSettings, and NotSafe where an address beyond this machine is served without authentication."""
     file = _read_file(config_file) if config_file is not None else {}
     values = {key: value for key, value in _flatten(file) if key not in _OWN_KEYS}
+    # `metrics.num.samples = 2` makes `metrics` a table, which is none of ours.
+    own = {key: file[key] for key in _OWN_KEYS if key in file and not isinstance(file[key], dict)}
     values.update(_assignments(configs))
     listeners, advertised = _pop_listeners(values, "listeners"), _pop_listeners(values, "advertised.listeners")
-    addresses = [parse_address(text) for text in listen or _texts(file, "listen") or listeners or [LISTEN]]
-    told = [parse_address(text) for text in advertise or _texts(file, "advertise") or advertised]
+    addresses = [parse_address(text) for text in listen or _texts(own, "listen") or listeners or [LISTEN]]
+    told = [parse_address(text) for text in advertise or _texts(own, "advertise") or advertised]
     directory = _pop_directory(values)
     if told and len(told) != len(addresses):
         raise BadSettings(f"--advertise goes with each --listen: there are {len(addresses)} of those, not {len(told)}")
-    watched = metrics or _text(file, "metrics")
+    watched = metrics or _text(own, "metrics")
     pages = None if watched in ("off", "none") else parse_address(watched or METRICS)
-    if not (insecure or file.get("insecure") is True):
+    if not (insecure or own.get("insecure") is True):
         _require_loopback(addresses, "read and delete your topics", "--listen")
         _require_loopback([pages] if pages else [], "see what you have", "--metrics")
     try:
@@ -70,7 +72,7 @@ def read_settings(
     except InvalidConfig as error:
         raise BadSettings(str(error)) from None
     return Settings(
-        data=data or _text(file, "data") or directory or DATA,
+        data=data or _text(own, "data") or directory or DATA,
         listen=[
             Listen(address.host, address.port, _advertised(address, told[n] if told else None))
             for n, address in enumerate(addresses)
@@ -103,13 +105,13 @@ def _flatten(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[st
             yield prefix + key, str(value)
 
 
-def _texts(file: Mapping[str, object], key: str) -> list[str]:
-    value = file.get(key, [])
+def _texts(own: Mapping[str, object], key: str) -> list[str]:
+    value = own.get(key, [])
     return [str(one) for one in value] if isinstance(value, list) else [str(value)]
 
 
-def _text(file: Mapping[str, object], key: str) -> str | None:
-    return str(file[key]) if key in file else None
+def _text(own: Mapping[str, object], key: str) -> str | None:
+    return str(own[key]) if key in own else None
 
 
 def _assignments(texts: Sequence[str]) -> dict[str, str]:

@@ -204,16 +204,6 @@ def test_a_brokers_value_holds_for_topics_that_have_none(tmp_path: Path, version
         assert topics["plain"].config.max_message_bytes == 1000
 
 
-def test_what_makes_no_sense_beside_what_is_set_is_refused_and_together_it_is_taken(tmp_path: Path) -> None:
-    none, some = ("max.connections.per.ip", SET, "0"), ("max.connections.per.ip.overrides", SET, "10.0.0.7:5")
-    with LocalBroker(tmp_path) as broker:
-        assert alter(broker, resource(BROKER, "1", none)) == [ErrorCode.INVALID_REQUEST]
-        assert alter(broker, resource(BROKER, "1", none, some)) == [0]
-        undone = ("max.connections.per.ip.overrides", DELETE, None)
-        assert alter(broker, resource(BROKER, "1", undone)) == [ErrorCode.INVALID_REQUEST]
-        assert broker.broker.configs.number("max.connections.per.ip") == 0
-
-
 def test_to_take_back_what_only_a_start_sets_is_no_error(tmp_path: Path) -> None:
     with LocalBroker(tmp_path, {"num.partitions": "3"}) as broker:
         assert alter(broker, resource(BROKER, "1", ("num.partitions", DELETE, None))) == [0]

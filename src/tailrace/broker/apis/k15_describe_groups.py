@@ -11,7 +11,7 @@ Not done: authorized operations are all there are, as there is no authorization 
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
-from tailrace.broker.errors import Refused
+from tailrace.broker.errors import Refused, in_short
 from tailrace.broker.groups.classic import ClassicGroup, State
 from tailrace.broker.requests import Api, Call
 from tailrace.broker.waiting import InTurns, Later
@@ -64,7 +64,7 @@ def _describe(group_id: str, request: DescribeGroupsRequest, call: Call, broker:
         described.group_state = State.DEAD
         if call.version >= NOT_FOUND_FROM:
             described.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-            described.error_message = f"there is no group {group_id!r}"
+            described.error_message = in_short(f"there is no group {group_id!r}")
         return described
     if request.include_authorized_operations:
         described.authorized_operations = GROUP_OPERATIONS

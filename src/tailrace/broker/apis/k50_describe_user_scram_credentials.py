@@ -10,6 +10,7 @@ Not done: authentication.
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from tailrace.broker.errors import in_short
 from tailrace.broker.requests import Api, Call
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import ApiKey
@@ -31,7 +32,7 @@ def describe_user_scram_credentials(
     for name, count in counts.items():
         code = ErrorCode.DUPLICATE_RESOURCE if count > 1 else ErrorCode.RESOURCE_NOT_FOUND
         text = f"{name!r} is there {count} times" if count > 1 else f"{name!r} has no SCRAM credentials"
-        results.append(DescribeUserScramCredentialsResult(user=name, error_code=code, error_message=text))
+        results.append(DescribeUserScramCredentialsResult(user=name, error_code=code, error_message=in_short(text)))
     return DescribeUserScramCredentialsResponse(results=results)
 
 
