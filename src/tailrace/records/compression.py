@@ -41,6 +41,8 @@ _XERIAL_HEADER = _XERIAL_MAGIC + _XERIAL_VERSIONS.pack(1, 1)
 _XERIAL_BLOCK_SIZE = 32 * 1024
 _XERIAL_LENGTH = struct.Struct(">i")
 
+_LZ4_PIECE_SIZE = 64 * 1024  # a block of the frame
+
 _DecompressInto = Callable[[Buffer, bytearray], int]
 
 
@@ -111,7 +113,9 @@ def _decompress_growing(decompress_into: _DecompressInto, data: Buffer, limit: i
 def _compress_lz4(data: Buffer, level: int) -> bytes:
     # Kafka's Java reader refuses frames whose blocks refer to each other, which cramjam writes by default.
     compressor = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
-    compressor.compress(bytes(data))  # it takes nothing else
+    view = memoryview(data)
+    for start in range(0, len(view), _LZ4_PIECE_SIZE):  # no other thread runs meanwhile: at the highest level, for long
+        compressor.compress(bytes(view[start : start + _LZ4_PIECE_SIZE]))  # it takes nothing else
     return bytes(compressor.finish())
 
 
