@@ -1,5 +1,6 @@
 """`compression.type`: what is kept is in the topic's codec, in the order of arrival, and nobody else waits for it."""
 
+import weakref
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -7,11 +8,14 @@ from typing import Any
 
 import pytest
 from batches import batch_of
-from brokers import LocalBroker, a_batch, only_partition, produce_request, resolved
+from brokers import ENDPOINT, LocalBroker, a_batch, only_partition, produce_request, resolved
 
 from tailrace.broker import recompressing
-from tailrace.broker.requests import Silence
+from tailrace.broker.apis.registry import APIS
+from tailrace.broker.requests import Call, Silence
+from tailrace.protocol import codec
 from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tailrace.records.batch import split
 from tailrace.records.compression import Codec, compress
@@ -215,6 +219,24 @@ def test_one_whose_time_is_up_has_its_turn_and_is_told_that_the_disk_was_slow(tm
         assert only_partition(answers[0]).error_code == ErrorCode.REQUEST_TIMED_OUT
         broker.run_jobs()
         assert broker.values() == [b"a"]
+
+
+def test_while_it_waits_nothing_holds_the_frame_it_came_in(tmp_path: Path) -> None:
+    class Frame(bytearray):
+        """One that can be watched."""
+
+    with LocalBroker(tmp_path) as broker:
+        broker.create_topic(compression_type="zstd")
+        broker.hold_jobs = True
+        frame = Frame(codec.encode(produce_request(a_batch(b"a")), 12))
+        gone = weakref.ref(frame)
+        request = codec.decode(ProduceRequest, 12, memoryview(frame), elements=10)
+        call = Call(12, "test", ENDPOINT, broker.now_ms, broker.now_ms, "/127.0.0.1")
+        answers = resolved(broker.broker.handle(APIS[ApiKey.PRODUCE], request, call))
+        del request, frame
+        assert gone() is None
+        broker.run_jobs()
+        assert offset_of(answers) == 0
 
 
 # What is wrong with it
