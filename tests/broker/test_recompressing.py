@@ -3,6 +3,7 @@
 import weakref
 from collections import deque
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +168,66 @@ def test_a_topic_that_no_longer_wants_it_still_keeps_the_order(tmp_path: Path) -
         assert stored(broker) == [(Codec.ZSTD, [b"before"]), (Codec.NONE, [b"after"])]
 
 
+def turns(broker: LocalBroker) -> list[int]:
+    """Runs one job after the other, and says where the log ended after each."""
+    ends = []
+    while broker._jobs:
+        job, finish = broker._jobs.popleft()
+        job.run()
+        finish()
+        ends.append(broker.log().end_offset)
+    return ends
+
+
+def test_a_long_line_is_worked_off_in_turns_and_what_comes_between_them_stands_behind(tmp_path: Path) -> None:
+    with LocalBroker(tmp_path) as broker:
+        broker.create_topic(compression_type="zstd")
+        broker.hold_jobs = True
+        length = 2 * recompressing.TURN_BATCHES_MAX + 10
+        answers = [begin(broker, a_batch(b"0"), acks=1)]
+        answers += [begin(broker, a_batch(b"%d" % n, codec=Codec.ZSTD), acks=1) for n in range(1, length)]
+        job, finish = broker._jobs.popleft()
+        job.run()
+        finish()
+        assert broker.log().end_offset == recompressing.TURN_BATCHES_MAX
+        answers.append(begin(broker, a_batch(b"%d" % length, codec=Codec.ZSTD), acks=1))
+        answers.append(begin(broker, a_batch(b"%d" % (length + 1)), acks=1))
+        assert max(b - a for a, b in pairwise(turns(broker))) <= recompressing.TURN_BATCHES_MAX
+        assert [offset_of(answer) for answer in answers] == list(range(length + 2))
+        assert broker.partition().line is None
+        assert broker.broker.recompressor.waiting_bytes == 0
+        assert [values for _, values in stored(broker)] == [[b"%d" % n] for n in range(length + 2)]
+
+
+def test_a_line_of_large_batches_is_worked_off_in_turns_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recompressing, "TURN_BYTES_MAX", 10_000)
+    with LocalBroker(tmp_path) as broker:
+        broker.create_topic(compression_type="uncompressed")
+        broker.hold_jobs = True
+        begin(broker, a_batch(bytes(6000), codec=Codec.ZSTD), acks=1)
+        for _ in range(5):
+            begin(broker, a_batch(bytes(6000)), acks=1)
+        assert turns(broker) == [2, 4, 6]
+
+
+def test_one_that_cannot_be_told_does_not_hold_up_those_behind_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_: object) -> None:
+        raise ZeroDivisionError
+
+    with LocalBroker(tmp_path) as broker:
+        broker.create_topic(compression_type="zstd")
+        broker.hold_jobs = True
+        broker.begin(produce_request(a_batch(b"a"), acks=1), 12).when_resolved(fail)
+        behind = begin(broker, a_batch(b"b", codec=Codec.ZSTD), acks=1)
+        broker.run_jobs()
+        assert offset_of(behind) == 1
+        assert broker.partition().line is None
+        assert broker.broker.recompressor.waiting_bytes == 0
+    assert "ZeroDivisionError" in caplog.text
+
+
 # Answers
 
 
@@ -260,6 +321,28 @@ def test_a_batch_that_is_refused_does_not_hold_up_those_behind_it(tmp_path: Path
         assert broker.values() == [b"good"]
 
 
+def test_a_codec_that_panics_is_an_error_of_that_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Panic(BaseException):
+        """As a library that is not written in Python may raise it."""
+
+    def panic(*_: object) -> None:
+        raise Panic("index out of bounds")
+
+    with LocalBroker(tmp_path) as broker:
+        broker.create_topic(compression_type="zstd")
+        broker.hold_jobs = True
+        bad = begin(broker, a_batch(b"bad"), acks=1)
+        behind = begin(broker, a_batch(b"behind", codec=Codec.ZSTD), acks=1)
+        monkeypatch.setattr(recompressing, "recompress", panic)
+        broker.run_jobs()
+        answer = only_partition(bad[0])
+        assert (answer.error_code, answer.base_offset) == (ErrorCode.UNKNOWN_SERVER_ERROR, -1)
+        assert offset_of(behind) == 0
+    assert "Panic: index out of bounds" in caplog.text
+
+
 def test_a_bomb_is_refused_as_too_large(tmp_path: Path) -> None:
     with LocalBroker(tmp_path) as broker:
         broker.create_topic(compression_type="lz4")
@@ -303,7 +386,7 @@ def test_a_topic_that_is_deleted_meanwhile_is_unknown_and_nothing_comes_back_of_
 def test_batches_that_grow_are_changed_one_at_a_time_once_there_are_too_many_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recompressing, "WAITING_BYTES_MAX", 5000)
+    monkeypatch.setattr(recompressing, "WAITING_BYTES_MAX", 15_000)
     with LocalBroker(tmp_path) as broker:
         broker.create_topic(compression_type="uncompressed")
         held: deque[tuple[Any, Callable[[], object]]] = deque()
@@ -313,7 +396,7 @@ def test_batches_that_grow_are_changed_one_at_a_time_once_there_are_too_many_byt
         first, second = held.popleft(), held.popleft()
         second[0].run()
         second[1]()
-        assert recompressor.waiting_bytes > 10_000, "which wait for the first"
+        assert recompressor.waiting_bytes > 15_000, "which wait for the first"
         assert not held, "so that no others join them"
         first[0].run()
         first[1]()
@@ -328,7 +411,7 @@ def test_batches_that_grow_are_changed_one_at_a_time_once_there_are_too_many_byt
 def test_more_than_may_wait_is_refused_so_that_clients_try_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recompressing, "WAITING_BYTES_MAX", 250)
+    monkeypatch.setattr(recompressing, "WAITING_BYTES_MAX", 2 * (110 + recompressing.BATCH_OVERHEAD))
     with LocalBroker(tmp_path) as broker:
         broker.create_topic(compression_type="gzip")
         broker.hold_jobs = True
