@@ -22,7 +22,7 @@ from tailrace.broker.waiting import Pause, StartJob
 from tailrace.protocol.errors import ErrorCode
 from tailrace.records.batch import Buffer
 from tailrace.records.errors import CorruptBatch
-from tailrace.records.recompression import Target, recompress
+from tailrace.records.recompression import Target, recompress, records_limit
 
 logger = logging.getLogger(__name__)
 
@@ -114,7 +114,7 @@ class Recompressor:
 class Conversion:
     """One batch in line; and where it has to be changed, the job that does so."""
 
-    __slots__ = ("_data", "_error", "_owner", "_target", "is_done", "partition", "size", "then")
+    __slots__ = ("_data", "_error", "_limit", "_owner", "_target", "is_done", "partition", "size", "then")
 
     def __init__(
         self,
@@ -131,12 +131,13 @@ class Conversion:
         self._owner = owner
         self._data = data
         self._target = target
+        self._limit = records_limit(partition.topic.config.max_message_bytes)
         self._error: Exception | None = None
 
     def run(self) -> None:
         assert self._target is not None
         try:
-            self._data = recompress(self._data, self._target)
+            self._data = recompress(self._data, self._target, self._limit)
         except CorruptBatch as error:
             self._fail(error)
         except BaseException as error:  # also a library's panic. Its producer is told; those behind have their turn

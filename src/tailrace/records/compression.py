@@ -56,11 +56,13 @@ class Codec(IntEnum):
     ZSTD = 4
 
 
-def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
-    """`data` in the form that Kafka's clients read under this codec. Levels are the codec's own; snappy has none."""
+def compress(codec: Codec, data: Buffer, level: int | None = None) -> Buffer:
+    """`data` in the form that Kafka's clients read under this codec; without one, it is `data` itself. Levels are the
+    codec's own; snappy has none.
+    """
     match codec:
         case Codec.NONE:
-            return bytes(data)
+            return data
         case Codec.GZIP:
             return bytes(cramjam.gzip.compress(data, level=GZIP_LEVEL if level is None else level))
         case Codec.SNAPPY:
@@ -119,14 +121,14 @@ def _compress_lz4(data: Buffer, level: int) -> bytes:
     return bytes(compressor.finish())
 
 
-def _compress_xerial(data: Buffer) -> bytes:
+def _compress_xerial(data: Buffer) -> bytearray:
     output = bytearray(_XERIAL_HEADER)
     view = memoryview(data)
     for start in range(0, len(view), _XERIAL_BLOCK_SIZE):
         block = bytes(cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK_SIZE]))
         output += _XERIAL_LENGTH.pack(len(block))
         output += block
-    return bytes(output)
+    return output
 
 
 def _decompress_snappy(data: Buffer, limit: int) -> bytearray:
