@@ -1,18 +1,23 @@
 """`compression.type`: what is kept is in the topic's codec, in the order of arrival, and nobody else waits for it."""
 
+import weakref
 from collections import deque
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from batches import batch_of
-from brokers import LocalBroker, a_batch, only_partition, produce_request, resolved
+from brokers import ENDPOINT, LocalBroker, a_batch, only_partition, produce_request, resolved
 
 from tailrace.broker import recompressing
+from tailrace.broker.apis.registry import APIS
 from tailrace.broker.metadata_records import ConfigChanged
-from tailrace.broker.requests import Silence
+from tailrace.broker.requests import Call, Silence
+from tailrace.protocol import codec
 from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tailrace.records.batch import split
 from tailrace.records.compression import Codec, compress
@@ -22,7 +27,7 @@ from tailrace.records.record import decode_records
 CODECS = {
     "uncompressed": Codec.NONE, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4, "zstd": Codec.ZSTD,
 }  # fmt: skip
-BOMB = 65 << 20
+BOMB = 17 << 20
 
 
 def stored(broker: LocalBroker, topic: str = "orders", index: int = 0) -> list[tuple[Codec, list[bytes | None]]]:
@@ -177,6 +182,67 @@ def test_a_topic_that_no_longer_wants_it_still_keeps_the_order(tmp_path: Path) -
         assert stored(broker) == [(Codec.ZSTD, [b"before"]), (Codec.NONE, [b"after"])]
 
 
+def turns(broker: LocalBroker) -> list[int]:
+    """Runs one job after the other, and says where the log ended after each."""
+    ends = []
+    while broker._jobs:
+        job, finish = broker._jobs.popleft()
+        job.run()
+        finish()
+        ends.append(broker.log().end_offset)
+    return ends
+
+
+def test_a_long_line_is_worked_off_in_turns_and_what_comes_between_them_stands_behind(tmp_path: Path) -> None:
+    with LocalBroker(tmp_path) as broker:
+        broker.create_topic(compression_type="zstd")
+        broker.hold_jobs = True
+        length = 2 * recompressing.TURN_BATCHES_MAX + 10
+        answers = [begin(broker, a_batch(b"0"), acks=1)]
+        answers += [begin(broker, a_batch(b"%d" % n, codec=Codec.ZSTD), acks=1) for n in range(1, length)]
+        assert broker.broker.recompressor.waiting_bytes > 1000 * length, "a small one costs more than its bytes"
+        job, finish = broker._jobs.popleft()
+        job.run()
+        finish()
+        assert broker.log().end_offset == recompressing.TURN_BATCHES_MAX
+        answers.append(begin(broker, a_batch(b"%d" % length, codec=Codec.ZSTD), acks=1))
+        answers.append(begin(broker, a_batch(b"%d" % (length + 1)), acks=1))
+        assert max(b - a for a, b in pairwise(turns(broker))) <= recompressing.TURN_BATCHES_MAX
+        assert [offset_of(answer) for answer in answers] == list(range(length + 2))
+        assert broker.partition().line is None
+        assert broker.broker.recompressor.waiting_bytes == 0
+        assert [values for _, values in stored(broker)] == [[b"%d" % n] for n in range(length + 2)]
+
+
+def test_a_line_of_large_batches_is_worked_off_in_turns_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recompressing, "TURN_BYTES_MAX", 10_000)
+    with LocalBroker(tmp_path) as broker:
+        broker.create_topic(compression_type="uncompressed")
+        broker.hold_jobs = True
+        begin(broker, a_batch(bytes(6000), codec=Codec.ZSTD), acks=1)
+        for _ in range(5):
+            begin(broker, a_batch(bytes(6000)), acks=1)
+        assert turns(broker) == [2, 4, 6]
+
+
+def test_one_that_cannot_be_told_does_not_hold_up_those_behind_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_: object) -> None:
+        raise ZeroDivisionError
+
+    with LocalBroker(tmp_path) as broker:
+        broker.create_topic(compression_type="zstd")
+        broker.hold_jobs = True
+        broker.begin(produce_request(a_batch(b"a"), acks=1), 12).when_resolved(fail)
+        behind = begin(broker, a_batch(b"b", codec=Codec.ZSTD), acks=1)
+        broker.run_jobs()
+        assert offset_of(behind) == 1
+        assert broker.partition().line is None
+        assert broker.broker.recompressor.waiting_bytes == 0
+    assert "ZeroDivisionError" in caplog.text
+
+
 # Answers
 
 
@@ -231,6 +297,24 @@ def test_one_whose_time_is_up_has_its_turn_and_is_told_that_the_disk_was_slow(tm
         assert broker.values() == [b"a"]
 
 
+def test_while_it_waits_nothing_holds_the_frame_it_came_in(tmp_path: Path) -> None:
+    class Frame(bytearray):
+        """One that can be watched."""
+
+    with LocalBroker(tmp_path) as broker:
+        broker.create_topic(compression_type="zstd")
+        broker.hold_jobs = True
+        frame = Frame(codec.encode(produce_request(a_batch(b"a")), 12))
+        gone = weakref.ref(frame)
+        request = codec.decode(ProduceRequest, 12, memoryview(frame), elements=10)
+        call = Call(12, "test", ENDPOINT, broker.now_ms, broker.now_ms, "/127.0.0.1")
+        answers = resolved(broker.broker.handle(APIS[ApiKey.PRODUCE], request, call))
+        del request, frame
+        assert gone() is None
+        broker.run_jobs()
+        assert offset_of(answers) == 0
+
+
 # What is wrong with it
 
 
@@ -244,12 +328,37 @@ def test_a_batch_that_is_refused_does_not_hold_up_those_behind_it(tmp_path: Path
         broker.hold_jobs = True
         damaged = a_batch(b"damaged")
         damaged[-1] ^= 1
-        bad = [begin(broker, damaged), begin(broker, batch_of(b"no gzip at all", attributes=Codec.GZIP))]
+        short = a_batch(b"short")[:-1]
+        bad = [begin(broker, one) for one in (damaged, short, batch_of(b"no gzip at all", attributes=Codec.GZIP))]
         good = begin(broker, a_batch(b"good"))
         broker.run_jobs()
-        assert [only_partition(answer[0]).error_code for answer in bad] == [ErrorCode.CORRUPT_MESSAGE] * 2
+        assert [only_partition(answer[0]).error_code for answer in bad] == [
+            ErrorCode.CORRUPT_MESSAGE, ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD,
+        ]  # fmt: skip
         assert offset_of(good) == 0
         assert broker.values() == [b"good"]
+
+
+def test_a_codec_that_panics_is_an_error_of_that_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Panic(BaseException):
+        """As a library that is not written in Python may raise it."""
+
+    def panic(*_: object) -> None:
+        raise Panic("index out of bounds")
+
+    with LocalBroker(tmp_path) as broker:
+        broker.create_topic(compression_type="zstd")
+        broker.hold_jobs = True
+        bad = begin(broker, a_batch(b"bad"), acks=1)
+        behind = begin(broker, a_batch(b"behind", codec=Codec.ZSTD), acks=1)
+        monkeypatch.setattr(recompressing, "recompress", panic)
+        broker.run_jobs()
+        answer = only_partition(bad[0])
+        assert (answer.error_code, answer.base_offset) == (ErrorCode.UNKNOWN_SERVER_ERROR, -1)
+        assert offset_of(behind) == 0
+    assert "Panic: index out of bounds" in caplog.text
 
 
 def test_a_bomb_is_refused_as_too_large(tmp_path: Path) -> None:
@@ -258,8 +367,15 @@ def test_a_bomb_is_refused_as_too_large(tmp_path: Path) -> None:
         bomb = batch_of(compress(Codec.ZSTD, bytes(BOMB)), attributes=Codec.ZSTD)
         answer = refusal(broker, bomb)
         assert answer.error_code == ErrorCode.MESSAGE_TOO_LARGE
-        assert str(64 << 20) in answer.error_message
+        assert str(16 << 20) in answer.error_message
         assert broker.log().end_offset == 0
+
+
+def test_what_may_be_sent_as_it_is_may_be_sent_compressed(tmp_path: Path) -> None:
+    with LocalBroker(tmp_path) as broker:
+        broker.create_topic(compression_type="lz4", max_message_bytes=str(18 << 20))
+        assert refusal(broker, a_batch(bytes(BOMB), codec=Codec.ZSTD)).error_code == 0
+        assert refusal(broker, a_batch(bytes(19 << 20), codec=Codec.ZSTD)).error_code == ErrorCode.MESSAGE_TOO_LARGE
 
 
 def test_max_message_bytes_holds_for_what_arrives_and_for_what_is_kept(tmp_path: Path) -> None:
@@ -295,7 +411,7 @@ def test_a_topic_that_is_deleted_meanwhile_is_unknown_and_nothing_comes_back_of_
 def test_batches_that_grow_are_changed_one_at_a_time_once_there_are_too_many_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recompressing, "WAITING_BYTES_MAX", 5000)
+    monkeypatch.setattr(recompressing, "WAITING_BYTES_MAX", 15_000)
     with LocalBroker(tmp_path) as broker:
         broker.create_topic(compression_type="uncompressed")
         held: deque[tuple[Any, Callable[[], object]]] = deque()
@@ -305,7 +421,7 @@ def test_batches_that_grow_are_changed_one_at_a_time_once_there_are_too_many_byt
         first, second = held.popleft(), held.popleft()
         second[0].run()
         second[1]()
-        assert recompressor.waiting_bytes > 10_000, "which wait for the first"
+        assert recompressor.waiting_bytes > 15_000, "which wait for the first"
         assert not held, "so that no others join them"
         first[0].run()
         first[1]()
@@ -320,7 +436,7 @@ def test_batches_that_grow_are_changed_one_at_a_time_once_there_are_too_many_byt
 def test_more_than_may_wait_is_refused_so_that_clients_try_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recompressing, "WAITING_BYTES_MAX", 250)
+    monkeypatch.setattr(recompressing, "WAITING_BYTES_MAX", 2 * (110 + recompressing.BATCH_OVERHEAD))
     with LocalBroker(tmp_path) as broker:
         broker.create_topic(compression_type="gzip")
         broker.hold_jobs = True

@@ -6,6 +6,8 @@ import random
 import struct
 import subprocess
 import sys
+import threading
+import time
 import zlib
 
 import aiokafka.codec
@@ -145,6 +147,30 @@ def test_lz4_is_written_in_independent_blocks_as_java_demands() -> None:
     flags = compress(Codec.LZ4, noise(1000))[4]
     assert flags & 0b1100_0000 == 0b0100_0000, "frame format 1"
     assert flags & 0b0010_0000, "blocks are independent"
+
+
+def test_other_threads_run_while_lz4_is_written() -> None:
+    words = [b"%08x" % n for n in random.Random(1).sample(range(1 << 32), 3000)]
+    data = b" ".join(random.Random(2).choices(words, k=300_000))
+    is_over = threading.Event()
+    gaps = [0.0]
+
+    def watch() -> None:
+        last = time.perf_counter()
+        while not is_over.wait(0.001):
+            now = time.perf_counter()
+            gaps.append(now - last)
+            last = now
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    begin = time.perf_counter()
+    compressed = compress(Codec.LZ4, data, 12)
+    took = time.perf_counter() - begin
+    is_over.set()
+    watcher.join()
+    assert max(gaps) < took / 2
+    assert decompress(Codec.LZ4, compressed) == data
 
 
 def test_several_gzip_members_are_read_as_one() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tailrace.records.batch import HEADER_SIZE, CorruptBatch, check, seal
 from tailrace.records.compression import Codec, compress
 from tailrace.records.errors import CorruptRecords, TooLarge
-from tailrace.records.recompression import Target, recompress
+from tailrace.records.recompression import Target, recompress, records_limit
 from tailrace.records.record import decode_records
 
 
@@ -59,6 +59,13 @@ def test_a_bomb_does_not_go_off(codec: Codec) -> None:
     with pytest.raises(TooLarge):
         recompress(bomb, Target(Codec.LZ4), limit=2 << 20)
     assert len(recompress(bomb, Target(Codec.NONE), limit=3 << 20)) == HEADER_SIZE + (3 << 20)
+
+
+def test_records_may_take_16_mib_or_what_a_batch_may_but_no_more_than_anybody_decompresses() -> None:
+    assert [records_limit(size) for size in (0, 1 << 20, 17 << 20, 1 << 30)] == [16 << 20, 16 << 20, 17 << 20, 64 << 20]
+    bomb = batch_of(compress(Codec.ZSTD, bytes((16 << 20) + 1)), attributes=Codec.ZSTD)
+    with pytest.raises(TooLarge):
+        recompress(bomb, Target(Codec.LZ4))
 
 
 def test_a_count_that_cannot_be_true_is_found_out_while_it_can_be() -> None:

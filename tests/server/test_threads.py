@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -96,6 +97,48 @@ def test_work_that_fails_comes_back_too(
 
     run(loop_factory, main)
     assert caplog.text.count("ZeroDivisionError") == 3
+
+
+def test_an_idle_thread_keeps_nothing_of_what_it_did(loop_factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    class Job:
+        def run(self) -> None:
+            pass
+
+    async def main(workers: Workers) -> None:
+        job = Job()
+        gone = weakref.ref(job)
+        workers.submit(job.run, lambda: None)
+        del job
+        while workers.under_way:
+            await asyncio.sleep(0.001)
+        for _ in range(1000):
+            if gone() is None:
+                return
+            await asyncio.sleep(0.001)
+        raise AssertionError("the thread has it still")
+
+    run(loop_factory, main)
+
+
+def test_not_even_what_is_no_exception_ends_a_thread(
+    loop_factory: Callable[[], asyncio.AbstractEventLoop], caplog: pytest.LogCaptureFixture
+) -> None:
+    class Panic(BaseException):
+        """As a library that is not written in Python may raise it."""
+
+    def panic() -> None:
+        raise Panic
+
+    async def main(workers: Workers) -> None:
+        for _ in range(3):
+            done = asyncio.Event()
+            workers.submit(panic, done.set)
+            await asyncio.wait_for(done.wait(), 20)
+        assert workers.under_way == 0
+        assert threads() == 1
+
+    run(loop_factory, main)
+    assert caplog.text.count("a job failed") == 3
 
 
 def test_a_stop_waits_for_all_that_was_submitted(loop_factory: Callable[[], asyncio.AbstractEventLoop]) -> None:

@@ -2,7 +2,7 @@
 
 from tailrace.log import errors as log_errors
 from tailrace.protocol.errors import ErrorCode
-from tailrace.records.errors import CorruptBatch, TooLarge
+from tailrace.records.errors import CorruptBatch, CorruptRecords, TooLarge
 
 _WORDS_MAX = 1_000  # of a message: a string in an answer has 32,767 bytes at most, and names are the clients'
 
@@ -24,7 +24,8 @@ class Refused(Exception):
 # The first that fits counts.
 _CODES: tuple[tuple[type[Exception], ErrorCode], ...] = (
     (TooLarge, ErrorCode.MESSAGE_TOO_LARGE),  # clients split a batch that is too large, and try again
-    (CorruptBatch, ErrorCode.CORRUPT_MESSAGE),
+    (CorruptRecords, ErrorCode.INVALID_RECORD),  # it was sent like that: another try brings the same
+    (CorruptBatch, ErrorCode.CORRUPT_MESSAGE),  # it may have become so on its way: clients try again
     (log_errors.OutOfOrderSequence, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
     (log_errors.InvalidProducerEpoch, ErrorCode.INVALID_PRODUCER_EPOCH),
     (log_errors.InvalidAppend, ErrorCode.INVALID_RECORD),

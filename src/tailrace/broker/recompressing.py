@@ -8,30 +8,36 @@ producer holds. Other partitions do not notice.
     AT_ONCE     jobs at a time, in the order in which the batches came: the same threads read from the disk
     WAITING_BYTES_MAX    of batches at most; what comes then is refused so that clients try again, and where they have
                          become larger by the change, it is one job at a time
+    TURN_BATCHES_MAX     of a line are appended in one turn, or TURN_BYTES_MAX: then everybody else has theirs
 """
 
 import logging
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from tailrace.broker.errors import Refused
 from tailrace.broker.partition import Partition
-from tailrace.broker.waiting import StartJob
+from tailrace.broker.waiting import Pause, StartJob
 from tailrace.protocol.errors import ErrorCode
 from tailrace.records.batch import Buffer
 from tailrace.records.errors import CorruptBatch
-from tailrace.records.recompression import Target, recompress
+from tailrace.records.recompression import Target, recompress, records_limit
 
 logger = logging.getLogger(__name__)
 
 AT_ONCE = 2
 WAITING_BYTES_MAX = 128 << 20
+BATCH_OVERHEAD = 1024  # what is held for a batch besides its bytes: those of small ones are the least of it
+TURN_BATCHES_MAX = 50  # of 20 to 30 µs
+TURN_BYTES_MAX = 2 << 20
 
 
 class Recompressor:
     def __init__(self, start_job: StartJob) -> None:
-        self.waiting_bytes = 0  # of batches that stand in line
+        self.waiting_bytes = 0  # of batches that stand in line, with what is held for each
         self._start_job = start_job
+        self._pausing: set[Partition] = set()  # whose line goes on in another turn
         self._waiting: deque[Conversion] = deque()
         self._under_way = 0
         self._has_given_up = False
@@ -42,7 +48,7 @@ class Recompressor:
         """`then` is called when all that came before for this partition is done, and the batch is changed; where there
         is no `target` it stays as it is, and waits for its turn only. Never at once. Raises Refused.
         """
-        if self.waiting_bytes + len(data) > WAITING_BYTES_MAX:
+        if self.waiting_bytes + len(data) + BATCH_OVERHEAD > WAITING_BYTES_MAX:
             raise Refused(ErrorCode.REQUEST_TIMED_OUT, "too much waits to be recompressed: the next try may get on")
         conversion = Conversion(self, partition, bytearray(data), target, then)
         self.waiting_bytes += conversion.size
@@ -54,7 +60,7 @@ class Recompressor:
             self._start()
 
     def _start(self) -> None:
-        # The last job finds all that were begun before it done, so that whatever stood in line behind them is gone.
+        # Over the limit one still runs: only jobs that come back make the lines shorter.
         while self._waiting and self._under_way < (AT_ONCE if self.waiting_bytes <= WAITING_BYTES_MAX else 1):
             conversion = self._waiting.popleft()
             self._under_way += 1
@@ -66,14 +72,38 @@ class Recompressor:
             return
         self._under_way -= 1
         self.waiting_bytes += conversion.resize()
-        line = conversion.partition.line
-        assert line is not None, "it stands in it"
+        if conversion.partition not in self._pausing:
+            self._work_off(conversion.partition)
+        self._start()
+
+    def _work_off(self, partition: Partition) -> None:
+        """Afterwards those of a line that are done have had their turn, up to the first that is not. Where they are
+        too many, the rest is left to another turn; until then there is a line, and whatever comes stands behind it.
+        """
+        line = partition.line
+        assert line is not None, "somebody stands in it"
+        batches = size = 0
         while line and line[0].is_done:
+            if batches >= TURN_BATCHES_MAX or size >= TURN_BYTES_MAX:
+                self._pausing.add(partition)
+                self._start_job(Pause(), partial(self._go_on, partition))
+                return
             first = line.popleft()
+            batches += 1
+            size += first.size
             self.waiting_bytes -= first.size
-            first.then(first)
+            try:
+                first.then(first)
+            except Exception:  # those behind it must have their turn
+                logger.exception("a batch for %s has had its turn, and nobody could be told", partition.name)
         if not line:
-            conversion.partition.line = None
+            partition.line = None
+
+    def _go_on(self, partition: Partition) -> None:
+        if self._has_given_up:
+            return
+        self._pausing.discard(partition)
+        self._work_off(partition)
         self._start()
 
     def give_up(self) -> None:
@@ -84,7 +114,7 @@ class Recompressor:
 class Conversion:
     """One batch in line; and where it has to be changed, the job that does so."""
 
-    __slots__ = ("_data", "_error", "_owner", "_target", "is_done", "partition", "size", "then")
+    __slots__ = ("_data", "_error", "_limit", "_owner", "_target", "is_done", "partition", "size", "then")
 
     def __init__(
         self,
@@ -95,23 +125,24 @@ class Conversion:
         then: "Callable[[Conversion], None]",
     ) -> None:
         self.partition = partition
-        self.size = len(data)
+        self.size = len(data) + BATCH_OVERHEAD
         self.then = then
         self.is_done = target is None
         self._owner = owner
         self._data = data
         self._target = target
+        self._limit = records_limit(partition.topic.config.max_message_bytes)
         self._error: Exception | None = None
 
     def run(self) -> None:
         assert self._target is not None
         try:
-            self._data = recompress(self._data, self._target)
+            self._data = recompress(self._data, self._target, self._limit)
         except CorruptBatch as error:
             self._fail(error)
-        except Exception as error:  # its producer is told: those behind it must have their turn
+        except BaseException as error:  # also a library's panic. Its producer is told; those behind have their turn
             logger.exception("a batch for %s could not be recompressed", self.partition.name)
-            self._fail(error)
+            self._fail(Refused(ErrorCode.UNKNOWN_SERVER_ERROR, f"it could not be recompressed: {error}"))
 
     def _fail(self, error: Exception) -> None:
         self._error = error
@@ -123,7 +154,7 @@ class Conversion:
 
     def resize(self) -> int:
         """By how many bytes the batch has grown."""
-        before, self.size = self.size, len(self._data)
+        before, self.size = self.size, len(self._data) + BATCH_OVERHEAD
         return self.size - before
 
     def outcome(self) -> bytearray:

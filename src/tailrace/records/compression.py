@@ -41,6 +41,8 @@ _XERIAL_HEADER = _XERIAL_MAGIC + _XERIAL_VERSIONS.pack(1, 1)
 _XERIAL_BLOCK_SIZE = 32 * 1024
 _XERIAL_LENGTH = struct.Struct(">i")
 
+_LZ4_PIECE_SIZE = 64 * 1024  # a block of the frame
+
 _DecompressInto = Callable[[Buffer, bytearray], int]
 
 
@@ -54,11 +56,13 @@ class Codec(IntEnum):
     ZSTD = 4
 
 
-def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
-    """`data` in the form that Kafka's clients read under this codec. Levels are the codec's own; snappy has none."""
+def compress(codec: Codec, data: Buffer, level: int | None = None) -> Buffer:
+    """`data` in the form that Kafka's clients read under this codec; without one, it is `data` itself. Levels are the
+    codec's own; snappy has none.
+    """
     match codec:
         case Codec.NONE:
-            return bytes(data)
+            return data
         case Codec.GZIP:
             return bytes(cramjam.gzip.compress(data, level=GZIP_LEVEL if level is None else level))
         case Codec.SNAPPY:
@@ -111,18 +115,20 @@ def _decompress_growing(decompress_into: _DecompressInto, data: Buffer, limit: i
 def _compress_lz4(data: Buffer, level: int) -> bytes:
     # Kafka's Java reader refuses frames whose blocks refer to each other, which cramjam writes by default.
     compressor = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
-    compressor.compress(bytes(data))  # it takes nothing else
+    view = memoryview(data)
+    for start in range(0, len(view), _LZ4_PIECE_SIZE):  # no other thread runs meanwhile: at the highest level, for long
+        compressor.compress(bytes(view[start : start + _LZ4_PIECE_SIZE]))  # it takes nothing else
     return bytes(compressor.finish())
 
 
-def _compress_xerial(data: Buffer) -> bytes:
+def _compress_xerial(data: Buffer) -> bytearray:
     output = bytearray(_XERIAL_HEADER)
     view = memoryview(data)
     for start in range(0, len(view), _XERIAL_BLOCK_SIZE):
         block = bytes(cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK_SIZE]))
         output += _XERIAL_LENGTH.pack(len(block))
         output += block
-    return bytes(output)
+    return output
 
 
 def _decompress_snappy(data: Buffer, limit: int) -> bytearray:

@@ -136,7 +136,7 @@ def emptied(header: BatchHeader) -> bytearray:
     )
 
 
-def _sealed(header: BatchHeader, payload: bytes) -> bytearray:
+def _sealed(header: BatchHeader, payload: Buffer) -> bytearray:
     batch = bytearray(HEADER.pack(*header))
     batch += payload
     seal(batch)

@@ -12,6 +12,10 @@ from tailrace.records.compression import DECOMPRESSED_BYTES_MAX, Codec, compress
 from tailrace.records.errors import CorruptRecords
 from tailrace.records.record_decoder import RECORD_SIZE_MIN
 
+# Copies of this size are made while no other thread runs: a few milliseconds. It is 16 : 1 for a full batch of the
+# default size (max.message.bytes, 1 MB).
+RECORDS_BYTES_MAX = 16 << 20
+
 
 class Target(NamedTuple):
     """What batches are to be kept in. No level is the codec's own default."""
@@ -20,7 +24,14 @@ class Target(NamedTuple):
     level: int | None = None
 
 
-def recompress(data: Buffer, target: Target, limit: int = DECOMPRESSED_BYTES_MAX) -> bytearray:
+def records_limit(message_bytes_max: int) -> int:
+    """How many bytes the records of a batch may take, where a batch may have `message_bytes_max`: what may be sent as
+    it is may be sent compressed.
+    """
+    return min(max(RECORDS_BYTES_MAX, message_bytes_max), DECOMPRESSED_BYTES_MAX)
+
+
+def recompress(data: Buffer, target: Target, limit: int = RECORDS_BYTES_MAX) -> bytearray:
     """The one batch in `data`, in the codec of `target`, sealed. Raises CorruptBatch where it is not whole and intact,
     TooLarge where its records take more than `limit` bytes.
     """

@@ -138,7 +138,7 @@ def encode_batch(
     if delete_horizon is not None:
         attributes |= DELETE_HORIZON
         base_timestamp = delete_horizon
-    payload = b""
+    payload: Buffer = b""
     if records:
         payload = compress(codec, _encode_records(records, base_offset, last_offset_delta, base_timestamp))
     header = BatchHeader(

@@ -48,12 +48,13 @@ class Workers:
             work, done = item
             try:
                 work()
-            except Exception:
+            except BaseException:  # a library that panics must not end the thread: somebody waits for `done`
                 logger.exception("a job failed in a way that nobody foresaw")
             try:
                 self._loop.call_soon_threadsafe(self._back, done)
             except RuntimeError:  # the loop was closed: nobody waits any more
                 return
+            del item, work, done  # or all that they hold would stay until there is something else to do
 
     def _back(self, done: Work) -> None:
         self._under_way -= 1

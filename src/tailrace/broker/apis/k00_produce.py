@@ -48,17 +48,18 @@ def produce(request: ProduceRequest, call: Call, broker: "Broker") -> Answer | L
         response.responses.append(topic_response)
         _append_to_topic(request, data, topic_response, call, broker, unflushed, in_line)
     if in_line:
-        finish = partial(_answer, request, response, unflushed, broker)
+        # Without the request: what has to wait was copied, and the frame goes back to where it is counted.
+        finish = partial(_answer, request.acks, request.timeout_ms, response, unflushed, broker)
         return Deferred(in_line, unflushed, finish, request.timeout_ms)
-    return _answer(request, response, unflushed, broker)
+    return _answer(request.acks, request.timeout_ms, response, unflushed, broker)
 
 
-def _answer(request: ProduceRequest, response: ProduceResponse, unflushed: Unflushed, broker: "Broker") -> Answer:
+def _answer(acks: int, timeout_ms: int, response: ProduceResponse, unflushed: Unflushed, broker: "Broker") -> Answer:
     """What there is to say once all is appended that is going to be."""
-    if request.acks == NONE:
+    if acks == NONE:
         return Silence(close=_any_error(response))
-    if request.acks == ALL and unflushed:
-        return Acknowledgement(response, unflushed, request.timeout_ms, broker)
+    if acks == ALL and unflushed:
+        return Acknowledgement(response, unflushed, timeout_ms, broker)
     return response
 
 
