@@ -187,6 +187,7 @@ class SwapJob(LogJob):
             log.replace_segments(self._old, log.new_segment(self._group.base_offset, self._group.size))
             self._let_go()
         elif self._is_announced:
+            log.is_half_replaced = True
             raise log.take_offline("compacted segments could not be put in their place", error) from error
         else:
             self._let_go()
