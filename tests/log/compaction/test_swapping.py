@@ -9,6 +9,7 @@ from compactions import CONFIG, World, batches_of, compact, records_of
 from logs import DATA, ORDERS, PARTITION, memory_files
 
 from tailrace.log.checkpoints import CorruptCheckpoint
+from tailrace.log.compaction import jobs
 from tailrace.log.compaction.jobs import Compaction, NextGroup, SwapJob
 from tailrace.log.compaction.messages import CleanedGroup, PassResult
 from tailrace.log.compaction.passes import LocalPass
@@ -16,7 +17,7 @@ from tailrace.log.compaction.planning import cleanable
 from tailrace.log.compaction.swapping import Swap
 from tailrace.log.directory import DataDirectory
 from tailrace.log.directory_state import Place
-from tailrace.log.errors import JobUnderWay, LogOffline, LogRemoved
+from tailrace.log.errors import JobUnderWay, LogOffline, LogRemoved, StorageError
 from tailrace.log.files import OperatingSystemFiles
 from tailrace.log.names import CLEANED, SWAP
 from tailrace.log.scan import FoundBatch
@@ -231,3 +232,28 @@ def test_a_deletion_after_a_swap_that_failed_in_the_middle_takes_nothing_of_the_
     world.stored = {offset: record for offset, record in world.stored.items() if offset >= start}
     assert not directory.reports[ORDERS].damage
     world.check_nothing_is_lost(directory.logs[ORDERS])
+
+
+def test_a_swap_that_fails_in_a_way_that_nobody_foresaw_has_not_been_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = filled(World())
+    before = batches_of(world.log)
+    _, swap = begun(world)
+    monkeypatch.setattr(jobs, "announce", raise_memory_error)
+    with pytest.raises(MemoryError):
+        swap.run()
+    with pytest.raises(StorageError):
+        swap.finish()
+    assert world.log.offline is None
+    assert batches_of(world.log) == before
+    _, swap = begun(world)
+    monkeypatch.undo()
+    monkeypatch.setattr(jobs, "carry_out", raise_memory_error)
+    with pytest.raises(MemoryError):
+        swap.run()
+    with pytest.raises(LogOffline):
+        swap.finish()
+    assert batches_of(world.log) == before
+
+
+def raise_memory_error(*_: object) -> None:
+    raise MemoryError

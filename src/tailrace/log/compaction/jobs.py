@@ -179,7 +179,7 @@ class SwapJob(LogJob):
         """Raises StorageError where the disk refused; LogOffline where that was in the middle: the next start does the
         rest, and until then the old segments are read.
         """
-        log, error = self.log, self._error
+        log, error = self.log, self.failure
         log.replacing = None
         if log.is_removed:
             self._let_go()
