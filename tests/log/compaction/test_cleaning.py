@@ -1,11 +1,14 @@
 """What one pass leaves of a log."""
 
+from dataclasses import replace
+
 import pytest
 from compactions import CONFIG, World, batches_of, compact, records_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from logs import DATA, ORDERS, PARTITION
 
+from tailrace.log.compaction.cleaning import SEGMENTS_MAX
 from tailrace.log.compaction.keys import KeyOffsets
 from tailrace.log.compaction.messages import CleanerSettings, PassFailed, PassResult
 from tailrace.log.directory import DataDirectory
@@ -320,3 +323,16 @@ def test_a_foreign_directory_is_compacted_without_sums() -> None:
         del world.files.disk.names[f"{PARTITION}/{segment.name.replace('.log', '.sums')}"]  # type: ignore[attr-defined]
     passed(world)
     assert [record.offset for record in records_of(world.log)] == [29]
+
+
+def test_no_more_segments_flow_together_than_may_be_open_at_once() -> None:
+    world = World()
+    for number in range(2 * SEGMENTS_MAX + 1):
+        world.write([(b"%d" % number, b"")], NONE, -1, False)
+        world.log.roll()
+    world.checkpoint()
+    world.log.configure(replace(CONFIG, segment_bytes=1 << 20))
+    passed(world)
+    ends = [segment.base_offset for segment in world.log.segments]
+    assert ends == [0, SEGMENTS_MAX, 2 * SEGMENTS_MAX, 2 * SEGMENTS_MAX + 1]
+    world.check_nothing_is_lost(world.log)

@@ -257,3 +257,14 @@ def test_a_swap_that_fails_in_a_way_that_nobody_foresaw_has_not_been_done(monkey
 
 def raise_memory_error(*_: object) -> None:
     raise MemoryError
+
+
+def test_a_segment_that_cannot_be_held_is_not_pinned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = on_disk(tmp_path, descriptors=1)
+    segment = world.log.segments[0]
+    monkeypatch.setattr(segment, "transactions", raise_memory_error)
+    with pytest.raises(MemoryError):
+        segment.hold()
+    world.log.segments[1].log.read_at(0, 1)
+    assert world.log.files.open_descriptors <= 1  # type: ignore[attr-defined]
+    world.directory.close(world.now)

@@ -30,6 +30,7 @@ from tailrace.records.errors import CorruptBatch
 from tailrace.records.raw_records import emptied, records_bytes, split_records
 
 PIECE_BYTES = 1 << 20  # written at a time
+SEGMENTS_MAX = 32  # that flow together: while another takes their place, each has its descriptor open
 SYNC_BYTES = 8 << 20  # brought to disk at a time, so that others who flush do not wait for much of ours
 
 Pace = Callable[[int], None]
@@ -237,8 +238,9 @@ class Group:
 
     def has_room_for(self, size: int, end: int) -> bool:
         """Whether a segment of so many bytes, with offsets to before `end`, could flow into this one, too."""
-        is_in_reach = end - 1 - self._bases[0] <= RELATIVE_OFFSET_MAX
-        return is_in_reach and self.size + size <= min(self._spec.segment_bytes, POSITION_MAX)
+        if len(self._bases) >= SEGMENTS_MAX or end - 1 - self._bases[0] > RELATIVE_OFFSET_MAX:
+            return False
+        return self.size + size <= min(self._spec.segment_bytes, POSITION_MAX)
 
     def drop(self, header: BatchHeader) -> None:
         self._has_changed |= self._dropped is not None
