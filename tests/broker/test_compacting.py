@@ -396,3 +396,27 @@ def state(broker: LocalBroker) -> Any:
         name: (group.state, getattr(group, "generation", None), sorted(group.members))
         for name, group in broker.broker.groups.groups.items()
     }
+
+
+YEAR_MS = 365 * 86_400_000
+
+
+def test_a_clock_that_was_ahead_for_a_moment_does_not_keep_logs_from_being_compacted(tmp_path: Path) -> None:
+    faulty = FaultyFiles(OperatingSystemFiles())
+    with LocalBroker(tmp_path, files=faulty) as broker:
+        broker.tick(YEAR_MS)  # nothing to do: the next look is far in the future
+        broker.now_ms -= YEAR_MS
+        passes = filled(broker)
+        broker.tick()
+        broker.tick(BACKOFF_MS)
+        assert values(broker) == [b"new"]
+        put(broker, (b"a", b"newer"))
+        seal(broker)
+        faulty.fail("write_at", EIO, name=".cleaned")
+        broker.tick(YEAR_MS)
+        broker.now_ms -= YEAR_MS
+        assert broker.broker.compacting.counted.failures == 1
+        broker.tick()
+        assert len(passes) == 2, "it is left alone, though not for a year"
+        broker.tick(LEFT_ALONE_MAX_MS)
+        assert values(broker) == [b"newer"]

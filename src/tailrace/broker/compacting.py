@@ -109,6 +109,7 @@ class Compacting:
 
     def tick(self, now_ms: int) -> None:
         self._now_ms = now_ms
+        self._next_round_ms = min(self._next_round_ms, now_ms + self._backoff_ms)  # the clock may have been put back
         if self._under_way is not None:
             if self._under_way.log.is_removed and not self._under_way.is_stopped:
                 self._under_way.stop()
@@ -139,7 +140,7 @@ class Compacting:
         partition = self._broker.partition_of(log)
         if partition is None or not partition.topic.config.needs_keys or partition.topic.name == METADATA_TOPIC:
             return
-        if log.refusal is not None or self._left_alone.get(log, 0) > self._now_ms:
+        if log.refusal is not None or self._is_left_alone(log):
             return
         self._roll_if_old(log)
         plan = cleanable(log.view, log.compacted_to, log.recovery_point_on_disk)
@@ -148,6 +149,14 @@ class Compacting:
         self._ratio_max = max(self._ratio_max, ratio)
         if (self._best is None or ratio > self._best.ratio) and self._is_due(log, plan):
             self._best = Candidate(ratio, log, plan)
+
+    def _is_left_alone(self, log: Log) -> bool:
+        until = self._left_alone.get(log, 0)
+        if until <= self._now_ms:
+            return False
+        if until != _FOR_GOOD:  # the clock may have been put back
+            self._left_alone[log] = min(until, self._now_ms + max(LEFT_ALONE_MAX_MS, self._backoff_ms))
+        return True
 
     def _is_due(self, log: Log, plan: Cleanable) -> bool:
         if self._horizons.get(log, _FOR_GOOD) <= self._now_ms and plan.segments:
