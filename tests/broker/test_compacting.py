@@ -420,3 +420,47 @@ def test_a_clock_that_was_ahead_for_a_moment_does_not_keep_logs_from_being_compa
         assert len(passes) == 2, "it is left alone, though not for a year"
         broker.tick(LEFT_ALONE_MAX_MS)
         assert values(broker) == [b"newer"]
+
+
+RESERVE = 1_000_000
+
+
+def test_a_pass_under_way_is_stopped_where_the_disk_has_only_its_reserve(tmp_path: Path) -> None:
+    files = FaultyFiles(OperatingSystemFiles())
+    with LocalBroker(tmp_path, {"tailrace.disk.reserve.bytes": str(RESERVE)}, files=files) as broker:
+        passes = filled(broker)
+        broker.hold_jobs = True
+        broker.tick()
+        assert broker.broker.compacting.is_under_way
+        files.space_left = Space(RESERVE - 1, 1 << 40)
+        while not broker.broker.space.is_low:  # it is asked first
+            job, finish = broker._jobs.popleft()
+            job.run()
+            finish()
+        broker.tick(100)
+        broker.hold_jobs = False
+        broker.run_jobs()
+        assert not broker.broker.compacting.is_under_way
+        assert values(broker) == [b"old", b"new"]
+        assert not list(Path(broker.log().directory).glob("*.cleaned"))
+        files.space_left = Space(10 * RESERVE, 1 << 40)
+        broker.tick(BACKOFF_MS)
+        broker.tick(BACKOFF_MS)
+        assert len(passes) <= 1, "it is left alone for a while"
+        broker.tick(LEFT_ALONE_MAX_MS)
+        assert values(broker) == [b"new"]
+
+
+def test_a_pass_begins_only_where_there_is_room_for_what_it_writes(tmp_path: Path) -> None:
+    files = FaultyFiles(OperatingSystemFiles())
+    with LocalBroker(tmp_path, {"tailrace.disk.reserve.bytes": str(RESERVE)}, files=files) as broker:
+        files.space_left = Space(RESERVE + 1, 1 << 40)
+        broker.tick()
+        passes = filled(broker)
+        broker.tick(BACKOFF_MS)
+        assert len(passes) == 0
+        assert not broker.broker.space.is_low
+        files.space_left = Space(RESERVE + sum(segment.size for segment in broker.log().segments), 1 << 40)
+        broker.tick(BACKOFF_MS)
+        broker.tick(BACKOFF_MS)
+        assert values(broker) == [b"new"]
