@@ -215,6 +215,17 @@ def test_tombstones_go_after_their_time_though_nothing_new_comes(broker: LocalBr
     assert values(broker) == [b"1"]
 
 
+def test_tombstones_that_need_not_be_kept_go_though_nothing_new_comes(broker: LocalBroker) -> None:
+    Passes(broker)
+    broker.create_topic(cleanup_policy="compact", delete_retention_ms="0")
+    put(broker, (b"a", b"1"))
+    put(broker, (b"a", None))
+    seal(broker)
+    for _ in range(4):
+        broker.tick(BACKOFF_MS)
+    assert values(broker) == []
+
+
 def test_where_no_log_is_due_the_next_look_comes_after_the_backoff(tmp_path: Path) -> None:
     with LocalBroker(tmp_path, {"log.cleaner.backoff.ms": "3000"}) as broker:
         broker.tick()

@@ -250,7 +250,8 @@ class Group:
         self._has_changed |= self._dropped is not None
         self._dropped = None
         horizon = header.delete_horizon
-        if horizon is not None and horizon > self._spec.now_ms:
+        now_ms = self._spec.now_ms
+        if horizon is not None and (horizon > now_ms or horizon == now_ms + self._spec.delete_retention_ms):
             self.next_horizon_ms = horizon if self.next_horizon_ms is None else min(horizon, self.next_horizon_ms)
         if self.size + len(batch) > POSITION_MAX:
             raise Failed(f"what is left of {numbered(self._bases[0], LOG)} is too large for one segment")
