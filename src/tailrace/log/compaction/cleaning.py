@@ -27,7 +27,7 @@ from tailrace.log.sums import CHUNK_BYTES, ChunkSums, Gaps, Sums
 from tailrace.log.transaction_index import AbortedTransaction, TransactionIndex
 from tailrace.records.batch import BatchHeader, read_header
 from tailrace.records.errors import CorruptBatch
-from tailrace.records.raw_records import emptied, records_bytes, split_records
+from tailrace.records.raw_records import emptied, records_of
 
 PIECE_BYTES = 1 << 20  # written at a time
 SEGMENTS_MAX = 32  # that flow together: while another takes their place, each has its descriptor open
@@ -124,8 +124,7 @@ class Cleaning:
         """False where the keys do not fit."""
         header = found.header
         try:
-            data = records_bytes(found.window, found.at, header)
-            rows = split_records(data, header.record_count)
+            _, rows = records_of(found.window, found.at, header)
         except CorruptBatch:
             return True  # it stays as it is, whatever is in it
         if not keys.has_room_for(len(rows)):
