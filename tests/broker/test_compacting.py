@@ -215,6 +215,17 @@ def test_tombstones_go_after_their_time_though_nothing_new_comes(broker: LocalBr
     assert values(broker) == [b"1"]
 
 
+def test_tombstones_that_need_not_be_kept_go_though_nothing_new_comes(broker: LocalBroker) -> None:
+    Passes(broker)
+    broker.create_topic(cleanup_policy="compact", delete_retention_ms="0")
+    put(broker, (b"a", b"1"))
+    put(broker, (b"a", None))
+    seal(broker)
+    for _ in range(4):
+        broker.tick(BACKOFF_MS)
+    assert values(broker) == []
+
+
 def test_where_no_log_is_due_the_next_look_comes_after_the_backoff(tmp_path: Path) -> None:
     with LocalBroker(tmp_path, {"log.cleaner.backoff.ms": "3000"}) as broker:
         broker.tick()
@@ -396,3 +407,71 @@ def state(broker: LocalBroker) -> Any:
         name: (group.state, getattr(group, "generation", None), sorted(group.members))
         for name, group in broker.broker.groups.groups.items()
     }
+
+
+YEAR_MS = 365 * 86_400_000
+
+
+def test_a_clock_that_was_ahead_for_a_moment_does_not_keep_logs_from_being_compacted(tmp_path: Path) -> None:
+    faulty = FaultyFiles(OperatingSystemFiles())
+    with LocalBroker(tmp_path, files=faulty) as broker:
+        broker.tick(YEAR_MS)  # nothing to do: the next look is far in the future
+        broker.now_ms -= YEAR_MS
+        passes = filled(broker)
+        broker.tick()
+        broker.tick(BACKOFF_MS)
+        assert values(broker) == [b"new"]
+        put(broker, (b"a", b"newer"))
+        seal(broker)
+        faulty.fail("write_at", EIO, name=".cleaned")
+        broker.tick(YEAR_MS)
+        broker.now_ms -= YEAR_MS
+        assert broker.broker.compacting.counted.failures == 1
+        broker.tick()
+        assert len(passes) == 2, "it is left alone, though not for a year"
+        broker.tick(LEFT_ALONE_MAX_MS)
+        assert values(broker) == [b"newer"]
+
+
+RESERVE = 1_000_000
+
+
+def test_a_pass_under_way_is_stopped_where_the_disk_has_only_its_reserve(tmp_path: Path) -> None:
+    files = FaultyFiles(OperatingSystemFiles())
+    with LocalBroker(tmp_path, {"tailrace.disk.reserve.bytes": str(RESERVE)}, files=files) as broker:
+        passes = filled(broker)
+        broker.hold_jobs = True
+        broker.tick()
+        assert broker.broker.compacting.is_under_way
+        files.space_left = Space(RESERVE - 1, 1 << 40)
+        while not broker.broker.space.is_low:  # it is asked first
+            job, finish = broker._jobs.popleft()
+            job.run()
+            finish()
+        broker.tick(100)
+        broker.hold_jobs = False
+        broker.run_jobs()
+        assert not broker.broker.compacting.is_under_way
+        assert values(broker) == [b"old", b"new"]
+        assert not list(Path(broker.log().directory).glob("*.cleaned"))
+        files.space_left = Space(10 * RESERVE, 1 << 40)
+        broker.tick(BACKOFF_MS)
+        broker.tick(BACKOFF_MS)
+        assert len(passes) <= 1, "it is left alone for a while"
+        broker.tick(LEFT_ALONE_MAX_MS)
+        assert values(broker) == [b"new"]
+
+
+def test_a_pass_begins_only_where_there_is_room_for_what_it_writes(tmp_path: Path) -> None:
+    files = FaultyFiles(OperatingSystemFiles())
+    with LocalBroker(tmp_path, {"tailrace.disk.reserve.bytes": str(RESERVE)}, files=files) as broker:
+        files.space_left = Space(RESERVE + 1, 1 << 40)
+        broker.tick()
+        passes = filled(broker)
+        broker.tick(BACKOFF_MS)
+        assert len(passes) == 0
+        assert not broker.broker.space.is_low
+        files.space_left = Space(RESERVE + sum(segment.size for segment in broker.log().segments), 1 << 40)
+        broker.tick(BACKOFF_MS)
+        broker.tick(BACKOFF_MS)
+        assert values(broker) == [b"new"]

@@ -1,6 +1,7 @@
 """The real disk behind its seam: descriptors are bounded, pins hold, and nobody else gets in."""
 
 import contextlib
+import errno
 import os
 import random
 import subprocess
@@ -88,13 +89,32 @@ def test_where_everything_is_pinned_another_file_can_still_be_used(tmp_path: Pat
 
 def test_the_limit_holds_again_when_pins_are_gone(tmp_path: Path) -> None:
     files = OperatingSystemFiles(descriptor_limit=LIMIT)
-    *opened, last = files_with_numbers(tmp_path, files, 3 * LIMIT)
+    opened = files_with_numbers(tmp_path, files, 3 * LIMIT)
     for file in opened:
         file.pin()
     for file in opened:
         file.unpin()
-    last.read_at(0, 4)
     assert files.open_descriptors <= LIMIT
+
+
+def test_where_the_process_has_no_descriptor_left_those_that_nobody_pins_are_given_up(tmp_path: Path) -> None:
+    program = f"""
+import resource
+from tailrace.log.files import OperatingSystemFiles
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+files = OperatingSystemFiles(1000)
+for number in range(200):
+    files.open({str(tmp_path)!r} + f"/{{number}}", create=True).write_at(0, b"x")
+print("all")
+pinned = [files.open({str(tmp_path)!r} + f"/{{number}}") for number in range(200)]
+try:
+    for file in pinned:
+        file.pin()
+except OSError as error:
+    print(error.errno)
+"""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert result.stdout.split() == ["all", str(errno.EMFILE)], result.stderr
 
 
 def test_a_pinned_file_survives_its_removal_and_the_rush_of_others(tmp_path: Path) -> None:

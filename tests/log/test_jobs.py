@@ -436,3 +436,17 @@ def test_after_a_truncation_and_a_kill_nothing_is_lost_and_nothing_damaged(end: 
     assert log.leader_epoch > 5
     setup.log.flush()
     assert stored_batches(log) == stored_batches(setup.log)
+
+
+@pytest.mark.parametrize("begin", [Log.begin_flush, lambda log: log.begin_checkpoint(NOW)], ids=["flush", "checkpoint"])
+def test_a_flush_that_fails_in_a_way_that_nobody_foresaw_takes_the_log_offline(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch, begin: Callable[[Log], FlushJob]
+) -> None:
+    job = begin(setup.log)
+    monkeypatch.setattr(job, "_write_small_files", lambda: [][0])
+    with pytest.raises(IndexError):
+        job.run()
+    with pytest.raises(LogOffline):
+        job.finish()
+    assert setup.log.high_watermark == 0
+    assert setup.log.is_idle

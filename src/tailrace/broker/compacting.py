@@ -8,8 +8,8 @@ are due, the one with the largest share of new bytes is next:
     then     the next one is looked for at once; where none was due, after `log.cleaner.backoff.ms`
 
 A log whose pass has failed is left alone for a while, and one that is damaged for as long as this process runs: either
-is said once. The metadata log is never compacted. Where the disk has no more than its reserve, nothing is: a pass needs
-room before it makes some.
+is said once. The metadata log is never compacted. Nothing is compacted out of the disk's reserve, as a pass needs room
+before it makes some: it begins where a new segment fits, and is stopped where the disk has no more than that.
 """
 
 import logging
@@ -109,11 +109,20 @@ class Compacting:
 
     def tick(self, now_ms: int) -> None:
         self._now_ms = now_ms
+        self._next_round_ms = min(self._next_round_ms, now_ms + self._backoff_ms)  # the clock may have been put back
         if self._under_way is not None:
-            if self._under_way.log.is_removed and not self._under_way.is_stopped:
-                self._under_way.stop()
+            if not self._under_way.is_stopped:
+                self._stop_if_unwanted(self._under_way)
         elif self._is_enabled and now_ms >= self._next_round_ms and not self._broker.space.is_low:
             self._look()
+
+    def _stop_if_unwanted(self, compaction: Compaction) -> None:
+        if compaction.log.is_removed:
+            compaction.stop()
+        elif self._broker.space.is_low:
+            logger.warning("%s is not compacted for a while: the disk is nearly full", compaction.log.directory)
+            self._left_alone[compaction.log] = self._now_ms + LEFT_ALONE_MAX_MS
+            compaction.stop()
 
     # Which one
 
@@ -139,15 +148,24 @@ class Compacting:
         partition = self._broker.partition_of(log)
         if partition is None or not partition.topic.config.needs_keys or partition.topic.name == METADATA_TOPIC:
             return
-        if log.refusal is not None or self._left_alone.get(log, 0) > self._now_ms:
+        if log.refusal is not None or self._is_left_alone(log):
             return
         self._roll_if_old(log)
         plan = cleanable(log.view, log.compacted_to, log.recovery_point_on_disk)
         self._is_held_back |= plan.end < log.active.base_offset and log.recovery_point_on_disk < log.recovery_point
         ratio = plan.ratio
         self._ratio_max = max(self._ratio_max, ratio)
-        if (self._best is None or ratio > self._best.ratio) and self._is_due(log, plan):
+        is_best = self._best is None or ratio > self._best.ratio
+        if is_best and self._is_due(log, plan) and self._has_room_for(log, plan):
             self._best = Candidate(ratio, log, plan)
+
+    def _is_left_alone(self, log: Log) -> bool:
+        until = self._left_alone.get(log, 0)
+        if until <= self._now_ms:
+            return False
+        if until != _FOR_GOOD:  # the clock may have been put back
+            self._left_alone[log] = min(until, self._now_ms + max(LEFT_ALONE_MAX_MS, self._backoff_ms))
+        return True
 
     def _is_due(self, log: Log, plan: Cleanable) -> bool:
         if self._horizons.get(log, _FOR_GOOD) <= self._now_ms and plan.segments:
@@ -155,6 +173,12 @@ class Compacting:
         if not plan.dirty_bytes:
             return False
         return plan.ratio > log.config.min_cleanable_dirty_ratio or self._is_too_old(log, plan)
+
+    def _has_room_for(self, log: Log, plan: Cleanable) -> bool:
+        """Whether a new segment fits beside the old ones without the reserve."""
+        space = self._broker.space
+        written = min(log.config.segment_bytes, plan.clean_bytes + plan.dirty_bytes)
+        return space.found is None or space.found.free >= space.reserve + written
 
     def _is_too_old(self, log: Log, plan: Cleanable) -> bool:
         """Whether a new segment is older than the log allows. One of an earlier process is taken to be."""

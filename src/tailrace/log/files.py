@@ -256,6 +256,7 @@ class DescriptorPool:
 
     def __init__(self, limit: int) -> None:
         self.mutex = threading.Lock()
+        self.is_over_limit = False  # then all of them are pinned
         self._limit = limit
         self._files: OrderedDict[OperatingSystemFile, None] = OrderedDict()
 
@@ -265,19 +266,31 @@ class DescriptorPool:
     def opened(self, file: "OperatingSystemFile") -> None:
         """Called with the mutex held. Where everything is pinned the limit gives way: a reader is never refused."""
         self._files[file] = None
+        self._shrink_to(self._limit)
+        self.is_over_limit = len(self._files) > self._limit
+
+    def _shrink_to(self, count: int) -> None:
         for _ in range(2 * len(self._files)):
-            if len(self._files) <= self._limit:
+            if len(self._files) <= count:
                 return
             candidate, _ = self._files.popitem(last=False)
             if not candidate.give_up_descriptor():
                 self._files[candidate] = None
 
+    def make_room(self) -> None:
+        """The process has no descriptor left: afterwards it has some, unless all that are here are pinned."""
+        with self.mutex:
+            self._shrink_to(max(0, len(self._files) - _GIVEN_UP_AT_ONCE))
+            self.is_over_limit = len(self._files) > self._limit
+
     def forget(self, file: "OperatingSystemFile") -> None:
         """Called with the mutex held."""
         del self._files[file]
+        self.is_over_limit = len(self._files) > self._limit
 
 
 _NO_DESCRIPTOR = -1
+_GIVEN_UP_AT_ONCE = 32  # descriptors, where the process has no other left
 
 
 class OperatingSystemFile:
@@ -308,7 +321,13 @@ class OperatingSystemFile:
                 self._pins += 1
                 self._used = True
                 return self._descriptor
-        opened = self._open(flags)  # without the mutex: a slow disk must not hold up everyone else
+        try:
+            opened = self._open(flags)  # without the mutex: a slow disk must not hold up everyone else
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+            self._pool.make_room()
+            opened = self._open(flags)
         with self._pool.mutex:
             is_wanted = self._descriptor == _NO_DESCRIPTOR and not self._closed
             if is_wanted:
@@ -337,7 +356,8 @@ class OperatingSystemFile:
     def unpin(self) -> None:
         with self._pool.mutex:
             self._pins -= 1
-            if self._closed and not self._pins and self._descriptor != _NO_DESCRIPTOR:
+            is_unwanted = self._closed or self._pool.is_over_limit
+            if is_unwanted and not self._pins and self._descriptor != _NO_DESCRIPTOR:
                 self._pool.forget(self)
                 self._close_descriptor()
 

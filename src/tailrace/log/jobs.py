@@ -18,7 +18,7 @@ new log of the same name may stand by then.
 import logging
 import threading
 from collections.abc import Sequence
-from errno import EDQUOT, ENOSPC
+from errno import EDQUOT, EIO, ENOSPC
 from typing import TYPE_CHECKING
 
 from tailrace.log.epochs import FILE_NAME
@@ -44,6 +44,7 @@ class LogJob:
     def __init__(self, log: "Log") -> None:
         self.log = log
         self.target: int = log.bounds.end
+        self._is_done = False
         self._error: OSError | None = None
         self._running = threading.Lock()
 
@@ -52,10 +53,18 @@ class LogJob:
             if not self.log.is_removed:
                 try:
                     self._work()
+                    self._is_done = True
                 except OSError as error:
                     # A flush is never tried again: the pages that could not be written count as clean now, so a
                     # second one would succeed.
                     self._error = error
+
+    @property
+    def failure(self) -> OSError | None:
+        """Why it is not done, if it is not. An error that nobody foresaw, which whoever runs jobs has said, is one."""
+        if self._is_done:
+            return None
+        return self._error or OSError(EIO, "a job has failed in a way that nobody foresaw")
 
     def _work(self) -> None:
         raise NotImplementedError
@@ -110,15 +119,16 @@ class FlushJob(LogJob):
         where it has no room for what stands beside a new log: then nothing is flushed, and it can be tried again.
         """
         self.log.flushing = None
-        if self._save is not None and (self.log.is_removed or self._error is not None or self._no_room is not None):
+        failure = self.failure
+        if self._save is not None and (self.log.is_removed or failure is not None or self._no_room is not None):
             self.log.saving = None
         if self.log.is_removed:
             return None
         if self._no_room is not None:
             self.log.unflushed.give_back(self._unflushed)
             raise OutOfSpace(f"no space left to flush {self.log.directory}", self._no_room) from self._no_room
-        if self._error is not None:
-            raise self.log.take_offline("a flush failed", self._error) from self._error
+        if failure is not None:
+            raise self.log.take_offline("a flush failed", failure) from failure
         self.log.flushed(self.target, self._visible)
         return self._save
 
@@ -137,7 +147,6 @@ class SaveJob(LogJob):
         self._snapshots = {**log.snapshots_due, self.target: encode_snapshot(log.producers)}
         # That of the recovery point on disk stays until a later one is there.
         self._kept = {log.recovery_point_on_disk, *self._snapshots, *(segment.base_offset for segment in log.segments)}
-        self._is_saved = False
 
     def _work(self) -> None:
         files, directory = self.log.files, self.log.directory
@@ -147,17 +156,17 @@ class SaveJob(LogJob):
             write_whole(files, join(directory, numbered(offset, SNAPSHOT)), snapshot)
         files.sync_directory(directory)
         remove_snapshots(files, directory, lambda offset: offset not in self._kept)
-        self._is_saved = True
 
     def finish(self) -> None:
         self.log.saving = None
         if self.log.is_removed:
             return
-        if self._error is not None:
+        failure = self.failure
+        self.log.save_failed = failure is not None
+        if failure is not None:
             # Derived data: without it recovery has more to do, and nothing is lost. The next checkpoint tries again.
-            logger.warning("could not save the indexes of %s: %s", self.log.directory, self._error)
-        self.log.save_failed = not self._is_saved
-        if self._is_saved:
+            logger.warning("could not save the indexes of %s: %s", self.log.directory, failure)
+        else:
             for parts in self._parts:
                 parts.segment.finish_save(parts)
             self.log.saved(self.target, self._snapshots)

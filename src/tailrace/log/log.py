@@ -79,6 +79,7 @@ class Log(ReadableLog):
         self.flushing: FlushJob | None = None
         self.saving: SaveJob | None = None
         self.replacing: LogJob | None = None
+        self.is_half_replaced = False  # a replacement failed in the middle: the next start does the rest
         self.compacted_to = compacted_to  # below it, each key has one value; what lies behind is new
         self.compacted_to_on_disk = compacted_to
         self.unflushed = Unflushed()
@@ -371,14 +372,21 @@ class Log(ReadableLog):
         self._condemn()
 
     def _condemn(self) -> None:
-        """The segments wholly below the start; but while some are being replaced nobody knows what their names stand
-        for, and they wait until that is done.
+        """The segments wholly below the start; but where nobody knows what their names stand for, they wait until that
+        is known.
         """
-        kept = max(0, number_of_segment_at(self.segments, self.bounds.start)) if self.replacing is None else 0
+        kept = max(0, number_of_segment_at(self.segments, self.bounds.start)) if self.owns_its_names else 0
         condemned = self.segments[:kept]
         self.condemned += condemned
         self.unflushed.forget(condemned)
         self.publish(segments=self.segments[kept:])
+
+    @property
+    def owns_its_names(self) -> bool:
+        """Whether the files of its segments' names are theirs. They may be others while some are being replaced, and
+        after that has failed.
+        """
+        return self.replacing is None and not self.is_half_replaced
 
     def replace_segments(self, old: Sequence[Segment], new: Segment) -> None:
         """Called by a job that is done: readers find `new` where `old` were, whose names are its own by now."""

@@ -37,7 +37,7 @@ class Piece(NamedTuple):
     @property
     def is_there(self) -> bool:
         """Whether its files are those of that name: not so once the segment was deleted or compacted, or is being."""
-        return self.log.replacing is None and not self.log.is_removed and self.segment in self.log.segments
+        return self.log.owns_its_names and not self.log.is_removed and self.segment in self.log.segments
 
 
 class ScrubJob:

@@ -314,13 +314,17 @@ class Segment:
 
     def hold(self) -> None:
         """Afterwards this segment is read as it is now, whatever becomes of the files of its name: its descriptor
-        stays open, and what is derived stays in memory. From any thread.
+        stays open, and what is derived stays in memory. From any thread. If it raises, nothing is held.
         """
         self.log.pin()
-        self._is_held = True
-        self._cache.forget(self)  # which waits for who may just be taking it from memory
-        self.derived()
-        self.transactions()
+        try:
+            self._is_held = True
+            self._cache.forget(self)  # which waits for who may just be taking it from memory
+            self.derived()
+            self.transactions()
+        except BaseException:
+            self.let_go()
+            raise
 
     def let_go(self) -> None:
         """The opposite."""

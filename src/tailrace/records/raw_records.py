@@ -38,6 +38,18 @@ class RawRecord(NamedTuple):
     has_value: bool
 
 
+def records_of(buffer: Buffer, position: int, header: BatchHeader) -> tuple[bytes, list[RawRecord]]:
+    """The records of a batch: their bytes, and where each lies in those. Raises as the two below do, and CorruptRecords
+    where one says that its offset is none of the batch's.
+    """
+    data = records_bytes(buffer, position, header)
+    rows = split_records(data, header.record_count)
+    deltas = [row.offset_delta for row in rows]
+    if deltas and not 0 <= min(deltas) <= max(deltas) <= header.last_offset_delta:
+        raise CorruptRecords(f"a record lies outside of its batch, which has {header.last_offset_delta + 1} offsets")
+    return data, rows
+
+
 def records_bytes(buffer: Buffer, position: int, header: BatchHeader) -> bytes:
     """The records of a batch, decompressed. Raises CorruptRecords, and TooLarge as `decompress` does."""
     payload = memoryview(buffer)[position + HEADER_SIZE : position + header.size]

@@ -185,3 +185,11 @@ def test_a_topic_that_is_deleted_while_it_waits_is_unknown(tmp_path: Path) -> No
         broker.broker.remove_logs([topic])
         broker.run_jobs()
         assert only_partition(answers[0]).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_nothing_is_deleted_from_a_log_that_is_offline(tmp_path: Path) -> None:
+    with LocalBroker(tmp_path) as broker:
+        with_records(broker)
+        broker.log().take_offline("a test has said so", OSError(EIO, "no"))
+        assert delete(broker, before(3)) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
+        assert broker.partition().start_offset == 0

@@ -135,3 +135,11 @@ def test_the_pace_is_kept() -> None:
     for _ in range(10):
         pace(1000)
     assert time.monotonic() - began >= 0.09
+
+
+def test_a_process_that_fails_in_a_way_that_nobody_foresaw_says_why(tmp_path: Path) -> None:
+    world = world_at(tmp_path / "data")
+    result = compact(world.log, world.now, CleanerSettings(load_factor=0), ChildPass)
+    assert isinstance(result, PassFailed)
+    assert "ZeroDivisionError" in result.reason
+    world.directory.close(world.now)

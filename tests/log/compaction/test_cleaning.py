@@ -1,19 +1,23 @@
 """What one pass leaves of a log."""
 
+import struct
+from dataclasses import replace
+
 import pytest
 from compactions import CONFIG, World, batches_of, compact, records_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from logs import DATA, ORDERS, PARTITION
 
+from tailrace.log.compaction.cleaning import SEGMENTS_MAX
 from tailrace.log.compaction.keys import KeyOffsets
 from tailrace.log.compaction.messages import CleanerSettings, PassFailed, PassResult
 from tailrace.log.directory import DataDirectory
 from tailrace.log.sums import Gaps
-from tailrace.records.batch import read_header, seal
+from tailrace.records.batch import HEADER_SIZE, LENGTH_END, read_header, seal
 from tailrace.records.compression import Codec
 from tailrace.records.control import Marker
-from tailrace.records.record import Record, decode_records, encode_batch
+from tailrace.records.record import Record, decode_records, encode_batch, write_varint
 
 NONE = Codec.NONE
 
@@ -320,3 +324,52 @@ def test_a_foreign_directory_is_compacted_without_sums() -> None:
         del world.files.disk.names[f"{PARTITION}/{segment.name.replace('.log', '.sums')}"]  # type: ignore[attr-defined]
     passed(world)
     assert [record.offset for record in records_of(world.log)] == [29]
+
+
+def test_no_more_segments_flow_together_than_may_be_open_at_once() -> None:
+    world = World()
+    for number in range(2 * SEGMENTS_MAX + 1):
+        world.write([(b"%d" % number, b"")], NONE, -1, False)
+        world.log.roll()
+    world.checkpoint()
+    world.log.configure(replace(CONFIG, segment_bytes=1 << 20))
+    passed(world)
+    ends = [segment.base_offset for segment in world.log.segments]
+    assert ends == [0, SEGMENTS_MAX, 2 * SEGMENTS_MAX, 2 * SEGMENTS_MAX + 1]
+    world.check_nothing_is_lost(world.log)
+
+
+def with_offset_delta(delta: int) -> bytearray:
+    """A batch whose one record says that it lies so far behind the first one."""
+    body = bytearray(b"\0\0")
+    write_varint(body, delta)
+    for field in (b"a", b"odd"):
+        write_varint(body, len(field))
+        body += field
+    body += b"\0"
+    data = encode_batch([Record(0, 1, b"a", b"")])[:HEADER_SIZE]
+    write_varint(data, len(body))
+    data += body
+    struct.pack_into(">i", data, 8, len(data) - LENGTH_END)
+    seal(data)
+    return data
+
+
+@pytest.mark.parametrize("delta", [(1 << 63) - 1, 2, -1, -1 << 63])
+def test_a_batch_with_a_record_that_lies_outside_of_it_stays_as_it_is(delta: int) -> None:
+    world = world_of([(b"a", b"1")])
+    world.log.append(with_offset_delta(delta), world.now)
+    world.write([(b"a", b"2")], NONE, -1, False)
+    world.write([(b"b", b"3")], NONE, -1, False)
+    seal_all(world)
+    odd = batches_of(world.log)[1]
+    assert passed(world).unreadable == 1
+    assert batches_of(world.log)[0] == odd
+    assert [read_header(batch).base_offset for batch in batches_of(world.log)] == [1, 2, 3]
+
+
+def test_tombstones_may_be_kept_for_ever() -> None:
+    world = world_of([(b"a", b"1")], [(b"a", None)])
+    world.log.configure(replace(CONFIG, delete_retention_ms=(1 << 63) - 1))
+    passed(world)
+    assert [record.value for record in records_of(world.log)] == [None]

@@ -1,13 +1,15 @@
 """New segments in the place of old ones: what readers, deletions and removals notice of it."""
 
 from contextlib import suppress
+from errno import EIO
 from pathlib import Path
 
 import pytest
 from compactions import CONFIG, World, batches_of, compact, records_of
-from logs import DATA, ORDERS, PARTITION
+from logs import DATA, ORDERS, PARTITION, memory_files
 
 from tailrace.log.checkpoints import CorruptCheckpoint
+from tailrace.log.compaction import jobs
 from tailrace.log.compaction.jobs import Compaction, NextGroup, SwapJob
 from tailrace.log.compaction.messages import CleanedGroup, PassResult
 from tailrace.log.compaction.passes import LocalPass
@@ -15,13 +17,14 @@ from tailrace.log.compaction.planning import cleanable
 from tailrace.log.compaction.swapping import Swap
 from tailrace.log.directory import DataDirectory
 from tailrace.log.directory_state import Place
-from tailrace.log.errors import JobUnderWay, LogRemoved
+from tailrace.log.errors import JobUnderWay, LogOffline, LogRemoved, StorageError
 from tailrace.log.files import OperatingSystemFiles
 from tailrace.log.names import CLEANED, SWAP
 from tailrace.log.scan import FoundBatch
 from tailrace.log.survey import Survey
 from tailrace.records.batch import read_header
 from tailrace.records.compression import Codec
+from tailrace.testing.faulty_files import FaultyFiles
 from tailrace.testing.recording_files import RecordingFiles
 
 
@@ -209,3 +212,59 @@ def test_a_log_can_be_verified_in_the_middle_of_a_swap_and_after_it() -> None:
         )
         assert findings
         assert not [found for found in findings if not isinstance(found, FoundBatch)], calls
+
+
+def test_a_deletion_after_a_swap_that_failed_in_the_middle_takes_nothing_of_the_new_segment() -> None:
+    faulty = FaultyFiles(memory_files())
+    world = filled(World(files=faulty))
+    compaction, swap = begun(world)
+    second = swap._old[1]
+    faulty.fail("remove", EIO, name=second.name)
+    swap.run()
+    with pytest.raises(LogOffline):
+        swap.finish()
+    compaction.end()
+    start = world.log.segments[1].base_offset
+    world.log.delete_before(start)
+    world.directory.begin_save_offsets().run()
+    world.directory.abandon()
+    directory = DataDirectory(faulty, DATA, CONFIG)
+    world.stored = {offset: record for offset, record in world.stored.items() if offset >= start}
+    assert not directory.reports[ORDERS].damage
+    world.check_nothing_is_lost(directory.logs[ORDERS])
+
+
+def test_a_swap_that_fails_in_a_way_that_nobody_foresaw_has_not_been_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = filled(World())
+    before = batches_of(world.log)
+    _, swap = begun(world)
+    monkeypatch.setattr(jobs, "announce", raise_memory_error)
+    with pytest.raises(MemoryError):
+        swap.run()
+    with pytest.raises(StorageError):
+        swap.finish()
+    assert world.log.offline is None
+    assert batches_of(world.log) == before
+    _, swap = begun(world)
+    monkeypatch.undo()
+    monkeypatch.setattr(jobs, "carry_out", raise_memory_error)
+    with pytest.raises(MemoryError):
+        swap.run()
+    with pytest.raises(LogOffline):
+        swap.finish()
+    assert batches_of(world.log) == before
+
+
+def raise_memory_error(*_: object) -> None:
+    raise MemoryError
+
+
+def test_a_segment_that_cannot_be_held_is_not_pinned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = on_disk(tmp_path, descriptors=1)
+    segment = world.log.segments[0]
+    monkeypatch.setattr(segment, "transactions", raise_memory_error)
+    with pytest.raises(MemoryError):
+        segment.hold()
+    world.log.segments[1].log.read_at(0, 1)
+    assert world.log.files.open_descriptors <= 1  # type: ignore[attr-defined]
+    world.directory.close(world.now)

@@ -3,7 +3,7 @@
 Behaviour: -1 is the high watermark. What was appended before is flushed first, so that a client can name the end of its
 own `acks=1` writes. A partition that begins later than asked for already stays as it is. It is answered when the new
 start is on disk; segments that lie before it are deleted behind that. Refused for internal topics, and for those that
-are compacted only.
+are compacted only, and while the log takes no appends.
 
 Versions 0-2.
     2   flexible
@@ -114,7 +114,9 @@ class Deletion(Later[DeleteRecordsResponse]):
 
 
 def _delete_before(partition: Partition, offset: int, broker: "Broker") -> int:
-    """Where the partition begins now. Raises OffsetOutOfRange."""
+    """Where the partition begins now. Raises OffsetOutOfRange, and LogOffline where nobody knows what may go."""
+    if partition.log is not None and (refusal := partition.log.refusal) is not None:
+        raise refusal.with_traceback(None)
     end = partition.high_watermark
     before = end if offset == HIGH_WATERMARK else offset
     if not 0 <= before <= end:

@@ -14,10 +14,12 @@ import signal
 import sys
 import threading
 import time
+import traceback
+from collections.abc import Iterator
 from queue import SimpleQueue
 
 from tailrace.log.compaction.cleaning import clean
-from tailrace.log.compaction.messages import PassResult, PassSpec, encode_said
+from tailrace.log.compaction.messages import PassFailed, PassResult, PassSpec, Said, encode_said
 from tailrace.log.files import OperatingSystemFiles
 
 NICENESS = 15
@@ -47,6 +49,15 @@ def _read_lines(lines: "SimpleQueue[str]") -> None:
     os._exit(1)
 
 
+def _said(spec: PassSpec) -> Iterator[Said]:
+    """What the pass says. A mistake of ours ends it as any other failure does, but for what it leaves on stderr."""
+    try:
+        yield from clean(OperatingSystemFiles(64), spec, Pace(spec.settings.io_bytes_per_second))
+    except Exception as error:  # noqa: BLE001 - the broker is told, whatever it is
+        traceback.print_exc()
+        yield PassFailed(f"{type(error).__name__}: {error}")
+
+
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the broker decides when to stop
     os.nice(NICENESS)
@@ -54,7 +65,7 @@ def main() -> None:
     threading.Thread(target=_read_lines, args=(lines,), daemon=True).start()
     began = time.monotonic()
     spec = PassSpec.decode(lines.get())
-    for said in clean(OperatingSystemFiles(64), spec, Pace(spec.settings.io_bytes_per_second)):
+    for said in _said(spec):
         if isinstance(said, PassResult):
             said.seconds = time.monotonic() - began
             said.peak_memory_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT

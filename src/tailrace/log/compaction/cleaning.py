@@ -27,9 +27,10 @@ from tailrace.log.sums import CHUNK_BYTES, ChunkSums, Gaps, Sums
 from tailrace.log.transaction_index import AbortedTransaction, TransactionIndex
 from tailrace.records.batch import BatchHeader, read_header
 from tailrace.records.errors import CorruptBatch
-from tailrace.records.raw_records import emptied, records_bytes, split_records
+from tailrace.records.raw_records import emptied, records_of
 
 PIECE_BYTES = 1 << 20  # written at a time
+SEGMENTS_MAX = 32  # that flow together: while another takes their place, each has its descriptor open
 SYNC_BYTES = 8 << 20  # brought to disk at a time, so that others who flush do not wait for much of ours
 
 Pace = Callable[[int], None]
@@ -123,8 +124,7 @@ class Cleaning:
         """False where the keys do not fit."""
         header = found.header
         try:
-            data = records_bytes(found.window, found.at, header)
-            rows = split_records(data, header.record_count)
+            _, rows = records_of(found.window, found.at, header)
         except CorruptBatch:
             return True  # it stays as it is, whatever is in it
         if not keys.has_room_for(len(rows)):
@@ -237,8 +237,9 @@ class Group:
 
     def has_room_for(self, size: int, end: int) -> bool:
         """Whether a segment of so many bytes, with offsets to before `end`, could flow into this one, too."""
-        is_in_reach = end - 1 - self._bases[0] <= RELATIVE_OFFSET_MAX
-        return is_in_reach and self.size + size <= min(self._spec.segment_bytes, POSITION_MAX)
+        if len(self._bases) >= SEGMENTS_MAX or end - 1 - self._bases[0] > RELATIVE_OFFSET_MAX:
+            return False
+        return self.size + size <= min(self._spec.segment_bytes, POSITION_MAX)
 
     def drop(self, header: BatchHeader) -> None:
         self._has_changed |= self._dropped is not None
@@ -248,7 +249,8 @@ class Group:
         self._has_changed |= self._dropped is not None
         self._dropped = None
         horizon = header.delete_horizon
-        if horizon is not None and horizon > self._spec.now_ms:
+        now_ms = self._spec.now_ms
+        if horizon is not None and (horizon > now_ms or horizon == now_ms + self._spec.delete_retention_ms):
             self.next_horizon_ms = horizon if self.next_horizon_ms is None else min(horizon, self.next_horizon_ms)
         if self.size + len(batch) > POSITION_MAX:
             raise Failed(f"what is left of {numbered(self._bases[0], LOG)} is too large for one segment")

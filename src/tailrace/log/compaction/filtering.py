@@ -21,7 +21,9 @@ from tailrace.log.transaction_index import AbortedTransaction
 from tailrace.records.batch import NO_PRODUCER, BatchHeader
 from tailrace.records.control import Marker, marker_of
 from tailrace.records.errors import CorruptBatch
-from tailrace.records.raw_records import RawRecord, emptied, rebuilt, records_bytes, split_records
+from tailrace.records.raw_records import RawRecord, emptied, rebuilt, records_of
+
+_TIMESTAMP_MAX = (1 << 63) - 1
 
 
 class LastOfProducer(NamedTuple):
@@ -82,7 +84,7 @@ class BatchFilter:
         self._transactions = transactions
         self._producers = producers
         self._now_ms = now_ms
-        self._new_horizon = now_ms + delete_retention_ms
+        self._new_horizon = min(now_ms + delete_retention_ms, _TIMESTAMP_MAX)
         self.aborted: list[AbortedTransaction] = []  # those that readers must still be told of; the caller takes them
         self.without_key = 0
         self.unreadable = 0
@@ -98,8 +100,7 @@ class BatchFilter:
         if is_aborted:
             return self._without_records(whole, header)
         try:
-            data = records_bytes(buffer, position, header)
-            rows = split_records(data, header.record_count)
+            data, rows = records_of(buffer, position, header)
         except CorruptBatch:
             self.unreadable += 1
             return whole
@@ -138,11 +139,17 @@ class BatchFilter:
             self.aborted.append(aborted)
         if not is_empty or header.base_offset >= self._end:
             return whole
-        horizon = header.delete_horizon
-        if horizon is None:
-            data = records_bytes(whole, 0, header)
-            return rebuilt(header, data, split_records(data, header.record_count), self._new_horizon)
-        return whole if self._now_ms < horizon else self._without_records(whole, header)
+        if header.delete_horizon is None:
+            return self._with_horizon(whole, header)
+        return whole if self._now_ms < header.delete_horizon else self._without_records(whole, header)
+
+    def _with_horizon(self, whole: memoryview, header: BatchHeader) -> bytearray | memoryview:
+        try:
+            data, rows = records_of(whole, 0, header)
+        except CorruptBatch:
+            self.unreadable += 1
+            return whole
+        return rebuilt(header, data, rows, self._new_horizon)
 
     def _without_records(self, whole: memoryview, header: BatchHeader) -> bytearray | memoryview | None:
         if not self._is_last_of_producer(header):

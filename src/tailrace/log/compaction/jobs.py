@@ -179,7 +179,7 @@ class SwapJob(LogJob):
         """Raises StorageError where the disk refused; LogOffline where that was in the middle: the next start does the
         rest, and until then the old segments are read.
         """
-        log, error = self.log, self._error
+        log, error = self.log, self.failure
         log.replacing = None
         if log.is_removed:
             self._let_go()
@@ -187,6 +187,7 @@ class SwapJob(LogJob):
             log.replace_segments(self._old, log.new_segment(self._group.base_offset, self._group.size))
             self._let_go()
         elif self._is_announced:
+            log.is_half_replaced = True
             raise log.take_offline("compacted segments could not be put in their place", error) from error
         else:
             self._let_go()
