@@ -20,6 +20,8 @@ from brokers import (
 from tailrace.broker import retention
 from tailrace.broker.config_changes import Operation
 from tailrace.log.files import OperatingSystemFiles
+from tailrace.log.jobs import LogJob
+from tailrace.log.retention import Reason
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.fetch import FetchRequest
 from tailrace.protocol.messages.incremental_alter_configs import (
@@ -459,3 +461,24 @@ def test_a_log_that_cannot_roll_keeps_what_has_expired_until_it_can(
         broker.tick()
         broker.tick(0)
         assert broker.log().start_offset == 1
+
+
+# Beside a compaction
+
+
+def test_a_log_whose_segments_are_being_replaced_is_looked_at_again_when_they_are(tmp_path: Path) -> None:
+    with LocalBroker(tmp_path, EVERY_SECOND) as broker:
+        broker.create_topic(retention_ms="-1", **A_SEGMENT_EACH)
+        broker.tick(0)
+        fill(broker, 3)
+        log = broker.log()
+        log.replacing = LogJob(log)
+        broker.broker.retention.delete(broker.partition(), 2, Reason.DELETE_RECORDS)  # a client's
+        broker.tick()
+        broker.tick()
+        assert len(log.segments) == 3
+        log.replacing = None
+        broker.tick(1)  # long before the next round
+        broker.tick(0)
+        assert log.start_offset == 2
+        assert files_of(broker) == [name(2)]

@@ -226,14 +226,24 @@ class Broker:
         return self.groups.timers.next_deadline
 
     def tick(self, now_ms: int, steady_ms: int) -> None:
-        """Some times a second."""
-        self.upkeep.tick(now_ms)
-        self.space.tick()
-        self.retention.tick(now_ms)
-        self.disk_budget.tick(now_ms, self.space.disk_bytes)
-        self.compacting.tick(now_ms)
-        self.scrubber.tick(now_ms)
-        self.advance(now_ms, steady_ms)
+        """Some times a second. Raises what duties have met that nobody foresaw, after all have had their turn."""
+        duties: Sequence[Callable[[], None]] = (
+            lambda: self.upkeep.tick(now_ms),
+            self.space.tick,
+            lambda: self.retention.tick(now_ms),
+            lambda: self.disk_budget.tick(now_ms, self.space.disk_bytes),
+            lambda: self.compacting.tick(now_ms),
+            lambda: self.scrubber.tick(now_ms),
+            lambda: self.advance(now_ms, steady_ms),
+        )
+        errors = []
+        for duty in duties:
+            try:
+                duty()
+            except Exception as error:
+                errors.append(error)
+        if errors:
+            raise ExceptionGroup("duties have failed", errors)
 
     def advance(self, now_ms: int, steady_ms: int) -> None:
         """At the next deadline."""
