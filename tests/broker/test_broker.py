@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-
 from brokers import LocalBroker, a_batch, fetch_request, from_offset, produce_request, resolved
 
 from tailrace.broker.cached import Cached

@@ -240,7 +240,7 @@ class Broker:
         for duty in duties:
             try:
                 duty()
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - raised again when all are done
                 errors.append(error)
         if errors:
             raise ExceptionGroup("duties have failed", errors)

@@ -5,7 +5,7 @@ go goes, whole segments from the front: the start offset moves, and once that is
 (`Upkeep.when_offsets_saved`). Each deletion is logged and counted.
 
     age not in memory   the segment's sums are read in a thread, and its log is looked at again
-    all has expired     the active segment is rolled; once that is saved, with the producers, its log is looked at again
+    all has expired     the active segment is rolled; once that is saved, with the producers, it goes, too
     the clock jumps     nothing is deleted for ten minutes: it may be wrong, and put right again
     being replaced      its segments have no certain names: the log is looked at again with the next tick
     never touched       internal topics, and those whose cleanup.policy has no `delete`; logs that are offline
@@ -115,9 +115,10 @@ class Retention:
         if first_kept is None:
             self._roll(log)
             return False
-        if reasons and first_kept.base_offset == log.end_offset and (log.wants_checkpoint or not log.is_idle):
-            self._again[log] = None  # what is left is empty: a start finds its producers in the snapshot alone
-            return False
+        if reasons and first_kept.base_offset == log.end_offset and not _has_saved_producers(log):
+            # What is left is empty: a start finds its producers in a snapshot alone. What an earlier one covers may go.
+            self._again[log] = None
+            reasons = reasons[: sum(segment.end_offset <= log.recovery_point for segment in facts_of(log))]
         for reason, group in groupby(reasons):
             self.delete(partition, log.segments[len(list(group))].base_offset, reason)
         if is_age_missing(first_kept, keep) and log.segments[0] not in known:
@@ -173,3 +174,8 @@ class Retention:
             self._check_each([log for log, _ in wanted], now_ms, set(segments))
 
         self._start_job(TimestampsJob(segments), finish)
+
+
+def _has_saved_producers(log: Log) -> bool:
+    """Whether a snapshot of them as they are at the end is on disk, and no job is about to replace it."""
+    return log.is_idle and not log.snapshots_due and log.recovery_point >= log.end_offset
