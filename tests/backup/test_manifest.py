@@ -25,6 +25,7 @@ logs = st.builds(
     epochs=st.none() | st.lists(st.tuples(offsets, offsets), max_size=2).map(tuple),
     segments=st.lists(segments, max_size=2).map(tuple),
     snapshots=st.lists(files, max_size=2).map(tuple),
+    gaps=st.none() | files,
 )
 manifests = st.builds(
     Manifest,

@@ -9,6 +9,11 @@ from tailrace.backup.manifest import BadManifest
 from tailrace.backup.restoring import BadBackup, NotEmpty, restore
 from tailrace.backup.store import NoSuchBackup, NotABackup, Store
 from tailrace.log.errors import UnknownFormat
+from tailrace.log.places import locate
+from tailrace.log.recorded_gaps import read_gaps
+from tailrace.log.repair import make_plan
+from tailrace.log.repair_steps import carry_out
+from tailrace.records.batch import HEADER_SIZE
 from tailrace.testing.recording_files import RecordingFiles
 
 
@@ -60,6 +65,22 @@ def test_a_manifest_that_was_changed_is_not_believed() -> None:
     file.write_at(100, b"x")
     with pytest.raises(BadManifest, match=name):
         Store(files, DEST).latest()
+
+
+def test_what_a_repair_has_given_up_is_recorded_in_what_is_restored() -> None:
+    files, broker = a_source(batches=10)
+    broker.close()
+    segment = f"{DATA}/orders-0/{min(name for name in files.files_in(f'{DATA}/orders-0') if name.endswith('.log'))}"
+    files.open(segment).write_at(HEADER_SIZE, b"rot")
+    carry_out(files, make_plan(files, locate(files, DATA)), DATA, "now")
+    [gap] = read_gaps(files, f"{DATA}/orders-0")
+    back_up(files)
+    result = verified(files)
+    assert result.healthy
+    assert result.logs.gaps == [("orders-0", gap)]
+    restored(files)
+    with LocalBroker(RESTORED, files=files) as broker:
+        assert broker.log().recorded_gaps == (gap,)
 
 
 def test_a_damaged_backup_is_not_restored_unless_that_is_accepted() -> None:

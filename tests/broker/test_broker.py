@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from brokers import LocalBroker, a_batch, fetch_request, from_offset, produce_request, resolved
 
 from tailrace.broker.cached import Cached
@@ -71,3 +72,19 @@ def test_kept_values_are_made_anew_after_a_change() -> None:
     assert cached.get("other", lambda: [3]) == [3]
     metadata.replay(ProducerIdsReserved(next_producer_id=1))
     assert cached.get("key", lambda: [4]) == [4]
+
+
+def test_a_duty_that_fails_keeps_no_other_from_its_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: int) -> None:
+        raise ValueError("nobody foresaw this")
+
+    with LocalBroker(tmp_path) as broker:
+        broker.create_topic()
+        broker.tick()
+        broker.produce(b"a", acks=1)
+        ticks: list[int] = []
+        monkeypatch.setattr(broker.broker.retention, "tick", fail)
+        monkeypatch.setattr(broker.broker.scrubber, "tick", ticks.append)
+        with pytest.raises(ExceptionGroup, match="duties have failed"):
+            broker.tick()
+        assert ticks == [broker.now_ms]

@@ -9,6 +9,7 @@ from brokers import LocalBroker
 from tailrace.broker import disk_budget
 from tailrace.broker.config_changes import Operation
 from tailrace.log.files import OperatingSystemFiles, Space
+from tailrace.log.jobs import LogJob
 from tailrace.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -189,3 +190,19 @@ def test_a_deletion_by_budget_is_logged_counted_and_survives_a_kill(
         assert "(budget)" in caplog.text
         broker.kill()
         assert starts(broker, "a") == [start]
+
+
+def test_a_log_whose_segments_are_being_replaced_is_left_alone_until_they_are(tmp_path: Path) -> None:
+    with LocalBroker(tmp_path) as broker:
+        make(broker, "a", "b")
+        fill(broker, "a", 3)
+        fill(broker, "b", 3)
+        leave(broker, 5)
+        log = broker.log("a")
+        log.replacing = LogJob(log)
+        settle(broker)
+        assert starts(broker, "a", "b") == [0, 1]
+        log.replacing = None
+        leave(broker, 4)
+        settle(broker)
+        assert starts(broker, "a", "b") == [1, 1]

@@ -19,7 +19,10 @@ from brokers import (
 
 from tailrace.broker import retention
 from tailrace.broker.config_changes import Operation
+from tailrace.log.directory import CHECKPOINT_MS
 from tailrace.log.files import OperatingSystemFiles
+from tailrace.log.jobs import LogJob
+from tailrace.log.retention import Reason
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.fetch import FetchRequest
 from tailrace.protocol.messages.incremental_alter_configs import (
@@ -124,23 +127,32 @@ def test_a_quiet_topic_is_emptied_and_goes_on_at_its_end_with_its_producers(tmp_
         assert broker.produce(b"x", producer_id=7, producer_epoch=0, base_sequence=3).base_offset == 3
 
 
-def test_an_emptied_topic_waits_until_its_producers_are_saved_unless_they_cannot_be(tmp_path: Path) -> None:
+def test_an_emptied_topic_waits_until_its_producers_are_saved(tmp_path: Path) -> None:
     files = FaultyFiles(OperatingSystemFiles())
     with LocalBroker(tmp_path, EVERY_SECOND, files=files) as broker:
         broker.create_topic(retention_ms="5000")
         broker.tick(0)
         broker.produce(b"x")
+        broker.log().roll()
+        broker.log().checkpoint(None)
+        broker.produce(b"y", producer_id=7, producer_epoch=0, base_sequence=0)
         broker.hold_jobs = True
         broker.tick(6 * SECOND)
         broker.tick(10)
-        assert len(broker.log().segments) == 2
-        assert broker.log().start_offset == 0
+        assert broker.log().start_offset == 1, "what a saved snapshot covers need not wait"
         files.fail("write_at", ENOSPC, name=".snapshot", forever=True)
         broker.hold_jobs = False
         broker.run_jobs()
         broker.tick(10)
-        assert broker.log().start_offset == 1, "a disk without room is the last that should keep what has expired"
+        assert broker.log().start_offset == 1
+        broker.kill()
+        repeated = broker.produce(b"y", producer_id=7, producer_epoch=0, base_sequence=0)
+        assert (repeated.error_code, repeated.base_offset) == (0, 1), "or it would be there twice"
         files.heal()
+        for _ in range(3):
+            broker.tick(CHECKPOINT_MS)
+            broker.tick(10)
+        assert broker.log().start_offset == 2
 
 
 def test_what_is_not_flushed_is_not_deleted(tmp_path: Path) -> None:
@@ -459,3 +471,24 @@ def test_a_log_that_cannot_roll_keeps_what_has_expired_until_it_can(
         broker.tick()
         broker.tick(0)
         assert broker.log().start_offset == 1
+
+
+# Beside a compaction
+
+
+def test_a_log_whose_segments_are_being_replaced_is_looked_at_again_when_they_are(tmp_path: Path) -> None:
+    with LocalBroker(tmp_path, EVERY_SECOND) as broker:
+        broker.create_topic(retention_ms="-1", **A_SEGMENT_EACH)
+        broker.tick(0)
+        fill(broker, 3)
+        log = broker.log()
+        log.replacing = LogJob(log)
+        broker.broker.retention.delete(broker.partition(), 2, Reason.DELETE_RECORDS)  # a client's
+        broker.tick()
+        broker.tick()
+        assert len(log.segments) == 3
+        log.replacing = None
+        broker.tick(1)  # long before the next round
+        broker.tick(0)
+        assert log.start_offset == 2
+        assert files_of(broker) == [name(2)]

@@ -1,6 +1,6 @@
 """Upkeep: what is done although nobody asks, and that those who ask are told."""
 
-from errno import EIO
+from errno import EIO, ENOSPC
 from pathlib import Path
 
 from brokers import LocalBroker, resolved
@@ -140,3 +140,36 @@ def test_a_log_that_is_offline_is_not_checkpointed(tmp_path: Path) -> None:
         broker.tick(CHECKPOINT_MS)
         assert broker.log().offline is not None
         assert broker.log(index=1).is_saved
+
+
+def test_a_topic_that_is_deleted_while_the_disk_is_full_makes_room_and_its_name_is_free_when_there_is_some(
+    tmp_path: Path,
+) -> None:
+    files = FaultyFiles(OperatingSystemFiles())
+    with LocalBroker(tmp_path, files=files) as broker:
+        broker.create_topic()
+        broker.produce(b"a")
+        broker.tick()
+        files.fail("write_at", ENOSPC, name="checkpoint.tmp", forever=True)
+        broker.delete_topic()
+        assert not list(tmp_path.glob("orders-*")), "its files are what fills the disk"
+        broker.tick(SAVE_OFFSETS_MS)
+        assert list(broker.directory.removing), "the offsets on disk would be taken for those of the next log"
+        files.heal()
+        broker.tick(SAVE_OFFSETS_MS)
+        broker.create_topic()
+        assert broker.produce(b"b").error_code == 0
+
+
+def test_a_log_that_could_not_be_renamed_is_removed_later(tmp_path: Path) -> None:
+    files = FaultyFiles(OperatingSystemFiles())
+    with LocalBroker(tmp_path, files=files) as broker:
+        broker.create_topic()
+        broker.produce(b"a")
+        broker.tick()
+        files.fail("rename", EIO, name="-delete")
+        broker.delete_topic()
+        assert [path.name for path in tmp_path.glob("orders-*")] == ["orders-0"]
+        broker.tick(SAVE_OFFSETS_MS)
+        assert not list(tmp_path.glob("orders-*"))
+        assert not broker.directory.removing

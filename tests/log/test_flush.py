@@ -461,3 +461,17 @@ def test_a_log_is_flushed_after_as_many_milliseconds_as_its_config_says_if_that_
     assert setup.queue.next_job() is None
     setup.queue.tick(NOW + 1000)
     assert {setup.job().log, setup.job().log} == {setup.logs[0], setup.logs[2]}
+
+
+def test_a_checkpoint_before_anybody_has_told_the_time_is_no_producer_s_last_sight() -> None:
+    setup = Setup()
+    log = setup.logs[0]
+    log.append(batch_of(1, producer=7, sequence=0), NOW)
+    log.producers.producers[7].last_seen_ms = None  # as after a start
+    setup.queue.request_checkpoint(log)
+    setup.queue.run_all()
+    assert log.recovery_point == 1
+    setup.append(now_ms=10**12)  # by a clock that knows the year
+    setup.queue.request_checkpoint(log)
+    setup.queue.run_all()
+    assert 7 in log.producers.producers

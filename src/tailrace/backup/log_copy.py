@@ -28,6 +28,7 @@ from tailrace.log.names import (
     numbered,
 )
 from tailrace.log.producer_snapshot import CorruptSnapshot, decode_snapshot
+from tailrace.log.recorded_gaps import FILE_NAME as GAPS_FILE
 from tailrace.log.replay import snapshot_offsets
 from tailrace.log.sums import ChunkSums, Prefix, Sums
 
@@ -94,6 +95,7 @@ class LogCopy:
         self._last: File | None = None
         self._epochs: list[EpochStart] | None = None
         self._snapshots: list[tuple[int, StoredFile]] = []
+        self._gaps: StoredFile | None = None
 
     def __enter__(self) -> "LogCopy":
         """Afterwards all but the last segment is in the store, if it was still there, and the last one is held."""
@@ -105,6 +107,7 @@ class LogCopy:
             self._last = self._hold(seen[-1])
             self._epochs = self._source.epochs(self._name)
             self._snapshots = self._find_snapshots(bases)
+            self._gaps = self._copy_gaps()  # after the segments: a repair records a gap before it makes it
         return self
 
     def __exit__(
@@ -144,6 +147,7 @@ class LogCopy:
             epochs=None if self._epochs is None else tuple((start.epoch, start.start_offset) for start in epochs),
             segments=segments,
             snapshots=tuple(file for offset, file in self._snapshots if offset >= base),
+            gaps=self._gaps,
         )
 
     # Segments
@@ -242,6 +246,11 @@ class LogCopy:
             return False
         found[offset] = self._store.put_whole(name, data, self._copied)
         return True
+
+    def _copy_gaps(self) -> StoredFile | None:
+        """As they are: without them readers, and the broker's own replay, would meet a jump that nobody knows of."""
+        data = read_whole(self._files, join(self._directory, GAPS_FILE))
+        return None if data is None else self._store.put_whole(GAPS_FILE, data, self._copied)
 
 
 def _let_go(file: File) -> None:

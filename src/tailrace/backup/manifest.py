@@ -69,12 +69,15 @@ class StoredLog:
     epochs: tuple[tuple[int, int], ...] | None
     segments: tuple[StoredSegment, ...]
     snapshots: tuple[StoredFile, ...] = ()
+    gaps: StoredFile | None = None  # what repairs have given up
 
     @property
     def files(self) -> Iterator[StoredFile]:
         for segment in self.segments:
             yield from segment.files
         yield from self.snapshots
+        if self.gaps is not None:
+            yield self.gaps
 
     @property
     def size(self) -> int:
@@ -151,6 +154,7 @@ def _log(body: dict[str, Any]) -> StoredLog:
         epochs=None if epochs is None else tuple((epoch, start) for epoch, start in epochs),
         segments=tuple(segment_from(segment) for segment in body["segments"]),
         snapshots=tuple(_file(file) for file in body["snapshots"]),
+        gaps=_file(body["gaps"]) if body.get("gaps") else None,
     )
 
 

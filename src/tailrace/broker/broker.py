@@ -27,6 +27,7 @@ from tailrace.broker.partition import Partition
 from tailrace.broker.producer_ids import ProducerIds
 from tailrace.broker.quotas import QuotaMeter
 from tailrace.broker.recompressing import Recompressor
+from tailrace.broker.removals import finish_removal
 from tailrace.broker.requests import Api, Call, Silence
 from tailrace.broker.retention import Retention
 from tailrace.broker.scrubbing import Scrubber
@@ -35,11 +36,10 @@ from tailrace.broker.topics import Topic
 from tailrace.broker.upkeep import Upkeep
 from tailrace.broker.waiting import Flushed, Later, Relayed, StartJob
 from tailrace.log.directory import DataDirectory
-from tailrace.log.errors import LogOffline, StorageError
+from tailrace.log.errors import LogOffline
 from tailrace.log.flush import FlushQueue, Job
 from tailrace.log.jobs import FlushJob
 from tailrace.log.log import Log
-from tailrace.log.removal import DeleteJob, RemoveJob
 from tailrace.protocol.errors import ErrorCode
 
 logger = logging.getLogger(__name__)
@@ -201,7 +201,7 @@ class Broker:
         job = self.directory.begin_remove(names)
 
         def finish() -> None:
-            finish_removal(job, self.start_job)
+            finish_removal(self.directory, job, self.start_job)
             removed.resolve(None)
 
         self.start_job(job, finish)
@@ -226,38 +226,29 @@ class Broker:
         return self.groups.timers.next_deadline
 
     def tick(self, now_ms: int, steady_ms: int) -> None:
-        """Some times a second."""
-        self.upkeep.tick(now_ms)
-        self.space.tick()
-        self.retention.tick(now_ms)
-        self.disk_budget.tick(now_ms, self.space.disk_bytes)
-        self.compacting.tick(now_ms)
-        self.scrubber.tick(now_ms)
-        self.advance(now_ms, steady_ms)
+        """Some times a second. Raises what duties have met that nobody foresaw, after all have had their turn."""
+        duties: Sequence[Callable[[], None]] = (
+            lambda: self.upkeep.tick(now_ms),
+            self.space.tick,
+            lambda: self.retention.tick(now_ms),
+            lambda: self.disk_budget.tick(now_ms, self.space.disk_bytes),
+            lambda: self.compacting.tick(now_ms),
+            lambda: self.scrubber.tick(now_ms),
+            lambda: self.advance(now_ms, steady_ms),
+        )
+        errors = []
+        for duty in duties:
+            try:
+                duty()
+            except Exception as error:  # noqa: BLE001 - raised again when all are done
+                errors.append(error)
+        if errors:
+            raise ExceptionGroup("duties have failed", errors)
 
     def advance(self, now_ms: int, steady_ms: int) -> None:
         """At the next deadline."""
         self.groups.tell_time(now_ms, steady_ms)
         self.groups.advance()
-
-
-def finish_removal(job: RemoveJob, start_job: StartJob) -> None:
-    """Afterwards the names are free, and the files are being deleted; or a line in the log says why not."""
-    try:
-        delete = job.finish()
-    except StorageError as error:
-        logger.error("%s: the next start tries again", error)
-        return
-    if delete is not None:
-        start_job(delete, lambda: finish_deletion(delete))
-
-
-def finish_deletion(job: DeleteJob) -> None:
-    """Afterwards the files are gone; or a line in the log says why not."""
-    try:
-        job.finish()
-    except StorageError as error:
-        logger.error("%s: the next start tries again", error)
 
 
 class Settled(Relayed[Any]):

@@ -5,7 +5,7 @@
     drop     the oldest candidate goes, and the next segment of that log is one, until the budget is kept
 
 Oldest is by the largest timestamp. What may not go: topics that are kept for ever, compacted or internal; active
-segments; what is not flushed. If that is all there is, a line in the log says so.
+segments; what is not flushed, or is just being replaced. If that is all there is, a line in the log says so.
 """
 
 import logging
@@ -135,7 +135,7 @@ class Search:
 
     def _may_go(self, log: Log) -> bool:
         partition, segments = self._partitions.get(log), log.segments
-        if partition is None or len(segments) == 1 or log.offline is not None:
+        if partition is None or len(segments) == 1 or log.offline is not None or log.replacing is not None:
             return False
         topic, config = partition.topic, partition.topic.config
         if topic.is_internal or config.needs_keys or not config.deletes:

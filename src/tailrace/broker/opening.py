@@ -11,13 +11,14 @@
 import logging
 from collections.abc import Callable
 
-from tailrace.broker.broker import Broker, finish_deletion, finish_removal
+from tailrace.broker.broker import Broker
 from tailrace.broker.configs import BrokerConfigs
 from tailrace.broker.losses import announce
 from tailrace.broker.lost_metadata import bring_back, new_cluster_id
 from tailrace.broker.metadata import Metadata
 from tailrace.broker.metadata_log import replay_all, write_records
 from tailrace.broker.metadata_records import ClusterCreated, MetadataRecord, StartedUncleanly, TopicCreated
+from tailrace.broker.removals import finish_deletion, finish_removal
 from tailrace.broker.topics import METADATA_TOPIC
 from tailrace.broker.waiting import StartJob
 from tailrace.log.directory import DataDirectory
@@ -65,7 +66,7 @@ def open_broker(
     broker.groups.load()
     announce(directory)
     if removal is not None:
-        start_job(removal, lambda: finish_removal(removal, start_job))
+        start_job(removal, lambda: finish_removal(directory, removal, start_job))
     elif (leftovers := directory.begin_delete_leftovers()) is not None:
         start_job(leftovers, lambda: finish_deletion(leftovers))
     return broker

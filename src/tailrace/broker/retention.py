@@ -5,8 +5,9 @@ go goes, whole segments from the front: the start offset moves, and once that is
 (`Upkeep.when_offsets_saved`). Each deletion is logged and counted.
 
     age not in memory   the segment's sums are read in a thread, and its log is looked at again
-    all has expired     the active segment is rolled; once that is saved, with the producers, its log is looked at again
+    all has expired     the active segment is rolled; once that is saved, with the producers, it goes, too
     the clock jumps     nothing is deleted for ten minutes: it may be wrong, and put right again
+    being replaced      its segments have no certain names: the log is looked at again with the next tick
     never touched       internal topics, and those whose cleanup.policy has no `delete`; logs that are offline
 """
 
@@ -59,7 +60,7 @@ class Retention:
         self._next_ms = 0
         self._due: deque[Log] = deque()
         self._share = LOGS_AT_ONCE
-        self._rolled: dict[Log, None] = {}
+        self._again: dict[Log, None] = {}
         self._ages_wanted: list[tuple[Log, Sequence[Segment]]] = []
         self._is_reading_ages = False
 
@@ -69,9 +70,9 @@ class Retention:
             self._next_ms = now_ms + self._interval_ms
             self._due.extend(self._partitions)
             self._share = max(LOGS_AT_ONCE, len(self._due) // 100)
-        if self._rolled:
-            rolled, self._rolled = self._rolled, {}
-            self._check_each(rolled, now_ms)
+        if self._again:
+            again, self._again = self._again, {}
+            self._check_each(again, now_ms)
         if self._due:
             self._check_each([self._due.popleft() for _ in range(min(self._share, len(self._due)))], now_ms)
 
@@ -85,7 +86,7 @@ class Retention:
             logger.warning("the clock has jumped ahead by %d s: retention waits for a while", (now_ms - before) // 1000)
             self._next_ms = now_ms + max(PATIENCE_MS, self._interval_ms)
             self._due.clear()
-            self._rolled.clear()
+            self._again.clear()
 
     def _check_each(self, logs: Iterable[Log], now_ms: int, known: Collection[Segment] = ()) -> None:
         """`known` are those whose ages were just looked for."""
@@ -93,6 +94,9 @@ class Retention:
         for log in logs:
             partition = self._partitions.get(log)
             if partition is None or log.offline is not None:
+                continue
+            if log.replacing is not None:
+                self._again[log] = None
                 continue
             self._sizes.measure(log)  # whatever has changed it
             if partition.topic.config.deletes and not partition.topic.is_internal:
@@ -111,9 +115,10 @@ class Retention:
         if first_kept is None:
             self._roll(log)
             return False
-        if reasons and first_kept.base_offset == log.end_offset and (log.wants_checkpoint or not log.is_idle):
-            self._rolled[log] = None  # what is left is empty: a start finds its producers in the snapshot alone
-            return False
+        if reasons and first_kept.base_offset == log.end_offset and not _has_saved_producers(log):
+            # What is left is empty: a start finds its producers in a snapshot alone. What an earlier one covers may go.
+            self._again[log] = None
+            reasons = reasons[: sum(segment.end_offset <= log.recovery_point for segment in facts_of(log))]
         for reason, group in groupby(reasons):
             self.delete(partition, log.segments[len(list(group))].base_offset, reason)
         if is_age_missing(first_kept, keep) and log.segments[0] not in known:
@@ -129,7 +134,7 @@ class Retention:
             logger.warning("what has expired in %s cannot go yet: %s", log.directory, error)
             return
         self._flushes.request_checkpoint(log)
-        self._rolled[log] = None
+        self._again[log] = None
 
     # Any deletion
 
@@ -145,6 +150,8 @@ class Retention:
         size = sum(segment.size for segment in gone)
         self._counters.deleted(partition.topic.name, reason, size, len(gone))
         self._sizes.measure(log)
+        if start >= before and not gone:
+            return
         first = start if start < before else gone[0].base_offset
         logger.info(
             "deleted from %s: offsets %d to %d, %d bytes in %d segments (%s)",
@@ -167,3 +174,8 @@ class Retention:
             self._check_each([log for log, _ in wanted], now_ms, set(segments))
 
         self._start_job(TimestampsJob(segments), finish)
+
+
+def _has_saved_producers(log: Log) -> bool:
+    """Whether a snapshot of them as they are at the end is on disk, and no job is about to replace it."""
+    return log.is_idle and not log.snapshots_due and log.recovery_point >= log.end_offset

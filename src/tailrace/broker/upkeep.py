@@ -5,11 +5,13 @@ every minute,    logs are checkpointed: their indexes and producers are saved, s
 or as it is set
 then, and when   recovery points and start offsets of all logs are brought to disk (`when_offsets_saved`)
 somebody asks
+every 5 seconds  removals of logs that a disk has refused are begun again
 """
 
 import logging
 from collections.abc import Iterable
 
+from tailrace.broker.removals import remove_again
 from tailrace.broker.waiting import Flushed, StartJob
 from tailrace.log.directory import DataDirectory
 from tailrace.log.errors import StorageError
@@ -47,6 +49,7 @@ class Upkeep:
             self._saved_ms = now_ms
             if any(_is_worth_saving(log) for log in self._logs()):
                 self._save_offsets()
+            remove_again(self._directory, self._start_job)
 
     def _logs(self) -> Iterable[Log]:
         return self._directory.logs.values()

@@ -167,6 +167,11 @@ class DataDirectory:
         self.removing.update(dict.fromkeys(wanted, job))
         return job
 
+    @property
+    def failed_removals(self) -> list[TopicPartition]:
+        """Those that may be begun again."""
+        return [partition for partition, job in self.removing.items() if not job.is_under_way]
+
     def _removal_of(self, partition: TopicPartition) -> Removal:
         """As it was begun before, where that has failed."""
         if partition in self.removing:

@@ -171,7 +171,7 @@ class FlushQueue:
         try:
             if (log.wants_checkpoint or log in self._checkpoints) and log.is_idle:
                 self._checkpoints.discard(log)
-                return log.begin_checkpoint(self._now_ms)
+                return log.begin_checkpoint(self._now_ms or None)  # nobody has told the time yet
             job = log.begin_flush()
         except LogError as error:  # offline, or closed since it was asked for
             self._answer(log, error)

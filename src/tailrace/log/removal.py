@@ -33,6 +33,7 @@ class RemoveJob:
         self._jobs = [job for log in logs for job in (log.flushing, log.saving, log.replacing) if job is not None]
         self._saving_offsets = directory.saving_offsets
         self._noted = directory.note_offsets()
+        self._is_renamed = False
         self._error: OSError | None = None
 
     def run(self) -> None:
@@ -43,6 +44,7 @@ class RemoveJob:
         saved_offsets = self._directory.saved_offsets
         try:
             self._rename()
+            self._is_renamed = True
             # Not before the new names are on disk: a log that is still there needs its offsets.
             saved_offsets.take_away(log for log, _ in self.removals.values())
             saved_offsets.save(self._noted)
@@ -58,15 +60,20 @@ class RemoveJob:
 
     def finish(self) -> "DeleteJob | None":
         """What is to be deleted now; logs of the same names may be created. Raises StorageError where the disk
-        refused: then they may not, and the removal may be begun again.
+        refused: then they may not, and the removal may be begun again. What has its other name, on disk, is one of
+        the leftovers all the same: to delete it may make the room that is missing.
         """
         self.is_under_way = False
+        if self._is_renamed:
+            names = (name for _, name in self.removals.values())
+            self._directory.leftovers += [name for name in names if name not in self._directory.leftovers]
         if self._error is not None:
-            names = ", ".join(map(str, self.removals))
-            raise StorageError(f"{names} in {self._directory.path} could not be removed", self._error) from self._error
+            partitions = ", ".join(map(str, self.removals))
+            raise StorageError(
+                f"{partitions} in {self._directory.path} could not be removed", self._error
+            ) from self._error
         for partition in self.removals:
             del self._directory.removing[partition]
-        self._directory.leftovers += [name for _, name in self.removals.values()]
         return self._directory.begin_delete_leftovers()
 
 

@@ -268,13 +268,19 @@ class Node:
         now = self.loop.time()
         self.metrics.loop_lag(max(0.0, now - self._beat_due))
         try:
-            self.broker.tick(now_ms(), self.steady_ms())
+            self._tick()
             self.pump()
             self._unmute_where_quotas_changed()
             self._close_silent(now)
         except Exception:  # the next beat must come, whatever this one has met
             logger.exception("a heartbeat failed in a way that nobody foresaw")
         self._set_heartbeat()
+
+    def _tick(self) -> None:
+        try:
+            self.broker.tick(now_ms(), self.steady_ms())
+        except Exception:  # what it has begun has to be pumped all the same
+            logger.exception("a part of a heartbeat failed in a way that nobody foresaw")
 
     def _set_heartbeat(self) -> None:
         self._beat_due = self.loop.time() + HEARTBEAT_S
