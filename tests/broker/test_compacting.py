@@ -16,9 +16,11 @@ from tailrace.broker.topics import METADATA_TOPIC, OFFSETS_TOPIC
 from tailrace.broker.upkeep import SAVE_OFFSETS_MS
 from tailrace.log.compaction.messages import PassSpec
 from tailrace.log.compaction.passes import LocalPass
+from tailrace.log.errors import Damaged
 from tailrace.log.files import OperatingSystemFiles, Space
 from tailrace.log.names import TopicPartition
 from tailrace.log.scrubbing import Piece, ScrubJob
+from tailrace.records.batch import HEADER_SIZE
 from tailrace.records.record import Record, encode_batch
 from tailrace.testing.faulty_files import FaultyFiles
 
@@ -343,6 +345,21 @@ def test_a_damaged_log_is_said_once_and_never_compacted(broker: LocalBroker, cap
     assert len(passes) == 1
     assert caplog.text.count("until it is repaired") == 1
     assert path.read_bytes() == data
+
+
+def test_readers_are_told_of_rot_that_a_pass_has_found(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with LocalBroker(tmp_path, {"tailrace.scrub.bytes.per.second": "0"}) as broker:
+        filled(broker)
+        path = Path(broker.log().directory) / "00000000000000000000.log"
+        data = bytearray(path.read_bytes())
+        data[HEADER_SIZE + 3] ^= 1
+        path.write_bytes(data)
+        broker.tick()
+        (damage,) = broker.log().segments[0].checks.damage
+        assert damage.first_offset == 0
+        assert "rot was found: orders-0/00000000000000000000.log" in caplog.text
+        with pytest.raises(Damaged):
+            values(broker)
 
 
 def test_a_topic_that_is_deleted_during_its_pass_is_gone_and_the_pass_ends(broker: LocalBroker) -> None:

@@ -266,6 +266,16 @@ class Compacting:
         self._left_alone[log] = _FOR_GOOD if failure.is_damage else self._now_ms + alone_ms
         until = "until it is repaired" if failure.is_damage else "for a while"
         logger.error("%s is not compacted %s: %s", log.directory, until, failure.reason)
+        if failure.is_damage:
+            self._tell_of_damage(log, failure)
+
+    def _tell_of_damage(self, log: Log, failure: PassFailed) -> None:
+        """Rot that a pass has found is the scrubber's: it looks again, so that readers are told."""
+        partition = self._broker.partition_of(log)
+        if partition is not None:
+            for segment in log.segments[:-1]:
+                if segment.base_offset == failure.damaged_base:
+                    self._broker.scrubber.look_at(partition.name, log, segment)
 
     def _end(self, compaction: Compaction) -> None:
         job = EndPass(compaction)

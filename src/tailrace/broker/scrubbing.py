@@ -18,6 +18,7 @@ from tailrace.broker.waiting import StartJob
 from tailrace.log.checkpoints import CorruptCheckpoint, decode_lines, encode_lines
 from tailrace.log.directory import DataDirectory
 from tailrace.log.files import join, read_whole
+from tailrace.log.log import Log
 from tailrace.log.names import TopicPartition
 from tailrace.log.scrubbing import Piece, ScrubJob
 from tailrace.log.segment import Segment
@@ -156,6 +157,15 @@ class Scrubber:
         if reached.is_over:
             self._round = None
             self.rounds += 1
+        self._say(job)
+
+    def look_at(self, partition: TopicPartition, log: Log, segment: Segment) -> None:
+        """Somebody else has found rot in a sealed segment: in a moment readers know of it, and it is said."""
+        pieces = [Piece(partition, log, segment, at) for at in range(0, segment.size, CHUNK_BYTES)]
+        job = ScrubJob(self._directory.files, pieces)
+        self._start_job(job, lambda: self._say(job))
+
+    def _say(self, job: ScrubJob) -> None:
         self.scrubbed_bytes += job.scrubbed_bytes
         self.faults += len(job.faults)
         for text in job.damage:

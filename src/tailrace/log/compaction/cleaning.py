@@ -37,7 +37,11 @@ Pace = Callable[[int], None]
 
 
 class NotTrusted(Exception):
-    """Bytes of the log are damaged."""
+    """Bytes of the log are damaged, in the segment at `base_offset`."""
+
+    def __init__(self, base_offset: int, what: str) -> None:
+        super().__init__(f"{numbered(base_offset, LOG)} is damaged{what}")
+        self.base_offset = base_offset
 
 
 class Failed(Exception):
@@ -51,7 +55,7 @@ def clean(files: Files, spec: PassSpec, pace: Pace = lambda _: None) -> Iterator
     try:
         yield from Cleaning(files, spec, pace).run()
     except NotTrusted as error:
-        yield PassFailed(str(error), is_damage=True)
+        yield PassFailed(str(error), damaged_base=error.base_offset)
     except (Failed, OSError) as error:
         yield PassFailed(str(error))
 
@@ -157,7 +161,7 @@ class Cleaning:
             else:
                 group.change(read_header(kept), kept)
         if sums is not None and sums.log_size == size and sums.chunks != chunks.sums:
-            raise NotTrusted(f"{numbered(base, LOG)} is damaged: its bytes are not those that were sealed")
+            raise NotTrusted(base, ": its bytes are not those that were sealed")
         group.add_aborted(batches.aborted)
         batches.aborted = []
 
@@ -192,7 +196,7 @@ class Cleaning:
         self._pace(size - paced)
         _forget(file, is_cold, paced, size)
         if scan.trouble is not None:
-            raise NotTrusted(f"{numbered(base, LOG)} is damaged at byte {scan.position}: {scan.trouble}")
+            raise NotTrusted(base, f" at byte {scan.position}: {scan.trouble}")
 
 
 def _forget(file: File, is_cold: list[bool], start: int, end: int) -> None:

@@ -76,10 +76,16 @@ class PassResult:
 
 @dataclass(frozen=True, slots=True)
 class PassFailed:
-    """Said instead. `damage` where the log is to blame: bytes that cannot be trusted are never compacted."""
+    """Said instead. `damaged_base` where the log is to blame, of the segment whose bytes cannot be trusted: those are
+    never compacted.
+    """
 
     reason: str
-    is_damage: bool = False
+    damaged_base: int | None = None
+
+    @property
+    def is_damage(self) -> bool:
+        return self.damaged_base is not None
 
 
 Said = CleanedGroup | PassResult | PassFailed
