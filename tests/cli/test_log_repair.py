@@ -4,20 +4,25 @@ import json
 import os
 import subprocess
 import sys
+from errno import EIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from compactions import CONFIG, World, compact
 from typer.testing import CliRunner
 
 from tailrace.cli.main import app_of
 from tailrace.cli.output import Failure
 from tailrace.log.config import LogConfig
 from tailrace.log.directory import DataDirectory
+from tailrace.log.errors import LogOffline
 from tailrace.log.files import OperatingSystemFiles
 from tailrace.log.names import TopicPartition
 from tailrace.records.batch import HEADER_SIZE, split
+from tailrace.records.compression import Codec
 from tailrace.records.record import Record, encode_batch
+from tailrace.testing.faulty_files import FaultyFiles
 
 SEGMENT = "00000000000000000000.log"
 DONE, FOUND, USAGE, NOT_FOUND, REFUSED = 0, 1, 2, 4, 5
@@ -158,3 +163,26 @@ def test_the_brokers_own_state_is_not_given_up_unless_that_is_said(data: Path) -
     assert everything(data) == before
     tailrace("log", "repair", data, "--apply", "--internal")
     assert asked("log", "verify", data)["healthy"]
+
+
+def test_a_compaction_that_was_cut_short_is_said_and_completed_first(tmp_path: Path) -> None:
+    files = FaultyFiles(OperatingSystemFiles())
+    directory = DataDirectory(files, str(tmp_path), CONFIG)
+    world = World(files, directory)
+    for number in range(10):
+        world.write([(b"key", b"%d" % number * 50)], Codec.NONE, -1, False)
+    world.log.roll()
+    world.checkpoint()
+    files.fail("rename", EIO, name=SEGMENT)
+    with pytest.raises(LogOffline):
+        compact(world.log, world.now)
+    directory.abandon()
+    shown, _ = tailrace("log", "repair", tmp_path)
+    assert "complete" in shown
+    assert "cut short" in shown
+    spoil(tmp_path / "orders-0" / SEGMENT)
+    assert asked("log", "repair", tmp_path, code=FOUND)["offsets_lost"] == 1
+    done, _ = tailrace("log", "repair", tmp_path, "--apply")
+    assert "orders-0: a replacement by compaction that was cut short is completed" in done
+    assert "Nothing to repair" in done, "what had rotted was replaced"
+    assert not list(tmp_path.glob("orders-0/*.swap"))

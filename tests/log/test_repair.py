@@ -1,8 +1,10 @@
 """What a repair plans and does: on a disk in memory, held against every batch that was sound before it."""
 
 from collections.abc import Callable
+from errno import EIO
 
 import pytest
+from compactions import World, compact
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from logs import DATA, ORDERS, PARTITION, SMALL, answers, batch_of, memory_files, stored_batches, write_log
@@ -10,14 +12,17 @@ from logs import DATA, ORDERS, PARTITION, SMALL, answers, batch_of, memory_files
 from tailrace.log.checkpoints import RECOVERY_POINTS
 from tailrace.log.directory import DataDirectory
 from tailrace.log.epochs import FILE_NAME as EPOCHS_FILE
+from tailrace.log.errors import LogOffline
 from tailrace.log.log import Log
 from tailrace.log.places import locate
 from tailrace.log.recorded_gaps import FILE_NAME as GAPS_FILE
 from tailrace.log.recorded_gaps import read_gaps
-from tailrace.log.repair import Action, RepairPlan, make_plan
+from tailrace.log.repair import Action, RepairPlan, complete_swaps, make_plan
 from tailrace.log.repair_steps import NotRepaired, carry_out
 from tailrace.log.verify import Verification, verify
 from tailrace.records.batch import HEADER_SIZE, BatchHeader, read_header, split, stamp
+from tailrace.records.compression import Codec
+from tailrace.testing.faulty_files import FaultyFiles
 from tailrace.testing.recording_files import Disk, RecordingFiles
 
 NOW = "2026-11-16T10:00:00+00:00"
@@ -374,3 +379,36 @@ def test_neighbours_whose_offsets_are_rotten_cost_nothing_else() -> None:
     garble(disk, path, first, 1)
     garble(disk, path, second + 6, 1)  # a little further ahead than the segment goes
     repaired(disk, offsets(one) | offsets(other))
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [("rename", f"{0:020}.log"), ("rename", f"{0:020}.index"), ("remove", ".log"), ("remove", ".swap")],
+)
+def test_a_swap_that_was_cut_short_is_completed_before_anything_is_repaired(kind: str, name: str) -> None:
+    memory = memory_files()
+    faulty = FaultyFiles(memory)
+    world = World(faulty)
+    for number in range(40):
+        world.write([(b"key %d" % (number % 30), b"%d" % number * 20)], Codec.NONE, -1, False)
+    world.log.roll()
+    world.checkpoint()
+    faulty.fail(kind, EIO, name=name)
+    with pytest.raises(LogOffline):
+        compact(world.log, world.now)
+    disk = memory.disk
+    assert steps_of(planned(disk)) == [(Action.COMPLETE, f"{0:020}.swap")]
+    assert planned(disk).is_empty, "a start does that, too"
+    first = segments_of(disk)[0]
+    position, header = batches_in(disk, first)[1]
+    before = readable(opened(disk))
+    garble(disk, first, position + HEADER_SIZE)
+    files = RecordingFiles(disk)
+    assert complete_swaps(files, locate(files, DATA)) == ["orders-0"]
+    assert complete_swaps(files, locate(files, DATA)) == []
+    repair(disk)
+    assert checked(disk).healthy
+    assert steps_of(planned(disk)) == []
+    lost = before.keys() - readable(opened(disk)).keys()
+    was_replaced = (kind, name) == ("rename", f"{0:020}.log")
+    assert lost == (set() if was_replaced else {header.base_offset} & before.keys())

@@ -59,7 +59,7 @@ def repair(
     a plan was shown, or something could not be done.
     """
     from tailrace.log.files import OperatingSystemFiles
-    from tailrace.log.repair import make_plan
+    from tailrace.log.repair import complete_swaps, make_plan
     from tailrace.log.repair_steps import NotRepaired, carry_out
     from tailrace.log.verify import bytes_to_read, verify
 
@@ -67,9 +67,11 @@ def repair(
     data = _data_directory(files, directory)
     with _held(files, data):
         places = _places(files, directory, topic, partition)
+        completed = complete_swaps(files, places) if apply else []
         with output.progress_bar("Reading", bytes_to_read(files, places)) as progress:
             plan = make_plan(files, places, progress)
         if not as_json:
+            _show_completed(completed, output.console())
             _show_plan(plan, output.console())
         if not apply or plan.is_empty:
             _end_with_plan(plan, _command(directory, topic, partition, internal=internal), as_json=as_json)
@@ -169,6 +171,11 @@ def _end_with_plan(plan: "RepairPlan", command: str, *, as_json: bool) -> None:
     elif not plan.is_empty:
         print(f"\nNothing was changed. To do it:\n  {command}")
     raise typer.Exit(ExitCode.DONE if plan.is_empty else ExitCode.FAILED)
+
+
+def _show_completed(names: list[str], console: "Console") -> None:
+    for name in names:
+        console.print(f"{name}: a replacement by compaction that was cut short is completed", markup=False)
 
 
 def _show_plan(plan: "RepairPlan", console: "Console") -> None:

@@ -8,6 +8,8 @@ A plan is made of what `verify` finds, so that both speak of the same damage:
     offsets that two segments have     the second copy is set aside
     a file that is derived             built anew, or left to the next start, which does
     the rest of a torn write           left to the next start, which cuts it off
+    a swap that was cut short          completed before a plan is made that is carried out: until then nobody knows
+                                       which files of a compacted log count
 
 What is given up is written down first (`recorded_gaps`). `repair_steps` carries the steps out, so that a crash at any
 point leaves either the old state or one that the next plan puts right; a plan after a repair has nothing to do.
@@ -19,11 +21,12 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from tailrace.log.audit import DerivedFault
+from tailrace.log.compaction.swapping import announced, finish_swaps
 from tailrace.log.damage import DamagedRange, overlap
 from tailrace.log.directory_state import Place
 from tailrace.log.files import Files, join, read_whole
 from tailrace.log.healing import Flip, chunks_of, find_flips
-from tailrace.log.names import DERIVED, LOG, SNAPSHOT, SUMS, is_leftover, parse_numbered
+from tailrace.log.names import DERIVED, LOG, SNAPSHOT, SUMS, SWAP, is_leftover, numbered, parse_numbered
 from tailrace.log.places import Places
 from tailrace.log.recorded_gaps import FILE_NAME as GAPS_FILE
 from tailrace.log.recorded_gaps import CorruptGaps, read_gaps
@@ -42,6 +45,7 @@ class Action(StrEnum):
     REBUILD = "rebuild"
     REMOVE = "remove"
     LEAVE = "leave"
+    COMPLETE = "complete"
 
 
 _MEANING = {
@@ -52,6 +56,7 @@ _MEANING = {
     Action.REBUILD: "it is built anew",
     Action.REMOVE: "it is removed",
     Action.LEAVE: "it is left to the next start",
+    Action.COMPLETE: "the next start completes it, or a repair before it plans anything: there may be less to do then",
 }
 
 
@@ -97,7 +102,7 @@ class PartitionPlan:
 
     @property
     def to_do(self) -> list[Step]:
-        return [step for step in self.steps if step.action is not Action.LEAVE]
+        return [step for step in self.steps if step.action not in (Action.LEAVE, Action.COMPLETE)]
 
     @property
     def offsets_lost(self) -> int:
@@ -145,11 +150,27 @@ def make_plan(files: Files, places: Places, progress: Progress | None = None) ->
     return RepairPlan(plans, list(places.state.damaged) if places.state else [])
 
 
+def complete_swaps(files: Files, places: Places) -> list[str]:
+    """Afterwards each compacted segment stands where it belongs, as after a start. Returns in which partitions that was
+    not so. For those who are about to carry a plan out: of old files and new ones side by side none can be made.
+    """
+    completed = []
+    for place in places.found:
+        if announced(files, place.directory, names := files.files_in(place.directory)):
+            finish_swaps(files, place.directory, names)
+            completed.append(place.name)
+    return completed
+
+
 def plan_partition(files: Files, place: Place, progress: Progress | None = None) -> PartitionPlan:
     place = replace(place, prefix="")
     found = PartitionVerification(files, place, progress).run()
     names = files.files_in(place.directory)
-    steps = _set_gaps_aside(files, place)
+    steps = [
+        Step(Action.COMPLETE, numbered(swap.base_offset, SWAP), "a replacement by compaction was cut short")
+        for swap in announced(files, place.directory, names)
+    ]
+    steps += _set_gaps_aside(files, place)
     steps += _heal_or_cut(files, place, [bad for bad in found.damage if bad.length])
     steps += [_missing_or_double(bad, names) for bad in found.damage if not bad.length]
     rewritten = {parse_numbered(step.file) for step in steps if step.action in (Action.CUT_OUT, Action.HEAL)}
