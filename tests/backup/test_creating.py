@@ -19,11 +19,13 @@ from backups import (
     write_more,
 )
 from brokers import LocalBroker
-from logs import answers
+from compactions import CONFIG, compact
+from logs import answers, memory_files
 
-from tailrace.backup.creating import AnotherDirectory, KeepsChanging, NotADataDirectory, open_source
+from tailrace.backup.creating import AnotherDirectory, NotADataDirectory, open_source
 from tailrace.backup.store import NotForBackups, Store, StoreInUse, WritableStore
 from tailrace.log.config import LogConfig
+from tailrace.log.errors import LogOffline
 from tailrace.log.files import replace_whole, write_whole
 from tailrace.log.sums import ChunkSums, Gaps, Sums
 from tailrace.protocol.messages.offset_commit import (
@@ -31,6 +33,8 @@ from tailrace.protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from tailrace.records.record import Record, encode_batch
+from tailrace.testing.faulty_files import FaultyFiles
 from tailrace.testing.recording_files import RecordingFiles
 
 
@@ -157,10 +161,39 @@ def test_while_segments_are_being_replaced_a_backup_waits_and_says_so_where_nobo
     assert len(waited) == 5
     assert manifest.damage == []
     assert verified(files).healthy
-    write_whole(files, swap, b"")
-    with pytest.raises(KeepsChanging, match="the next start of the broker finishes"):
-        back_up(files)
-    assert Store(files, DEST).ids() == [manifest.id]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [("rename", f"{0:020}.log"), ("rename", f"{0:020}.sums"), ("remove", ".log"), ("remove", ".swap")],
+)
+def test_a_log_whose_swap_was_cut_short_is_copied_with_all_that_a_start_would_find(kind: str, name: str) -> None:
+    files = memory_files()
+    faulty = FaultyFiles(files)
+    broker = LocalBroker(DATA, files=faulty)
+    broker.create_topic()
+    broker.produce(b"first")
+    log = broker.log()
+    log.configure(CONFIG)
+    for number in range(40):
+        record = Record(0, number, b"key %d" % (number % 30), b"%d" % number * 20)
+        log.append(encode_batch([record]), number)
+    log.roll()
+    broker.directory.checkpoint(2000)
+    faulty.fail(kind, EIO, name=name)
+    with pytest.raises(LogOffline):
+        compact(log, 5000)
+    assert any(name.endswith(".swap") for name in files.files_in(f"{DATA}/orders-0"))
+    waited: list[float] = []
+    assert back_up(files, sleep=waited.append).manifest.damage == []
+    assert waited, "it might have gone on"
+    assert verified(files).healthy
+    restored(files)
+    broker.directory.abandon()
+    with LocalBroker(DATA, files=RecordingFiles(files.disk.copy())) as started, reopened(files) as again:
+        found, due = batches_of(again.log()), batches_of(started.log())
+        assert due.items() <= found.items(), "a swap that has moved no file yet has left the old segments, too"
+        assert found == due or (kind, name) == ("rename", f"{0:020}.log")
 
 
 def delete_the_oldest(files: RecordingFiles, broker: LocalBroker) -> None:

@@ -19,7 +19,7 @@ from tailrace import __version__
 from tailrace.backup.copying import Copied
 from tailrace.backup.log_copy import LogCopy, find_known
 from tailrace.backup.manifest import KnownSegments, Manifest, StoredFile, StoredLog
-from tailrace.backup.source import Source, agree
+from tailrace.backup.source import Look, Source, agree
 from tailrace.backup.store import Store, WritableStore
 from tailrace.backup.verifying import damage_of
 from tailrace.log.checkpoints import FORMAT_FILE
@@ -35,6 +35,7 @@ INTERNAL_PREFIX = "__"
 ROUNDS_MAX = 50
 _PATIENT_ROUNDS = 3  # while segments that do not fit together may be just being replaced
 _PATIENCE_S = 0.2
+_STUCK_ROUNDS = 25  # after so many in which nothing goes on, a swap was cut short
 
 
 class NotADataDirectory(LogError):
@@ -163,15 +164,19 @@ class Creation:
 
     def _log(self, name: TopicPartition) -> StoredLog | None:
         """The log as it is now, all of its bytes in the store; None where it is gone, or not there yet."""
+        is_stuck = False
+        seen: list[Look] = []
         for number in range(ROUNDS_MAX):
-            before = self._source.look(name)
+            before = self._source.look(name, past_swaps=is_stuck)
             if before is None or not (before.topic_id or any(segment.size for segment in before.segments)):
                 return None
             if before.is_being_swapped or (not before.is_contiguous and number < _PATIENT_ROUNDS):
+                seen = [*(one for one in seen if one == before), before]
+                is_stuck = before.is_being_swapped and len(seen) >= _STUCK_ROUNDS
                 self._sleep(_PATIENCE_S)
                 continue
             with LogCopy(self._source, self._store, self._copied, self._known, name, before) as copy:
-                after = self._source.look(name)
+                after = self._source.look(name, past_swaps=is_stuck)
                 if after is None:
                     return None
                 log = copy.finish(agree(before, after), after.start_offset)
@@ -180,8 +185,7 @@ class Creation:
                     self._suspects.append(log.name)
                 return log
         raise KeepsChanging(
-            f"{name} does not stand still: either its segments are replaced faster than they can be copied, or a "
-            "compaction of it was cut short, which the next start of the broker finishes. Try again then"
+            f"{name} does not stand still: its segments are replaced faster than they can be copied. Try again later"
         )
 
 

@@ -6,7 +6,8 @@ same: `agree` says so. Between the two a broker may
     append, roll         the log goes on behind what was noted
     delete the oldest    the start offset is on disk before the files go: the log begins there now
     replace segments     compaction: other sums, or other names; everything is looked at anew. While files are being
-                         given other names, a `.swap` file is there: whoever sees it waits
+                         given other names, a `.swap` file is there: whoever sees it waits. If it stays, the swap
+                         was cut short: then the old segments count, or the new ones
     delete the topic     the directory is gone, or another topic's
 
 Names are listed before sizes: whatever has a segment behind it when it is listed is sealed when it is measured.
@@ -18,17 +19,16 @@ from typing import NamedTuple
 
 from tailrace.backup.copying import sha256_of
 from tailrace.log.checkpoints import RECOVERY_POINTS, START_OFFSETS, CorruptCheckpoint
+from tailrace.log.compaction.swapping import announced, replaced_segments
 from tailrace.log.damage import DamagedRange
 from tailrace.log.directory_state import DirectoryState
 from tailrace.log.epochs import FILE_NAME as EPOCHS_FILE
 from tailrace.log.epochs import EpochStart, LeaderEpochs
 from tailrace.log.files import File, Files, join, read_whole
-from tailrace.log.names import LOG, PARTITION_METADATA, SUMS, TopicPartition, numbered, parse_numbered
+from tailrace.log.names import LOG, PARTITION_METADATA, SUMS, SWAP, TopicPartition, numbered, parse_numbered
 from tailrace.log.partition_metadata import decode_topic_id
 from tailrace.log.sums import Gaps, Sums
 from tailrace.log.walk import Boundary, walk
-
-_SWAP = ".swap"  # by this compaction says which segments take the place of which
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +117,8 @@ class Source:
             self._read, self._state = read, DirectoryState.read(self.files, self.path)
         return self._state
 
-    def look(self, partition: TopicPartition) -> Look | None:
-        """None where the log is gone."""
+    def look(self, partition: TopicPartition, *, past_swaps: bool = False) -> Look | None:
+        """None where the log is gone. `past_swaps` leaves out what a swap that does not go on has replaced."""
         directory = join(self.path, str(partition))
         try:
             topic_id = self._topic_id(directory)
@@ -129,14 +129,15 @@ class Source:
             return None
         if not self.files.exists(directory):
             return None
-        present = [base for base in bases if numbered(base, LOG) in sizes]
+        replaced = replaced_segments(announced(self.files, directory, sizes), sizes) if past_swaps else set()
+        present = [base for base in bases if numbered(base, LOG) in sizes and base not in replaced]
         segments = tuple(self._segment(directory, base, sizes[numbered(base, LOG)]) for base in present)
         start_offset = place.start_offset
         if segments and segments[0].base_offset > (start_offset or 0):
             start_offset = place.with_latest_start(self.files).start_offset
         while len(segments) > 1 and segments[1].base_offset <= (start_offset or 0):
             segments = segments[1:]  # about to be deleted
-        is_being_swapped = any(name.endswith(_SWAP) for name in sizes)
+        is_being_swapped = any(name.endswith(SWAP) for name in sizes) and not past_swaps
         return Look(topic_id, start_offset, place.recovery_point, segments, is_being_swapped)
 
     def _topic_id(self, directory: str) -> str | None:

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from itertools import chain
 
 from tailrace.log.checkpoints import CorruptCheckpoint
-from tailrace.log.compaction.swapping import announced
+from tailrace.log.compaction.swapping import announced, replaced_segments
 from tailrace.log.config import LogConfig
 from tailrace.log.damage import DamagedRange, missing_file, overlap
 from tailrace.log.derived import Derived
@@ -21,7 +21,7 @@ from tailrace.log.directory_state import Place
 from tailrace.log.epochs import FILE_NAME as EPOCHS_FILE
 from tailrace.log.epochs import LeaderEpochs
 from tailrace.log.files import Files, join, read_whole
-from tailrace.log.names import CLEANED, LOG, numbered, parse_numbered
+from tailrace.log.names import LOG, numbered, parse_numbered
 from tailrace.log.recorded_gaps import FILE_NAME as GAPS_FILE
 from tailrace.log.recorded_gaps import CorruptGaps, RecordedGap, has_gap, read_gaps
 from tailrace.log.scan import FoundBatch
@@ -141,8 +141,7 @@ class Survey:
         swaps = announced(self._files, self.place.directory, self.names)
         if swaps:
             self.notes.append(f"{len(swaps)} replacements by compaction were cut short: the next start completes them")
-        begun = [swap for swap in swaps if numbered(swap.base_offset, LOG) + CLEANED not in self.names]
-        return {base for swap in begun for base in swap.others}
+        return replaced_segments(swaps, self.names)
 
     def _read_gaps(self) -> tuple[RecordedGap, ...]:
         try:

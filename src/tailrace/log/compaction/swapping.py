@@ -10,7 +10,7 @@ it removes the new files.
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from tailrace.log.checkpoints import CorruptCheckpoint, decode_lines, encode_lines
@@ -87,6 +87,12 @@ def announced(files: Files, directory: str, names: Iterable[str]) -> list[Swap]:
             except (CorruptCheckpoint, ValueError) as error:
                 logger.error("%s in %s is damaged, and what it speaks of is left as it is: %s", name, directory, error)
     return found
+
+
+def replaced_segments(swaps: Iterable[Swap], names: Collection[str]) -> set[int]:
+    """Of swaps that were cut short: segments that are still there although a new one has their place."""
+    begun = [swap for swap in swaps if numbered(swap.base_offset, LOG) + CLEANED not in names]
+    return {base for swap in begun for base in swap.others}
 
 
 def finish_swaps(files: Files, directory: str, names: Iterable[str]) -> bool:
