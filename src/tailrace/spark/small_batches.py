@@ -8,13 +8,11 @@ the reader is derived from Spark's own class for that; where a release has none,
 A batch is small by what it holds, not by how long it took to read, so it is small again when it is read again. Where
 anything is lost, the long way is taken: tasks say so as they always do.
 
-The price is that Spark does not ask such a reader where its topics end, and takes the end of the batch for it. Where
-there is a state directory, it is noted there, for `pipelines/`; who wants it in Spark's own progress says
-`prefetch=false`.
+The price is that Spark does not ask such a reader where its topics end, and shows no lag. Where there is a state
+directory, it is noted there, for `pipelines/`; who wants it in Spark's own progress says `prefetch=false`.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,10 +31,13 @@ BYTES_MAX = 1 << 20
 
 ENDS = "latest.json"  # in the state directory
 
-SimpleReader = DataSourceStreamReader
-if not TYPE_CHECKING:
-    with suppress(ImportError):
-        pass
+if TYPE_CHECKING:
+    SimpleReader = DataSourceStreamReader
+else:
+    try:
+        from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper as SimpleReader
+    except ImportError:
+        SimpleReader = DataSourceStreamReader
 
 
 @dataclass

@@ -85,7 +85,7 @@ def lag(end: Ends | None, latest: Ends | None) -> int | None:
 
 
 def _larger(first: int | None, second: int | None) -> int | None:
-    """Whoever does not know where the topics end takes the end of the batch for it."""
+    """Of what Spark knows, and what we do."""
     return max(first or 0, second or 0) if first is not None or second is not None else None
 
 
