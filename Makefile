@@ -47,7 +47,7 @@ bench-peers: $(READY)  ## Measure side by side with Kafka, NATS, Redis and Rabbi
 bench-guard: $(READY)  ## Fail where a hot path takes a tenth more CPU than before (BASE=rev)
 	$(PY) -m bench.guard
 
-bench-upkeep: $(READY)  ## Measure with much history: 30 GB of it
+bench-upkeep: $(READY)  ## Measure with much history, 30 GB of it, and beside a compaction
 	$(PY) -m bench --upkeep
 
 test-matrix: $(READY)  ## Run the tests of Spark and of the client on PySpark 4.2 and 4.3, on our broker and on Apache Kafka

@@ -4,7 +4,7 @@
     python -m bench --quick            the same with less of everything, in a minute
     python -m bench --only recovery    one of them; may be given several times
     python -m bench --spark            those of Spark instead: needs scripts/fetch-spark-connector, takes ten minutes
-    python -m bench --upkeep           those of much history, which write 30 GB and take ten minutes
+    python -m bench --upkeep           those of much history, and of compaction: 30 GB are written, which takes a while
     python -m bench --json FILE        writes the results, too
     python -m bench.peers              side by side with Apache Kafka and others: see there, and docs/BENCHMARKS.md
     python -m bench.guard              whether the hot paths became slower than they were: see there

@@ -28,7 +28,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help="a short run, of a minute at most")
     chosen = {"action": "store_const", "dest": "chosen"}
     parser.add_argument("--spark", const=SPARK_MEASURES, help="those of Spark, against its own connector", **chosen)
-    parser.add_argument("--upkeep", const=UPKEEP_MEASURES, help="those of much history, 30 GB of it", **chosen)
+    parser.add_argument(
+        "--upkeep", const=UPKEEP_MEASURES, help="those of much history, 30 GB of it, and of compaction", **chosen
+    )
     parser.set_defaults(chosen=MEASURES)
     parser.add_argument("--only", action="append", choices=list(ALL), help="run this measure; may be repeated")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there, too")

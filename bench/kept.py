@@ -6,8 +6,6 @@ few times that is a scan of history larger than memory.
 """
 
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,7 +15,7 @@ from pathlib import Path
 from bench.harness import Bench, Demand, Figure, compare
 from bench.processes import BrokerProcess, RawConnection, broker_process
 from bench.serving import create_topic
-from bench.waiting import p99
+from bench.waiting import p99, p99_beside_reader
 from tailrace.protocol.frame import encode_request
 from tailrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tailrace.records.record import Record, encode_batch
@@ -59,22 +57,12 @@ def scan(bench: Bench) -> list[Figure]:
         with RawConnection(broker.host, broker.port) as connection:
             create_topic(connection, "live")
             alone = partial(p99, connection, number)
-            beside = partial(_p99_beside_scan, broker, connection, number)
+            beside = partial(p99_beside_reader, broker, connection, number)
             rounds = bench.pick(7, 4)
             without, with_reader = bench.take_turns("a scan larger than memory", rounds, alone, beside)
     title = f"acks=1 p99 beside a scan of {size // CAP} times the page cache"
     most = Demand("ratio", "most", 2)
     return [compare("kept/scan", title, "µs", with_reader, without, "without it", demanded=most)]
-
-
-def _p99_beside_scan(broker: BrokerProcess, connection: RawConnection, number: int) -> float:
-    reader = subprocess.Popen([sys.executable, "-m", "bench.waiting", broker.host, str(broker.port)])
-    try:
-        time.sleep(0.5)
-        return p99(connection, number)
-    finally:
-        reader.kill()
-        reader.wait()
 
 
 def write_history(broker: BrokerProcess, size: int) -> None:

@@ -33,7 +33,6 @@ MEASURES: dict[str, Callable[[Bench], list[Figure]]] = {
     "broker-wake": waiting.wake,
     "broker-parked": waiting.parked,
     "broker-cold-reader": waiting.cold_reader,
-    "compaction": compaction.beside_a_producer,
     "group-heartbeats": groups.heartbeats,
     "group-large": groups.large_group,
     "group-producer": groups.producer_beside,
@@ -43,6 +42,7 @@ MEASURES: dict[str, Callable[[Bench], list[Figure]]] = {
 UPKEEP_MEASURES: dict[str, Callable[[Bench], list[Figure]]] = {
     "kept-throughput": kept.throughput,
     "kept-scan": kept.scan,
+    "compaction": compaction.beside_a_producer,
 }
 
 # Those that need Spark and its own connector: `make bench-spark`.

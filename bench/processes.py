@@ -3,6 +3,7 @@
 import ctypes
 import json
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -90,9 +91,12 @@ def die_with_parent() -> None:
 
 
 def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    """One that nobody is given by chance, as those for outgoing connections are."""
+    while True:
+        port = 15_000 + secrets.randbelow(15_000)
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)):
+                return port
 
 
 def environment() -> dict[str, str]:

@@ -5,16 +5,14 @@ logger is on the class path, which spares it the writing of logs. Formatting the
 """
 
 import os
-import secrets
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from bench.peers.first_ack import wait_for_first_ack
-from bench.processes import BrokerProcess, die_with_parent
+from bench.processes import BrokerProcess, die_with_parent, free_port
 
 VERSION = "4.3.1"
 HOST = "127.0.0.1"
@@ -47,15 +45,6 @@ def jars() -> Path:
 def java(*arguments: str, heap: tuple[str, ...] = ("-Xmx512M",)) -> list[str]:
     """A command; the heap is what the scripts of the tools give them."""
     return ["java", *heap, *_JVM, "-cp", f"{jars()}/*", *arguments]
-
-
-def free_port() -> int:
-    """One that nobody is given by chance, as those for outgoing connections are."""
-    while True:
-        port = 15_000 + secrets.randbelow(15_000)
-        with socket.socket() as probe:
-            if probe.connect_ex((HOST, port)):
-                return port
 
 
 def format_directory(directory: Path, settings: Mapping[str, str] | None = None) -> int:

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from tailrace.cli.run_view import View
+from tailrace.spark import Topic
 from tailrace.testing import Broker
 
 pytestmark = [pytest.mark.needs("arrow", "spark"), pytest.mark.spark]  # each of these processes loads PySpark
@@ -119,6 +121,18 @@ def test_a_topic_that_is_missing_and_a_java_that_is_missing_are_said(directory: 
     ended = run(directory, "pipelines.py", "-b", broker.bootstrap, JAVA_HOME="/nowhere")
     assert ended.returncode == 4
     assert "ordres" in ended.stderr
+
+
+def test_what_becomes_of_rows_is_said_before_the_first_batch_and_not_to_programs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for as_json in (False, True):
+        View(as_json=as_json).begin("big", ["orders", "returns"], Topic("out", delivery="at-least-once").guarantee)
+    said = capsys.readouterr()
+    assert said.err == (
+        "big reads orders, returns; rows arrive at least once: a batch that is tried again is written again\n"
+    )
+    assert said.out == ""
 
 
 def test_other_verbs_do_not_load_spark(tmp_path: Path) -> None:

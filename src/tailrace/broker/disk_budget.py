@@ -30,7 +30,6 @@ logger = logging.getLogger(__name__)
 LOGS_AT_ONCE = 1000  # of a search, with each tick: most are passed over by a look
 DROPS_AT_ONCE = 50
 SEARCH_AGAIN_MS = 10_000  # where a search has not found enough
-NO_LIMIT = -1
 
 
 class DiskBudget:

@@ -5,7 +5,7 @@ its partition stands in line behind it: offsets are given in the order of arriva
 producer holds. Other partitions do not notice.
 
     a line      for each partition that has something under way; all others have none, and no cost
-    AT_ONCE     jobs at a time, in the order in which the batches came: the same threads read from the disk
+    AT_ONCE     jobs at a time, in the order in which the batches came: the same threads do all other jobs
     WAITING_BYTES_MAX    of batches at most; what comes then is refused so that clients try again, and where they have
                          become larger by the change, it is one job at a time
     TURN_BATCHES_MAX     of a line are appended in one turn, or TURN_BYTES_MAX: then everybody else has theirs

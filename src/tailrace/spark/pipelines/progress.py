@@ -64,7 +64,7 @@ def summary(progress: Mapping[str, Any], ends: Callable[[], Ends | None] = lambd
         "watermark": None if watermark == _NO_WATERMARK else watermark,
         "start": source.get("startOffset"),
         "end": source.get("endOffset"),
-        "lag": _larger(*(lag(source.get("endOffset"), latest) for latest in (source.get("latestOffset"), ends()))),
+        "lag": lag(source.get("endOffset"), source.get("latestOffset") or ends()),
         "duration_ms": duration | {"total": total},
     }
 
@@ -82,11 +82,6 @@ def lag(end: Ends | None, latest: Ends | None) -> int | None:
         for topic, partitions in latest.items()
         for partition, there in partitions.items()
     )
-
-
-def _larger(first: int | None, second: int | None) -> int | None:
-    """Of what Spark knows, and what we do."""
-    return max(first or 0, second or 0) if first is not None or second is not None else None
 
 
 def _has_run(progress: Any) -> bool:
