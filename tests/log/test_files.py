@@ -273,11 +273,13 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM
 def test_bytes_are_sent_to_a_descriptor_without_being_read(tmp_path: Path) -> None:
     file = OperatingSystemFiles().open(str(tmp_path / "file"), create=True)
     file.write_at(0, b"0123456789")
+    file.pin()
     receiving, sending = os.pipe()
     try:
         assert file.send_to(sending, 3, 4) == 4
         assert os.read(receiving, 100) == b"3456"
     finally:
+        file.unpin()
         os.close(receiving)
         os.close(sending)
 

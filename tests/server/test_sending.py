@@ -55,6 +55,9 @@ class FakeSlice:
             self.sent_cold.append(start + count)
         return count
 
+    def send_cached_to(self, descriptor: int, start: int, size: int) -> int | None:
+        return None if start < self.cold else self.send_to(descriptor, start, size)
+
     def _wait(self, start: int) -> None:
         assert threading.current_thread().name.startswith("tailrace-test"), "the loop must not wait for a disk"
         if self.hold is not None:

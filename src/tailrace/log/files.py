@@ -52,7 +52,12 @@ class File(Protocol):
         """
 
     def send_to(self, descriptor: int, position: int, size: int) -> int:
-        """Sends up to `size` bytes to a socket without copying them through this process; says how many went."""
+        """Sends up to `size` bytes to a socket without copying them through this process; says how many went. The file
+        must be pinned.
+        """
+
+    def send_cached_to(self, descriptor: int, position: int, size: int) -> int | None:
+        """The same, but None where that would wait for the disk, as far as samples tell."""
 
     def pin(self) -> None: ...
 
@@ -289,6 +294,8 @@ class DescriptorPool:
         self.is_over_limit = len(self._files) > self._limit
 
 
+PROBE_BYTES = 128 << 10  # the kernel reads ahead, and forgets, in about such pieces
+
 _NO_DESCRIPTOR = -1
 _GIVEN_UP_AT_ONCE = 32  # descriptors, where the process has no other left
 
@@ -442,11 +449,20 @@ class OperatingSystemFile:
             self.unpin()
 
     def send_to(self, descriptor: int, position: int, size: int) -> int:
-        own = self._pin()
-        try:
-            return os.sendfile(descriptor, own, position, size)
-        finally:
-            self.unpin()
+        return os.sendfile(descriptor, self._pinned, position, size)
+
+    def send_cached_to(self, descriptor: int, position: int, size: int) -> int | None:
+        own = self._pinned
+        for probed in (*range(position, position + size - 1, PROBE_BYTES), position + size - 1):
+            if _read_without_waiting(own, probed, 1) is None:
+                return None
+        return os.sendfile(descriptor, own, position, size)
+
+    @property
+    def _pinned(self) -> int:
+        """The descriptor, for one who has pinned it: so nobody can take it away, and no lock is needed."""
+        assert self._pins, "only what is pinned is sent"
+        return self._descriptor
 
 
 def _read_without_waiting(descriptor: int, position: int, size: int) -> Data | None:

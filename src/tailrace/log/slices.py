@@ -28,6 +28,9 @@ class Slice(Protocol):
     def send_to(self, descriptor: int, start: int, size: int) -> int:
         """Sends up to `size` bytes to a socket without passing them through this process; says how many went."""
 
+    def send_cached_to(self, descriptor: int, start: int, size: int) -> int | None:
+        """The same, at once, or None where that would wait."""
+
     def release(self) -> None: ...
 
 
@@ -61,6 +64,9 @@ class FileSlice:
 
     def send_to(self, descriptor: int, start: int, size: int) -> int:
         return self._pinned.send_to(descriptor, self._position + start, self._wanted(start, size))
+
+    def send_cached_to(self, descriptor: int, start: int, size: int) -> int | None:
+        return self._pinned.send_cached_to(descriptor, self._position + start, self._wanted(start, size))
 
     def _wanted(self, start: int, size: int | None) -> int:
         left = self._length - start

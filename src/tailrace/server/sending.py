@@ -21,24 +21,24 @@ from tailrace.server.threads import Workers
 
 COPIED_BYTES_MAX = 32 << 10  # a slice up to here costs less to copy than another system call
 COLD_BYTES = 1 << 20  # of a slice, by a thread
-PIECE_BYTES = 64 << 10  # of a slice, to the socket: some ten microseconds, as others wait meanwhile
-PROBE_BYTES = 128 << 10  # the kernel reads ahead, and forgets, in about such pieces
+PIECE_BYTES = 128 << 10  # of a slice, to the socket: some dozen microseconds, as others wait meanwhile
 GATHERED_MAX = 64  # buffers for one system call
 GATHERED_BYTES = 256 << 10  # and about so many bytes of them: all that a client which does not read is buffered
-TURN_BYTES = 64 << 10  # before others have their turn, where a client takes all as fast as it is sent
+TURN_BYTES = PIECE_BYTES  # before others have their turn, where a client takes all as fast as it is sent
 SLICE_BYTES = 4 << 10  # what reading one slice, however small, counts for in a turn: it takes as long
 
 _MORE = getattr(socket, "MSG_MORE", 0)
+_BUFFERS = (bytes, bytearray, memoryview)
 
 Part = bytes | bytearray | memoryview | Slice
 
 
 def length_of(part: Part) -> int:
-    return len(part) if isinstance(part, bytes | bytearray | memoryview) else part.length
+    return len(part) if isinstance(part, _BUFFERS) else part.length
 
 
 def release(part: Part) -> None:
-    if not isinstance(part, bytes | bytearray | memoryview):
+    if not isinstance(part, _BUFFERS):
         part.release()
 
 
@@ -48,9 +48,9 @@ class Outbox:
     __slots__ = (
         "_deadline",
         "_fd",
-        "_is_blocked",
         "_is_closed",
         "_is_in_thread",
+        "_is_waiting",
         "_left_of_turn",
         "_loop",
         "_metrics",
@@ -61,6 +61,7 @@ class Outbox:
         "_sent_of_part",
         "_socket",
         "_timeout_s",
+        "_took_at",
     )
 
     def __init__(
@@ -84,10 +85,11 @@ class Outbox:
         self._on_error = on_error
         self._parts: deque[Part] = deque()
         self._sent_of_part = 0
-        self._is_blocked = False  # the socket takes no more, or it is the others' turn
+        self._is_waiting = False  # until the loop says that the socket takes more
         self._is_in_thread = False  # which sends what comes next
         self._is_closed = False
         self._left_of_turn = 0
+        self._took_at = 0.0  # when the client has last taken something
         self._deadline: TimerHandle | None = None
 
     @property
@@ -98,35 +100,40 @@ class Outbox:
         """Says how many bytes of memory they take."""
         size = 0
         for part in parts:
-            if length_of(part):
+            if isinstance(part, _BUFFERS):
+                if part:
+                    self._parts.append(part)
+                    size += len(part)
+            elif part.length:
                 self._parts.append(part)
-                size += len(part) if isinstance(part, bytes | bytearray | memoryview) else 0
         return size
 
     def send(self) -> None:
         """Afterwards all is sent, or the rest is sent as soon as it can be."""
-        if self._is_blocked or self._is_in_thread or self._is_closed:
-            return
+        if not (self._is_waiting or self._is_in_thread or self._is_closed):
+            self._send_a_turn()
+
+    def _send_a_turn(self) -> None:
+        """As much as the socket takes, until it is the others' turn. The loop says when ours is next."""
         self._left_of_turn = TURN_BYTES
         try:
-            while self._parts:
-                if self._left_of_turn <= 0:
-                    self._is_blocked = True
-                    self._loop.call_soon(self._has_turn)
-                    return
-                if not self._send_some():
-                    return
+            while self._parts and self._left_of_turn > 0 and self._send_some():
+                pass
         except BlockingIOError:
-            self._block()
+            pass
         except OSError as error:
             self._on_error(error)
+            return
+        if self._parts and not self._is_in_thread:
+            self._wait()
+        else:
+            self._stop_waiting()
 
     def _send_some(self) -> bool:
-        """Sends what stands first. False where a thread does."""
+        """Sends what stands first. False where the socket takes no more for now, or a thread sends it."""
         part = self._parts[0]
-        if isinstance(part, bytes | bytearray | memoryview):
-            self._send_buffers()
-            return True
+        if isinstance(part, _BUFFERS):
+            return self._send_buffers()
         left = part.length - self._sent_of_part
         if left <= COPIED_BYTES_MAX:
             data = part.read_cached(self._sent_of_part, left)
@@ -138,21 +145,23 @@ class Outbox:
             self._sent_of_part = 0
             return True
         size = min(left, PIECE_BYTES)
-        if not self._is_cached(part, size):
+        sent = part.send_cached_to(self._fd, self._sent_of_part, size)
+        if sent is None:
             self._send_in_thread(part, min(left, COLD_BYTES))
             return False
-        self._sent(part.send_to(self._fd, self._sent_of_part, size))
-        return True
+        self._sent(sent)
+        return sent == size
 
-    def _send_buffers(self) -> None:
+    def _send_buffers(self) -> bool:
         if len(self._parts) == 1 and not self._sent_of_part:
-            self._sent(self._socket.send(cast(bytes, self._parts[0])))
-            return
+            only = cast(bytes, self._parts[0])
+            self._sent(sent := self._socket.send(only))
+            return sent == len(only)
         buffers: list[bytes | bytearray | memoryview] = []
         size = 0
         flags = 0
         for part in self._parts:
-            if not isinstance(part, bytes | bytearray | memoryview):
+            if not isinstance(part, _BUFFERS):
                 if part.length <= COPIED_BYTES_MAX and (data := part.read_cached()) is not None:
                     part.release()
                     self._parts[len(buffers)] = part = data
@@ -166,7 +175,9 @@ class Outbox:
                 break
         if self._sent_of_part:
             buffers[0] = memoryview(buffers[0])[self._sent_of_part :]
-        self._sent(self._socket.sendmsg(buffers, (), flags))
+            size -= self._sent_of_part
+        self._sent(sent := self._socket.sendmsg(buffers, (), flags))
+        return sent == size
 
     def _sent(self, count: int) -> None:
         """Takes away what has gone."""
@@ -182,46 +193,43 @@ class Outbox:
 
     # Waiting for others, and for the client
 
-    def _has_turn(self) -> None:
-        if not self._is_closed:
-            self._is_blocked = False
-            self.send()
-            self._tell_if_empty()
+    def _wait(self) -> None:
+        """Afterwards it goes on when the socket takes more, if it does so in time: at once where the turn was over
+        before the socket was full, but after all others who are ready, too.
+        """
+        self._took_at = self._loop.time()
+        if not self._is_waiting:
+            self._is_waiting = True
+            self._loop.add_writer(self._fd, self._writable)
+            if self._deadline is None:
+                self._deadline = self._loop.call_later(self._timeout_s, self._check_deadline)
 
-    def _block(self) -> None:
-        """Afterwards it goes on when the socket takes more, if it does so in time."""
-        self._is_blocked = True
-        self._loop.add_writer(self._fd, self._writable)
-        self._deadline = self._loop.call_later(self._timeout_s, self._took_too_long)
+    def _stop_waiting(self) -> None:
+        if self._is_waiting:
+            self._is_waiting = False
+            self._loop.remove_writer(self._fd)
 
     def _writable(self) -> None:
-        self._unblock()
-        self.send()
+        self._send_a_turn()
         self._tell_if_empty()
 
-    def _unblock(self) -> None:
-        if self._is_blocked:
-            self._is_blocked = False
-            self._loop.remove_writer(self._fd)
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
-
-    def _took_too_long(self) -> None:
-        self._on_error(TimeoutError(f"the client has taken nothing of its answer for {self._timeout_s:.0f} s"))
+    def _check_deadline(self) -> None:
+        """One timer serves many answers: where something was taken since, it is set again for the rest."""
+        self._deadline = None
+        if self._is_waiting:
+            left_s = self._took_at + self._timeout_s - self._loop.time()
+            if left_s > 0:
+                self._deadline = self._loop.call_later(left_s, self._check_deadline)
+            else:
+                self._on_error(
+                    TimeoutError(f"the client has taken nothing of its answer for {self._timeout_s:.0f} s")
+                )
 
     def _tell_if_empty(self) -> None:
         if not self._parts and not self._is_closed:
             self._on_sent()
 
     # Waiting for a disk
-
-    def _is_cached(self, part: Slice, size: int) -> bool:
-        start = self._sent_of_part
-        for position in range(start, start + size, PROBE_BYTES):
-            if part.read_cached(position, 1) is None:
-                return False
-        return part.read_cached(start + size - 1, 1) is not None
 
     def _send_in_thread(self, part: Slice, size: int) -> None:
         self._is_in_thread = True
@@ -236,7 +244,7 @@ class Outbox:
         try:
             self._sent(piece.sent())
         except BlockingIOError:
-            self._block()
+            self._wait()
             return
         except OSError as error:
             self._on_error(error)
@@ -247,7 +255,10 @@ class Outbox:
     def close(self) -> None:
         """Afterwards nothing is sent any more, and no file is held, but by a thread that is still sending."""
         self._is_closed = True
-        self._unblock()
+        self._stop_waiting()
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
         first = self._parts[0] if self._is_in_thread else None
         for part in self._parts:
             if part is not first:

@@ -145,6 +145,9 @@ class FaultyFile:
     def send_to(self, descriptor: int, position: int, size: int) -> int:
         return self._file.send_to(descriptor, position, size)
 
+    def send_cached_to(self, descriptor: int, position: int, size: int) -> int | None:
+        return self._file.send_cached_to(descriptor, position, size)
+
     def pin(self) -> None:
         self._file.pin()
 

@@ -107,6 +107,9 @@ class LosingFile:
     def send_to(self, descriptor: int, position: int, size: int) -> int:
         raise NotImplementedError("bytes that are kept back cannot be sent from the file")
 
+    def send_cached_to(self, descriptor: int, position: int, size: int) -> int | None:
+        return self.send_to(descriptor, position, size)
+
     def pin(self) -> None:
         self._file.pin()
 

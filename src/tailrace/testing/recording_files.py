@@ -335,6 +335,9 @@ class RecordedFile:
     def send_to(self, descriptor: int, position: int, size: int) -> int:
         raise NotImplementedError("there is no descriptor behind a file in memory")
 
+    def send_cached_to(self, descriptor: int, position: int, size: int) -> int | None:
+        return self.send_to(descriptor, position, size)
+
     def pin(self) -> None:
         assert self._number >= 0  # as with a descriptor: from now on the file can be read although its name goes
         self._pins += 1
