@@ -422,8 +422,9 @@ def test_a_request_that_is_larger_than_it_may_be_closes_the_connection(tmp_path:
             assert client.is_closed()
 
 
-def test_buffers_of_sockets_are_as_they_are_set_and_else_the_systems_own(tmp_path: Path) -> None:
+def test_buffers_of_sockets_are_as_they_are_set(tmp_path: Path) -> None:
     sizes = {"socket.send.buffer.bytes": "50000", "socket.receive.buffer.bytes": "40000"}
+    the_systems_own = {"socket.send.buffer.bytes": "-1"}
 
     def buffers(configs: dict[str, str], directory: Path) -> tuple[int, int]:
         with RunningNode(directory, configs) as node, RawClient(node.address) as client:
@@ -434,7 +435,9 @@ def test_buffers_of_sockets_are_as_they_are_set_and_else_the_systems_own(tmp_pat
             return send, receive
 
     assert buffers(sizes, tmp_path / "set") == (100_000, 80_000), "Linux doubles what it is told"
-    assert buffers({}, tmp_path / "not") != (100_000, 80_000)
+    assert buffers({}, tmp_path / "not")[0] == 204_800
+    assert buffers(the_systems_own, tmp_path / "own")[0] not in (100_000, 204_800)
+    assert buffers({}, tmp_path / "receiving")[1] != 80_000
 
 
 def test_as_many_may_wait_to_be_accepted_as_is_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
