@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 _OFFSET_ENTRY = struct.Struct(">II")
 _TIME_ENTRY = struct.Struct(">qI")
+_POSITION = struct.Struct(">4xI")
 RELATIVE_OFFSET_MAX = 0x7FFFFFFF  # Kafka's entries are signed: a segment rolls before it gets here
 POSITION_MAX = 0x7FFFFFFF
 
@@ -63,17 +64,22 @@ class OffsetIndex:
         return self.entry(number - 1) if number else None
 
     def at_or_before_position(self, position: int) -> IndexEntry | None:
-        number = bisect_right(range(len(self)), position, key=lambda n: self.entry(n).position)
+        number = self._number_behind(position)
         return self.entry(number - 1) if number else None
+
+    def _number_behind(self, position: int) -> int:
+        """Of the first entry that points behind `position`. Every Fetch asks."""
+        data, size = self.data, self.ENTRY_SIZE
+        return bisect_right(range(len(self)), position, key=lambda n: _POSITION.unpack_from(data, n * size)[0])
 
     def positions_after(self, position: int) -> list[int]:
         """Where later batches are said to begin: anchors for whoever lost the thread at `position`."""
-        number = bisect_right(range(len(self)), position, key=lambda n: self.entry(n).position)
+        number = self._number_behind(position)
         return [self.entry(later).position for later in range(number, len(self))]
 
     def keep_before(self, position: int) -> None:
         """Afterwards no entry points to `position` or beyond."""
-        number = bisect_right(range(len(self)), position - 1, key=lambda n: self.entry(n).position)
+        number = self._number_behind(position - 1)
         del self.data[number * self.ENTRY_SIZE :]
 
     def is_sound(self, log_size: int) -> bool:

@@ -26,6 +26,7 @@ from tailrace.records.record import decode_records, first_record_at_or_after
 Answer = TypeVar("Answer")
 
 _PIECE_BYTES = 1 << 20  # read at a time by whoever looks for a record
+_REACHED_MAX = 64  # places where readers of a log have stopped
 
 
 class Position(NamedTuple):
@@ -40,6 +41,13 @@ class FoundTime(NamedTuple):
     timestamp: int
 
 
+class Place(NamedTuple):
+    """Where a batch begins, or will."""
+
+    segment: Segment
+    position: int
+
+
 class View(NamedTuple):
     """What readers may see of a log, at one moment. The owner replaces it as a whole; a reader takes it once."""
 
@@ -49,6 +57,11 @@ class View(NamedTuple):
     segments: tuple[Segment, ...]
     visible: Position
     sealed_bytes: int  # of all segments but the last
+    reached: dict[int, Place]  # where readers of these segments have stopped, by the offset that they go on with
+
+    def limit_of(self, segment: Segment) -> int:
+        """The position up to which readers may go."""
+        return self.visible.position if segment.base_offset == self.visible.segment_base else segment.size
 
     @property
     def first_readable(self) -> int:
@@ -74,7 +87,7 @@ class ReadableLog:
         self.producers = producers
         self.is_removed = False
         end = Position(segments[-1].base_offset, segments[-1].size)
-        self.view = View(bounds.start, bounds.high_watermark, bounds.high_watermark, segments, end, 0)
+        self.view = View(bounds.start, bounds.high_watermark, bounds.high_watermark, segments, end, 0, {})
         self.publish(segments)
 
     def publish(self, segments: tuple[Segment, ...] | None = None, visible: Position | None = None) -> None:
@@ -87,6 +100,7 @@ class ReadableLog:
             self.view.segments if segments is None else segments,
             self.view.visible if visible is None else visible,
             self.view.sealed_bytes if segments is None else sum(segment.size for segment in segments[:-1]),
+            self.view.reached if segments is None else {},
         )
 
     @property
@@ -166,25 +180,48 @@ class ReadableLog:
         )
 
     def _read(self, view: View, offset: int, end: int, max_bytes: int, wait: bool) -> FileSlice | None:
+        place = self._reached(view, offset, max_bytes) or self._find(view, offset, wait)
+        if place is None:
+            return None
+        segment, position = place
+        limit = view.limit_of(segment)
+        if end < view.high_watermark:
+            limit = self._limit_before(segment, end, limit, wait)
+            if position >= limit:
+                return None
+        elif self._is_near_end(view, segment, position, limit - max_bytes):
+            return self._slice(view, place, limit, view.high_watermark)
+        return self._slice(view, place, *segment.end_of_batches(position, max_bytes, limit, wait=wait))
+
+    def _reached(self, view: View, offset: int, max_bytes: int) -> Place | None:
+        """The place of `offset` where a reader has stopped there and can go on: there is more by now, and nothing of
+        it has to be checked.
+        """
+        place = view.reached.get(offset)
+        if place is not None:
+            segment, position = place
+            limit = view.limit_of(segment)
+            if position < limit and segment.checks.are_sound(position, min(position + max_bytes, limit)):
+                return place
+        return None
+
+    def _find(self, view: View, offset: int, wait: bool) -> Place | None:
         for segment, limit in self._segments_from(view, offset, wait):
             found = segment.find(offset, limit, wait=wait)
-            if found is None:
-                continue
-            position, header = found
-            if header.next_offset > end:
-                return None
-            if end < view.high_watermark:
-                limit = self._limit_before(segment, end, limit, wait)
-            elif self._is_near_end(view, segment, position, limit - max_bytes):
-                return FileSlice(segment.log, position, limit - position, view.high_watermark)
-            stop, next_offset = segment.end_of_batches(position, header, max_bytes, limit, wait=wait)
-            return FileSlice(segment.log, position, stop - position, next_offset)
+            if found is not None:
+                return Place(segment, found[0])
         return None
 
     def _is_near_end(self, view: View, segment: Segment, position: int, near: int) -> bool:
         """Whether a reader that stands behind `near` can have all the rest, without looking where batches end."""
         is_last = segment.base_offset == view.visible.segment_base
         return position >= near and is_last and segment.checks.are_sound(position, view.visible.position)
+
+    def _slice(self, view: View, place: Place, stop: int, next_offset: int) -> FileSlice:
+        if len(view.reached) >= _REACHED_MAX:
+            view.reached.clear()  # who needs it finds it again
+        view.reached[next_offset] = Place(place.segment, stop)
+        return FileSlice(place.segment.log, place.position, stop - place.position, next_offset)
 
     def _segments_from(self, view: View, offset: int, wait: bool = True) -> Iterator[tuple[Segment, int]]:
         """The segments that can hold `offset` or what follows it, each with the position up to which readers may
@@ -196,11 +233,11 @@ class ReadableLog:
         first = number_of_segment_at(segments, offset)
         for number in range(first, len(segments)):
             segment = segments[number]
-            if segment.base_offset >= visible.segment_base:
-                if segment.base_offset == visible.segment_base:
-                    yield segment, visible.position
+            if segment.base_offset > visible.segment_base:
                 return
-            yield segment, segment.size
+            yield segment, view.limit_of(segment)
+            if segment.base_offset == visible.segment_base:
+                return
             self._require_no_gap(segment, segments[number + 1], offset, wait)
 
     def _require_no_gap(self, segment: Segment, following: Segment, offset: int, wait: bool) -> None:

@@ -244,21 +244,24 @@ class Segment:
         some.
         """
         window, start = memoryview(b""), position
+        is_sound = self.checks.are_sound(position, limit)  # as nearly always: then nothing is asked of each batch
         while position < limit:
-            self._ensure(position, min(position + HEADER_SIZE, limit), wait)
-            if (damage := self.checks.damage_at(position)) is not None:
-                yield damage
-                if damage.length:
-                    position = damage.end
-                    continue
+            if not is_sound:
+                self._ensure(position, min(position + HEADER_SIZE, limit), wait)
+                if (damage := self.checks.damage_at(position)) is not None:
+                    yield damage
+                    if damage.length:
+                        position = damage.end
+                        continue
             at = position - start
             if len(window) - at < HEADER_SIZE:
                 start, at = position, 0
                 window = self._read_headers(position, min(_HEADERS_BYTES, limit - position), wait)
             header = BatchHeader._make(HEADER.unpack_from(window, at))
-            self._ensure(position, position + header.size, wait)
-            if (damage := self.checks.damage_at(position)) is not None and damage.length:
-                continue
+            if not is_sound:
+                self._ensure(position, position + header.size, wait)
+                if (damage := self.checks.damage_at(position)) is not None and damage.length:
+                    continue
             yield position, header
             position += header.size
 
@@ -285,29 +288,31 @@ class Segment:
                 return item
         return None
 
-    def end_of_batches(
-        self, start: int, header: BatchHeader, max_bytes: int, limit: int, *, wait: bool = True
-    ) -> tuple[int, int]:
+    def end_of_batches(self, start: int, max_bytes: int, limit: int, *, wait: bool = True) -> tuple[int, int]:
         """How far whole batches go from the one at `start`: `max_bytes` at most, but that one at least, and never
-        behind `limit`. The position where they end, and the offset that follows.
+        behind `limit`. The position where they end, and the offset that follows. Raises Damaged.
         """
-        end, next_offset = start + header.size, header.next_offset
         wanted = min(start + max_bytes, limit)
-        if end >= wanted:
-            return end, next_offset
         self._ensure(start, wanted, wait)
         if (damage := self.checks.next_damage(start)) is not None:
             wanted = min(wanted, damage)
         entry = self.derived(wait=wait).index.at_or_before_position(wanted - 1)
-        for item in self.batches(max(end, entry.position if entry else 0), limit, wait=wait):
+        end, next_offset = start, -1
+        for item in self.batches(max(start, entry.position if entry else 0), limit, wait=wait):
             if isinstance(item, DamagedRange):
-                break
+                if end > start:
+                    break
+                if item.length:
+                    raise Damaged(item)
+                continue  # what is missing just before the first one is not ours to say
             position, header = item
             if position > end:  # reached by the index: what lies before is whole
                 end, next_offset = position, header.base_offset
-            if position + header.size > wanted:
+            if end > start and position + header.size > wanted:
                 break
             end, next_offset = position + header.size, header.next_offset
+            if end >= wanted:
+                break
         return end, next_offset
 
     # Going away
