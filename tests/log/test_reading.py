@@ -6,8 +6,11 @@ import time
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from logs import DATA, ORDERS, PARTITION, SMALL, batch_of, memory_files, stored_batches
 
 from tailrace.log import reading
@@ -18,7 +21,7 @@ from tailrace.log.files import File, OperatingSystemFiles
 from tailrace.log.log import Log
 from tailrace.log.reading import FoundTime
 from tailrace.log.recovery import open_log
-from tailrace.log.segment import DerivedCache, WouldWait
+from tailrace.log.segment import DerivedCache, Segment, WouldWait
 from tailrace.log.slices import FileSlice
 from tailrace.log.sums import CHUNK_BYTES
 from tailrace.records.batch import split
@@ -171,6 +174,118 @@ def test_a_limit_behind_the_high_watermark_changes_nothing() -> None:
     end = setup.log.high_watermark
     assert bytes_of(setup.log.read(0, 1 << 20, up_to=end + 3)) == bytes_of(setup.log.read(0, 1 << 20))
     assert setup.log.read(end, 1 << 20, up_to=end + 3) is None
+
+
+# Going on where a read has stopped
+
+
+class GoingOn:
+    """One that reads on and on. Each time it must be given what somebody finds who searches for the offset."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._offset = 0
+
+    def read(self, max_bytes: int, up_to: int) -> None:
+        given = self._outcome(max_bytes, up_to)
+        searching = self._log.view._replace(reached={})
+        view, self._log.view = self._log.view, searching
+        assert self._outcome(max_bytes, up_to) == given
+        self._log.view = view
+        if isinstance(given, tuple):
+            self._offset = given[1]
+        elif given is OffsetOutOfRange:
+            self._offset = self._log.start_offset
+
+    def _outcome(self, max_bytes: int, up_to: int) -> tuple[bytes, int] | type[LogError] | None:
+        try:
+            piece = self._log.read(self._offset, max_bytes, up_to=up_to)
+        except LogError as error:
+            return type(error)
+        return None if piece is None else (bytes_of(piece), piece.next_offset)
+
+
+steps = st.one_of(
+    st.tuples(st.just("append"), st.integers(1, 6), st.sampled_from([1, 50, 400])),
+    st.tuples(st.just("read"), st.integers(0, 2), st.sampled_from([1, 300, 2000, 1 << 20])),
+    st.tuples(st.just("read up to"), st.integers(0, 2), st.integers(0, 60)),
+    st.tuples(st.just("flush"), st.none(), st.none()),
+    st.tuples(st.just("delete"), st.integers(0, 60), st.none()),
+    st.tuples(st.just("truncate"), st.integers(0, 60), st.none()),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(steps, max_size=40), st.sampled_from([SMALL, ONE_SEGMENT]))
+def test_a_reader_that_goes_on_is_given_what_a_search_would_find(
+    script: list[tuple[str, Any, Any]], config: LogConfig
+) -> None:
+    log = Setup(config).log
+    readers = [GoingOn(log) for _ in range(3)]
+    for what, number, size in script:
+        bounds = log.bounds
+        if what == "append":
+            for _ in range(number):
+                log.append(batch_of(1 + number % 3, size=size), NOW)
+        elif what == "read":
+            readers[number].read(size, log.end_offset)
+        elif what == "read up to":
+            ends = [0, *(offset for offset in stored_batches(log) if offset <= size)]
+            readers[number].read(1 << 20, ends[-1])
+        elif what == "flush":
+            log.flush()
+        elif what == "delete" and bounds.start <= number <= bounds.high_watermark:
+            log.delete_before(number)
+        elif what == "truncate" and bounds.start <= number <= bounds.end:
+            log.truncate(number)
+
+
+def test_a_reader_that_goes_on_searches_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    setup = Setup(ONE_SEGMENT)
+    batches = setup.fill([200] * 10)
+    piece = setup.log.read(0, 1 << 20)
+    assert bytes_of(piece) == b"".join(batches)
+    more = setup.fill([200] * 10)
+    monkeypatch.setattr(Segment, "find", None)
+    assert bytes_of(setup.log.read(10 * 2 - 1, 1 << 20)) == b"".join(more)
+    assert bytes_of(setup.log.read(10 * 2 - 1, 500)) == more[0]
+
+
+def test_a_reader_that_goes_on_is_told_of_damage_that_was_found_since() -> None:
+    setup = Setup(ONE_SEGMENT)
+    batches = setup.fill([200] * 10)
+    first = setup.log.read(0, 3 * len(batches[1]))
+    assert first is not None
+    stop = len(bytes_of(first))
+    segment = setup.log.active
+    setup.spoil(stop + 80)
+    segment.checks.distrust(0, segment.size, segment.size)
+    with pytest.raises(WouldWait):
+        setup.log.read(first.next_offset, 1 << 20, wait=False)
+    with pytest.raises(Damaged):
+        setup.log.read(first.next_offset, 1 << 20)
+
+
+def test_a_reader_does_not_go_on_where_other_segments_stand_by_now() -> None:
+    setup = Setup(ONE_SEGMENT)
+    for _ in range(10):
+        setup.log.append(batch_of(1, size=200), NOW)
+    setup.log.flush()
+    assert setup.log.read(0, 700) is not None
+    (stopped,) = setup.log.view.reached
+    setup.log.truncate(1)
+    for _ in range(20):
+        setup.log.append(batch_of(1, size=30), NOW)
+    setup.log.flush()
+    assert next(split(bytes_of(setup.log.read(stopped, 1))))[1].base_offset == stopped
+
+
+def test_of_many_readers_not_all_places_are_remembered() -> None:
+    setup = Setup(ONE_SEGMENT)
+    setup.fill([20] * 300)
+    for offset in stored_batches(setup.log):
+        assert setup.log.read(offset, 1) is not None
+    assert 0 < len(setup.log.view.reached) <= reading._REACHED_MAX
 
 
 # Damage

@@ -294,8 +294,6 @@ class DescriptorPool:
         self.is_over_limit = len(self._files) > self._limit
 
 
-PROBE_BYTES = 128 << 10  # the kernel reads ahead, and forgets, in about such pieces
-
 _NO_DESCRIPTOR = -1
 _GIVEN_UP_AT_ONCE = 32  # descriptors, where the process has no other left
 
@@ -415,7 +413,8 @@ class OperatingSystemFile:
     def read_cached_at(self, position: int, size: int) -> Data | None:
         descriptor = self._pin()
         try:
-            return _read_without_waiting(descriptor, position, size)
+            data = bytearray(size)
+            return data if _fill_without_waiting(data, descriptor, position) else None
         finally:
             self.unpin()
 
@@ -449,35 +448,36 @@ class OperatingSystemFile:
             self.unpin()
 
     def send_to(self, descriptor: int, position: int, size: int) -> int:
-        return os.sendfile(descriptor, self._pinned, position, size)
+        assert self._pins, "only what is pinned is sent"  # so nobody takes the descriptor away, and no lock is needed
+        return os.sendfile(descriptor, self._descriptor, position, size)
 
     def send_cached_to(self, descriptor: int, position: int, size: int) -> int | None:
-        own = self._pinned
-        for probed in (*range(position, position + size - 1, PROBE_BYTES), position + size - 1):
-            if _read_without_waiting(own, probed, 1) is None:
+        assert self._pins, "only what is pinned is sent"
+        own = self._descriptor
+        last = position + size - 1
+        for probed in (*range(position, last, _READ_AHEAD_BYTES), last):
+            if not _fill_without_waiting(_PROBE, own, probed):
                 return None
         return os.sendfile(descriptor, own, position, size)
 
-    @property
-    def _pinned(self) -> int:
-        """The descriptor, for one who has pinned it: so nobody can take it away, and no lock is needed."""
-        assert self._pins, "only what is pinned is sent"
-        return self._descriptor
+
+_NOWAIT = getattr(os, "RWF_NOWAIT", None)
+_READ_AHEAD_BYTES = 128 << 10  # the system remembers and forgets in about such pieces
+_PROBE = bytearray(1)  # for those who want to know whether they could read, and nothing else
 
 
-def _read_without_waiting(descriptor: int, position: int, size: int) -> Data | None:
-    if not hasattr(os, "RWF_NOWAIT"):
-        return None
-    data = bytearray(size)
+def _fill_without_waiting(data: bytearray, descriptor: int, position: int) -> bool:
+    """False where that would wait for a disk, or the file is shorter."""
+    if _NOWAIT is None:
+        return False
     try:
-        count = os.preadv(descriptor, [data], position, os.RWF_NOWAIT)
+        return os.preadv(descriptor, [data], position, _NOWAIT) == len(data)
     except BlockingIOError:
-        return None
+        return False
     except OSError as error:
         if error.errno == errno.EOPNOTSUPP:  # a file system that cannot tell: its caller must go through a thread
-            return None
+            return False
         raise
-    return data if count == size else None
 
 
 def _sync_descriptor(descriptor: int) -> None:

@@ -35,22 +35,14 @@ class Slice(Protocol):
 
 
 class FileSlice:
-    __slots__ = ("_file", "_length", "_next_offset", "_position")
+    __slots__ = ("_file", "_position", "length", "next_offset")
 
     def __init__(self, file: File, position: int, length: int, next_offset: int) -> None:
         file.pin()
         self._file: File | None = file
         self._position = position
-        self._length = length
-        self._next_offset = next_offset
-
-    @property
-    def length(self) -> int:
-        return self._length
-
-    @property
-    def next_offset(self) -> int:
-        return self._next_offset
+        self.length = length
+        self.next_offset = next_offset
 
     def read(self, start: int = 0, size: int | None = None) -> bytes:
         wanted = self._wanted(start, size)
@@ -66,10 +58,12 @@ class FileSlice:
         return self._pinned.send_to(descriptor, self._position + start, self._wanted(start, size))
 
     def send_cached_to(self, descriptor: int, start: int, size: int) -> int | None:
-        return self._pinned.send_cached_to(descriptor, self._position + start, self._wanted(start, size))
+        file = self._file
+        assert file is not None, "the slice was released"  # said again: a large answer comes here many times
+        return file.send_cached_to(descriptor, self._position + start, min(size, self.length - start))
 
     def _wanted(self, start: int, size: int | None) -> int:
-        left = self._length - start
+        left = self.length - start
         return left if size is None else min(size, left)
 
     @property

@@ -124,10 +124,12 @@ class Outbox:
         except OSError as error:
             self._on_error(error)
             return
-        if self._parts and not self._is_in_thread:
-            self._wait()
-        else:
+        if not self._parts or self._is_in_thread:
             self._stop_waiting()
+        elif self._is_waiting:
+            self._took_at = self._loop.time()
+        else:
+            self._wait()
 
     def _send_some(self) -> bool:
         """Sends what stands first. False where the socket takes no more for now, or a thread sends it."""
@@ -194,15 +196,14 @@ class Outbox:
     # Waiting for others, and for the client
 
     def _wait(self) -> None:
-        """Afterwards it goes on when the socket takes more, if it does so in time: at once where the turn was over
-        before the socket was full, but after all others who are ready, too.
+        """Afterwards it goes on when the socket takes more, if it does so in time. Where the turn was over before the
+        socket was full that is at once, but after all others who are ready, too.
         """
+        self._is_waiting = True
         self._took_at = self._loop.time()
-        if not self._is_waiting:
-            self._is_waiting = True
-            self._loop.add_writer(self._fd, self._writable)
-            if self._deadline is None:
-                self._deadline = self._loop.call_later(self._timeout_s, self._check_deadline)
+        self._loop.add_writer(self._fd, self._writable)
+        if self._deadline is None:
+            self._deadline = self._loop.call_later(self._timeout_s, self._check_deadline)
 
     def _stop_waiting(self) -> None:
         if self._is_waiting:
@@ -211,7 +212,8 @@ class Outbox:
 
     def _writable(self) -> None:
         self._send_a_turn()
-        self._tell_if_empty()
+        if not self._parts:
+            self._tell_if_empty()
 
     def _check_deadline(self) -> None:
         """One timer serves many answers: where something was taken since, it is set again for the rest."""
@@ -221,9 +223,7 @@ class Outbox:
             if left_s > 0:
                 self._deadline = self._loop.call_later(left_s, self._check_deadline)
             else:
-                self._on_error(
-                    TimeoutError(f"the client has taken nothing of its answer for {self._timeout_s:.0f} s")
-                )
+                self._on_error(TimeoutError(f"the client has taken nothing of its answer for {self._timeout_s:.0f} s"))
 
     def _tell_if_empty(self) -> None:
         if not self._parts and not self._is_closed:
