@@ -143,6 +143,11 @@ class FlushQueue:
         self._dirty_since.pop(log, None)
         self._due_early.pop(log, None)
 
+    @property
+    def has_work(self) -> bool:
+        """Whether `next_job` may have something to say."""
+        return bool(self._wanted or self._saves)
+
     def next_job(self) -> Job | None:
         """The next job to run, if one is due and may run now. Flushes and saves take turns, so that neither starves."""
         if self._in_flight >= self._in_flight_max:

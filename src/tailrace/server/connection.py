@@ -1,7 +1,7 @@
 """One client: its requests start as they arrive, and are answered in the order in which they came.
 
 Starting on arrival lets pipelined produces share one fsync; a Fetch that waits is answered at once when another request
-stands behind it. What bounds a client:
+stands behind it. A Produce like one before it is neither decoded nor its answer encoded (`broker/repeated_produce`). What bounds a client:
 
     no more than `PIPELINED_MAX` requests are under way; then nothing is read until one is answered
     while the socket takes no more of an answer nothing is read either, and answers wait unencoded
@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any, cast
 from tailrace.broker.apis.k18_api_versions import unsupported_version
 from tailrace.broker.apis.registry import APIS
 from tailrace.broker.fetching import release_records
-from tailrace.broker.requests import Api, Call, Endpoint, Silence
+from tailrace.broker.repeated_produce import RepeatedProduce
+from tailrace.broker.requests import Call, Endpoint, Silence
 from tailrace.broker.waiting import Later
 from tailrace.protocol import codec
 from tailrace.protocol.errors import Malformed
@@ -31,6 +32,7 @@ from tailrace.protocol.frame import RequestHeader, read_request_header, response
 from tailrace.protocol.message import versions_of
 from tailrace.protocol.messages import REQUESTS, ApiKey
 from tailrace.protocol.messages.fetch import FetchResponse
+from tailrace.protocol.messages.produce import ProduceRequest
 from tailrace.server.budget import FIRST_BYTES_SCARCE
 from tailrace.server.frames import BadFrame, Frames
 from tailrace.server.muting import Muting
@@ -94,6 +96,7 @@ class Connection:
         )
         self.muting = Muting(node, on_muted=self._pause, on_over=self._unmuted)
         self._quotas = self.muting.quotas
+        self._repeated = RepeatedProduce(node.broker)
         self._is_reading = False
         self._has_more = False  # requests have arrived that were not started
         self._is_closed = False
@@ -148,8 +151,33 @@ class Connection:
             return
         self.active_at = self.node.loop.time()
         self.node.metrics.bytes_in += count
-        self._frames.received(count)
-        self._safely(self._work_off)
+        self._safely(partial(self._received, count))
+
+    def _received(self, count: int) -> None:
+        if self._pending or not self._repeat(count):
+            self._frames.received(count)
+            self._work_off()
+
+    def _repeat(self, count: int) -> bool:
+        """Whether what has arrived is one request like one before it. Then it is under way, or answered."""
+        frame = self._frames.only_frame(count)
+        if frame is None or self._quotas.values or self.node.is_stopping:
+            return False
+        started = time.perf_counter()
+        repeated = self._repeated.append(frame, int(time.time() * 1000))
+        if repeated is None:
+            return False
+        form, answer = repeated
+        if isinstance(answer, bytes):
+            self._outbox.send_at_once(answer)
+            self.node.metrics.answered(form.header.api_key, time.perf_counter() - started)
+            if not self._outbox.is_empty:
+                self._pause()
+        else:
+            self._started(Pending(form.header, started), answer)
+        if self.node.broker.flushes.has_work:
+            self.node.pump()
+        return True
 
     def _safely(self, step: Callable[[], None]) -> None:
         """Whatever goes wrong on the way ends this connection, and nothing else."""
@@ -220,8 +248,14 @@ class Connection:
     # One request
 
     def _start(self, frame: memoryview, now_ms: int, steady_ms: int) -> None:
+        started = time.perf_counter()
+        if not self._quotas.values and (repeated := self._repeated.append(frame, now_ms)) is not None:
+            form, answer = repeated
+            self._hurry_earlier()
+            self._started(Pending(form.header, started), answer)
+            return
         header = read_request_header(frame)
-        pending = Pending(header, time.perf_counter())
+        pending = Pending(header, started)
         api = APIS.get(header.api_key)
         if api is None or header.api_version not in versions_of(REQUESTS[header.api_key]):
             self._refuse_version(pending)
@@ -234,13 +268,18 @@ class Connection:
             elements=api.elements_max,
             more_may_follow=True,
         )
-        for earlier in self._pending:
-            earlier.hurry()
+        self._hurry_earlier()
         call = Call(header.api_version, header.client_id, self._endpoint, now_ms, steady_ms, self._client_host)
         answer = self.node.broker.handle(api, request, call)
+        if isinstance(request, ProduceRequest):
+            self._repeated.learn(frame, header, request)
         if self._quotas.values:
             self.muting.charge_request(header, time.perf_counter() - pending.started, len(frame))
-        self._started(pending, api, answer)
+        self._started(pending, answer)
+
+    def _hurry_earlier(self) -> None:
+        for earlier in self._pending:
+            earlier.hurry()
 
     def _refuse_version(self, pending: Pending) -> None:
         """Who asks for too new an ApiVersions can be told in the oldest; to others there is nothing to say."""
@@ -256,9 +295,9 @@ class Connection:
         self._pending.append(pending)
         self._answered(pending, unsupported_version())
 
-    def _started(self, pending: Pending, api: Api, answer: Any) -> None:
+    def _started(self, pending: Pending, answer: Any) -> None:
         if isinstance(answer, Silence):
-            self.node.metrics.answered(api.key, time.perf_counter() - pending.started)
+            self.node.metrics.answered(pending.header.api_key, time.perf_counter() - pending.started)
             if answer.close:
                 self.close()
             return
@@ -377,6 +416,8 @@ class Connection:
 
 
 def _encode(pending: Pending) -> list[Part]:
+    if isinstance(pending.answer, bytes):
+        return [pending.answer]  # all of it, as it was before
     header = pending.header
     head = response_header(header.api_key, header.api_version, header.correlation_id)
     if not isinstance(pending.answer, FetchResponse):

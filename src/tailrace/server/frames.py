@@ -98,6 +98,13 @@ class Frames:
             return 0
         return min(self._length, AHEAD * len(self._own)) - len(self._own)
 
+    def only_frame(self, count: int) -> memoryview | None:
+        """The request that the `count` bytes in the room are, where they are one, and nothing has arrived before."""
+        if self._own is not None or self._data is not None or count <= _LENGTH.size:
+            return None
+        (length,) = _LENGTH.unpack_from(self._scratch)
+        return self._scratch[_LENGTH.size : count] if length == count - _LENGTH.size else None
+
     def received(self, count: int) -> None:
         """So many bytes were put into the room."""
         if self._own is not None:
