@@ -36,6 +36,7 @@ ZSTD_FROM = 7  # clients of older versions of Produce may not know the codec, an
 
 NOT_APPENDED = (Refused, LogError, CorruptBatch)  # what is wrong with a batch, or a log, and not with us
 
+_CODECS = frozenset(map(int, Codec))
 TIMED_OUT = ErrorCode.REQUEST_TIMED_OUT, "the disk has not taken it in time"
 
 Records = bytes | bytearray | memoryview
@@ -164,6 +165,8 @@ def _check_attributes(header: BatchHeader, version: int) -> None:
         raise Refused(ErrorCode.INVALID_TIMESTAMP, "the log-append time is the broker's to set")
     if header.is_transactional:
         raise Refused(ErrorCode.INVALID_TXN_STATE, "there is no open transaction for this batch")
+    if header.codec not in _CODECS:  # nobody could read it
+        raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"there is no codec {header.codec}")
     if header.codec == Codec.ZSTD and version < ZSTD_FROM:
         raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce version {ZSTD_FROM} or later")
     if header.producer_id != batch.NO_PRODUCER and not _is_producer(header):

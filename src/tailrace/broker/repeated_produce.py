@@ -1,11 +1,11 @@
 """Produce, the short way: a producer's requests look alike.
 
-Most producers send one batch to one partition at a time. Of two such requests all that stands before the batch is the same
-but for the correlation id, so it is decoded once and remembered, and so are the bytes of the answer, in which only numbers
-change. A request that begins with bytes that are known is not decoded, and its answer is not encoded:
+Most producers send one batch to one partition at a time. Of two such requests all that stands before the batch is the
+same but for the correlation id, so it is decoded once and remembered, and so are the bytes of the answer, in which only
+numbers change. A request that begins with bytes that are known is not decoded, and its answer is not encoded:
 
-    request   key, version · correlation id · client id … partition, as before · length · the batch · no tags, three times
-    answer    length · correlation id · topic, partition, as before · error, offset, time, start offset · the rest, as before
+    request   key, version · correlation id · client id … partition, as before · length · the batch · no tags, thrice
+    answer    length · correlation id · topic, partition, as before · error, offset, time, start offset · the rest
 
 Whatever is unusual is left to the long way, before anything is changed: a batch that is to be refused, recompressed or
 looked into, a disk that is full, a topic that was changed. So there is one place that says what is wrong.
@@ -126,9 +126,7 @@ class RepeatedProduce:
             self._start = start
 
     def append(self, frame: memoryview, now_ms: int) -> "tuple[Form, bytes | SingleAcknowledgement] | None":
-        """The answer, in all its bytes or when it is there. None where the request must go the long way; then nothing was
-        changed.
-        """
+        """The answer, in all its bytes, or later. None where it must go the long way; then nothing was changed."""
         start = self._start
         form = self._forms.get(frame[8:start].tobytes())
         if form is None:

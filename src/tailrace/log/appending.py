@@ -11,7 +11,6 @@ from tailrace.records.compression import DECOMPRESSED_BYTES_MAX
 from tailrace.records.record_decoder import RECORD_SIZE_MIN
 
 
-
 class Appended(NamedTuple):
     base_offset: int
     last_offset: int

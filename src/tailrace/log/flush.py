@@ -87,7 +87,10 @@ class FlushQueue:
         elif (refusal := log.refusal) is not None:
             notify(refusal)
         else:
-            self._waiters.setdefault(log, Waiters()).add(offset, notify)
+            waiters = self._waiters.get(log)
+            if waiters is None:
+                waiters = self._waiters[log] = Waiters()
+            waiters.add(offset, notify)
             self.request(log)
 
     def appended(self, log: Log, now_ms: int) -> None:

@@ -1,7 +1,7 @@
 """One client: its requests start as they arrive, and are answered in the order in which they came.
 
 Starting on arrival lets pipelined produces share one fsync; a Fetch that waits is answered at once when another request
-stands behind it. A Produce like one before it is neither decoded nor its answer encoded (`broker/repeated_produce`). What bounds a client:
+stands behind it. A Produce like one before it is not even decoded (`broker/repeated_produce`). What bounds a client:
 
     no more than `PIPELINED_MAX` requests are under way; then nothing is read until one is answered
     while the socket takes no more of an answer nothing is read either, and answers wait unencoded
@@ -28,7 +28,7 @@ from tailrace.broker.requests import Call, Endpoint, Silence
 from tailrace.broker.waiting import Later
 from tailrace.protocol import codec
 from tailrace.protocol.errors import Malformed
-from tailrace.protocol.frame import RequestHeader, read_request_header, response_header
+from tailrace.protocol.frame import read_request_header, response_header
 from tailrace.protocol.message import versions_of
 from tailrace.protocol.messages import REQUESTS, ApiKey
 from tailrace.protocol.messages.fetch import FetchResponse
@@ -36,11 +36,10 @@ from tailrace.protocol.messages.produce import ProduceRequest
 from tailrace.server.budget import FIRST_BYTES_SCARCE
 from tailrace.server.frames import BadFrame, Frames
 from tailrace.server.muting import Muting
+from tailrace.server.pending import Deadlines, Pending
 from tailrace.server.sending import Outbox, Part, length_of
 
 if TYPE_CHECKING:
-    from asyncio import TimerHandle
-
     from tailrace.server.node import Node
 
 logger = logging.getLogger(__name__)
@@ -51,27 +50,6 @@ TURN_S = 0.01  # and for no longer than this, but to the end of the request that
 TURN_BYTES = 4 << 20  # of answers, likewise
 GATHERED_BYTES = 64 << 10  # of answers for one system call
 TCP_ESTABLISHED = b"\x01"  # the first byte of what Linux says of a connection
-
-
-class Pending:
-    """A request that is under way, at its place in the line."""
-
-    __slots__ = ("answer", "header", "is_answered", "is_hurried", "later", "started", "timer")
-
-    def __init__(self, header: RequestHeader, started: float) -> None:
-        self.header = header
-        self.started = started
-        self.answer: Any = None
-        self.is_answered = False
-        self.is_hurried = False
-        self.later: Later[Any] | None = None
-        self.timer: TimerHandle | None = None
-
-    def hurry(self) -> None:
-        """Once is enough: whoever was told looks at what there is, which may be a lot."""
-        if self.later is not None and not self.is_hurried:
-            self.is_hurried = True
-            self.later.hurry()
 
 
 class Connection:
@@ -85,6 +63,7 @@ class Connection:
         self._endpoint = endpoint
         self._frames = Frames(node.buffers, node.frame_bytes_max, node.budget.first_bytes)
         self._pending: deque[Pending] = deque()
+        self._deadlines = Deadlines(node.loop, self._pending, self._expire)
         self._outbox = Outbox(
             node.loop,
             sock,
@@ -175,8 +154,7 @@ class Connection:
                 self._pause()
         else:
             self._started(Pending(form.header, started), answer)
-        if self.node.broker.flushes.has_work:
-            self.node.pump()
+        self.node.start_flushes()
         return True
 
     def _safely(self, step: Callable[[], None]) -> None:
@@ -308,19 +286,15 @@ class Connection:
         if not answer.is_resolved:
             pending.later = answer
             if answer.wait_ms is not None:
-                pending.timer = self.node.loop.call_later(answer.wait_ms / 1000, self._expire, pending)
+                self._deadlines.watch(pending, answer.wait_ms)
         answer.when_resolved(partial(self._resolved, pending))
 
     def _expire(self, pending: Pending) -> None:
-        pending.timer = None
         if pending.later is not None:
             self._safely(pending.later.expire)
             self.node.pump()
 
     def _resolved(self, pending: Pending, answer: Any) -> None:
-        if pending.timer is not None:
-            pending.timer.cancel()
-            pending.timer = None
         was_later = pending.later is not None
         pending.later = None
         if self._is_closed:
@@ -367,6 +341,10 @@ class Connection:
             if metrics.bytes_out >= turn_ends:
                 self.node.loop.call_soon(self.answer)
                 return
+            if len(self._pending) == 1 and isinstance(self._pending[0].answer, bytes):
+                self._outbox.send_at_once(self._pending.popleft().answer)
+                self.active_at = self.node.loop.time()
+                break
             gathered = 0
             while self._is_next_answered() and gathered < GATHERED_BYTES:
                 gathered += self._outbox.put(_encode(self._pending[0]))
@@ -394,11 +372,10 @@ class Connection:
         self._is_closed = True
         self._pause()
         self.muting.cancel()
+        self._deadlines.cancel()
         self._outbox.close()
         self._frames.release()
         for pending in self._pending:
-            if pending.timer is not None:
-                pending.timer.cancel()
             if pending.later is not None:
                 pending.later.abandon()
             elif isinstance(pending.answer, FetchResponse):
