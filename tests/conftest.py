@@ -1,4 +1,5 @@
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,6 +25,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             if reason := parts.missing(part):
                 give_up = pytest.fail if part in parts.required() else pytest.skip
                 give_up(f"needs {part}: {reason}")
+
+
+@pytest.fixture(autouse=True)
+def no_signal_left_changed() -> Iterator[None]:
+    """A process that dies of SIGPIPE takes all tests after this one with it."""
+    yield
+    assert signal.getsignal(signal.SIGPIPE) is signal.SIG_IGN, "a broken pipe would end this process"
 
 
 @pytest.fixture(scope="session", autouse=True)

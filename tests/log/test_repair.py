@@ -362,7 +362,7 @@ def test_segments_that_are_there_twice_and_share_no_boundary_are_left_to_a_human
     end = int(segments_of(disk)[2][-24:-4])
     files = RecordingFiles(disk)
     across = batch_of(9)
-    stamp(across, 0, end - 4, 0)
+    stamp(across, read_header(across), end - 4, 0)
     copy = f"{PARTITION}/{end - 4:020d}.log"
     files.open(copy, create=True).write_at(0, bytes(across))
     garble(disk, segments_of(disk)[0], 400, 10)

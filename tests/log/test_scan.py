@@ -369,5 +369,5 @@ def test_a_batch_inside_of_the_last_one_is_never_believed_when_that_is_damaged(k
 def test_a_flipped_offset_costs_one_batch_though_gaps_are_allowed() -> None:
     """Compacted segments, and those of Kafka's: the offset lies outside of the CRC and nothing else fixes it."""
     batches = consecutive(*[2] * 6)
-    stamp(batches[2], 0, 4 + (1 << 20), 0)
+    stamp(batches[2], read_header(batches[2]), 4 + (1 << 20), 0)
     assert found_in(walked(joined(batches), gaps=True)) == whole(batches, but=2)

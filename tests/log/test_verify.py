@@ -221,7 +221,7 @@ def test_a_batch_of_another_epoch_is_damage() -> None:
     path = segments_of(disk)[0]
     content = disk.file(path)
     position, header = list(split(bytes(content)))[1]
-    stamp(content, position, header.base_offset, 5)
+    stamp(memoryview(content)[position:], header, header.base_offset, 5)
     (damage,) = look(disk).damage
     assert (damage.position, damage.reason) == (position, "its leader epoch is 5, not 0")
 

@@ -30,7 +30,7 @@ def foreign_batch(*, records: int = 3, producer_id: int = 4711, base_sequence: i
 
 def test_header_fields_lie_where_other_clients_put_them() -> None:
     data = foreign_batch()
-    batch.stamp(data, 0, base_offset=1 << 40, leader_epoch=9)
+    batch.stamp(data, batch.read_header(data), base_offset=1 << 40, leader_epoch=9)
     header = batch.check(data)
     assert header.base_offset == 1 << 40
     assert header.size == len(data)
@@ -51,7 +51,8 @@ def test_header_fields_lie_where_other_clients_put_them() -> None:
 def test_a_stamped_batch_is_intact_for_us_and_for_others() -> None:
     data = foreign_batch()
     crc = batch.read_header(data).crc
-    batch.stamp(data, 0, base_offset=123_456, leader_epoch=5)
+    stamped = batch.stamp(data, batch.read_header(data), base_offset=123_456, leader_epoch=5)
+    assert stamped == batch.read_header(data)
     assert batch.check(data).crc == crc
     foreign = ForeignBatch(bytes(data))
     assert foreign.validate_crc()
@@ -60,7 +61,8 @@ def test_a_stamped_batch_is_intact_for_us_and_for_others() -> None:
 
 def test_log_append_time_counts_for_every_record_and_keeps_the_crc_right() -> None:
     data = foreign_batch()
-    batch.set_log_append_time(data, 0, 1_800_000_000_000)
+    changed = batch.set_log_append_time(data, batch.read_header(data), 1_800_000_000_000)
+    assert changed == batch.read_header(data)
     header = batch.check(data)
     assert header.has_log_append_time
     assert header.is_transactional, "the other attributes stay"
@@ -74,8 +76,9 @@ def test_stamping_inside_a_larger_buffer_touches_one_batch_only() -> None:
     one = foreign_batch()
     data = one + one + one
     view = memoryview(data)
-    batch.stamp(view, len(one), 77, 1)
-    batch.set_log_append_time(view, len(one), 5)
+    second = view[len(one) : 2 * len(one)]
+    header = batch.stamp(second, batch.read_header(second), 77, 1)
+    batch.set_log_append_time(second, header, 5)
     assert data[: len(one)] == data[2 * len(one) :] == one
     assert [header.base_offset for _, header in batch.split(data)] == [0, 77, 0]
 

@@ -125,7 +125,7 @@ def test_log_append_time_is_the_timestamp_of_every_record(decoder: Decoder) -> N
     expected = [record._replace(timestamp=42) for record in sample_records(3)]
     encoded = encode_batch(sample_records(3), log_append_time=42)
     stamped = encode_batch(sample_records(3))
-    batch.set_log_append_time(stamped, 0, 42)
+    batch.set_log_append_time(stamped, batch.read_header(stamped), 42)
     for data in (encoded, stamped):
         assert batch.check(data).max_timestamp == 42
         assert decode_records(data, decoder=decoder) == expected

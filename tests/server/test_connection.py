@@ -424,7 +424,7 @@ def test_one_that_goes_while_parked_leaves_nothing(node: RunningNode, goes: str)
     for one in clients:
         one.send(park(), 12)
     node.until(lambda: watchers(node) == 20)
-    timers = node.on_loop(lambda: [one._pending[0].timer for one in node.node.connections])
+    timers = node.on_loop(lambda: [one._deadlines._timer for one in node.node.connections])
     for one in clients:
         getattr(one, goes)()
     node.until(lambda: not node.node.connections)

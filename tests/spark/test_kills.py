@@ -224,6 +224,7 @@ def test_workers_and_brokers_are_killed_under_a_query_and_its_files_have_every_m
     admin = AdminClient({"bootstrap.servers": own_broker.bootstrap, "log_level": 0})
     admin.create_topics([NewTopic("orders", 2, 1)])["orders"].result(20)
     options = {"kafka.bootstrap.servers": own_broker.bootstrap, "subscribe": "orders", **EARLIEST}
+    options["prefetch"] = "false"  # or small batches would be read by the driver, and there would be no workers to kill
     killed = 0
     with live(own_broker.bootstrap, "orders") as sent:
         stream = spark.readStream.format("tailrace").options(**options).load().selectExpr("CAST(value AS STRING) v")

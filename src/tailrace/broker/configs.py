@@ -222,6 +222,11 @@ class TopicConfig(NamedTuple):
     log: LogConfig
     target: Target | None  # what batches are to be kept in; None is as they were sent
 
+    @property
+    def takes_batches_as_they_are(self) -> bool:
+        """Whether nobody looks into them, or changes more of them than what is stamped."""
+        return not self.needs_keys and self.target is None and not self.log.log_append_time
+
 
 _FIELDS = {
     "cleanup.policy": "needs_keys",

@@ -34,7 +34,10 @@ DECODED_RECORDS_MAX = 50_000  # of a batch for a compacted topic, a microsecond 
 DECODED_BYTES_MAX = 16 << 20  # of a batch for a compacted topic: it is looked into on the broker's own thread
 ZSTD_FROM = 7  # clients of older versions of Produce may not know the codec, and neither may readers of that age
 
-_NOT_APPENDED = (Refused, LogError, CorruptBatch)  # what is wrong with a batch, or a log, and not with us
+NOT_APPENDED = (Refused, LogError, CorruptBatch)  # what is wrong with a batch, or a log, and not with us
+
+_CODECS = frozenset(map(int, Codec))
+TIMED_OUT = ErrorCode.REQUEST_TIMED_OUT, "the disk has not taken it in time"
 
 Records = bytes | bytearray | memoryview
 Unflushed = list[tuple[Log, int, PartitionProduceResponse]]
@@ -67,7 +70,7 @@ def append(
             in_line.append(waiting)
             return None
         return _write(partition, log, records, header.record_count, call.now_ms, broker, answer)
-    except _NOT_APPENDED as error:
+    except NOT_APPENDED as error:
         _refuse_for(answer, error)
         return None
 
@@ -162,6 +165,8 @@ def _check_attributes(header: BatchHeader, version: int) -> None:
         raise Refused(ErrorCode.INVALID_TIMESTAMP, "the log-append time is the broker's to set")
     if header.is_transactional:
         raise Refused(ErrorCode.INVALID_TXN_STATE, "there is no open transaction for this batch")
+    if header.codec not in _CODECS:  # nobody could read it
+        raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"there is no codec {header.codec}")
     if header.codec == Codec.ZSTD and version < ZSTD_FROM:
         raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce version {ZSTD_FROM} or later")
     if header.producer_id != batch.NO_PRODUCER and not _is_producer(header):
@@ -222,7 +227,7 @@ class InLine:
                 self._partition, self._log, records, self._record_count, self._now_ms, self._broker, self.answer
             )
         except Exception as error:
-            if not isinstance(error, _NOT_APPENDED):
+            if not isinstance(error, NOT_APPENDED):
                 logger.exception("a batch for %s could not be appended", self._partition.name)
             _refuse_for(self.answer, error)
         if self.tell is not None:
@@ -291,7 +296,7 @@ class Acknowledgement(Later[ProduceResponse]):
     def expire(self) -> None:
         """The client gets its timeout. What was written stays, and may become safe yet: a retry is a duplicate then."""
         for answer in self._waiting.values():
-            refuse(answer, ErrorCode.REQUEST_TIMED_OUT, "the disk has not taken it in time")
+            refuse(answer, *TIMED_OUT)
         self._waiting.clear()
         self.resolve(self._response)
 

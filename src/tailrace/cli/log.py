@@ -5,7 +5,6 @@ a broker is at work in, or one they have no right to write. `repair` is in a mod
 """
 
 import json
-import signal
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tailrace.cli import output
+from tailrace.cli import output, stopping
 from tailrace.cli.log_repair import repair
 from tailrace.cli.options import AsJson
 from tailrace.cli.output import ExitCode, Failure
@@ -39,6 +38,7 @@ app = typer.Typer(
 
 
 @app.command()
+@stopping.ending_with_the_reader()
 def verify(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="A partition, or a data directory with many.")],
     as_json: AsJson = False,
@@ -57,7 +57,6 @@ def verify(
     from tailrace.log.verify import bytes_to_read
     from tailrace.log.verify import verify as verify_places
 
-    _end_quietly_with_the_reader()
     if directory.is_file():
         raise Failure(
             f"{directory} is a file: verify takes a directory (tailrace log dump reads one file)", ExitCode.USAGE
@@ -74,6 +73,7 @@ def verify(
 
 
 @app.command()
+@stopping.ending_with_the_reader()
 def dump(
     path: Annotated[Path, typer.Argument(metavar="FILE|DIR", help="A segment, a partition, or a data directory.")],
     as_json: AsJson = False,
@@ -96,7 +96,6 @@ def dump(
     from tailrace.cli.dump import printer
     from tailrace.log.files import OperatingSystemFiles
 
-    _end_quietly_with_the_reader()
     files = OperatingSystemFiles()
     surveys = _surveys(files, path, first, last)
     total = sum(survey.segments[number].size for survey in surveys for number in survey.wanted)
@@ -235,8 +234,3 @@ def _table(partitions: "list[PartitionSummary]") -> "Table":
             f"[{styles[partition.state]}]{partition.state}",
         )
     return table
-
-
-def _end_quietly_with_the_reader() -> None:
-    """Who reads our output may stop, as `head` does: that is no error."""
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)

@@ -3,6 +3,8 @@
 import os
 import select
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 class Reader:
@@ -15,6 +17,18 @@ class Reader:
     @property
     def is_gone(self) -> bool:
         return any(event & (select.POLLERR | select.POLLNVAL) for _, event in self._poll.poll(0))
+
+
+@contextmanager
+def ending_with_the_reader() -> Iterator[None]:
+    """For a verb that only prints: when its reader is gone, it ends, and it is no error."""
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        leave_stdout()
 
 
 def leave_stdout() -> None:

@@ -1,17 +1,14 @@
-"""What is asked of batches before they are written, and what is written into them. No files here, and no state."""
+"""What is asked of a batch before it is written. No files here, and no state."""
 
 from typing import NamedTuple
 
 from tailrace.log.config import LogConfig
 from tailrace.log.errors import InvalidAppend
-from tailrace.log.index import RELATIVE_OFFSET_MAX
-from tailrace.log.producer_state import ProducerState
+from tailrace.log.producer_state import ProducedBatch
 from tailrace.records import batch
 from tailrace.records.batch import BatchHeader
 from tailrace.records.compression import DECOMPRESSED_BYTES_MAX
 from tailrace.records.record_decoder import RECORD_SIZE_MIN
-
-Found = list[tuple[int, BatchHeader]]  # batches by their position in a buffer
 
 
 class Appended(NamedTuple):
@@ -21,52 +18,29 @@ class Appended(NamedTuple):
     is_duplicate: bool = False
 
 
-def check_batches(found: Found, size: int, config: LogConfig, producers: ProducerState) -> Appended | None:
-    """Raises InvalidAppend where the batches, `size` bytes in all, cannot be appended as they are; returns the original
-    where they were appended before.
+def check_batch(data: bytearray | memoryview, config: LogConfig) -> BatchHeader:
+    """The header of the one batch in `data`. Raises CorruptBatch where it is not intact, InvalidAppend where it cannot
+    be appended as it is.
     """
-    if not found:
+    if not data:
         raise InvalidAppend("there is no batch to append")
+    header = batch.check(data)
+    length, count = header.length, header.record_count
+    size = length + batch.LENGTH_END
+    if size != len(data):
+        raise InvalidAppend(f"{len(data)} bytes, of which a batch takes {size}: one is appended at a time")
     if size > config.segment_bytes:
         raise InvalidAppend(f"{size} bytes do not fit into a segment of {config.segment_bytes}")
-    if sum(header.last_offset_delta + 1 for _, header in found) > RELATIVE_OFFSET_MAX:
-        raise InvalidAppend("the batches span more offsets than a segment can count")
-    for _, header in found:
-        _refuse_false_counts(header)
-        if header.producer_id == batch.NO_PRODUCER:
-            continue
-        if len(found) > 1 and not header.is_control:
-            raise InvalidAppend("an idempotent producer sends one batch at a time")
-        if (original := producers.check(header)) is not None:
-            append_time = original.timestamp if config.log_append_time else batch.NO_TIMESTAMP
-            return Appended(original.base_offset, original.last_offset, append_time, is_duplicate=True)
-    return None
+    # Whoever may claim any number of records uses up offsets, or has us decode what is not there.
+    if count != header.last_offset_delta + 1:
+        raise InvalidAppend(f"{count} records take {header.last_offset_delta + 1} offsets")
+    room = DECOMPRESSED_BYTES_MAX if header.attributes & batch.CODEC_MASK else length - batch.LENGTH_MIN
+    if count * RECORD_SIZE_MIN > room:
+        raise InvalidAppend(f"{count} records do not fit into {room} bytes")
+    return header
 
 
-def _refuse_false_counts(header: BatchHeader) -> None:
-    """Whoever may claim any number of records uses up offsets, or has us decode what is not there."""
-    if not batch.is_dense(header):
-        raise InvalidAppend(f"{header.record_count} records take {header.last_offset_delta + 1} offsets")
-    is_plain = not header.attributes & batch.CODEC_MASK
-    room = header.length - batch.LENGTH_MIN if is_plain else DECOMPRESSED_BYTES_MAX
-    if header.record_count * RECORD_SIZE_MIN > room:
-        raise InvalidAppend(f"{header.record_count} records do not fit into {room} bytes")
-
-
-def stamp_batches(
-    batches: bytearray | memoryview, found: Found, offset: int, epoch: int, log_append_time: int
-) -> Found:
-    """Gives the batches their offsets, from `offset` on, and the epoch, and the time where the log sets it; returns the
-    headers as they are now.
-    """
-    stamped = []
-    for position, header in found:
-        batch.stamp(batches, position, offset, epoch)
-        if log_append_time == batch.NO_TIMESTAMP:
-            header = BatchHeader._make((offset, header.length, epoch, *header[3:]))
-        else:
-            batch.set_log_append_time(batches, position, log_append_time)
-            header = batch.read_header(batches, position)
-        stamped.append((position, header))
-        offset += header.last_offset_delta + 1
-    return stamped
+def repetition_of(original: ProducedBatch, config: LogConfig) -> Appended:
+    """What is said of a batch that was appended before."""
+    append_time = original.timestamp if config.log_append_time else batch.NO_TIMESTAMP
+    return Appended(original.base_offset, original.last_offset, append_time, is_duplicate=True)

@@ -87,7 +87,10 @@ class FlushQueue:
         elif (refusal := log.refusal) is not None:
             notify(refusal)
         else:
-            self._waiters.setdefault(log, Waiters()).add(offset, notify)
+            waiters = self._waiters.get(log)
+            if waiters is None:
+                waiters = self._waiters[log] = Waiters()
+            waiters.add(offset, notify)
             self.request(log)
 
     def appended(self, log: Log, now_ms: int) -> None:
@@ -142,6 +145,11 @@ class FlushQueue:
     def _clean(self, log: Log) -> None:
         self._dirty_since.pop(log, None)
         self._due_early.pop(log, None)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether `next_job` may have something to say."""
+        return bool(self._wanted or self._saves)
 
     def next_job(self) -> Job | None:
         """The next job to run, if one is due and may run now. Flushes and saves take turns, so that neither starves."""

@@ -15,8 +15,9 @@ import logging
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from errno import EMFILE, ENFILE
+from typing import NamedTuple
 
-from tailrace.log.appending import Appended, check_batches, stamp_batches
+from tailrace.log.appending import Appended, check_batch, repetition_of
 from tailrace.log.config import LogConfig
 from tailrace.log.damage import missing_file
 from tailrace.log.epochs import FILE_NAME as EPOCHS_FILE
@@ -32,7 +33,7 @@ from tailrace.log.errors import (
     OutOfSpace,
     StorageError,
 )
-from tailrace.log.files import Files, join, name_of, parent, replace_whole
+from tailrace.log.files import Data, Files, join, name_of, parent, replace_whole
 from tailrace.log.index import POSITION_MAX, RELATIVE_OFFSET_MAX, least_size_of_full_index
 from tailrace.log.jobs import NO_ROOM, FlushJob, LogJob, SaveJob
 from tailrace.log.names import FLUSH_FAILED
@@ -48,9 +49,20 @@ from tailrace.log.unflushed import Unflushed
 from tailrace.records import batch
 from tailrace.records.batch import BatchHeader
 from tailrace.records.checksum import crc32c
-from tailrace.records.control import Marker, marker_of
+from tailrace.records.control import NO_MARKER, marker_of
 
 logger = logging.getLogger(__name__)
+
+
+class Room(NamedTuple):
+    """How far the active segment takes appends without another look at whether it is full or old."""
+
+    position: int
+    offset: int
+    until_ms: int
+
+
+NO_ROOM_KNOWN = Room(-1, -1, -1)
 
 
 class Log(ReadableLog):
@@ -123,38 +135,54 @@ class Log(ReadableLog):
         self.config = config
         interval_bytes = min(config.index_interval_bytes, self.active.interval_bytes)
         self._full_index_from = least_size_of_full_index(config.segment_index_bytes, interval_bytes)
+        self._room = NO_ROOM_KNOWN
 
     # Appending
 
-    def append(self, batches: bytearray | memoryview, now_ms: int) -> Appended:
-        """Afterwards the batches are written behind all others, stamped in place; a flush makes them count.
+    def append(self, data: bytearray | memoryview, now_ms: int) -> Appended:
+        """Afterwards the batch in `data` is written behind all others, stamped in place; a flush makes it count.
 
-        Raises CorruptBatch for bytes that are no intact batches, InvalidAppend for what cannot be appended here,
-        and StorageError where the disk refuses; then the log is as it was. A repetition of what an idempotent
-        producer has sent before is not appended again: the offsets of the original are returned.
+        Raises CorruptBatch for bytes that are no intact batch, InvalidAppend for what cannot be appended here, and
+        StorageError where the disk refuses; then the log is as it was. A repetition of what an idempotent producer has
+        sent before is not appended again: the offsets of the original are returned.
         """
-        self._require_writable()
-        found = list(batch.split(batches))
-        if (original := check_batches(found, len(batches), self.config, self.producers)) is not None:
-            return original
-        markers = {at: marker_of(batches, at) for at, header in found if header.attributes & batch.CONTROL}
-        append_time = now_ms if self.config.log_append_time else batch.NO_TIMESTAMP
-        stamped = stamp_batches(batches, found, self.bounds.end, self.epochs.latest, append_time)
-        segment = self._segment_for(len(batches), stamped[-1][1].last_offset, now_ms)
+        if self._is_closed or self.offline is not None:
+            self._require_writable()
+        header = check_batch(data, self.config)
+        is_produced = header.producer_id != batch.NO_PRODUCER
+        if is_produced and (original := self.producers.check(header)) is not None:
+            return repetition_of(original, self.config)
+        marker = marker_of(data) if header.attributes & batch.CONTROL else NO_MARKER
+        header = batch.stamp(data, header, self.bounds.end, self.epochs.latest)
+        append_time = batch.NO_TIMESTAMP
+        if self.config.log_append_time:
+            append_time = now_ms
+            header = batch.set_log_append_time(data, header, now_ms)
+        next_offset = header.base_offset + header.last_offset_delta + 1
+        self._write(data, header, next_offset, now_ms)
+        if is_produced:
+            aborted = self.producers.replay(header, *marker, now_ms)
+            if aborted is not None:
+                self.active.add_aborted(aborted)
+        return Appended(header.base_offset, next_offset - 1, append_time)
+
+    def _write(self, data: Data, header: BatchHeader, next_offset: int, now_ms: int) -> None:
+        segment, size, unflushed = self.view.segments[-1], len(data), self.unflushed
+        room = self._room
+        if segment.size + size > room.position or next_offset > room.offset or now_ms > room.until_ms:
+            segment = self._segment_for(size, next_offset - 1, now_ms)
+        unflushed.will_write(segment)
         try:
-            self.unflushed.will_write(segment)
-            segment.append(batches, stamped)
+            segment.append(data, header)
         except OSError as error:
             raise self._append_failed(segment, error) from error
-        self.unflushed.bytes += len(batches)
-        self.unflushed.records += stamped[-1][1].next_offset - self.bounds.end
-        self.bounds.appended(stamped[-1][1].next_offset)
-        self._replay(segment, stamped, markers, now_ms)
-        return Appended(stamped[0][1].base_offset, stamped[-1][1].last_offset, append_time)
+        unflushed.bytes += size
+        unflushed.records += next_offset - header.base_offset
+        self.bounds.appended(next_offset)
 
     def _segment_for(self, size: int, last_offset: int, now_ms: int) -> Segment:
         """The active segment, after a roll where these bytes would make it too large, its index is full, or it has
-        become too old.
+        become too old. Afterwards it is known what it takes without another look.
         """
         active = self.active
         if active.size:
@@ -166,7 +194,18 @@ class Log(ReadableLog):
                 active = self._roll()
         if not active.size:
             active.first_append_ms = now_ms
+        self._room = self._room_in(active, now_ms)
         return active
+
+    def _room_in(self, active: Segment, now_ms: int) -> Room:
+        if not 0 < active.size < self._full_index_from:
+            return NO_ROOM_KNOWN
+        sooner_ms = min(self.config.segment_jitter_ms, self.config.segment_ms)
+        return Room(
+            min(self.config.segment_bytes, POSITION_MAX, self._full_index_from),
+            active.base_offset + RELATIVE_OFFSET_MAX,
+            self.begun_ms(now_ms) + self.config.segment_ms - sooner_ms,
+        )
 
     def _has_full_index(self) -> bool:
         return self.active.has_full_index(self.config.segment_index_bytes)
@@ -211,6 +250,7 @@ class Log(ReadableLog):
         self.unflushed.named(self.directory)
         self.snapshots_due[self.bounds.end] = encode_snapshot(self.producers)
         self.publish(segments=(*self.segments, new))
+        self._room = NO_ROOM_KNOWN
         return new
 
     def new_segment(self, base_offset: int, size: int = 0) -> Segment:
@@ -223,20 +263,6 @@ class Log(ReadableLog):
             cache=self._cache,
             interval_bytes=self.config.index_interval_bytes,
         )
-
-    def _replay(
-        self,
-        segment: Segment,
-        stamped: list[tuple[int, BatchHeader]],
-        markers: dict[int, tuple[Marker | None, int]],
-        now_ms: int,
-    ) -> None:
-        for position, header in stamped:
-            if header.producer_id != batch.NO_PRODUCER:
-                marker, epoch = markers.get(position, (None, -1))
-                aborted = self.producers.replay(header, marker, epoch, now_ms)
-                if aborted is not None:
-                    segment.add_aborted(aborted)
 
     def _append_failed(self, segment: Segment | None, error: OSError) -> StorageError:
         """Where there is no room, on the disk or for descriptors, the log is as it was. After any other error nobody
@@ -441,6 +467,7 @@ class Log(ReadableLog):
         self.recovery_point = min(self.recovery_point, end)
         self.compacted_to = min(self.compacted_to, end)
         self.bounds.truncated(end)
+        self._room = NO_ROOM_KNOWN
         self.publish(segments=segments, visible=Position(segments[-1].base_offset, segments[-1].size))
 
     def _cut_segments(self, end: int) -> tuple[Segment, ...]:

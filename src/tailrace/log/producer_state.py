@@ -138,6 +138,8 @@ class ProducerState:
 
     def last_stable_offset(self, high_watermark: int) -> int:
         """Below it everything is decided, and flushed."""
+        if not self._open and not self._closing:
+            return high_watermark
         if self._closing:
             self._closing = [closed for closed in self._closing if closed.marker_offset >= high_watermark]
         undecided = next(iter(self._open), high_watermark)

@@ -92,15 +92,15 @@ class ReadableLog:
 
     def publish(self, segments: tuple[Segment, ...] | None = None, visible: Position | None = None) -> None:
         """By the owner, after every change that readers should know of."""
-        last_stable = max(self.bounds.start, self.producers.last_stable_offset(self.bounds.high_watermark))
+        start, high_watermark, before = self.bounds.start, self.bounds.high_watermark, self.view
         self.view = View(
-            self.bounds.start,
-            self.bounds.high_watermark,
-            last_stable,
-            self.view.segments if segments is None else segments,
-            self.view.visible if visible is None else visible,
-            self.view.sealed_bytes if segments is None else sum(segment.size for segment in segments[:-1]),
-            self.view.reached if segments is None else {},
+            start,
+            high_watermark,
+            max(start, self.producers.last_stable_offset(high_watermark)),
+            before.segments if segments is None else segments,
+            before.visible if visible is None else visible,
+            before.sealed_bytes if segments is None else sum(segment.size for segment in segments[:-1]),
+            before.reached if segments is None else {},
         )
 
     @property
@@ -134,7 +134,8 @@ class ReadableLog:
 
     @property
     def end_position(self) -> Position:
-        return Position(self.active.base_offset, self.active.size)
+        active = self.view.segments[-1]
+        return Position(active.base_offset, active.size)
 
     @property
     def size(self) -> int:

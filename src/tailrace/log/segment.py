@@ -113,15 +113,14 @@ class Segment:
 
     # Appending: by the owner of the log only
 
-    def append(self, data: Data, batches: list[tuple[int, BatchHeader]]) -> None:
-        """Afterwards the batches stand at the end of the file, in one write. On OSError nothing that counts has
+    def append(self, data: Data, header: BatchHeader) -> None:
+        """Afterwards the batch with this header stands at the end of the file. On OSError nothing that counts has
         changed.
         """
-        derived = self.derived()
+        derived = self._derived or self.derived()
         start = self.size
         self.log.write_at(start, data)
-        for position, header in batches:
-            derived.add(start + position, header, self.interval_bytes)
+        derived.add(start, header, self.interval_bytes)
         if self._chunks is not None:
             self._chunks.update(data)
         self.size = start + len(data)

@@ -5,7 +5,7 @@ flushed that came too late: neither bytes nor the name of a file.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from tailrace.log.segment import Segment
 
@@ -45,7 +45,7 @@ class Unflushed:
 
     def take(self) -> "Unflushed":
         """Afterwards this is empty, and all it held is the taker's."""
-        taken = replace(self)
+        taken = Unflushed(self.segments, self.directories, self.epochs, self.topic_id, self.bytes, self.records)
         self.segments, self.directories = [], []
         self.epochs = self.topic_id = False
         self.bytes = self.records = 0

@@ -23,7 +23,8 @@ begins in its buffer.
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 from tailrace.records.checksum import crc32c
@@ -48,9 +49,8 @@ NO_PRODUCER = -1
 NO_SEQUENCE = -1
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
-_OFFSET = struct.Struct(">q")
+_STAMPED = struct.Struct(">qii")  # offset, length, epoch
 _LENGTH = struct.Struct(">i")
-_EPOCH = struct.Struct(">i")
 _CRC = struct.Struct(">I")
 _ATTRIBUTES = struct.Struct(">h")
 _MAX_TIMESTAMP = struct.Struct(">q")
@@ -113,12 +113,20 @@ class BatchHeader(NamedTuple):
         return self.base_timestamp if self.attributes & DELETE_HORIZON else None
 
 
+_as_header: Callable[[tuple[int, ...]], BatchHeader] = partial(tuple.__new__, BatchHeader)
+"""What `BatchHeader._make` does, without a call of Python's: it is done for every batch that passes."""
+
+
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """The header at `position`, as it stands: plausible or not. Raises TruncatedBatch where there are not 61 bytes."""
     try:
-        return BatchHeader._make(HEADER.unpack_from(buffer, position))
+        return _as_header(HEADER.unpack_from(buffer, position))
     except struct.error:
-        raise TruncatedBatch(f"{len(buffer) - position} bytes where a header needs {HEADER_SIZE}") from None
+        raise _cut_header(buffer, position) from None
+
+
+def _cut_header(buffer: Buffer, position: int) -> TruncatedBatch:
+    return TruncatedBatch(f"{len(buffer) - position} bytes where a header needs {HEADER_SIZE}")
 
 
 def check_header(header: BatchHeader) -> None:
@@ -135,7 +143,10 @@ def check_header(header: BatchHeader) -> None:
 
 def check(buffer: Buffer, position: int = 0) -> BatchHeader:
     """The header of a batch that is whole, legal and intact; CorruptBatch says what is not."""
-    header = read_header(buffer, position)
+    try:
+        header = _as_header(HEADER.unpack_from(buffer, position))
+    except struct.error:
+        raise _cut_header(buffer, position) from None
     base_offset, length, _, magic, crc, _, delta, _, _, _, _, _, count = header
     if magic != MAGIC or length < LENGTH_MIN or base_offset < 0 or delta < 0 or not 0 <= count <= delta + 1:
         check_header(header)  # says which of these it is
@@ -167,20 +178,23 @@ def split(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
         position += LENGTH_END + header.length
 
 
-def stamp(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
-    """Afterwards the batch at `position` lies at `base_offset` and was written in `leader_epoch`; its CRC is as
-    before.
+def stamp(buffer: bytearray | memoryview, header: BatchHeader, base_offset: int, leader_epoch: int) -> BatchHeader:
+    """Afterwards the batch in `buffer`, which has this header, lies at `base_offset` and was written in `leader_epoch`;
+    its CRC is as before. Returns its header now.
     """
-    _OFFSET.pack_into(buffer, position, base_offset)
-    _EPOCH.pack_into(buffer, position + 12, leader_epoch)
+    stamped = base_offset, header[1], leader_epoch
+    _STAMPED.pack_into(buffer, 0, *stamped)
+    return _as_header(stamped + header[3:])
 
 
-def set_log_append_time(buffer: bytearray | memoryview, position: int, timestamp: int) -> None:
-    """Afterwards `timestamp` counts for every record of the batch at `position`, and the CRC is right again."""
-    header = read_header(buffer, position)
-    _ATTRIBUTES.pack_into(buffer, position + 21, header.attributes | LOG_APPEND_TIME)
-    _MAX_TIMESTAMP.pack_into(buffer, position + 35, timestamp)
-    seal(buffer, position)
+def set_log_append_time(buffer: bytearray | memoryview, header: BatchHeader, timestamp: int) -> BatchHeader:
+    """Afterwards `timestamp` counts for every record of the batch in `buffer`, which has this header, and the CRC is
+    right again. Returns its header now.
+    """
+    _ATTRIBUTES.pack_into(buffer, 21, header.attributes | LOG_APPEND_TIME)
+    _MAX_TIMESTAMP.pack_into(buffer, 35, timestamp)
+    seal(buffer)
+    return read_header(buffer)
 
 
 def set_codec(buffer: bytearray, codec: int) -> None:

@@ -30,6 +30,9 @@ class Marker(IntEnum):
     COMMIT = 1
 
 
+NO_MARKER = None, NO_COORDINATOR_EPOCH
+
+
 def encode_marker(
     kind: Marker,
     producer_id: int,
@@ -60,7 +63,7 @@ def decode_marker(record: Record) -> tuple[Marker | None, int]:
     try:
         marker = Marker(kind)
     except ValueError:
-        return None, NO_COORDINATOR_EPOCH
+        return NO_MARKER
     coordinator_epoch = _unpack(_VALUE, record.value, "value")
     return marker, coordinator_epoch
 
@@ -81,4 +84,4 @@ def marker_of(buffer: Buffer, position: int = 0) -> tuple[Marker | None, int]:
     """The marker that the control batch at `position` is, as `decode_marker` gives it."""
     for record in decode_records(buffer, position):
         return decode_marker(record)
-    return None, NO_COORDINATOR_EPOCH  # compaction has emptied it
+    return NO_MARKER  # compaction has emptied it

@@ -1,7 +1,7 @@
 """One client: its requests start as they arrive, and are answered in the order in which they came.
 
 Starting on arrival lets pipelined produces share one fsync; a Fetch that waits is answered at once when another request
-stands behind it. What bounds a client:
+stands behind it. A Produce like one before it is not even decoded (`broker/repeated_produce`). What bounds a client:
 
     no more than `PIPELINED_MAX` requests are under way; then nothing is read until one is answered
     while the socket takes no more of an answer nothing is read either, and answers wait unencoded
@@ -23,22 +23,23 @@ from typing import TYPE_CHECKING, Any, cast
 from tailrace.broker.apis.k18_api_versions import unsupported_version
 from tailrace.broker.apis.registry import APIS
 from tailrace.broker.fetching import release_records
-from tailrace.broker.requests import Api, Call, Endpoint, Silence
+from tailrace.broker.repeated_produce import RepeatedProduce
+from tailrace.broker.requests import Call, Endpoint, Silence
 from tailrace.broker.waiting import Later
 from tailrace.protocol import codec
 from tailrace.protocol.errors import Malformed
-from tailrace.protocol.frame import RequestHeader, read_request_header, response_header
+from tailrace.protocol.frame import read_request_header, response_header
 from tailrace.protocol.message import versions_of
 from tailrace.protocol.messages import REQUESTS, ApiKey
 from tailrace.protocol.messages.fetch import FetchResponse
+from tailrace.protocol.messages.produce import ProduceRequest
 from tailrace.server.budget import FIRST_BYTES_SCARCE
 from tailrace.server.frames import BadFrame, Frames
 from tailrace.server.muting import Muting
+from tailrace.server.pending import Deadlines, Pending
 from tailrace.server.sending import Outbox, Part, length_of
 
 if TYPE_CHECKING:
-    from asyncio import TimerHandle
-
     from tailrace.server.node import Node
 
 logger = logging.getLogger(__name__)
@@ -49,27 +50,6 @@ TURN_S = 0.01  # and for no longer than this, but to the end of the request that
 TURN_BYTES = 4 << 20  # of answers, likewise
 GATHERED_BYTES = 64 << 10  # of answers for one system call
 TCP_ESTABLISHED = b"\x01"  # the first byte of what Linux says of a connection
-
-
-class Pending:
-    """A request that is under way, at its place in the line."""
-
-    __slots__ = ("answer", "header", "is_answered", "is_hurried", "later", "started", "timer")
-
-    def __init__(self, header: RequestHeader, started: float) -> None:
-        self.header = header
-        self.started = started
-        self.answer: Any = None
-        self.is_answered = False
-        self.is_hurried = False
-        self.later: Later[Any] | None = None
-        self.timer: TimerHandle | None = None
-
-    def hurry(self) -> None:
-        """Once is enough: whoever was told looks at what there is, which may be a lot."""
-        if self.later is not None and not self.is_hurried:
-            self.is_hurried = True
-            self.later.hurry()
 
 
 class Connection:
@@ -83,6 +63,7 @@ class Connection:
         self._endpoint = endpoint
         self._frames = Frames(node.buffers, node.frame_bytes_max, node.budget.first_bytes)
         self._pending: deque[Pending] = deque()
+        self._deadlines = Deadlines(node.loop, self._pending, self._expire)
         self._outbox = Outbox(
             node.loop,
             sock,
@@ -94,6 +75,7 @@ class Connection:
         )
         self.muting = Muting(node, on_muted=self._pause, on_over=self._unmuted)
         self._quotas = self.muting.quotas
+        self._repeated = RepeatedProduce(node.broker)
         self._is_reading = False
         self._has_more = False  # requests have arrived that were not started
         self._is_closed = False
@@ -148,8 +130,32 @@ class Connection:
             return
         self.active_at = self.node.loop.time()
         self.node.metrics.bytes_in += count
-        self._frames.received(count)
-        self._safely(self._work_off)
+        self._safely(partial(self._received, count))
+
+    def _received(self, count: int) -> None:
+        if self._pending or not self._repeat(count):
+            self._frames.received(count)
+            self._work_off()
+
+    def _repeat(self, count: int) -> bool:
+        """Whether what has arrived is one request like one before it. Then it is under way, or answered."""
+        frame = self._frames.only_frame(count)
+        if frame is None or self._quotas.values or self.node.is_stopping:
+            return False
+        started = time.perf_counter()
+        repeated = self._repeated.append(frame, int(time.time() * 1000))
+        if repeated is None:
+            return False
+        form, answer = repeated
+        if isinstance(answer, bytes):
+            self._outbox.send_at_once(answer)
+            self.node.metrics.answered(form.header.api_key, time.perf_counter() - started)
+            if not self._outbox.is_empty:
+                self._pause()
+        else:
+            self._started(Pending(form.header, started), answer)
+        self.node.start_flushes()
+        return True
 
     def _safely(self, step: Callable[[], None]) -> None:
         """Whatever goes wrong on the way ends this connection, and nothing else."""
@@ -220,8 +226,14 @@ class Connection:
     # One request
 
     def _start(self, frame: memoryview, now_ms: int, steady_ms: int) -> None:
+        started = time.perf_counter()
+        if not self._quotas.values and (repeated := self._repeated.append(frame, now_ms)) is not None:
+            form, answer = repeated
+            self._hurry_earlier()
+            self._started(Pending(form.header, started), answer)
+            return
         header = read_request_header(frame)
-        pending = Pending(header, time.perf_counter())
+        pending = Pending(header, started)
         api = APIS.get(header.api_key)
         if api is None or header.api_version not in versions_of(REQUESTS[header.api_key]):
             self._refuse_version(pending)
@@ -234,13 +246,18 @@ class Connection:
             elements=api.elements_max,
             more_may_follow=True,
         )
-        for earlier in self._pending:
-            earlier.hurry()
+        self._hurry_earlier()
         call = Call(header.api_version, header.client_id, self._endpoint, now_ms, steady_ms, self._client_host)
         answer = self.node.broker.handle(api, request, call)
+        if isinstance(request, ProduceRequest):
+            self._repeated.learn(frame, header, request)
         if self._quotas.values:
             self.muting.charge_request(header, time.perf_counter() - pending.started, len(frame))
-        self._started(pending, api, answer)
+        self._started(pending, answer)
+
+    def _hurry_earlier(self) -> None:
+        for earlier in self._pending:
+            earlier.hurry()
 
     def _refuse_version(self, pending: Pending) -> None:
         """Who asks for too new an ApiVersions can be told in the oldest; to others there is nothing to say."""
@@ -256,9 +273,9 @@ class Connection:
         self._pending.append(pending)
         self._answered(pending, unsupported_version())
 
-    def _started(self, pending: Pending, api: Api, answer: Any) -> None:
+    def _started(self, pending: Pending, answer: Any) -> None:
         if isinstance(answer, Silence):
-            self.node.metrics.answered(api.key, time.perf_counter() - pending.started)
+            self.node.metrics.answered(pending.header.api_key, time.perf_counter() - pending.started)
             if answer.close:
                 self.close()
             return
@@ -269,19 +286,15 @@ class Connection:
         if not answer.is_resolved:
             pending.later = answer
             if answer.wait_ms is not None:
-                pending.timer = self.node.loop.call_later(answer.wait_ms / 1000, self._expire, pending)
+                self._deadlines.watch(pending, answer.wait_ms)
         answer.when_resolved(partial(self._resolved, pending))
 
     def _expire(self, pending: Pending) -> None:
-        pending.timer = None
         if pending.later is not None:
             self._safely(pending.later.expire)
             self.node.pump()
 
     def _resolved(self, pending: Pending, answer: Any) -> None:
-        if pending.timer is not None:
-            pending.timer.cancel()
-            pending.timer = None
         was_later = pending.later is not None
         pending.later = None
         if self._is_closed:
@@ -328,6 +341,10 @@ class Connection:
             if metrics.bytes_out >= turn_ends:
                 self.node.loop.call_soon(self.answer)
                 return
+            if len(self._pending) == 1 and isinstance(self._pending[0].answer, bytes):
+                self._outbox.send_at_once(self._pending.popleft().answer)
+                self.active_at = self.node.loop.time()
+                break
             gathered = 0
             while self._is_next_answered() and gathered < GATHERED_BYTES:
                 gathered += self._outbox.put(_encode(self._pending[0]))
@@ -355,11 +372,10 @@ class Connection:
         self._is_closed = True
         self._pause()
         self.muting.cancel()
+        self._deadlines.cancel()
         self._outbox.close()
         self._frames.release()
         for pending in self._pending:
-            if pending.timer is not None:
-                pending.timer.cancel()
             if pending.later is not None:
                 pending.later.abandon()
             elif isinstance(pending.answer, FetchResponse):
@@ -377,6 +393,8 @@ class Connection:
 
 
 def _encode(pending: Pending) -> list[Part]:
+    if isinstance(pending.answer, bytes):
+        return [pending.answer]  # all of it, as it was before
     header = pending.header
     head = response_header(header.api_key, header.api_version, header.correlation_id)
     if not isinstance(pending.answer, FetchResponse):

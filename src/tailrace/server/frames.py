@@ -54,6 +54,7 @@ class Frames:
         "_limit_of",
         "_own",
         "_position",
+        "_produce_max",
         "_scratch",
         "_spare",
     )
@@ -65,6 +66,7 @@ class Frames:
         self._buffers = buffers
         self._scratch = buffers.scratch
         self._limit_of = limit_of
+        self._produce_max = limit_of(0) + _LENGTH.size
         self._first_bytes = first_bytes
         self._data: memoryview | None = None  # has arrived, and was not taken
         self._position = 0
@@ -97,6 +99,13 @@ class Frames:
         if self._own is None or self._filled < len(self._own):
             return 0
         return min(self._length, AHEAD * len(self._own)) - len(self._own)
+
+    def only_frame(self, count: int) -> memoryview | None:
+        """What the `count` bytes in the room are, if they may be one Produce, and nothing has arrived before."""
+        if self._own is not None or self._data is not None or not _LENGTH.size < count <= self._produce_max:
+            return None
+        (length,) = _LENGTH.unpack_from(self._scratch)
+        return self._scratch[_LENGTH.size : count] if length == count - _LENGTH.size else None
 
     def received(self, count: int) -> None:
         """So many bytes were put into the room."""

@@ -80,6 +80,7 @@ class Node:
         self._idle_s = idle_ms / 1000 if idle_ms >= 0 else math.inf
         self._frame_bytes_max = self.configs.number("socket.request.max.bytes")
         self._to_answer: list[Connection] = []
+        self._is_gathering = False  # who is to be answered: it is done as soon as all are known
         self._heartbeat: asyncio.TimerHandle | None = None
         self._alarm: asyncio.TimerHandle | None = None  # for the next deadline of a group
         self._alarm_ms = 0
@@ -200,7 +201,7 @@ class Node:
 
     def answer_soon(self, connection: Connection) -> None:
         """Afterwards what the connection has to answer is sent, together with whatever else becomes ready by then."""
-        if not self._to_answer:
+        if not self._to_answer and not self._is_gathering:
             self.loop.call_soon(self._answer_all)
         self._to_answer.append(connection)
 
@@ -225,12 +226,24 @@ class Node:
         if (error := self.broker.failure) is not None:
             self.fail(error)
         self._set_alarm()
-        while (job := self.broker.flushes.next_job()) is not None:
+        self.start_flushes()
+
+    def start_flushes(self) -> None:
+        """All that is to be done after an append of a client's."""
+        flushes = self.broker.flushes
+        while flushes.has_work and (job := flushes.next_job()) is not None:
             self._flushers.submit(job.run, partial(self._flushed, job, time.perf_counter()))
 
     def _flushed(self, job: Job, started: float) -> None:
+        """What waited for it is answered right here: another turn of the loop would only make it later."""
         self.metrics.flushed(time.perf_counter() - started)
-        self.broker.flushed(job)
+        self._is_gathering = True
+        try:
+            self.broker.flushed(job)
+        finally:
+            self._is_gathering = False
+        self.start_flushes()
+        self._answer_all()
         self.pump()
 
     # The clock

@@ -131,6 +131,24 @@ class Outbox:
         else:
             self._wait()
 
+    def send_at_once(self, data: bytes) -> None:
+        """Puts and sends what is small, and most often gone at once."""
+        if self._parts or self._is_closed:
+            self.put((data,))
+            return
+        try:
+            count = self._socket.send(data)
+        except BlockingIOError:
+            count = 0
+        except OSError as error:
+            self._on_error(error)
+            return
+        self._metrics.bytes_out += count
+        if count < len(data):
+            self._parts.append(data)
+            self._sent_of_part = count
+            self._wait()
+
     def _send_some(self) -> bool:
         """Sends what stands first. False where the socket takes no more for now, or a thread sends it."""
         part = self._parts[0]

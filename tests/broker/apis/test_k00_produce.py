@@ -343,7 +343,7 @@ def test_the_log_append_time_is_not_for_clients_to_claim(tmp_path: Path) -> None
     with LocalBroker(tmp_path) as broker:
         broker.create_topic()
         data = a_batch(b"a")
-        batch.set_log_append_time(data, 0, NOW_MS)
+        batch.set_log_append_time(data, batch.read_header(data), NOW_MS)
         assert refused(broker, data) == ErrorCode.INVALID_TIMESTAMP
 
 

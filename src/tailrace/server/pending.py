@@ -1,0 +1,74 @@
+"""Requests that are under way on a connection, and until when they may be.
+
+One timer serves them all. It rings at the earliest deadline and is then set for the next one; a request that is
+answered before its time, as nearly all are, leaves it as it is.
+"""
+
+import math
+from asyncio import AbstractEventLoop, TimerHandle
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from tailrace.broker.waiting import Later
+from tailrace.protocol.frame import RequestHeader
+
+_EARLY_S = 0.001  # the loop counts milliseconds
+
+
+class Pending:
+    """A request that is under way, at its place in the line."""
+
+    __slots__ = ("answer", "deadline", "header", "is_answered", "is_hurried", "later", "started")
+
+    def __init__(self, header: RequestHeader, started: float) -> None:
+        self.header = header
+        self.started = started
+        self.answer: Any = None
+        self.is_answered = False
+        self.is_hurried = False
+        self.later: Later[Any] | None = None
+        self.deadline = math.inf  # by the loop's clock
+
+    def hurry(self) -> None:
+        """Once is enough: whoever was told looks at what there is, which may be a lot."""
+        if self.later is not None and not self.is_hurried:
+            self.is_hurried = True
+            self.later.hurry()
+
+
+class Deadlines:
+    """Those of one connection. `on_due` is called for each request whose time is up."""
+
+    __slots__ = ("_line", "_loop", "_on_due", "_rings_at", "_timer")
+
+    def __init__(self, loop: AbstractEventLoop, line: Iterable[Pending], on_due: Callable[[Pending], None]) -> None:
+        self._loop = loop
+        self._line = line
+        self._on_due = on_due
+        self._timer: TimerHandle | None = None
+        self._rings_at = 0.0
+
+    def watch(self, pending: Pending, wait_ms: int) -> None:
+        """`pending` stands in the line, and may take so long."""
+        pending.deadline = self._loop.time() + wait_ms / 1000
+        if self._timer is None or pending.deadline < self._rings_at:
+            self._set(pending.deadline)
+
+    def _set(self, deadline: float) -> None:
+        self.cancel()
+        self._rings_at = deadline
+        self._timer = self._loop.call_at(deadline, self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        now = self._loop.time() + _EARLY_S
+        for pending in [one for one in self._line if one.later is not None and one.deadline <= now]:
+            self._on_due(pending)
+        earliest = min((one.deadline for one in self._line if one.later is not None), default=math.inf)
+        if earliest < math.inf:
+            self._set(earliest)
+
+    def cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -1,0 +1,313 @@
+"""Produce the short way: the same bytes are answered, and the same log is left, as by the long way."""
+
+import os
+import struct
+from errno import EIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from brokers import ENDPOINT, NOW_MS, LocalBroker, a_batch, produce_request
+from hypothesis import given
+from hypothesis import strategies as st
+from logs import DATA, memory_files
+
+from tailrace.broker.apis.registry import APIS
+from tailrace.broker.repeated_produce import FORMS_MAX, RepeatedProduce
+from tailrace.broker.requests import Call
+from tailrace.broker.topic_changes import create_topic
+from tailrace.broker.waiting import Later
+from tailrace.log.files import OperatingSystemFiles
+from tailrace.protocol import codec
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.frame import decode_response, encode_request, read_request_header, response_header
+from tailrace.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from tailrace.records import batch
+from tailrace.records.compression import Codec
+from tailrace.testing.faulty_files import FaultyFiles
+
+
+class Producer:
+    """Asks as a connection does, the short way where it can be; or never, with `short=False`."""
+
+    def __init__(self, local: LocalBroker, *, short: bool = True) -> None:
+        self.local = local
+        self.repeated = RepeatedProduce(local.broker)
+        self.short = short
+        self.went_short = 0
+        self.last_id = 0
+
+    def begin(self, request: ProduceRequest, version: int = 12) -> Any:
+        """The answer's bytes, or a Later of them."""
+        self.last_id += 1
+        frame = memoryview(bytearray(encode_request(request, version, self.last_id, "client")))[4:]
+        if self.short and (repeated := self.repeated.append(frame, self.local.now_ms)) is not None:
+            self.went_short += 1
+            return repeated[1]
+        header = read_request_header(frame)
+        decoded = codec.decode(ProduceRequest, version, frame, header.body)
+        call = Call(version, "client", ENDPOINT, self.local.now_ms)
+        answer = self.local.broker.handle(APIS[0], decoded, call)
+        self.repeated.learn(frame, header, decoded)
+        return answer
+
+    def ask(self, request: ProduceRequest, version: int = 12) -> bytes:
+        answer = self.begin(request, version)
+        if isinstance(answer, Later):
+            self.local.run_jobs()
+            found: list[Any] = []
+            answer.when_resolved(found.append)
+            (answer,) = found
+        if isinstance(answer, bytes):
+            return answer
+        body = response_header(0, version, self.last_id) + codec.encode(answer, version)
+        return struct.pack(">i", len(body)) + body
+
+    def error(self, request: ProduceRequest, version: int = 12) -> int:
+        _, response = decode_response(ProduceResponse, version, self.ask(request, version)[4:])
+        return int(response.responses[0].partition_responses[0].error_code)
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Any:
+    with LocalBroker(tmp_path) as local:
+        local.create_topic()
+        yield local
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+@pytest.mark.parametrize("version", range(9, 14))
+def test_the_second_request_goes_the_short_way_in_every_version_that_is_flexible(
+    local: LocalBroker, version: int, acks: int
+) -> None:
+    topic: Any = local.broker.metadata.topics["orders"].topic_id if version >= 13 else "orders"
+    short, long = Producer(local), Producer(local, short=False)
+    for number in range(3):
+        request = produce_request(a_batch(b"a", b"b"), topic, acks=acks)
+        answers = short.ask(request, version), long.ask(request, version)
+        offsets = [
+            decode_response(ProduceResponse, version, answer[4:])[1].responses[0].partition_responses[0].base_offset
+            for answer in answers
+        ]
+        assert offsets == [4 * number, 4 * number + 2]
+        assert len(answers[0]) == len(answers[1])
+    assert (short.went_short, long.went_short) == (2, 0)
+    assert written(local) == [b"a", b"b"] * 6
+
+
+def written(local: LocalBroker, partition: int = 0) -> list[bytes]:
+    """What readers see once all is on disk."""
+    local.tick(2000)
+    local.run_jobs()
+    return local.values(partition=partition)
+
+
+BATCHES = {
+    "small": lambda: a_batch(b"x"),
+    "large": lambda: a_batch(b"y" * 20_000),
+    "lz4": lambda: a_batch(b"z" * 100, codec=Codec.LZ4),
+    "zstd": lambda: a_batch(b"z" * 100, codec=Codec.ZSTD),
+    "of a producer": lambda: a_batch(b"p", producer_id=7, producer_epoch=0, base_sequence=0),
+    "out of sequence": lambda: a_batch(b"p", producer_id=7, producer_epoch=0, base_sequence=9),
+    "no producer's epoch": lambda: a_batch(b"p", producer_id=7, producer_epoch=-1, base_sequence=0),
+    "transactional": lambda: a_batch(b"t", producer_id=9, producer_epoch=0, base_sequence=0, transactional=True),
+    "of the future": lambda: a_batch(b"f", now_ms=NOW_MS + 10 * 24 * 3_600_000),
+    "of no known codec": lambda: changed(a_batch(b"x"), 21, b"\0\7"),
+    "of an old format": lambda: changed(a_batch(b"x"), 16, b"\1"),
+    "rotten": lambda: a_batch(b"x")[:-1] + b"\xff",
+    "cut": lambda: a_batch(b"x")[:-1],
+    "a part of a header": lambda: a_batch(b"x")[:40],
+    "two": lambda: a_batch(b"x") + a_batch(b"y"),
+    "none": lambda: None,
+    "empty": lambda: b"",
+    "with too many records": lambda: changed(a_batch(b"x"), 57, struct.pack(">i", 5)),
+}
+
+
+def changed(data: bytearray, position: int, value: bytes) -> bytearray:
+    data[position : position + len(value)] = value
+    batch.seal(data)
+    return data
+
+
+@given(
+    steps=st.lists(st.tuples(st.sampled_from(sorted(BATCHES)), st.sampled_from([0, 1, 5]), st.sampled_from([1, -1])))
+)
+def test_whatever_is_sent_both_ways_say_the_same_and_leave_the_same(steps: list[tuple[str, int, int]]) -> None:
+    brokers = [LocalBroker(DATA, files=memory_files()) for _ in range(2)]
+    for one in brokers:
+        one.create_topic(partitions=2, **{"max_message_bytes": "10000"})
+    producers = [Producer(brokers[0]), Producer(brokers[1], short=False)]
+    for name, partition, acks in steps:
+        said = [
+            producer.ask(produce_request(BATCHES[name](), partition=partition, acks=acks)) for producer in producers
+        ]
+        assert said[0] == said[1], name
+    for index in range(2):
+        assert written(brokers[0], index) == written(brokers[1], index)
+    counted = [one.broker.counters.topics for one in brokers]
+    assert [(of.records_in, of.bytes_in) for of in counted[0].values()] == [
+        (of.records_in, of.bytes_in) for of in counted[1].values()
+    ]
+
+
+def test_a_repetition_of_a_producer_is_not_appended_again(local: LocalBroker) -> None:
+    producer = Producer(local)
+    request = produce_request(a_batch(b"p", producer_id=7, producer_epoch=0, base_sequence=0))
+    assert [producer.error(request) for _ in range(3)] == [0, 0, 0]
+    assert producer.went_short == 2
+    assert local.values() == [b"p"]
+
+
+def test_many_partitions_are_remembered_and_not_without_end(tmp_path: Path) -> None:
+    with LocalBroker(tmp_path) as local:
+        local.create_topic(partitions=2 * FORMS_MAX)
+        producer = Producer(local)
+        for _ in range(2):
+            for partition in range(12):
+                producer.ask(produce_request(a_batch(b"x"), partition=partition))
+        assert producer.went_short == 12
+        for partition in range(2 * FORMS_MAX):
+            producer.ask(produce_request(a_batch(b"x"), partition=partition))
+        assert len(producer.repeated._forms) <= FORMS_MAX
+
+
+def test_requests_that_are_not_for_one_partition_go_the_long_way(local: LocalBroker) -> None:
+    producer = Producer(local)
+    for _ in range(3):
+        twice = [TopicProduceData(name="orders", partition_data=[PartitionProduceData(index=0, records=a_batch(b"x"))])]
+        producer.ask(ProduceRequest(acks=1, timeout_ms=1000, topic_data=twice * 2))
+        producer.ask(produce_request(a_batch(b"x"), acks=1), version=8)
+        assert producer.error(produce_request(a_batch(b"x"), "nowhere")) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert producer.error(produce_request(a_batch(b"x"), acks=7)) == ErrorCode.INVALID_REQUIRED_ACKS
+    assert producer.went_short == 0
+
+
+def test_nobody_appends_to_an_internal_topic(local: LocalBroker) -> None:
+    producer = Producer(local)
+    for _ in range(3):
+        error = producer.error(produce_request(a_batch(b"x"), "__tailrace_metadata"))
+        assert error == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert producer.went_short == 0
+
+
+def sent(producer: Producer, version: int = 12) -> tuple[int, bool]:
+    """The error of one more request, and whether it went the short way."""
+    before = producer.went_short
+    return producer.error(produce_request(a_batch(b"x" * 300), acks=1), version), producer.went_short > before
+
+
+def test_a_topic_that_is_deleted_takes_nothing_and_one_of_its_name_is_another(local: LocalBroker) -> None:
+    producer = Producer(local)
+    assert [sent(producer) for _ in range(2)] == [(0, False), (0, True)]
+    local.delete_topic()
+    assert sent(producer) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, False)
+    local.create_topic()
+    assert [sent(producer) for _ in range(2)] == [(0, False), (0, True)]
+    assert len(written(local)) == 2
+
+
+@pytest.mark.parametrize(
+    ("configs", "expected"),
+    [
+        ({"max.message.bytes": "100"}, ErrorCode.MESSAGE_TOO_LARGE),
+        ({"cleanup.policy": "compact"}, ErrorCode.INVALID_RECORD),
+        ({"message.timestamp.before.max.ms": "5"}, ErrorCode.INVALID_TIMESTAMP),
+    ],
+)
+def test_a_config_counts_from_when_it_is_changed(
+    local: LocalBroker, configs: dict[str, str], expected: ErrorCode
+) -> None:
+    producer = Producer(local)
+    assert [sent(producer) for _ in range(2)] == [(0, False), (0, True)]
+    topic = local.broker.metadata.topics["orders"]
+    topic.overrides.update(configs)
+    topic.configure(local.broker.configs)
+    local.now_ms += 1000
+    assert sent(producer) == (expected, False)
+
+
+@pytest.mark.parametrize("configs", [{"compression_type": "zstd"}, {"message_timestamp_type": "LogAppendTime"}])
+def test_what_has_to_be_changed_goes_the_long_way(tmp_path: Path, configs: dict[str, str]) -> None:
+    with LocalBroker(tmp_path) as local:
+        local.create_topic(**configs)
+        producer = Producer(local)
+        assert [sent(producer) for _ in range(3)] == [(0, False)] * 3
+
+
+def test_a_disk_that_is_full_is_seen(local: LocalBroker) -> None:
+    local.tick()
+    producer = Producer(local)
+    assert [sent(producer) for _ in range(2)] == [(0, False), (0, True)]
+    local.broker.space.is_low = True
+    assert sent(producer) == (ErrorCode.KAFKA_STORAGE_ERROR, False)
+    local.broker.space.is_low = False
+    assert sent(producer) == (0, True)
+
+
+def test_no_answer_leaves_before_the_metadata_is_on_disk(local: LocalBroker) -> None:
+    producer = Producer(local)
+    assert [sent(producer) for _ in range(2)] == [(0, False), (0, True)]
+    local.broker.metadata_log.write(create_topic(local.broker.metadata, "other", 1, {}, os.urandom), NOW_MS)
+    answer = producer.begin(produce_request(a_batch(b"x"), acks=1))
+    assert isinstance(answer, Later)
+    assert not answer.is_resolved
+    local.run_jobs()
+    assert producer.went_short == 1
+
+
+def test_an_acknowledgement_waits_for_the_disk_and_says_when_that_takes_too_long(local: LocalBroker) -> None:
+    producer = Producer(local)
+    producer.ask(produce_request(a_batch(b"x")))
+    answers: list[bytes] = []
+    for _ in range(2):
+        later = producer.begin(produce_request(a_batch(b"y")))
+        assert isinstance(later, Later)
+        later.when_resolved(answers.append)
+        assert later.wait_ms == 1000
+    assert producer.went_short == 2
+    assert answers == []
+    later.expire()
+    local.run_jobs()
+    errors = [
+        (found[0], found[1].responses[0].partition_responses[0].error_code)
+        for found in (decode_response(ProduceResponse, 12, answer[4:]) for answer in answers)
+    ]
+    assert errors == [(3, ErrorCode.REQUEST_TIMED_OUT), (2, 0)]
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+def test_a_disk_that_fails_is_said_to_who_waits_for_it(tmp_path: Path, acks: int) -> None:
+    files = FaultyFiles(OperatingSystemFiles())
+    local = LocalBroker(tmp_path, files=files)
+    local.create_topic()
+    producer = Producer(local)
+    assert producer.error(produce_request(a_batch(b"x"), acks=acks)) == 0
+    files.fail("write_at" if acks == 1 else "sync", EIO, name=".log")
+    assert producer.error(produce_request(a_batch(b"x"), acks=acks)) == ErrorCode.KAFKA_STORAGE_ERROR
+    local.directory.abandon()
+
+
+def test_frames_that_only_begin_like_one_that_is_known_are_not_taken_for_it(local: LocalBroker) -> None:
+    producer = Producer(local)
+    producer.ask(produce_request(a_batch(b"x"), acks=1))
+    frame = bytearray(encode_request(produce_request(a_batch(b"x"), acks=1), 12, 5, "client"))[4:]
+    start = producer.repeated._start
+    for end in range(start, len(frame)):
+        assert producer.repeated.append(memoryview(frame[:end]), NOW_MS) is None
+    for position in range(start):
+        if not 4 <= position < 8:  # the correlation id may be any
+            spoilt = bytearray(frame)
+            spoilt[position] ^= 1
+            assert producer.repeated.append(memoryview(spoilt), NOW_MS) is None
+    for tag in (-1, -2, -3):
+        spoilt = bytearray(frame)
+        spoilt[tag] = 1
+        assert producer.repeated.append(memoryview(spoilt), NOW_MS) is None
+    assert len(written(local)) == 1
+    assert producer.repeated.append(memoryview(frame), NOW_MS) is not None
