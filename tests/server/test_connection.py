@@ -227,11 +227,11 @@ def test_a_client_that_does_not_read_is_not_read_from(node: RunningNode) -> None
         client.socket.sendall(b"".join(client.frame(ApiVersionsRequest(), 3) for _ in range(20)))
         connection = node.on_loop(lambda: next(iter(node.node.connections)))
         node.until(lambda: connection._outbox._is_waiting)
-        time.sleep(0.05)
-        assert not connection._is_reading
+        client.send(ApiVersionsRequest(), 3)
+        node.until(lambda: not connection._is_reading)
         assert node.on_loop(lambda: len(connection._pending)) <= 20
         assert len(values_of(only_partition(client.receive()))) == 8
-        for _ in range(20):
+        for _ in range(21):
             client.receive()
         node.until(lambda: connection._is_reading)
 

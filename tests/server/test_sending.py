@@ -175,9 +175,8 @@ def test_parts_of_all_kinds_and_sizes_arrive_in_order(on_loop: Any) -> None:
         setup.put(*parts)
         assert not setup.outbox.is_empty
         assert await setup.receive(len(expected)) == expected
-        await asyncio.sleep(0.01)
+        await until(lambda: setup.sent == 1)
         assert setup.outbox.is_empty
-        assert setup.sent == 1
         assert [one.released for one in slices] == [1] * len(slices)
         assert setup.metrics.bytes_out == len(expected)
 
@@ -214,10 +213,10 @@ def test_what_is_cold_is_sent_by_a_thread_as_much_as_the_socket_takes(on_loop: A
         cold = FakeSlice(piece(2 * COLD_BYTES + 7), cold=3 * COLD_BYTES)
         setup.put(b"head", cold)
         assert await setup.receive(4 + cold.length) == b"head" + cold.data
+        await until(lambda: bool(cold.released))
+        assert cold.released == 1
         assert cold.sent_cold == sorted(cold.sent_cold)
         assert cold.sent_cold[-1] == cold.length
-        await asyncio.sleep(0.01)
-        assert cold.released == 1
 
     on_loop(main)
 

@@ -111,6 +111,9 @@ class Connection:
             self.node.loop.remove_reader(self._fd)
 
     def _readable(self) -> None:
+        if not self._outbox.is_empty:  # rarely: nearly all wait for an answer before they ask again
+            self._pause()  # until it has gone
+            return
         growth = self._frames.growth
         if growth and not self.node.budget.may_hold(self, self._frames.held_bytes + growth):
             self._pause()  # until others have let go of theirs
@@ -150,8 +153,6 @@ class Connection:
         if isinstance(answer, bytes):
             self._outbox.send_at_once(answer)
             self.node.metrics.answered(form.header.api_key, time.perf_counter() - started)
-            if not self._outbox.is_empty:
-                self._pause()
         else:
             self._started(Pending(form.header, started), answer)
         self.node.start_flushes()
@@ -178,6 +179,8 @@ class Connection:
         self.node.pump()
         self._answer()
         self._has_more = not all_started
+        if not self._outbox.is_empty:
+            return  # if more comes before that has gone, it is left to wait
         if not self._may_start:
             self._pause()  # until an answer has gone
         elif self._has_more:
@@ -351,8 +354,6 @@ class Connection:
                 self._pending.popleft()
             self._outbox.send()
             self.active_at = self.node.loop.time()
-        if not self._outbox.is_empty:
-            self._pause()
 
     def _is_next_answered(self) -> bool:
         return bool(self._pending) and self._pending[0].is_answered
