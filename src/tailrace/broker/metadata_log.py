@@ -50,7 +50,8 @@ class MetadataLog:
     @property
     def is_settled(self) -> bool:
         """Whether all that was written is on disk."""
-        return self.log.high_watermark >= self.log.end_offset
+        log = self.log
+        return log.view.high_watermark >= log.bounds.end  # spelled out: each answer asks
 
     def write(self, changes: Sequence[MetadataRecord], now_ms: int) -> None:
         """Afterwards the state is changed, and a flush of it is due."""

@@ -21,7 +21,7 @@ from tailrace.server.threads import Workers
 
 COPIED_BYTES_MAX = 32 << 10  # a slice up to here costs less to copy than another system call
 COLD_BYTES = 1 << 20  # of a slice, by a thread
-PIECE_BYTES = 128 << 10  # of a slice, to the socket: some dozen microseconds, as others wait meanwhile
+PIECE_BYTES = 256 << 10  # of a slice, to the socket, if it takes so much: as others wait meanwhile, for 0.1 ms at most
 GATHERED_MAX = 64  # buffers for one system call
 GATHERED_BYTES = 256 << 10  # and about so many bytes of them: all that a client which does not read is buffered
 TURN_BYTES = PIECE_BYTES  # before others have their turn, where a client takes all as fast as it is sent
@@ -206,9 +206,10 @@ class Outbox:
         self._metrics.bytes_out += count
         self._left_of_turn -= count
         count += self._sent_of_part
-        while self._parts and count >= (length := length_of(self._parts[0])):
+        parts = self._parts
+        while parts and count >= (length := length_of(parts[0])):
             count -= length
-            release(self._parts.popleft())
+            release(parts.popleft())
         self._sent_of_part = count
 
     # Waiting for others, and for the client
