@@ -100,6 +100,7 @@ def test_the_limit_holds_again_when_pins_are_gone(tmp_path: Path) -> None:
 def test_where_the_process_has_no_descriptor_left_those_that_nobody_pins_are_given_up(tmp_path: Path) -> None:
     program = f"""
 import resource
+import socket
 from tailrace.log.files import OperatingSystemFiles
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 files = OperatingSystemFiles(1000)
@@ -257,6 +258,7 @@ def test_a_write_that_stops_halfway_is_not_taken_for_a_whole_one(tmp_path: Path)
     """The system writes up to the largest size that a file may have, and says how much that was."""
     program = f"""
 import resource
+import socket
 from tailrace.log.files import OperatingSystemFiles
 file = OperatingSystemFiles().open({str(tmp_path / "file")!r}, create=True)
 resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, resource.RLIM_INFINITY))
@@ -282,6 +284,27 @@ def test_bytes_are_sent_to_a_descriptor_without_being_read(tmp_path: Path) -> No
         file.unpin()
         os.close(receiving)
         os.close(sending)
+
+
+def test_what_is_cached_is_sent_at_once_and_nothing_else_is(tmp_path: Path) -> None:
+    file = OperatingSystemFiles().open(str(tmp_path / "file"), create=True)
+    data = random.Random(3).randbytes(300_000)
+    file.write_at(0, data)
+    if file.read_cached_at(0, 1) is None:
+        pytest.skip("this system cannot say what is cached")
+    file.pin()
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        sent = file.send_cached_to(ours.fileno(), 1000, 50_000)
+        assert sent is not None
+        assert 0 < sent <= 50_000
+        assert theirs.recv(sent, socket.MSG_WAITALL) == data[1000 : 1000 + sent]
+        assert file.send_cached_to(ours.fileno(), 100_000, 200_001) is None, "the file ends before"
+        file.sync()
+        file.forget_cached()
+        if file.read_cached_at(0, 1) is None:  # the system may remember it all the same
+            assert file.send_cached_to(ours.fileno(), 1000, 50_000) is None
+    file.unpin()
 
 
 # Whole files

@@ -455,9 +455,8 @@ class OperatingSystemFile:
         assert self._pins, "only what is pinned is sent"
         own = self._descriptor
         last = position + size - 1
-        for probed in (*range(position, last, _READ_AHEAD_BYTES), last):
-            if not _fill_without_waiting(_PROBE, own, probed):
-                return None
+        if not _fill_without_waiting(_PROBE, own, *range(position, last, _READ_AHEAD_BYTES), last):
+            return None
         return os.sendfile(descriptor, own, position, size)
 
 
@@ -466,18 +465,22 @@ _READ_AHEAD_BYTES = 128 << 10  # the system remembers and forgets in about such 
 _PROBE = bytearray(1)  # for those who want to know whether they could read, and nothing else
 
 
-def _fill_without_waiting(data: bytearray, descriptor: int, position: int) -> bool:
-    """False where that would wait for a disk, or the file is shorter."""
+def _fill_without_waiting(data: bytearray, descriptor: int, *positions: int) -> bool:
+    """From one position after the other. False where that would wait for a disk, or the file is shorter."""
     if _NOWAIT is None:
         return False
+    buffers, size = [data], len(data)
     try:
-        return os.preadv(descriptor, [data], position, _NOWAIT) == len(data)
+        for position in positions:
+            if os.preadv(descriptor, buffers, position, _NOWAIT) != size:
+                return False
     except BlockingIOError:
         return False
     except OSError as error:
         if error.errno == errno.EOPNOTSUPP:  # a file system that cannot tell: its caller must go through a thread
             return False
         raise
+    return True
 
 
 def _sync_descriptor(descriptor: int) -> None:
