@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import random
+import socket
 import subprocess
 import sys
 import tempfile
@@ -100,7 +101,6 @@ def test_the_limit_holds_again_when_pins_are_gone(tmp_path: Path) -> None:
 def test_where_the_process_has_no_descriptor_left_those_that_nobody_pins_are_given_up(tmp_path: Path) -> None:
     program = f"""
 import resource
-import socket
 from tailrace.log.files import OperatingSystemFiles
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 files = OperatingSystemFiles(1000)
@@ -258,7 +258,6 @@ def test_a_write_that_stops_halfway_is_not_taken_for_a_whole_one(tmp_path: Path)
     """The system writes up to the largest size that a file may have, and says how much that was."""
     program = f"""
 import resource
-import socket
 from tailrace.log.files import OperatingSystemFiles
 file = OperatingSystemFiles().open({str(tmp_path / "file")!r}, create=True)
 resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, resource.RLIM_INFINITY))
