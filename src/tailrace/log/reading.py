@@ -26,7 +26,7 @@ from tailrace.records.record import decode_records, first_record_at_or_after
 Answer = TypeVar("Answer")
 
 _PIECE_BYTES = 1 << 20  # read at a time by whoever looks for a record
-_REACHED_MAX = 64  # places where readers of a log have stopped
+_REACHED_MAX = 16  # places where readers of a log have stopped: 3 KB, and there may be many logs
 
 
 class Position(NamedTuple):

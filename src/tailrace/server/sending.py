@@ -4,8 +4,9 @@ An answer is bytes, and between them slices of files. Small slices are read and 
 larger ones go from the page cache to the socket without passing through this process (`sendfile`). What is not in the
 page cache is sent in the same way by a thread, a piece at a time: the loop never waits for a disk.
 
-A socket that takes no more is waited for. Until then nothing more is put in: a client that does not read is not
-buffered for.
+A socket that takes no more is waited for, and so is one that would take more when it is the others' turn: the loop says
+when it is ready, which it asks all of. Until then nothing more is put in: a client that does not read is not buffered
+for.
 """
 
 import os
