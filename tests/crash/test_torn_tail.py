@@ -154,7 +154,7 @@ def test_a_tail_of_zeros_is_cut_off(crashed: Crashed) -> None:
 
 
 def test_a_torn_batch_whose_value_holds_a_whole_batch_gives_no_false_record(crashed: Crashed) -> None:
-    from tailrace.records.batch import stamp
+    from tailrace.records.batch import read_header, stamp
     from tailrace.records.record import Record, encode_batch
 
     disk, batches, log = crashed
