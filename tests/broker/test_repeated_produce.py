@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from logs import DATA, memory_files
 
 from tailrace.broker.apis.registry import APIS
-from tailrace.broker.repeated_produce import FORMS_MAX, RepeatedProduce
+from tailrace.broker.repeated_produce import FORGOTTEN_AFTER, FORM_BYTES_MAX, FORMS_MAX, RepeatedProduce
 from tailrace.broker.requests import Call
 from tailrace.broker.topic_changes import create_topic
 from tailrace.broker.waiting import Later
@@ -27,6 +27,7 @@ from tailrace.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from tailrace.protocol.primitives import write_varint
 from tailrace.records import batch
 from tailrace.records.compression import Codec
 from tailrace.testing.faulty_files import FaultyFiles
@@ -177,6 +178,55 @@ def test_many_partitions_are_remembered_and_not_without_end(tmp_path: Path) -> N
         assert len(producer.repeated._forms) <= FORMS_MAX
 
 
+def test_topics_with_names_of_different_lengths_are_all_remembered(local: LocalBroker) -> None:
+    names = ["orders", "views", "a-long-name", "payments"]
+    for name in names[1:]:
+        local.create_topic(name)
+    producer = Producer(local)
+    for _ in range(3):
+        for name in names:
+            producer.ask(produce_request(a_batch(b"x"), name))
+    assert producer.went_short == 2 * len(names)
+
+
+def test_one_partition_too_many_costs_the_others_nothing_and_what_is_not_used_is_forgotten(tmp_path: Path) -> None:
+    with LocalBroker(tmp_path) as local:
+        local.create_topic(partitions=FORMS_MAX + 1)
+        producer = Producer(local)
+        for _ in range(3):
+            for partition in range(FORMS_MAX + 1):
+                producer.ask(produce_request(a_batch(b"x"), partition=partition, acks=1))
+        assert producer.went_short == 2 * FORMS_MAX
+        for _ in range(FORGOTTEN_AFTER):
+            producer.ask(produce_request(a_batch(b"x"), partition=FORMS_MAX, acks=1))
+        assert len(producer.repeated._forms) == 1
+
+
+def test_a_form_takes_little_memory_whatever_its_request_holds(local: LocalBroker) -> None:
+    producer = Producer(local)
+    for name in ("client", "c" * 2 * FORM_BYTES_MAX):
+        request = produce_request(a_batch(b"x"), acks=1)
+        frame = memoryview(bytearray(encode_request(request, 12, 1, name)))[4:]
+        header = read_request_header(frame)
+        producer.repeated.learn(frame, header, codec.decode(ProduceRequest, 12, frame, header.body))
+    assert [len(key) <= FORM_BYTES_MAX for key in producer.repeated._forms] == [True]
+
+
+def test_bytes_behind_a_request_are_not_taken_for_its_batch(local: LocalBroker) -> None:
+    """Clients may send some, which are passed over; here they are a batch, and what follows one."""
+    producer = Producer(local)
+    decoy = a_batch(b"decoy")
+    frame = bytearray(encode_request(produce_request(a_batch(b"real"), acks=1), 12, 1, "client"))[4:]
+    frame += write_varint(len(decoy) + 1) + decoy + bytes(3)
+    for _ in range(3):
+        view = memoryview(bytearray(frame))
+        assert producer.repeated.append(view, NOW_MS) is None
+        header = read_request_header(view)
+        decoded = codec.decode(ProduceRequest, 12, view, header.body, more_may_follow=True)
+        producer.repeated.learn(view, header, decoded)
+    assert producer.repeated._forms == {}
+
+
 def test_requests_that_are_not_for_one_partition_go_the_long_way(local: LocalBroker) -> None:
     producer = Producer(local)
     for _ in range(3):
@@ -297,7 +347,7 @@ def test_frames_that_only_begin_like_one_that_is_known_are_not_taken_for_it(loca
     producer = Producer(local)
     producer.ask(produce_request(a_batch(b"x"), acks=1))
     frame = bytearray(encode_request(produce_request(a_batch(b"x"), acks=1), 12, 5, "client"))[4:]
-    start = producer.repeated._start
+    (start,) = producer.repeated._starts
     for end in range(start, len(frame)):
         assert producer.repeated.append(memoryview(frame[:end]), NOW_MS) is None
     for position in range(start):

@@ -154,14 +154,14 @@ def test_a_tail_of_zeros_is_cut_off(crashed: Crashed) -> None:
 
 
 def test_a_torn_batch_whose_value_holds_a_whole_batch_gives_no_false_record(crashed: Crashed) -> None:
-    from tailrace.records.batch import stamp
+    from tailrace.records.batch import read_header, stamp
     from tailrace.records.record import Record, encode_batch
 
     disk, batches, log = crashed
     inner = encode_batch([Record(0, 1, b"false", b"record")])
-    stamp(inner, 0, log.end_offset + 1, log.leader_epoch)
+    stamp(inner, read_header(inner), log.end_offset + 1, log.leader_epoch)
     outer = encode_batch([Record(0, 1, b"true", bytes(inner) + b"rest" * 50)])
-    stamp(outer, 0, log.end_offset, log.leader_epoch)
+    stamp(outer, read_header(outer), log.end_offset, log.leader_epoch)
     for size in range(1, len(outer)):
         spoilt = disk.copy()
         spoilt.file(last_segment(spoilt)).extend(outer[:size])

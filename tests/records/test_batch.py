@@ -45,7 +45,6 @@ def test_header_fields_lie_where_other_clients_put_them() -> None:
     assert not header.is_control
     assert not header.has_log_append_time
     assert header.delete_horizon is None
-    assert batch.is_dense(header)
 
 
 def test_a_stamped_batch_is_intact_for_us_and_for_others() -> None:
@@ -164,8 +163,3 @@ def test_the_delete_horizon_is_kept_in_the_base_timestamp() -> None:
     header = batch.read_header(foreign_batch())
     marked = header._replace(attributes=header.attributes | batch.DELETE_HORIZON, base_timestamp=99)
     assert marked.delete_horizon == 99
-
-
-def test_a_batch_with_fewer_records_than_offsets_is_not_dense() -> None:
-    header = batch.read_header(foreign_batch())
-    assert not batch.is_dense(header._replace(last_offset_delta=3))

@@ -414,6 +414,36 @@ def test_answers_by_id_are_not_taken_from_the_shared_buffer(tmp_path: Path) -> N
                 assert topic.partition_responses[0].error_code == 0
 
 
+# Requests like those before them
+
+
+def test_a_repetition_that_is_on_disk_already_is_answered_at_once(node: RunningNode, client: RawClient) -> None:
+    offsets = []
+    for sequence in (0, 1, 1, 0):
+        batch = a_batch(b"x", now_ms=NOW_AND_THEN_MS, producer_id=7, producer_epoch=0, base_sequence=sequence)
+        offsets.append(only_partition(client.ask(produce_request(batch), 12)).base_offset)
+    assert offsets == [0, 1, 1, 0]
+
+
+def test_who_waits_for_a_flush_is_answered_although_another_part_of_it_fails(
+    node: RunningNode, client: RawClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.ask(a_produce(b"x"), 12)
+    sizes = node.node.broker.sizes
+    measure = sizes.measure
+
+    def fail_once(log: Any) -> None:
+        monkeypatch.setattr(sizes, "measure", measure)
+        raise RuntimeError("a fault of ours")
+
+    monkeypatch.setattr(sizes, "measure", fail_once)
+    assert only_partition(client.ask(a_produce(b"y"), 12)).base_offset == 1
+    assert only_partition(client.ask(a_produce(b"z"), 12)).base_offset == 2
+    (met,) = node.errors
+    assert str(met["exception"]) == "a fault of ours"
+    node.errors.clear()
+
+
 # Clients that go away
 
 

@@ -359,9 +359,9 @@ def test_offsets_that_go_back_are_an_error() -> None:
 
 def test_offsets_that_64_bits_do_not_hold_are_an_error() -> None:
     data = batch(3)
-    stamp(data, 0, INT64_MAX - 3, 0)
+    stamp(data, read_header(data), INT64_MAX - 3, 0)
     assert offsets_of(data) == [INT64_MAX - 3, INT64_MAX - 2, INT64_MAX - 1]
-    stamp(data, 0, INT64_MAX - 2, 0)
+    stamp(data, read_header(data), INT64_MAX - 2, 0)
     with pytest.raises(CorruptBatch, match="orders-3, batch at offset 5: "):
         decode(data, 5)
 
@@ -402,7 +402,7 @@ def test_compressed_batches_are_decompressed_some_at_a_time() -> None:
     one = encode_batch(records, codec=Codec.ZSTD)
     data = bytearray()
     for offset in range(12):
-        stamp(one, 0, offset, 0)
+        stamp(one, read_header(one), offset, 0)
         data += one
     sizes = []
     tracemalloc.start()

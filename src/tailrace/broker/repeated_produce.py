@@ -14,35 +14,40 @@ looked into, a disk that is full, a topic that was changed. So there is one plac
 import struct
 from typing import TYPE_CHECKING
 
-from tailrace.broker.apis.k00_produce import ALL, BY_TOPIC_ID, LEADER
+from tailrace.broker.apis.k00_produce import ALL, BY_TOPIC_ID, LEADER, topic_of
 from tailrace.broker.errors import code_of
 from tailrace.broker.partition import Partition
-from tailrace.broker.producing import NOT_APPENDED, TIMED_OUT, refuse
+from tailrace.broker.producing import NOT_APPENDED, TIMED_OUT, is_usual, refuse
+from tailrace.broker.topics import Topic
 from tailrace.broker.waiting import Later
 from tailrace.log.errors import LogError
 from tailrace.protocol.codec import encode
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.frame import RequestHeader, response_header
+from tailrace.protocol.message import is_flexible
 from tailrace.protocol.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
+    TopicProduceData,
     TopicProduceResponse,
 )
 from tailrace.protocol.primitives import read_varint, write_varint
-from tailrace.records.batch import HEADER, HEADER_SIZE, LENGTH_END, MAGIC, NO_PRODUCER
-from tailrace.records.compression import Codec
+from tailrace.records.batch import HEADER_SIZE, read_header
 
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
 
-FLEXIBLE_FROM = 9
 FORMS_MAX = 64  # of one connection: about as many partitions as one producer writes to at a time
+FORM_BYTES_MAX = 512  # names are shorter
+STARTS_MAX = 4  # each is looked for
+FORGOTTEN_AFTER = 16 * FORMS_MAX  # requests of other forms
 
 _HEAD = struct.Struct(">ii")  # key and version in one, correlation id
 _NUMBERS = struct.Struct(">hqqq")  # error, offset, time, start offset
+_BEFORE_TOPIC = struct.Struct(">bhib")  # no transactional id, acks, timeout, one topic
+_BEFORE_RECORDS = struct.Struct(">bi")  # one partition, its index
 _NO_TAGS = bytes(3)  # behind the partition, the topic and the request
-_CODEC_MAX = max(Codec)
 
 
 class Form:
@@ -56,14 +61,14 @@ class Form:
         "acks",
         "config",
         "header",
-        "key_and_version",
         "partition",
         "timeout_ms",
+        "version",
     )
 
     def __init__(self, header: RequestHeader, request: ProduceRequest, partition: Partition) -> None:
         self.header = header  # of the request that it was learnt from
-        self.key_and_version = header.api_version  # the key of Produce is 0
+        self.version = header.api_version  # and the key before it, which is 0
         self.acks = request.acks
         self.timeout_ms = max(request.timeout_ms, 0)
         self.partition = partition
@@ -77,7 +82,7 @@ class Form:
     def _encode(self, answer: PartitionProduceResponse) -> bytes:
         topic = self.partition.topic
         of_topic = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=[answer])
-        return encode(ProduceResponse(responses=[of_topic]), self.header.api_version)
+        return encode(ProduceResponse(responses=[of_topic]), self.version)
 
     def answer(self, correlation_id: int, base_offset: int, append_time: int, start_offset: int) -> bytes:
         return self._answer.pack(
@@ -87,62 +92,82 @@ class Form:
     def refusal(self, correlation_id: int, code: ErrorCode, message: str) -> bytes:
         answer = PartitionProduceResponse(index=self.partition.index)
         refuse(answer, code, message)
-        body = response_header(0, self.header.api_version, correlation_id) + self._encode(answer)
+        body = response_header(0, self.version, correlation_id) + self._encode(answer)
         return len(body).to_bytes(4) + body
 
 
 class RepeatedProduce:
     """One connection's. What came the long way is learnt (`learn`); what looks like it is appended (`append`)."""
 
-    __slots__ = ("_broker", "_forms", "_start")
+    __slots__ = ("_broker", "_forms", "_not_learnt", "_starts")
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self._forms: dict[bytes, Form] = {}  # by what stands between the correlation id and the length of the batch
-        self._start = 0  # where that length stands in requests of the form that was learnt last
+        self._starts: list[int] = []  # where that length stands, of all forms
+        self._not_learnt = 0
 
     def learn(self, frame: memoryview, header: RequestHeader, request: ProduceRequest) -> None:
         """Remembers the form of a request that was decoded, if it is one that can be repeated."""
-        if header.api_version < FLEXIBLE_FROM or len(request.topic_data) != 1 or request.acks not in (ALL, LEADER):
+        if not is_flexible(ProduceRequest, header.api_version) or len(request.topic_data) != 1:
             return
-        data = request.topic_data[0]
-        if len(data.partition_data) != 1 or request.transactional_id is not None:
+        data, version = request.topic_data[0], header.api_version
+        if len(data.partition_data) != 1 or request.transactional_id is not None or request.acks not in (ALL, LEADER):
             return
-        topics = self._broker.metadata
-        by_id = header.api_version >= BY_TOPIC_ID
-        topic = topics.topics_by_id.get(data.topic_id) if by_id else topics.topics.get(data.name)
-        partition = topic.partition(data.partition_data[0].index) if topic is not None else None
-        records = data.partition_data[0].records
-        if partition is None or not records or partition.topic.is_internal:
+        (only,) = data.partition_data
+        topic, _ = topic_of(request, data, version, self._broker)
+        partition = topic.partition(only.index) if topic is not None else None
+        if partition is None or not only.records or not _may_repeat(partition.topic):
             return
-        if not partition.topic.config.takes_batches_as_they_are:
+        start = _start_of_records(header, data)
+        found = _records_in(frame, start)
+        if start > FORM_BYTES_MAX or found is None or len(found) != len(only.records):
             return
-        length = write_varint(len(records) + 1)
-        start = len(frame) - len(_NO_TAGS) - len(records) - len(length)
-        if frame[start : start + len(length)] == length and frame[-len(_NO_TAGS) :] == _NO_TAGS:
-            if len(self._forms) >= FORMS_MAX:
-                self._forms.clear()
-            self._forms[frame[8:start].tobytes()] = Form(header, request, partition)
-            self._start = start
+        key = frame[8:start].tobytes()
+        if not self._knows(key, partition) and self._has_room(start):
+            self._forms[key] = Form(header, request, partition)
+            if start not in self._starts:
+                self._starts.append(start)
+
+    def _knows(self, key: bytes, partition: Partition) -> bool:
+        """As it is now: a batch that was not usual has come the long way, too."""
+        form = self._forms.get(key)
+        return form is not None and form.partition is partition and form.config is partition.topic.config
+
+    def _has_room(self, start: int) -> bool:
+        """Where there are too many forms the first ones stay, or none would be found again; but not for ever."""
+        if len(self._forms) < FORMS_MAX and (start in self._starts or len(self._starts) < STARTS_MAX):
+            return True
+        self._not_learnt += 1
+        if self._not_learnt < FORGOTTEN_AFTER:
+            return False
+        self._not_learnt = 0
+        self._forms.clear()
+        self._starts.clear()
+        return True
 
     def append(self, frame: memoryview, now_ms: int) -> "tuple[Form, bytes | SingleAcknowledgement] | None":
         """The answer, in all its bytes, or later. None where it must go the long way; then nothing was changed."""
-        start = self._start
-        form = self._forms.get(frame[8:start].tobytes())
-        if form is None:
-            return None
+        for start in self._starts:
+            form = self._forms.get(frame[8:start].tobytes())
+            if form is not None:
+                return self._append(form, frame, start, now_ms)
+        return None
+
+    def _append(
+        self, form: Form, frame: memoryview, start: int, now_ms: int
+    ) -> "tuple[Form, bytes | SingleAcknowledgement] | None":
         key_and_version, correlation_id = _HEAD.unpack_from(frame)
         records = _records_in(frame, start)
-        if records is None or key_and_version != form.key_and_version or not self._is_usual(form, records, now_ms):
+        if records is None or key_and_version != form.version or not self._is_usual(form, records, now_ms):
             return None
         broker, partition = self._broker, form.partition
         log = partition.log
         assert log is not None
         try:
-            appended = log.append(records, now_ms)
+            base_offset, last_offset, append_time, is_duplicate = log.append(records, now_ms)
         except NOT_APPENDED:
             return None  # it will be refused there, with the reason
-        base_offset, last_offset, append_time, is_duplicate = appended
         if not is_duplicate:
             broker.appended(partition, log, now_ms)
             broker.counters.produced(partition.topic.name, last_offset - base_offset + 1, len(records))
@@ -157,27 +182,26 @@ class RepeatedProduce:
         """Whether the long way would append it at once."""
         broker, partition, config = self._broker, form.partition, form.config
         topic = partition.topic
-        if (
-            partition.log is None
-            or partition.line is not None
-            or topic.config is not config
-            or broker.metadata.topics.get(topic.name) is not topic
-            or broker.space.is_low
-            or not broker.metadata_log.is_settled
-        ):
-            return False
-        size = len(records)
-        _, length, _, magic, _, attributes, _, base_time, max_time, producer_id, epoch, sequence, _ = (
-            HEADER.unpack_from(records)
+        return (
+            partition.log is not None
+            and partition.line is None
+            and topic.config is config
+            and broker.metadata.topics.get(topic.name) is topic
+            and not broker.space.is_low
+            and broker.metadata_log.is_settled
+            and is_usual(read_header(records), len(records), config, form.version, now_ms)
         )
-        return bool(
-            magic == MAGIC
-            and length + LENGTH_END == size <= config.max_message_bytes
-            and 0 <= attributes <= _CODEC_MAX
-            and max_time - now_ms <= config.timestamp_after_max_ms
-            and (base_time < 0 or now_ms - base_time <= config.timestamp_before_max_ms)
-            and (producer_id == NO_PRODUCER or (producer_id >= 0 and epoch >= 0 and sequence >= 0))
-        )
+
+
+def _may_repeat(topic: Topic) -> bool:
+    return topic.config.takes_batches_as_they_are and not topic.is_internal
+
+
+def _start_of_records(header: RequestHeader, data: TopicProduceData) -> int:
+    """Where the length of the only batch stands, in a request without a transactional id."""
+    name = data.name.encode()
+    topic_bytes = 16 if header.api_version >= BY_TOPIC_ID else len(write_varint(len(name) + 1)) + len(name)
+    return header.body + _BEFORE_TOPIC.size + topic_bytes + _BEFORE_RECORDS.size
 
 
 def _records_in(frame: memoryview, start: int) -> memoryview | None:

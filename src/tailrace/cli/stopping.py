@@ -23,12 +23,14 @@ class Reader:
 def ending_with_the_reader() -> Iterator[None]:
     """For a verb that only prints: when its reader is gone, it ends, and it is no error."""
     try:
-        try:
-            yield
-        finally:
-            sys.stdout.flush()
+        yield
     except BrokenPipeError:
         leave_stdout()
+    finally:
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:  # how it ended counts, not that nobody has read to the end
+            leave_stdout()
 
 
 def leave_stdout() -> None:

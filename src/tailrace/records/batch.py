@@ -159,13 +159,6 @@ def check(buffer: Buffer, position: int = 0) -> BatchHeader:
     return header
 
 
-def is_dense(header: BatchHeader) -> bool:
-    """Whether the batch holds a record for each of its offsets, as every batch does that compaction has not
-    touched.
-    """
-    return header.record_count == header.last_offset_delta + 1
-
-
 def split(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
     """Each batch in `buffer` with its position, checked. Raises CorruptBatch at the first that is not whole and
     intact.

@@ -155,6 +155,7 @@ class Connection:
             self.node.metrics.answered(form.header.api_key, time.perf_counter() - started)
         else:
             self._started(Pending(form.header, started), answer)
+            self._answer()  # what was on disk already, as it is a repetition
         self.node.start_flushes()
         return True
 
@@ -220,7 +221,7 @@ class Connection:
         if self._is_closed:
             return
         self._answer()
-        if self._may_start:
+        if self._may_start and not self._is_closed:
             if self._has_more:
                 self._work_off()
             else:
@@ -395,7 +396,7 @@ class Connection:
 
 def _encode(pending: Pending) -> list[Part]:
     if isinstance(pending.answer, bytes):
-        return [pending.answer]  # all of it, as it was before
+        return [pending.answer]  # it is encoded already
     header = pending.header
     head = response_header(header.api_key, header.api_version, header.correlation_id)
     if not isinstance(pending.answer, FetchResponse):

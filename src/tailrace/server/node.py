@@ -240,10 +240,10 @@ class Node:
         self._is_gathering = True
         try:
             self.broker.flushed(job)
-        finally:
+            self.start_flushes()
+        finally:  # whatever has gone wrong: who is not answered now would stand in the way of all others
             self._is_gathering = False
-        self.start_flushes()
-        self._answer_all()
+            self._answer_all()
         self.pump()
 
     # The clock

@@ -63,6 +63,7 @@ class Deadlines:
         self._timer = None
         now = self._loop.time() + _EARLY_S
         for pending in [one for one in self._line if one.later is not None and one.deadline <= now]:
+            pending.deadline = math.inf  # once: what it waits for may not care
             self._on_due(pending)
         earliest = min((one.deadline for one in self._line if one.later is not None), default=math.inf)
         if earliest < math.inf:

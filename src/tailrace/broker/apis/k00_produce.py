@@ -72,7 +72,7 @@ def _append_to_topic(
     unflushed: Unflushed,
     in_line: list[InLine],
 ) -> None:
-    topic, refusal = _topic_of(request, data, call, broker)
+    topic, refusal = topic_of(request, data, call.version, broker)
     for wanted in data.partition_data:
         answer = PartitionProduceResponse(index=wanted.index)
         response.partition_responses.append(answer)
@@ -88,12 +88,12 @@ def _append_to_topic(
             unflushed.append((*appended, answer))
 
 
-def _topic_of(
-    request: ProduceRequest, data: TopicProduceData, call: Call, broker: "Broker"
+def topic_of(
+    request: ProduceRequest, data: TopicProduceData, version: int, broker: "Broker"
 ) -> tuple[Topic | None, ErrorCode | None]:
     if request.acks not in (ALL, LEADER, NONE):
         return None, ErrorCode.INVALID_REQUIRED_ACKS
-    if call.version >= BY_TOPIC_ID:
+    if version >= BY_TOPIC_ID:
         topic = broker.metadata.topics_by_id.get(data.topic_id)
         return topic, None if topic is not None else ErrorCode.UNKNOWN_TOPIC_ID
     topic = broker.metadata.topics.get(data.name)
