@@ -78,7 +78,7 @@ class Setup:
         self.theirs.setblocking(False)
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16 << 10)
         self.workers = Workers(self.loop, "test", 2)
-        self.metrics = SimpleNamespace(bytes_out=0)
+        self.metrics = SimpleNamespace(bytes_in=0, bytes_out=0)
         self.sent = 0
         self.errors: list[Exception] = []
         self.outbox = Outbox(

@@ -10,6 +10,7 @@ for.
 """
 
 import os
+import select
 import socket
 from asyncio import AbstractEventLoop, TimerHandle
 from collections import deque
@@ -22,10 +23,11 @@ from tailrace.server.threads import Workers
 
 COPIED_BYTES_MAX = 32 << 10  # a slice up to here costs less to copy than another system call
 COLD_BYTES = 1 << 20  # of a slice, by a thread
-PIECE_BYTES = 256 << 10  # of a slice, to the socket, if it takes so much: as others wait meanwhile, for 0.1 ms at most
+PATIENCE_MS = 5  # of a thread with a socket that takes no more: then the loop waits for it
 GATHERED_MAX = 64  # buffers for one system call
 GATHERED_BYTES = 256 << 10  # and about so many bytes of them: all that a client which does not read is buffered
-TURN_BYTES = PIECE_BYTES  # before others have their turn, where a client takes all as fast as it is sent
+TURN_BYTES = 256 << 10  # before others have their turn, where a client takes all as fast as it is sent: 0.1 ms
+TURN_BYTES_BESIDE_OTHERS = 64 << 10  # where somebody has sent us something since our last turn, and may do so again
 SLICE_BYTES = 4 << 10  # what reading one slice, however small, counts for in a turn: it takes as long
 
 _MORE = getattr(socket, "MSG_MORE", 0)
@@ -59,6 +61,7 @@ class Outbox:
         "_on_sent",
         "_parts",
         "_readers",
+        "_received",
         "_sent_of_part",
         "_socket",
         "_timeout_s",
@@ -90,6 +93,7 @@ class Outbox:
         self._is_in_thread = False  # which sends what comes next
         self._is_closed = False
         self._left_of_turn = 0
+        self._received = 0  # by all connections, when our last turn began
         self._took_at = 0.0  # when the client has last taken something
         self._deadline: TimerHandle | None = None
 
@@ -116,7 +120,9 @@ class Outbox:
 
     def _send_a_turn(self) -> None:
         """As much as the socket takes, until it is the others' turn. The loop says when ours is next."""
-        self._left_of_turn = TURN_BYTES
+        received = self._metrics.bytes_in
+        self._left_of_turn = TURN_BYTES if received == self._received else TURN_BYTES_BESIDE_OTHERS
+        self._received = received
         try:
             while self._parts and self._left_of_turn > 0 and self._send_some():
                 pass
@@ -165,8 +171,9 @@ class Outbox:
             self._parts[0] = data
             self._sent_of_part = 0
             return True
-        size = min(left, PIECE_BYTES)
-        sent = part.send_cached_to(self._fd, self._sent_of_part, size)
+        size = min(left, max(self._left_of_turn, COPIED_BYTES_MAX))
+        is_cold = not self._sent_of_part and part.read_cached(part.length - 1, 1) is None
+        sent = None if is_cold else part.send_cached_to(self._fd, self._sent_of_part, size)
         if sent is None:
             self._send_in_thread(part, min(left, COLD_BYTES))
             return False
@@ -300,8 +307,14 @@ class ColdPiece:
         self._error: OSError | None = None
 
     def send(self) -> None:
+        """A client that keeps up gets all of it here, so that the loop has little to do with it."""
+        writable = select.poll()
+        writable.register(self._descriptor, select.POLLOUT)
         try:
-            self._count = self.part.send_to(self._descriptor, self._start, self._size)
+            while self._count < self._size:
+                if self._count and not writable.poll(PATIENCE_MS):
+                    return
+                self._count += self.part.send_to(self._descriptor, self._start + self._count, self._size - self._count)
         except OSError as error:
             self._error = error
         finally:
@@ -309,6 +322,6 @@ class ColdPiece:
 
     def sent(self) -> int:
         """How many bytes went. Raises what sending has raised."""
-        if self._error is not None:
+        if self._error is not None and not self._count:
             raise self._error
-        return self._count
+        return self._count  # an error will be met again
