@@ -137,6 +137,7 @@ class Connection:
 
     def _received(self, count: int) -> None:
         if self._pending or not self._repeat(count):
+            self.node.wakefulness.disturbed()
             self._frames.received(count)
             self._work_off()
 
@@ -152,7 +153,9 @@ class Connection:
         form, answer = repeated
         if isinstance(answer, bytes):
             self._outbox.send_at_once(answer)
-            self.node.metrics.answered(form.header.api_key, time.perf_counter() - started)
+            ended = time.perf_counter()
+            self.node.metrics.answered(form.header.api_key, ended - started)
+            self.node.wakefulness.answered(self, started, ended)
         else:
             self._started(Pending(form.header, started), answer)
             self._answer()  # what was on disk already, as it is a repetition

@@ -36,6 +36,7 @@ from tailrace.server.frames import SharedBuffers
 from tailrace.server.listener import Listener, bind
 from tailrace.server.metrics import Metrics
 from tailrace.server.threads import Workers
+from tailrace.server.wakefulness import Wakefulness
 
 logger = logging.getLogger(__name__)
 
@@ -99,6 +100,7 @@ class Node:
         self.loop = asyncio.get_running_loop()
         self.failed: asyncio.Future[Exception] = self.loop.create_future()
         self.readers = Workers(self.loop, "read", READ_THREADS)
+        self.wakefulness = Wakefulness(self.loop)
         self.jobs = Workers(self.loop, "job", JOB_THREADS)
         self._flushers = Workers(self.loop, "flush", IN_FLIGHT_MAX)
         self.budget = Budget(self.loop, self.configs.number("tailrace.inflight.bytes"), self.write_timeout_s)

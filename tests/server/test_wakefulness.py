@@ -1,0 +1,69 @@
+"""Staying awake: for one that asks again and again without a pause, and for nobody else."""
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+from nodes import LOOPS
+
+from tailrace.server.wakefulness import AWAKE_S, SOME, SOON_S, Wakefulness
+
+
+class CountingLoop:
+    def __init__(self) -> None:
+        self.looks: list[Any] = []
+
+    def call_soon(self, look: Any) -> None:
+        self.looks.append(look)
+
+
+def ask(wakefulness: Wakefulness, client: object, count: int, pause_s: float) -> None:
+    now = time.perf_counter()
+    for number in range(count):
+        began = now + number * (pause_s + 0.00001)
+        wakefulness.answered(client, began, began + 0.00001)
+
+
+def test_after_some_that_come_soon_the_loop_stays_awake_and_not_for_long() -> None:
+    loop = CountingLoop()
+    wakefulness = Wakefulness(loop)  # type: ignore[arg-type]
+    client = object()
+    ask(wakefulness, client, SOME, SOON_S / 2)
+    assert loop.looks == []
+    ask(wakefulness, client, SOME, SOON_S / 2)
+    assert len(loop.looks) == 1, "one is enough"
+    time.sleep(2 * AWAKE_S + 2 * SOME * SOON_S)
+    loop.looks.pop()()
+    assert loop.looks == [], "nothing came"
+
+
+def test_a_client_that_takes_its_time_is_not_waited_for() -> None:
+    loop = CountingLoop()
+    ask(Wakefulness(loop), object(), 100, 2 * SOON_S)  # type: ignore[arg-type]
+    assert loop.looks == []
+
+
+def test_clients_that_take_turns_are_not_waited_for() -> None:
+    loop = CountingLoop()
+    wakefulness = Wakefulness(loop)  # type: ignore[arg-type]
+    clients = [object(), object()]
+    for number in range(100):
+        ask(wakefulness, clients[number % 2], 1, 0)
+    assert loop.looks == []
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_on_a_real_loop_it_ends_and_others_have_their_turns_meanwhile(name: str) -> None:
+    async def main() -> None:
+        wakefulness = Wakefulness(asyncio.get_running_loop())
+        ask(wakefulness, object(), 2 * SOME, 0)
+        assert wakefulness._is_awake
+        turns = 0
+        while wakefulness._is_awake:
+            await asyncio.sleep(0)
+            turns += 1
+        assert turns
+
+    with asyncio.Runner(loop_factory=LOOPS[name]) as runner:
+        runner.run(main())
