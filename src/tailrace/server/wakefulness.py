@@ -2,8 +2,8 @@
 
 A loop that goes to sleep has to be woken, on another processor as a rule, which takes longer than to answer a small
 request. So while one client sends one request after the other, and nobody else sends any, the loop looks for the next
-one without going to sleep, for a tenth of a millisecond at most. Where it does not come so soon, or others come between,
-that ends; it begins again after some that did. Everything else has its turns as always.
+one without going to sleep, for a tenth of a millisecond at most. Where it does not come so soon, or others come in
+between, that ends; it begins again after some that did. Everything else has its turns as always.
 """
 
 import time
