@@ -6,9 +6,10 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 
 from bench.harness import Demand, Figure, percentile
-from bench.peers import tools
+from bench.peers import echo, tools
 from bench.peers.session import KAFKA, KAFKA_SYNCING, Peer, Session, against_kafka
 from bench.processes import RawConnection
 from bench.serving import open_topic, round_trips
@@ -34,7 +35,11 @@ def acknowledged(session: Session) -> list[Figure]:
         (session.kafka_syncing, -1),
     ]
     sides = [partial(_ack_times, peer, acks, number) for peer, acks in asked]
-    one, synced, kafka_one, kafka_all, kafka_synced = session.bench.take_turns(
+    sides += [
+        partial(echo.round_trips, number),
+        partial(echo.round_trips, number, Path(session.bench.place.path, "echo")),
+    ]
+    one, synced, kafka_one, kafka_all, kafka_synced, echoed, echoed_synced = session.bench.take_turns(
         "acknowledgements", session.bench.pick(9, 2), *sides
     )
     figures = _percentiles("ack/1", "ack, acks=1", one, kafka_one, {50: most(0.35, 0.2), 99: most(0.5, 0.25)})
@@ -42,7 +47,10 @@ def acknowledged(session: Session) -> list[Figure]:
     figures += _percentiles("ack/all", title, synced, kafka_all, {50: most(0.7, 0.35)})
     limits = {50: most(0.5, 0.25), 99: most(0.7, 0.4)}
     title = f"ack, {SYNCED_BY_BOTH}"
-    return figures + _percentiles("ack/synced", title, synced, kafka_synced, limits, KAFKA_SYNCING)
+    figures += _percentiles("ack/synced", title, synced, kafka_synced, limits, KAFKA_SYNCING)
+    figures += _percentiles("ack/floor/1", "the least: a bare socket that answers", echoed, kafka_one, {})
+    title = "the least: a bare socket that writes, syncs, answers"
+    return figures + _percentiles("ack/floor/synced", title, echoed_synced, kafka_synced, {}, KAFKA_SYNCING)
 
 
 def _ack_times(peer: Peer, acks: int, number: int) -> list[float]:

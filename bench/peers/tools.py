@@ -135,7 +135,7 @@ def kcat_consume(broker: BrokerProcess, topic: str, size: int, count: int, reade
 def _kcat_read(broker: BrokerProcess, topic: str) -> list[str]:
     """Set so that it neither waits at the end, which an empty Fetch tells it, nor pauses before."""
     settings = ["-X", "fetch.wait.max.ms=10", "-X", "queued.min.messages=1000000"]
-    return ["kcat", "-C", "-b", broker.bootstrap, "-t", topic, "-o", "beginning", "-e", "-q", *settings]
+    return ["kcat", "-C", "-b", broker.bootstrap, "-t", topic, "-o", "0", "-e", "-q", *settings]
 
 
 def printed_by(command: list[str]) -> str:
