@@ -1,4 +1,4 @@
-"""The least that an acknowledgement can take here: a server of ten lines that answers whatever it gets, at once or after
+"""The least that an acknowledgement can take here: a server of ten lines that answers whatever it gets, at once or when
 it has written that to a file and synced it.
 
     python -m bench.peers.echo [FILE]

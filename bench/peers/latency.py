@@ -35,10 +35,8 @@ def acknowledged(session: Session) -> list[Figure]:
         (session.kafka_syncing, -1),
     ]
     sides = [partial(_ack_times, peer, acks, number) for peer, acks in asked]
-    sides += [
-        partial(echo.round_trips, number),
-        partial(echo.round_trips, number, Path(session.bench.place.path, "echo")),
-    ]
+    file = Path(session.bench.place.path, "echo")
+    sides += [partial(echo.round_trips, number), partial(echo.round_trips, number, file)]
     one, synced, kafka_one, kafka_all, kafka_synced, echoed, echoed_synced = session.bench.take_turns(
         "acknowledgements", session.bench.pick(9, 2), *sides
     )
