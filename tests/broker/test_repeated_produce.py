@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from logs import DATA, memory_files
 
 from tailrace.broker.apis.registry import APIS
-from tailrace.broker.repeated_produce import FORGOTTEN_AFTER, FORM_BYTES_MAX, FORMS_MAX, RepeatedProduce
+from tailrace.broker.forms import FORGOTTEN_AFTER, FORM_BYTES_MAX, FORMS_MAX
+from tailrace.broker.repeated_produce import RepeatedProduce
 from tailrace.broker.requests import Call
 from tailrace.broker.topic_changes import create_topic
 from tailrace.broker.waiting import Later
@@ -209,7 +210,7 @@ def test_a_form_takes_little_memory_whatever_its_request_holds(local: LocalBroke
         frame = memoryview(bytearray(encode_request(request, 12, 1, name)))[4:]
         header = read_request_header(frame)
         producer.repeated.learn(frame, header, codec.decode(ProduceRequest, 12, frame, header.body))
-    assert [len(key) <= FORM_BYTES_MAX for key in producer.repeated._forms] == [True]
+    assert [len(key) <= FORM_BYTES_MAX for key in producer.repeated._forms._by_bytes] == [True]
 
 
 def test_bytes_behind_a_request_are_not_taken_for_its_batch(local: LocalBroker) -> None:
@@ -224,7 +225,7 @@ def test_bytes_behind_a_request_are_not_taken_for_its_batch(local: LocalBroker) 
         header = read_request_header(view)
         decoded = codec.decode(ProduceRequest, 12, view, header.body, more_may_follow=True)
         producer.repeated.learn(view, header, decoded)
-    assert producer.repeated._forms == {}
+    assert len(producer.repeated._forms) == 0
 
 
 def test_requests_that_are_not_for_one_partition_go_the_long_way(local: LocalBroker) -> None:
@@ -347,7 +348,7 @@ def test_frames_that_only_begin_like_one_that_is_known_are_not_taken_for_it(loca
     producer = Producer(local)
     producer.ask(produce_request(a_batch(b"x"), acks=1))
     frame = bytearray(encode_request(produce_request(a_batch(b"x"), acks=1), 12, 5, "client"))[4:]
-    (start,) = producer.repeated._starts
+    (start,) = producer.repeated._forms._starts
     for end in range(start, len(frame)):
         assert producer.repeated.append(memoryview(frame[:end]), NOW_MS) is None
     for position in range(start):

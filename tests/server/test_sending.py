@@ -58,6 +58,9 @@ class FakeSlice:
     def send_cached_to(self, descriptor: int, start: int, size: int) -> int | None:
         return None if start < self.cold else self.send_to(descriptor, start, size)
 
+    def read_ahead(self, start: int, size: int) -> bool:
+        return start + size >= self.cold
+
     def _wait(self, start: int) -> None:
         assert threading.current_thread().name.startswith("tailrace-test"), "the loop must not wait for a disk"
         if self.hold is not None:

@@ -123,6 +123,9 @@ class ReadOnlyFile:
     def send_to(self, descriptor: int, position: int, size: int) -> int:
         raise PermissionError(self._path)
 
+    def read_ahead(self, position: int, size: int) -> bool:
+        raise PermissionError(self._path)
+
     def send_cached_to(self, descriptor: int, position: int, size: int) -> int | None:
         raise PermissionError(self._path)
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from tailrace.broker.apis.k00_produce import ALL, BY_TOPIC_ID, LEADER, topic_of
 from tailrace.broker.errors import code_of
+from tailrace.broker.forms import Forms
 from tailrace.broker.partition import Partition
 from tailrace.broker.producing import NOT_APPENDED, TIMED_OUT, is_usual, refuse
 from tailrace.broker.topics import Topic
@@ -38,11 +39,6 @@ from tailrace.records.batch import HEADER_SIZE, read_header
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
 
-FORMS_MAX = 64  # of one connection: about as many partitions as one producer writes to at a time
-FORM_BYTES_MAX = 512  # names are shorter
-STARTS_MAX = 4  # each is looked for
-FORGOTTEN_AFTER = 16 * FORMS_MAX  # requests of other forms
-
 _HEAD = struct.Struct(">ii")  # key and version in one, correlation id
 _NUMBERS = struct.Struct(">hqqq")  # error, offset, time, start offset
 _BEFORE_TOPIC = struct.Struct(">bhib")  # no transactional id, acks, timeout, one topic
@@ -50,7 +46,7 @@ _BEFORE_RECORDS = struct.Struct(">bi")  # one partition, its index
 _NO_TAGS = bytes(3)  # behind the partition, the topic and the request
 
 
-class Form:
+class ProduceForm:
     """What requests to one partition have in common, and their answers."""
 
     __slots__ = (
@@ -62,13 +58,15 @@ class Form:
         "config",
         "header",
         "partition",
+        "start",
         "timeout_ms",
         "version",
     )
 
-    def __init__(self, header: RequestHeader, request: ProduceRequest, partition: Partition) -> None:
+    def __init__(self, header: RequestHeader, request: ProduceRequest, partition: Partition, start: int) -> None:
         self.header = header  # of the request that it was learnt from
         self.version = header.api_version  # and the key before it, which is 0
+        self.start = start  # of the length of the batch
         self.acks = request.acks
         self.timeout_ms = max(request.timeout_ms, 0)
         self.partition = partition
@@ -99,13 +97,11 @@ class Form:
 class RepeatedProduce:
     """One connection's. What came the long way is learnt (`learn`); what looks like it is appended (`append`)."""
 
-    __slots__ = ("_broker", "_forms", "_not_learnt", "_starts")
+    __slots__ = ("_broker", "_forms")
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
-        self._forms: dict[bytes, Form] = {}  # by what stands between the correlation id and the length of the batch
-        self._starts: list[int] = []  # where that length stands, of all forms
-        self._not_learnt = 0
+        self._forms: Forms[ProduceForm] = Forms()
 
     def learn(self, frame: memoryview, header: RequestHeader, request: ProduceRequest) -> None:
         """Remembers the form of a request that was decoded, if it is one that can be repeated."""
@@ -121,44 +117,23 @@ class RepeatedProduce:
             return
         start = _start_of_records(header, data)
         found = _records_in(frame, start)
-        if start > FORM_BYTES_MAX or found is None or len(found) != len(only.records):
+        if found is None or len(found) != len(only.records) or self._knows(frame, partition):
             return
-        key = frame[8:start].tobytes()
-        if not self._knows(key, partition) and self._has_room(start):
-            self._forms[key] = Form(header, request, partition)
-            if start not in self._starts:
-                self._starts.append(start)
+        if self._forms.has_room(start):
+            self._forms.remember(frame, ProduceForm(header, request, partition, start))
 
-    def _knows(self, key: bytes, partition: Partition) -> bool:
+    def _knows(self, frame: memoryview, partition: Partition) -> bool:
         """As it is now: a batch that was not usual has come the long way, too."""
-        form = self._forms.get(key)
+        form = self._forms.find(frame)
         return form is not None and form.partition is partition and form.config is partition.topic.config
 
-    def _has_room(self, start: int) -> bool:
-        """Where there are too many forms the first ones stay, or none would be found again; but not for ever."""
-        if len(self._forms) < FORMS_MAX and (start in self._starts or len(self._starts) < STARTS_MAX):
-            return True
-        self._not_learnt += 1
-        if self._not_learnt < FORGOTTEN_AFTER:
-            return False
-        self._not_learnt = 0
-        self._forms.clear()
-        self._starts.clear()
-        return True
-
-    def append(self, frame: memoryview, now_ms: int) -> "tuple[Form, bytes | SingleAcknowledgement] | None":
+    def append(self, frame: memoryview, now_ms: int) -> "tuple[ProduceForm, bytes | SingleAcknowledgement] | None":
         """The answer, in all its bytes, or later. None where it must go the long way; then nothing was changed."""
-        for start in self._starts:
-            form = self._forms.get(frame[8:start].tobytes())
-            if form is not None:
-                return self._append(form, frame, start, now_ms)
-        return None
-
-    def _append(
-        self, form: Form, frame: memoryview, start: int, now_ms: int
-    ) -> "tuple[Form, bytes | SingleAcknowledgement] | None":
+        form = self._forms.find(frame)
+        if form is None:
+            return None
         key_and_version, correlation_id = _HEAD.unpack_from(frame)
-        records = _records_in(frame, start)
+        records = _records_in(frame, form.start)
         if records is None or key_and_version != form.version or not self._is_usual(form, records, now_ms):
             return None
         broker, partition = self._broker, form.partition
@@ -178,7 +153,7 @@ class RepeatedProduce:
         broker.flushes.when_flushed(log, last_offset + 1, acknowledgement.flushed)
         return form, acknowledgement
 
-    def _is_usual(self, form: Form, records: memoryview, now_ms: int) -> bool:
+    def _is_usual(self, form: ProduceForm, records: memoryview, now_ms: int) -> bool:
         """Whether the long way would append it at once."""
         broker, partition, config = self._broker, form.partition, form.config
         topic = partition.topic
@@ -221,7 +196,7 @@ class SingleAcknowledgement(Later[bytes]):
 
     __slots__ = ("_acknowledged", "_correlation_id", "_form")
 
-    def __init__(self, form: Form, correlation_id: int, acknowledged: bytes) -> None:
+    def __init__(self, form: ProduceForm, correlation_id: int, acknowledged: bytes) -> None:
         super().__init__(form.timeout_ms)
         self._form = form
         self._correlation_id = correlation_id

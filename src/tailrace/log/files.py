@@ -59,6 +59,11 @@ class File(Protocol):
     def send_cached_to(self, descriptor: int, position: int, size: int) -> int | None:
         """The same, but None where that would wait for the disk, as far as samples tell."""
 
+    def read_ahead(self, position: int, size: int) -> bool:
+        """Afterwards these bytes, and about as many behind them, are on their way from the disk; it is not waited for
+        them. Says whether they were all there, as far as one sample tells. The file must be pinned.
+        """
+
     def pin(self) -> None: ...
 
     def unpin(self) -> None: ...
@@ -449,8 +454,15 @@ class OperatingSystemFile:
 
     def send_to(self, descriptor: int, position: int, size: int) -> int:
         assert self._pins, "only what is pinned is sent"  # so nobody takes the descriptor away, and no lock is needed
-        _read_ahead(self._descriptor, position, size + _AHEAD_BYTES)
         return os.sendfile(descriptor, self._descriptor, position, size)
+
+    def read_ahead(self, position: int, size: int) -> bool:
+        assert self._pins, "only what is pinned is read ahead"
+        end = position + size + _AHEAD_BYTES
+        is_cached = _fill_without_waiting(bytearray(1), self._descriptor, end - 1)
+        if _FADVISE is not None and not is_cached:
+            _FADVISE(self._descriptor, position, end - position, os.POSIX_FADV_WILLNEED)
+        return is_cached
 
     def send_cached_to(self, descriptor: int, position: int, size: int) -> int | None:
         assert self._pins, "only what is pinned is sent"
@@ -470,14 +482,8 @@ def _without_read_ahead(descriptor: int) -> int:
     return descriptor
 
 
-def _read_ahead(descriptor: int, position: int, size: int) -> None:
-    """Afterwards it is on its way from the disk."""
-    if _FADVISE is not None:
-        _FADVISE(descriptor, position, size, os.POSIX_FADV_WILLNEED)
-
-
 _FADVISE = getattr(os, "posix_fadvise", None)
-_AHEAD_BYTES = 512 << 10  # half of what most readers ask for at a time: enough that a disk is not idle meanwhile
+_AHEAD_BYTES = (1 << 20) + (64 << 10)  # what most readers ask for next, and the header of the batch behind it
 _NOWAIT = getattr(os, "RWF_NOWAIT", None)
 _READ_AHEAD_BYTES = 128 << 10  # the system remembers and forgets in about such pieces
 _PROBE = bytearray(1)  # for those who want to know whether they could read, and nothing else

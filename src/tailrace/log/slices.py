@@ -31,6 +31,9 @@ class Slice(Protocol):
     def send_cached_to(self, descriptor: int, start: int, size: int) -> int | None:
         """The same, at once, or None where that would wait."""
 
+    def read_ahead(self, start: int, size: int) -> bool:
+        """Afterwards these bytes, and some behind them, are on their way from the disk. Says if they were there."""
+
     def release(self) -> None: ...
 
 
@@ -61,6 +64,9 @@ class FileSlice:
         file = self._file
         assert file is not None, "the slice was released"  # said again: a large answer comes here many times
         return file.send_cached_to(descriptor, self._position + start, min(size, self.length - start))
+
+    def read_ahead(self, start: int, size: int) -> bool:
+        return self._pinned.read_ahead(self._position + start, size)
 
     def _wanted(self, start: int, size: int | None) -> int:
         left = self.length - start

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, cast
 from tailrace.broker.apis.k18_api_versions import unsupported_version
 from tailrace.broker.apis.registry import APIS
 from tailrace.broker.fetching import release_records
+from tailrace.broker.repeated_fetch import RepeatedFetch
 from tailrace.broker.repeated_produce import RepeatedProduce
 from tailrace.broker.requests import Call, Endpoint, Silence
 from tailrace.broker.waiting import Later
@@ -31,7 +32,7 @@ from tailrace.protocol.errors import Malformed
 from tailrace.protocol.frame import read_request_header, response_header
 from tailrace.protocol.message import versions_of
 from tailrace.protocol.messages import REQUESTS, ApiKey
-from tailrace.protocol.messages.fetch import FetchResponse
+from tailrace.protocol.messages.fetch import FetchRequest, FetchResponse
 from tailrace.protocol.messages.produce import ProduceRequest
 from tailrace.server.budget import FIRST_BYTES_SCARCE
 from tailrace.server.frames import BadFrame, Frames
@@ -76,6 +77,7 @@ class Connection:
         self.muting = Muting(node, on_muted=self._pause, on_over=self._unmuted)
         self._quotas = self.muting.quotas
         self._repeated = RepeatedProduce(node.broker)
+        self._repeated_fetch = RepeatedFetch(node.broker)
         self._is_reading = False
         self._has_more = False  # requests have arrived that were not started
         self._is_closed = False
@@ -146,6 +148,9 @@ class Connection:
         frame = self._frames.only_frame(count)
         if frame is None or self._quotas.values or self.node.is_stopping:
             return False
+        return self._append_again(frame) or self._fetch_again(frame)
+
+    def _append_again(self, frame: memoryview) -> bool:
         started = time.perf_counter()
         repeated = self._repeated.append(frame, int(time.time() * 1000))
         if repeated is None:
@@ -160,6 +165,18 @@ class Connection:
             self._started(Pending(form.header, started), answer)
             self._answer()  # what was on disk already, as it is a repetition
         self.node.start_flushes()
+        return True
+
+    def _fetch_again(self, frame: memoryview) -> bool:
+        started = time.perf_counter()
+        repeated = self._repeated_fetch.read(frame)
+        if repeated is None:
+            return False
+        form, parts = repeated
+        self.node.wakefulness.disturbed()
+        self._outbox.put(parts)
+        self._outbox.send()
+        self.node.metrics.answered(form.header.api_key, time.perf_counter() - started)
         return True
 
     def _safely(self, step: Callable[[], None]) -> None:
@@ -258,6 +275,8 @@ class Connection:
         answer = self.node.broker.handle(api, request, call)
         if isinstance(request, ProduceRequest):
             self._repeated.learn(frame, header, request)
+        elif isinstance(request, FetchRequest):
+            self._repeated_fetch.learn(frame, header, request)
         if self._quotas.values:
             self.muting.charge_request(header, time.perf_counter() - pending.started, len(frame))
         self._started(pending, answer)

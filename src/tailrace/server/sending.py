@@ -52,6 +52,7 @@ class Outbox:
         "_deadline",
         "_fd",
         "_is_closed",
+        "_is_cold",
         "_is_in_thread",
         "_is_waiting",
         "_left_of_turn",
@@ -91,6 +92,7 @@ class Outbox:
         self._sent_of_part = 0
         self._is_waiting = False  # until the loop says that the socket takes more
         self._is_in_thread = False  # which sends what comes next
+        self._is_cold = False  # what this client reads has to come from a disk, or had to a moment ago
         self._is_closed = False
         self._left_of_turn = 0
         self._received = 0  # by all connections, when our last turn began
@@ -172,8 +174,7 @@ class Outbox:
             self._sent_of_part = 0
             return True
         size = min(left, max(self._left_of_turn, COPIED_BYTES_MAX))
-        is_cold = not self._sent_of_part and part.read_cached(part.length - 1, 1) is None
-        sent = None if is_cold else part.send_cached_to(self._fd, self._sent_of_part, size)
+        sent = None if self._is_cold else part.send_cached_to(self._fd, self._sent_of_part, size)
         if sent is None:
             self._send_in_thread(part, min(left, COLD_BYTES))
             return False
@@ -265,6 +266,7 @@ class Outbox:
 
     def _was_sent(self, piece: "ColdPiece") -> None:
         self._is_in_thread = False
+        self._is_cold = piece.is_cold
         if self._is_closed:
             piece.part.release()
             return
@@ -305,12 +307,14 @@ class ColdPiece:
         self._size = size
         self._count = 0
         self._error: OSError | None = None
+        self.is_cold = False  # what lies behind it: a thread had better send that, too
 
     def send(self) -> None:
         """A client that keeps up gets all of it here, so that the loop has little to do with it."""
         writable = select.poll()
         writable.register(self._descriptor, select.POLLOUT)
         try:
+            self.is_cold = not self.part.read_ahead(self._start, self._size)
             while self._count < self._size:
                 if self._count and not writable.poll(PATIENCE_MS):
                     return

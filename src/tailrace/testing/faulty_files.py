@@ -148,6 +148,9 @@ class FaultyFile:
     def send_cached_to(self, descriptor: int, position: int, size: int) -> int | None:
         return self._file.send_cached_to(descriptor, position, size)
 
+    def read_ahead(self, position: int, size: int) -> bool:
+        return self._file.read_ahead(position, size)
+
     def pin(self) -> None:
         self._file.pin()
 

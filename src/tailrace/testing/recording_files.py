@@ -338,6 +338,9 @@ class RecordedFile:
     def send_cached_to(self, descriptor: int, position: int, size: int) -> int | None:
         return self.send_to(descriptor, position, size)
 
+    def read_ahead(self, position: int, size: int) -> bool:
+        return True
+
     def pin(self) -> None:
         assert self._number >= 0  # as with a descriptor: from now on the file can be read although its name goes
         self._pins += 1

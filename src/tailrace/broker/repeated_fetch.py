@@ -1,0 +1,205 @@
+"""Fetch, the short way: a reader's requests look alike, but for the offset.
+
+A reader of one partition asks for the same again and again, from where the last answer ended. As with a Produce
+(`repeated_produce`) what such requests have in common is decoded once, and what stands around the records in the answer
+is encoded once:
+
+    request   key, version · correlation id · client id … partition, as before · offset · the rest, as before
+    answer    length · correlation id · topic, partition, as before · three offsets · length · records · the rest
+
+Only what can be answered at once goes this way, with records that are in the page cache as far as one has to look at
+them. Errors, waits and looks at a disk go the long way, and so do sessions, and readers that have to be told of aborted
+transactions.
+"""
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+from tailrace.broker.fetch_sessions import FINAL_EPOCH, NO_SESSION
+from tailrace.broker.fetching import BY_TOPIC_ID, READ_COMMITTED
+from tailrace.broker.forms import Forms
+from tailrace.broker.partition import Partition
+from tailrace.log.errors import LogError
+from tailrace.log.log import Log
+from tailrace.log.reading import View
+from tailrace.log.segment import WouldWait
+from tailrace.log.slices import Slice
+from tailrace.protocol import codec
+from tailrace.protocol.frame import RequestHeader, encode_request, response_header
+from tailrace.protocol.message import is_flexible
+from tailrace.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from tailrace.protocol.primitives import write_varint
+
+if TYPE_CHECKING:
+    from tailrace.broker.broker import Broker
+
+LOG_START_FROM = 5  # versions before do not say it
+
+_KEY_1 = 1 << 16  # of Fetch, before the version
+_HEAD = struct.Struct(">ii")  # key and version in one, correlation id
+_OFFSET = struct.Struct(">q")
+_LENGTH = struct.Struct(">i")
+_BOUNDS = struct.Struct(">qqq")  # high watermark, last stable offset, log start offset
+_ANY_BOUNDS = (-2, -3, -4)  # which no log has
+
+
+class Records:
+    """Stands for records of so many bytes."""
+
+    length = 1 << 20
+
+
+class FetchForm:
+    """What requests for one partition have in common, and their answers."""
+
+    __slots__ = (
+        "_after",
+        "_before",
+        "_between",
+        "_is_flexible",
+        "header",
+        "is_committed",
+        "is_due",
+        "key_and_version",
+        "leader_epoch",
+        "limit",
+        "min_bytes",
+        "partition",
+        "rest",
+        "start",
+    )
+
+    def __init__(
+        self, header: RequestHeader, request: FetchRequest, partition: Partition, start: int, rest: bytes, most: int
+    ) -> None:
+        """`most` is how many bytes an answer of ours has at most."""
+        wanted = request.topics[0].partitions[0]
+        self.header = header  # of the request that it was learnt from
+        self.key_and_version = _KEY_1 | header.api_version
+        self.start = start  # of the offset
+        self.rest = rest  # behind it
+        self.partition = partition
+        self.leader_epoch = wanted.current_leader_epoch
+        self.is_committed = request.isolation_level == READ_COMMITTED
+        limit = min(max(request.max_bytes, 0), most)
+        self.limit = min(limit, wanted.partition_max_bytes)
+        self.min_bytes = min(request.min_bytes, limit)
+        self.is_due = request.max_wait_ms <= 0 or request.min_bytes <= 0
+        self._learn_answer(header.api_version)
+
+    def _learn_answer(self, version: int) -> None:
+        topic = self.partition.topic
+        data = PartitionData(partition_index=self.partition.index, records=Records())
+        data.high_watermark, data.last_stable_offset, data.log_start_offset = _ANY_BOUNDS
+        data.aborted_transactions = [] if self.is_committed else None
+        of_topic = FetchableTopicResponse(topic=topic.name, topic_id=topic.topic_id, partitions=[data])
+        parts: list[Any] = codec.encode_parts(FetchResponse(responses=[of_topic]), version)
+        self._is_flexible = is_flexible(FetchResponse, version)
+        before = bytes(parts[0])[: -len(self._length(Records.length))]
+        self._before, self._between = before.split(_BOUNDS.pack(*_ANY_BOUNDS))
+        self._after = b"".join(parts[2:])
+
+    def _length(self, size: int) -> bytes:
+        return write_varint(size + 1) if self._is_flexible else _LENGTH.pack(size)
+
+    def answer(self, correlation_id: int, view: View, records: Slice) -> list[Any]:
+        head = (
+            response_header(1, self.header.api_version, correlation_id)
+            + self._before
+            + _BOUNDS.pack(view.high_watermark, view.last_stable, view.start)
+            + self._between
+            + self._length(records.length)
+        )
+        length = len(head) + records.length + len(self._after)
+        parts = [_LENGTH.pack(length) + head, records]
+        return [*parts, self._after] if self._after else parts
+
+
+class RepeatedFetch:
+    """One connection's. What came the long way is learnt (`learn`); what looks like it is answered (`read`)."""
+
+    __slots__ = ("_broker", "_forms", "_learnt")
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._forms: Forms[FetchForm] = Forms()
+        self._learnt: object = None  # what was learnt last: a reader that waits comes the long way each time
+
+    def learn(self, frame: memoryview, header: RequestHeader, request: FetchRequest) -> None:
+        """Remembers the form of a request that was decoded, if it is one that can be repeated."""
+        version = header.api_version
+        if len(request.topics) != 1 or len(request.topics[0].partitions) != 1 or version < LOG_START_FROM:
+            return
+        if request.session_id != NO_SESSION or request.session_epoch != FINAL_EPOCH:
+            return
+        data, wanted = request.topics[0], request.topics[0].partitions[0]
+        topics = self._broker.metadata
+        topic = topics.topics_by_id.get(data.topic_id) if version >= BY_TOPIC_ID else topics.topics.get(data.topic)
+        partition = topic.partition(wanted.partition) if topic is not None else None
+        learnt = partition, request.max_wait_ms, wanted.partition_max_bytes, wanted.current_leader_epoch
+        if partition is None or wanted.last_fetched_epoch >= 0 or learnt == self._learnt:
+            return
+        self._learnt = learnt
+        start = _start_of_offset(frame, header)
+        if start is not None and self._forms.has_room(start):
+            rest = frame[start + _OFFSET.size :].tobytes()
+            form = FetchForm(header, request, partition, start, rest, self._broker.fetch_bytes_max)
+            self._forms.remember(frame, form)
+
+    def read(self, frame: memoryview) -> tuple[FetchForm, list[Any]] | None:
+        """The answer, in parts. None where it must go the long way; then nothing was changed."""
+        form = self._forms.find(frame)
+        if form is None or frame[form.start + _OFFSET.size :].tobytes() != form.rest:
+            return None
+        key_and_version, correlation_id = _HEAD.unpack_from(frame)
+        log = form.partition.log
+        if key_and_version != form.key_and_version or log is None or not self._is_current(form, log):
+            return None
+        (offset,) = _OFFSET.unpack_from(frame, form.start)
+        view = log.view
+        records = self._records(form, log, view, offset)
+        return (form, form.answer(correlation_id, view, records)) if records is not None else None
+
+    def _is_current(self, form: FetchForm, log: Log) -> bool:
+        broker, topic = self._broker, form.partition.topic
+        return (
+            broker.metadata.topics.get(topic.name) is topic
+            and broker.metadata_log.is_settled
+            and form.leader_epoch in (-1, log.leader_epoch)
+        )
+
+    def _records(self, form: FetchForm, log: Log, view: View, offset: int) -> Slice | None:
+        """Those that the long way would answer with at once, without a word about them."""
+        up_to = view.last_stable if form.is_committed else view.high_watermark
+        if not view.start <= offset < up_to:
+            return None
+        found = None
+        try:
+            found = log.read(offset, form.limit, up_to=up_to, wait=False)
+            if found is None:
+                return None
+            is_enough = form.is_due or found.length >= form.min_bytes or found.next_offset < up_to
+            if is_enough and not (
+                form.is_committed and log.aborted_transactions(offset, found.next_offset, wait=False)
+            ):
+                return found
+        except (LogError, WouldWait):
+            pass
+        if found is not None:
+            found.release()
+        return None
+
+
+def _start_of_offset(frame: memoryview, header: RequestHeader) -> int | None:
+    """Where the offset stands in a request for one partition; None where it is not written as we would write it."""
+    version = header.api_version
+    request = codec.decode(FetchRequest, version, frame, header.body, more_may_follow=True)  # one that we may change
+
+    def encoded() -> bytes:
+        return encode_request(request, version, header.correlation_id, header.client_id)[4:]
+
+    if encoded() != frame:
+        return None
+    partition = request.topics[0].partitions[0]
+    partition.fetch_offset = ~partition.fetch_offset  # which differs in each byte
+    return next(at for at, (one, other) in enumerate(zip(frame, encoded(), strict=True)) if one != other)
