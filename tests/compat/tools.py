@@ -38,7 +38,8 @@ class Tools:
             said = []
             while not (line := self._process.stdout.readline()).startswith(b"\0"):
                 assert line, f"{words} takes too long, or ended it: {said}"
-                said.append(line.decode())
+                if not line.startswith(b"SLF4J:"):  # which the first one says that is run
+                    said.append(line.decode())
         finally:
             timer.cancel()
         return Ended(int(line[1:]), "".join(said))
