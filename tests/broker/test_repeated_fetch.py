@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tailrace.broker.apis.registry import APIS
+from tailrace.broker.forms import FORM_BYTES_MAX, FORMS_MAX
 from tailrace.broker.repeated_fetch import RepeatedFetch
 from tailrace.broker.requests import Call
 from tailrace.broker.waiting import Later
@@ -174,6 +175,16 @@ def test_bytes_behind_a_request_are_not_learnt(local: LocalBroker) -> None:
     request = codec.decode(FetchRequest, 12, frame, header.body, more_may_follow=True)
     reader.repeated.learn(frame, header, request)
     assert len(reader.repeated._forms) == 0
+
+
+def test_a_form_takes_little_memory_whatever_its_request_holds(local: LocalBroker) -> None:
+    reader = Reader(local)
+    for number in range(2 * FORMS_MAX):
+        request = fetch_request(from_offset(0), max_wait_ms=number, rack_id="r" * (1000 if number % 2 else 10))
+        reader.long(reader.frame(request, 12))
+    forms = reader.repeated._forms._by_bytes
+    assert 0 < len(forms) <= FORMS_MAX
+    assert all(len(key) + len(form.rest) < 2 * FORM_BYTES_MAX for key, form in forms.items())
 
 
 def test_a_topic_that_is_deleted_or_made_anew_is_another(tmp_path: Path) -> None:

@@ -479,3 +479,21 @@ def test_a_directory_that_may_not_be_written_can_be_read(read_only_directory: Pa
     with pytest.raises(PermissionError):
         files.open(str(read_only_directory / "new"), create=True)
     file.close()
+
+
+def test_what_was_read_ahead_is_in_memory_and_at_the_end_of_the_file_all_of_it_counts(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(3 << 20))
+    file = OperatingSystemFiles().open(str(path))
+    file.sync()
+    file.forget_cached()
+    file.pin()
+    if file.read_cached_at(2 << 20, 1) is not None:
+        pytest.skip("this file system does not forget")
+    assert not file.read_ahead(0, 1 << 20)
+    file.read_at(0, 3 << 20)
+    assert file.read_ahead(0, 1 << 20)
+    assert file.read_ahead((3 << 20) - 10, 10), "there is nothing behind it"
+    assert file.read_ahead(3 << 20, 10)
+    file.unpin()
+    file.close()

@@ -36,6 +36,11 @@ class Forms(Generic[Form]):
     def __len__(self) -> int:
         return len(self._by_bytes)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing can be learnt now. Who asks is counted."""
+        return len(self._by_bytes) == FORMS_MAX and not self.has_room(0)
+
     def find(self, frame: memoryview) -> Form | None:
         """The form of a request that begins like those before it."""
         for start in self._starts:

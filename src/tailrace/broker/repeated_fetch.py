@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from tailrace.broker.fetch_sessions import FINAL_EPOCH, NO_SESSION
 from tailrace.broker.fetching import BY_TOPIC_ID, READ_COMMITTED
-from tailrace.broker.forms import Forms
+from tailrace.broker.forms import FORM_BYTES_MAX, Forms
 from tailrace.broker.partition import Partition
 from tailrace.log.errors import LogError
 from tailrace.log.log import Log
@@ -129,6 +129,8 @@ class RepeatedFetch:
         """Remembers the form of a request that was decoded, if it is one that can be repeated."""
         version = header.api_version
         if len(request.topics) != 1 or len(request.topics[0].partitions) != 1 or version < LOG_START_FROM:
+            return
+        if len(frame) > FORM_BYTES_MAX or self._forms.is_full:
             return
         if request.session_id != NO_SESSION or request.session_epoch != FINAL_EPOCH:
             return

@@ -458,17 +458,20 @@ class OperatingSystemFile:
 
     def read_ahead(self, position: int, size: int) -> bool:
         assert self._pins, "only what is pinned is read ahead"
-        end = position + size + _AHEAD_BYTES
-        is_cached = _fill_without_waiting(bytearray(1), self._descriptor, end - 1)
-        if _FADVISE is not None and not is_cached:
-            _FADVISE(self._descriptor, position, end - position, os.POSIX_FADV_WILLNEED)
-        return is_cached
+        own = self._descriptor
+        end = min(position + size + _AHEAD_BYTES, os.fstat(own).st_size)
+        if end <= position or _fill_without_waiting(bytearray(1), own, end - 1):
+            return True
+        if _FADVISE is not None:
+            for start in range(position, end, _ASKED_BYTES):
+                _FADVISE(own, start, min(_ASKED_BYTES, end - start), os.POSIX_FADV_WILLNEED)
+        return False
 
     def send_cached_to(self, descriptor: int, position: int, size: int) -> int | None:
         assert self._pins, "only what is pinned is sent"
         own = self._descriptor
         last = position + size - 1
-        if not _fill_without_waiting(_PROBE, own, *range(position, last, _READ_AHEAD_BYTES), last):
+        if not _fill_without_waiting(_PROBE, own, *range(position, last, _PROBED_BYTES), last):
             return None
         return os.sendfile(descriptor, own, position, size)
 
@@ -484,8 +487,9 @@ def _without_read_ahead(descriptor: int) -> int:
 
 _FADVISE = getattr(os, "posix_fadvise", None)
 _AHEAD_BYTES = (1 << 20) + (64 << 10)  # what most readers ask for next, and the header of the batch behind it
+_ASKED_BYTES = 256 << 10  # at a time: of more the system may bring only a part
 _NOWAIT = getattr(os, "RWF_NOWAIT", None)
-_READ_AHEAD_BYTES = 128 << 10  # the system remembers and forgets in about such pieces
+_PROBED_BYTES = 32 << 10  # in between, what is remembered may have come piece by piece
 _PROBE = bytearray(1)  # for those who want to know whether they could read, and nothing else
 
 

@@ -273,13 +273,13 @@ class Connection:
         self._hurry_earlier()
         call = Call(header.api_version, header.client_id, self._endpoint, now_ms, steady_ms, self._client_host)
         answer = self.node.broker.handle(api, request, call)
+        if self._quotas.values:
+            self.muting.charge_request(header, time.perf_counter() - pending.started, len(frame))
+        self._started(pending, answer)
         if isinstance(request, ProduceRequest):
             self._repeated.learn(frame, header, request)
         elif isinstance(request, FetchRequest):
             self._repeated_fetch.learn(frame, header, request)
-        if self._quotas.values:
-            self.muting.charge_request(header, time.perf_counter() - pending.started, len(frame))
-        self._started(pending, answer)
 
     def _hurry_earlier(self) -> None:
         for earlier in self._pending:

@@ -10,7 +10,6 @@ for.
 """
 
 import os
-import select
 import socket
 from asyncio import AbstractEventLoop, TimerHandle
 from collections import deque
@@ -23,7 +22,6 @@ from tailrace.server.threads import Workers
 
 COPIED_BYTES_MAX = 32 << 10  # a slice up to here costs less to copy than another system call
 COLD_BYTES = 1 << 20  # of a slice, by a thread
-PATIENCE_MS = 5  # of a thread with a socket that takes no more: then the loop waits for it
 GATHERED_MAX = 64  # buffers for one system call
 GATHERED_BYTES = 256 << 10  # and about so many bytes of them: all that a client which does not read is buffered
 TURN_BYTES = 256 << 10  # before others have their turn, where a client takes all as fast as it is sent: 0.1 ms
@@ -174,7 +172,8 @@ class Outbox:
             self._sent_of_part = 0
             return True
         size = min(left, max(self._left_of_turn, COPIED_BYTES_MAX))
-        sent = None if self._is_cold else part.send_cached_to(self._fd, self._sent_of_part, size)
+        is_cold = self._is_cold and not self._sent_of_part  # what follows the first piece is on its way then
+        sent = None if is_cold else part.send_cached_to(self._fd, self._sent_of_part, size)
         if sent is None:
             self._send_in_thread(part, min(left, COLD_BYTES))
             return False
@@ -260,8 +259,8 @@ class Outbox:
     # Waiting for a disk
 
     def _send_in_thread(self, part: Slice, size: int) -> None:
-        self._is_in_thread = True
         piece = ColdPiece(os.dup(self._fd), part, self._sent_of_part, size)
+        self._is_in_thread = True
         self._readers.submit(piece.send, lambda: self._was_sent(piece))
 
     def _was_sent(self, piece: "ColdPiece") -> None:
@@ -307,18 +306,13 @@ class ColdPiece:
         self._size = size
         self._count = 0
         self._error: OSError | None = None
-        self.is_cold = False  # what lies behind it: a thread had better send that, too
+        self.is_cold = False  # what lies behind it: a thread had better begin with that, too
 
     def send(self) -> None:
-        """A client that keeps up gets all of it here, so that the loop has little to do with it."""
-        writable = select.poll()
-        writable.register(self._descriptor, select.POLLOUT)
+        """As much as the socket takes: a slow client must not hold the thread."""
         try:
             self.is_cold = not self.part.read_ahead(self._start, self._size)
-            while self._count < self._size:
-                if self._count and not writable.poll(PATIENCE_MS):
-                    return
-                self._count += self.part.send_to(self._descriptor, self._start + self._count, self._size - self._count)
+            self._count = self.part.send_to(self._descriptor, self._start, self._size)
         except OSError as error:
             self._error = error
         finally:
@@ -326,6 +320,6 @@ class ColdPiece:
 
     def sent(self) -> int:
         """How many bytes went. Raises what sending has raised."""
-        if self._error is not None and not self._count:
+        if self._error is not None:
             raise self._error
-        return self._count  # an error will be met again
+        return self._count
