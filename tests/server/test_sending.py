@@ -22,6 +22,8 @@ class FakeSlice:
     def __init__(self, data: bytes, cold: int = 0) -> None:
         self.data = data
         self.cold = cold
+        self.is_cold_behind = False  # what follows it in its file
+        self.senders: set[str] = set()  # the threads that have sent some of it
         self.released = 0
         self.sent_cold: list[int] = []  # up to where
         self.hold: threading.Event | None = None
@@ -44,6 +46,7 @@ class FakeSlice:
 
     def send_to(self, descriptor: int, start: int, size: int) -> int:
         assert not self.released
+        self.senders.add(threading.current_thread().name)
         if start < self.cold:
             self._wait(start)
         sock = socket.socket(fileno=descriptor)
@@ -59,7 +62,7 @@ class FakeSlice:
         return None if start < self.cold else self.send_to(descriptor, start, size)
 
     def read_ahead(self, start: int, size: int) -> bool:
-        return start + size >= self.cold
+        return not self.is_cold_behind
 
     def _wait(self, start: int) -> None:
         assert threading.current_thread().name.startswith("tailrace-test"), "the loop must not wait for a disk"
@@ -320,6 +323,23 @@ def test_a_file_that_has_become_shorter_ends_it(on_loop: Any) -> None:
         setup.put(short)
         assert isinstance(setup.errors[0], OSError)
         assert short.released == 1
+
+    on_loop(main)
+
+
+@pytest.mark.parametrize("is_cold_behind", [True, False])
+def test_a_thread_begins_with_what_follows_while_a_disk_has_to_be_asked_for_it(
+    on_loop: Any, is_cold_behind: bool
+) -> None:
+    async def main(setup: Setup) -> None:
+        first, second = FakeSlice(piece(COLD_BYTES, 1), cold=1), FakeSlice(piece(COLD_BYTES, 2))
+        first.is_cold_behind = is_cold_behind
+        setup.put(first)
+        assert await setup.receive(COLD_BYTES) == first.data
+        setup.put(second)
+        assert await setup.receive(COLD_BYTES) == second.data
+        assert any(name.startswith("tailrace-test") for name in second.senders) == is_cold_behind
+        assert "MainThread" in second.senders, "the rest is on its way by then"
 
     on_loop(main)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from nodes import LOOPS
 
-from tailrace.server.wakefulness import AWAKE_S, SOME, SOON_S, Wakefulness
+from tailrace.server.wakefulness import A_WHILE, AWAKE_S, SOME, SOON_S, Wakefulness
 
 
 class CountingLoop:
@@ -51,6 +51,20 @@ def test_clients_that_take_turns_are_not_waited_for() -> None:
     for number in range(100):
         ask(wakefulness, clients[number % 2], 1, 0)
     assert loop.looks == []
+
+
+def test_where_there_is_other_work_it_is_not_waited_for_a_while() -> None:
+    loop = CountingLoop()
+    wakefulness = Wakefulness(loop)  # type: ignore[arg-type]
+    client = object()
+    wakefulness.disturbed()
+    ask(wakefulness, client, A_WHILE, 0)
+    assert loop.looks == []
+    ask(wakefulness, client, SOME + 1, 0)
+    assert len(loop.looks) == 1
+    wakefulness.disturbed()
+    loop.looks.pop()()
+    assert loop.looks == [], "it ends at once"
 
 
 @pytest.mark.parametrize("name", LOOPS)

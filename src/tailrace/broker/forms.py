@@ -4,6 +4,7 @@ A form is known by the bytes between a request's correlation id and the first th
 an offset or the length of a batch. A connection has few of them, and they are small: a client may send what it likes.
 """
 
+import struct
 from typing import Generic, Protocol, TypeVar
 
 FORMS_MAX = 64  # of one connection: about as many partitions as one client is at work with at a time
@@ -11,7 +12,7 @@ FORM_BYTES_MAX = 512  # names are shorter
 STARTS_MAX = 4  # each is looked for
 FORGOTTEN_AFTER = 16 * FORMS_MAX  # requests of other forms
 
-BEFORE_FORM = 8  # key, version and correlation id
+HEAD = struct.Struct(">ii")  # what stands before: key and version in one, correlation id
 
 
 class AnyForm(Protocol):
@@ -36,15 +37,10 @@ class Forms(Generic[Form]):
     def __len__(self) -> int:
         return len(self._by_bytes)
 
-    @property
-    def is_full(self) -> bool:
-        """Whether nothing can be learnt now. Who asks is counted."""
-        return len(self._by_bytes) == FORMS_MAX and not self.has_room(0)
-
     def find(self, frame: memoryview) -> Form | None:
         """The form of a request that begins like those before it."""
         for start in self._starts:
-            form = self._by_bytes.get(frame[BEFORE_FORM:start].tobytes())
+            form = self._by_bytes.get(frame[HEAD.size : start].tobytes())
             if form is not None:
                 return form
         return None
@@ -64,6 +60,6 @@ class Forms(Generic[Form]):
         return True
 
     def remember(self, frame: memoryview, form: Form) -> None:
-        self._by_bytes[frame[BEFORE_FORM : form.start].tobytes()] = form
+        self._by_bytes[frame[HEAD.size : form.start].tobytes()] = form
         if form.start not in self._starts:
             self._starts.append(form.start)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from tailrace.broker.fetch_sessions import FINAL_EPOCH, NO_SESSION
 from tailrace.broker.fetching import BY_TOPIC_ID, READ_COMMITTED
-from tailrace.broker.forms import FORM_BYTES_MAX, Forms
+from tailrace.broker.forms import FORM_BYTES_MAX, HEAD, Forms
 from tailrace.broker.partition import Partition
 from tailrace.log.errors import LogError
 from tailrace.log.log import Log
@@ -36,14 +36,13 @@ if TYPE_CHECKING:
 LOG_START_FROM = 5  # versions before do not say it
 
 _KEY_1 = 1 << 16  # of Fetch, before the version
-_HEAD = struct.Struct(">ii")  # key and version in one, correlation id
 _OFFSET = struct.Struct(">q")
 _LENGTH = struct.Struct(">i")
 _BOUNDS = struct.Struct(">qqq")  # high watermark, last stable offset, log start offset
 _ANY_BOUNDS = (-2, -3, -4)  # which no log has
 
 
-class Records:
+class _AnyRecords:
     """Stands for records of so many bytes."""
 
     length = 1 << 20
@@ -89,13 +88,13 @@ class FetchForm:
 
     def _learn_answer(self, version: int) -> None:
         topic = self.partition.topic
-        data = PartitionData(partition_index=self.partition.index, records=Records())
+        data = PartitionData(partition_index=self.partition.index, records=_AnyRecords())
         data.high_watermark, data.last_stable_offset, data.log_start_offset = _ANY_BOUNDS
         data.aborted_transactions = [] if self.is_committed else None
         of_topic = FetchableTopicResponse(topic=topic.name, topic_id=topic.topic_id, partitions=[data])
         parts: list[Any] = codec.encode_parts(FetchResponse(responses=[of_topic]), version)
         self._is_flexible = is_flexible(FetchResponse, version)
-        before = bytes(parts[0])[: -len(self._length(Records.length))]
+        before = bytes(parts[0])[: -len(self._length(_AnyRecords.length))]
         self._before, self._between = before.split(_BOUNDS.pack(*_ANY_BOUNDS))
         self._after = b"".join(parts[2:])
 
@@ -130,7 +129,7 @@ class RepeatedFetch:
         version = header.api_version
         if len(request.topics) != 1 or len(request.topics[0].partitions) != 1 or version < LOG_START_FROM:
             return
-        if len(frame) > FORM_BYTES_MAX or self._forms.is_full:
+        if len(frame) > FORM_BYTES_MAX:
             return
         if request.session_id != NO_SESSION or request.session_epoch != FINAL_EPOCH:
             return
@@ -153,7 +152,7 @@ class RepeatedFetch:
         form = self._forms.find(frame)
         if form is None or frame[form.start + _OFFSET.size :].tobytes() != form.rest:
             return None
-        key_and_version, correlation_id = _HEAD.unpack_from(frame)
+        key_and_version, correlation_id = HEAD.unpack_from(frame)
         log = form.partition.log
         if key_and_version != form.key_and_version or log is None or not self._is_current(form, log):
             return None

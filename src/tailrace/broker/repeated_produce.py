@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from tailrace.broker.apis.k00_produce import ALL, BY_TOPIC_ID, LEADER, topic_of
 from tailrace.broker.errors import code_of
-from tailrace.broker.forms import Forms
+from tailrace.broker.forms import HEAD, Forms
 from tailrace.broker.partition import Partition
 from tailrace.broker.producing import NOT_APPENDED, TIMED_OUT, is_usual, refuse
 from tailrace.broker.topics import Topic
@@ -39,7 +39,6 @@ from tailrace.records.batch import HEADER_SIZE, read_header
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
 
-_HEAD = struct.Struct(">ii")  # key and version in one, correlation id
 _NUMBERS = struct.Struct(">hqqq")  # error, offset, time, start offset
 _BEFORE_TOPIC = struct.Struct(">bhib")  # no transactional id, acks, timeout, one topic
 _BEFORE_RECORDS = struct.Struct(">bi")  # one partition, its index
@@ -132,7 +131,7 @@ class RepeatedProduce:
         form = self._forms.find(frame)
         if form is None:
             return None
-        key_and_version, correlation_id = _HEAD.unpack_from(frame)
+        key_and_version, correlation_id = HEAD.unpack_from(frame)
         records = _records_in(frame, form.start)
         if records is None or key_and_version != form.version or not self._is_usual(form, records, now_ms):
             return None

@@ -76,7 +76,7 @@ class Connection:
         )
         self.muting = Muting(node, on_muted=self._pause, on_over=self._unmuted)
         self._quotas = self.muting.quotas
-        self._repeated = RepeatedProduce(node.broker)
+        self._repeated_produce = RepeatedProduce(node.broker)
         self._repeated_fetch = RepeatedFetch(node.broker)
         self._is_reading = False
         self._has_more = False  # requests have arrived that were not started
@@ -152,7 +152,7 @@ class Connection:
 
     def _append_again(self, frame: memoryview) -> bool:
         started = time.perf_counter()
-        repeated = self._repeated.append(frame, int(time.time() * 1000))
+        repeated = self._repeated_produce.append(frame, int(time.time() * 1000))
         if repeated is None:
             return False
         form, answer = repeated
@@ -251,7 +251,7 @@ class Connection:
 
     def _start(self, frame: memoryview, now_ms: int, steady_ms: int) -> None:
         started = time.perf_counter()
-        if not self._quotas.values and (repeated := self._repeated.append(frame, now_ms)) is not None:
+        if not self._quotas.values and (repeated := self._repeated_produce.append(frame, now_ms)) is not None:
             form, answer = repeated
             self._hurry_earlier()
             self._started(Pending(form.header, started), answer)
@@ -277,7 +277,7 @@ class Connection:
             self.muting.charge_request(header, time.perf_counter() - pending.started, len(frame))
         self._started(pending, answer)
         if isinstance(request, ProduceRequest):
-            self._repeated.learn(frame, header, request)
+            self._repeated_produce.learn(frame, header, request)
         elif isinstance(request, FetchRequest):
             self._repeated_fetch.learn(frame, header, request)
 

@@ -101,7 +101,9 @@ class Frames:
         return min(self._length, AHEAD * len(self._own)) - len(self._own)
 
     def only_frame(self, count: int) -> memoryview | None:
-        """What the `count` bytes in the room are, if they may be one Produce, and nothing has arrived before."""
+        """What the `count` bytes in the room are, if they may be one request, and nothing has arrived before. The limit
+        is that of a Produce: others have the same one, or one that is larger than the room.
+        """
         if self._own is not None or self._data is not None or not _LENGTH.size < count <= self._produce_max:
             return None
         (length,) = _LENGTH.unpack_from(self._scratch)

@@ -30,7 +30,10 @@ class Wakefulness:
         """A request of this client was begun and answered at these times, by the performance counter."""
         is_soon = client is self._client and started - self._answered_at < SOON_S
         self._client, self._answered_at = client, ended
-        self._soon = min(self._soon + 1, MOST) if is_soon else min(self._soon, max(self._soon - 2, 0))
+        if is_soon:
+            self._soon = min(self._soon + 1, MOST)
+        elif self._soon > 0:
+            self._soon = max(self._soon - 2, 0)
         if self._soon >= SOME and not self._is_awake:
             self._is_awake = True
             self._loop.call_soon(self._look)
