@@ -25,7 +25,7 @@ The file that `--json` writes, and `bench.peers` to bench/results, schema 2:
     quick           whether it was a short run, which shows that it works and no more
     full            whether `bench.peers` ran its whole matrix
     host            python, platform, cpus, load (of the last minute, at the start), tailrace (version)
-    place           path, file_system, device, real_disk (false: syncing proves nothing there), and fdatasync_us: p50
+    place           file_system, device, real_disk (false: syncing proves nothing there), and fdatasync_us: p50
                     and p99 of a small write and an fdatasync there, before and after the measures
     peers           a list of those that ours was compared with, itself included; empty but for `bench.peers`:
         name        as in `baseline`

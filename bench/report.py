@@ -25,7 +25,6 @@ _COLOURS = {"aim": "bold green", "ok": "green", "missed": "bold red"}
 class Disk:
     """Where the data lay, and how long a write of a few bytes and an fdatasync took there, in microseconds."""
 
-    path: str
     file_system: FileSystem
     sync_p50: float
     sync_p99: float
@@ -78,7 +77,7 @@ def caption(run: Run) -> str:
     length = "a quick run" if run.quick else "a full run" if run.full else "a run"
     syncing = f"write and fdatasync: p50 {run.disk.sync_p50:.0f} µs, p99 {run.disk.sync_p99:.0f} µs"
     return (
-        f"{length} of {run.seconds:.0f} s in {run.disk.path} ({disk}; {syncing}), with a load of {run.load:.1f} "
+        f"{length} of {run.seconds:.0f} s on {disk} ({syncing}), with a load of {run.load:.1f} "
         f"on {os.cpu_count()} CPUs at its start; ± is half the distance of the quartiles"
     )
 
@@ -148,7 +147,6 @@ def as_json(run: Run) -> dict[str, Any]:
             "tailrace": tailrace.__version__,
         },
         "place": {
-            "path": run.disk.path,
             "file_system": where.name,
             "device": where.device,
             "real_disk": where.is_real_disk,

@@ -68,5 +68,5 @@ def run(
                     traceback.print_exc()
         syncs += bare_syncs(bench, number)
         progress.tell("")
-        disk = Disk(place.path, place.file_system, *(1e6 * percentile(syncs, percent) for percent in (50, 99)))
+        disk = Disk(place.file_system, *(1e6 * percentile(syncs, percent) for percent in (50, 99)))
         return Run(started, perf_counter() - start, quick, load, disk, figures, failures, full, peers)

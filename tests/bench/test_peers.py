@@ -78,7 +78,7 @@ def some_run() -> Run:
         for name, demand in zip(names, demands, strict=True)
     ]
     figures.append(Figure("memory/idle", "memory", "MB", Sample.of([3.0])))
-    disk = Disk("/somewhere", FileSystem("ext4", "/dev/x"), 151.2, 1999.6)
+    disk = Disk(FileSystem("ext4", "/dev/x"), 151.2, 1999.6)
     peers = (PeerInfo("Kafka", "4.3.1", "in the page cache", None), PeerInfo("NATS", "none", "synced", "no go"))
     started = datetime(2026, 11, 16, 12, 30, tzinfo=UTC)
     return Run(started, 61.5, True, 0.5, disk, figures, {"cold": "OSError: no"}, False, peers)
