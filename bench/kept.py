@@ -95,6 +95,7 @@ def capped(broker: BrokerProcess) -> Iterator[None]:
         (group / "cgroup.procs").write_text(str(broker.process.pid))
         yield
     finally:
-        with suppress(OSError):
-            (MEMORY / "cgroup.procs").write_text(str(broker.process.pid))
+        for member in (group / "cgroup.procs").read_text().split():  # the broker, and what it has started
+            with suppress(OSError):
+                (MEMORY / "cgroup.procs").write_text(member)
         group.rmdir()

@@ -129,7 +129,9 @@ def _p99_beside_cold_reader(broker: BrokerProcess, history: Path, connection: Ra
 def p99_beside_reader(broker: BrokerProcess, connection: RawConnection, number: int) -> float:
     """Of the topic `history`, from its start to its end, again and again."""
     # A process of its own: in a thread of ours it would disturb the one who measures.
-    reader = subprocess.Popen([sys.executable, "-m", "bench.waiting", broker.host, str(broker.port)])
+    reader = subprocess.Popen(
+        [sys.executable, "-m", "bench.reader", broker.host, str(broker.port), "history", "1", "again"]
+    )
     try:
         time.sleep(0.5)
         return p99(connection, number)
@@ -143,16 +145,3 @@ def forget_cached(path: Path) -> None:
     os.fdatasync(descriptor)
     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
     os.close(descriptor)
-
-
-def read_history(host: str, port: int) -> None:
-    """Whole fetches, one after the other. Offsets are guessed from sizes: any place in the history will do."""
-    offset = 0
-    with RawConnection(host, port) as connection:
-        while True:
-            answer = connection.exchange(fetch_frame("history", offset, 0))
-            offset = offset + len(answer) // 1100 if len(answer) > 10_000 else 0
-
-
-if __name__ == "__main__":
-    read_history(sys.argv[1], int(sys.argv[2]))

@@ -50,7 +50,7 @@ def _beside(topic: str, peer: Peer) -> tuple[list[float], float]:
     """As long as the reader has something to read."""
     for path in (peer.logs / f"{topic}-0").glob("*.log"):
         forget_cached(path)
-    command = [sys.executable, "-m", "bench.peers.reader", peer.broker.host, str(peer.broker.port), topic, "1"]
+    command = [sys.executable, "-m", "bench.reader", peer.broker.host, str(peer.broker.port), topic, "1"]
     times: list[float] = []
     with (
         RawConnection(peer.broker.host, peer.broker.port) as connection,

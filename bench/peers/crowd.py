@@ -65,6 +65,6 @@ def _kcats(topic: str, count: int, peer: Peer) -> float:
 
 def _sockets(topic: str, peer: Peer) -> float:
     where = [peer.broker.host, str(peer.broker.port), topic, str(READERS)]
-    printed = tools.printed_by([sys.executable, "-m", "bench.peers.reader", *where])
+    printed = tools.printed_by([sys.executable, "-m", "bench.reader", *where])
     done = json.loads(printed.splitlines()[-1])
     return float(done["bytes"] / done["seconds"] / 1e6)

@@ -1,8 +1,9 @@
 """Readers with no client library: all of partition 0 of a topic, from start to end, on some connections at once.
 
-    python -m bench.peers.reader HOST PORT TOPIC CONNECTIONS
+    python -m bench.reader HOST PORT TOPIC CONNECTIONS [again]
 
-Prints a line when it begins, and one of JSON when each has read all: bytes and seconds.
+Prints a line when it begins, and one of JSON when each has read all: bytes and seconds. With `again` it begins anew
+until somebody ends it.
 """
 
 import json
@@ -58,10 +59,12 @@ def _offset_after(answer: bytes) -> int | None:
 
 
 def main() -> None:
-    host, port, topic, number = sys.argv[1:]
+    host, port, topic, number, *again = sys.argv[1:]
     print("reading", flush=True)
     start = time.perf_counter()
     size = read_all(host, int(port), topic, int(number))
+    while again:
+        size += read_all(host, int(port), topic, int(number))
     print(json.dumps({"bytes": size, "seconds": time.perf_counter() - start}))
 
 
