@@ -2,7 +2,8 @@
 who goes through more of it than memory holds is felt by a producer.
 
 The second is measured with a broker whose page cache is capped (a memory cgroup, which needs root), so that a scan of a
-few times that is a scan of history larger than memory.
+few times that is a scan of history larger than memory. It begins with a cache that has forgotten the history, in each
+round: else the second would read what the first had brought.
 """
 
 import os
@@ -15,7 +16,7 @@ from pathlib import Path
 from bench.harness import Bench, Demand, Figure, compare
 from bench.processes import BrokerProcess, RawConnection, broker_process
 from bench.serving import create_topic
-from bench.waiting import p99, p99_beside_reader
+from bench.waiting import p99, p99_beside_cold_reader
 from tailrace.protocol.frame import encode_request
 from tailrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tailrace.records.record import Record, encode_batch
@@ -57,7 +58,7 @@ def scan(bench: Bench) -> list[Figure]:
         with RawConnection(broker.host, broker.port) as connection:
             create_topic(connection, "live")
             alone = partial(p99, connection, number)
-            beside = partial(p99_beside_reader, broker, connection, number)
+            beside = partial(p99_beside_cold_reader, broker, Path(data, "history-0"), connection, number)
             rounds = bench.pick(7, 4)
             without, with_reader = bench.take_turns("a scan larger than memory", rounds, alone, beside)
     title = f"acks=1 p99 beside a scan of {size // CAP} times the page cache"

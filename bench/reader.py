@@ -7,7 +7,6 @@ until somebody ends it.
 """
 
 import json
-import struct
 import sys
 import time
 
@@ -15,17 +14,15 @@ from bench.processes import RawConnection
 from bench.waiting import FETCH_VERSION, fetch_frame
 from tailrace.protocol.frame import decode_response
 from tailrace.protocol.messages.fetch import FetchResponse
-
-_HEADER = struct.Struct(">qi11xi")  # base offset, length of what follows, last offset's distance
-_LENGTH_END = 12
+from tailrace.records.batch import EXTENT, LENGTH_END
 
 
 def next_offset(records: bytes | memoryview) -> int | None:
     """After the last whole batch; None where there is none."""
     at, found = 0, None
-    while at + _HEADER.size <= len(records):
-        base, length, distance = _HEADER.unpack_from(records, at)
-        at += _LENGTH_END + length
+    while at + EXTENT.size <= len(records):
+        base, length, distance = EXTENT.unpack_from(records, at)
+        at += LENGTH_END + length
         if at <= len(records):
             found = base + distance + 1
     return found

@@ -109,7 +109,7 @@ def cold_reader(bench: Bench) -> list[Figure]:
         with RawConnection(broker.host, broker.port) as connection:
             create_topic(connection, "live")
             alone = partial(p99, connection, number)
-            beside = partial(_p99_beside_cold_reader, broker, Path(data, "history-0"), connection, number)
+            beside = partial(p99_beside_cold_reader, broker, Path(data, "history-0"), connection, number)
             without, with_reader = bench.take_turns("a cold reader", bench.pick(7, 4), alone, beside)
     title = "acks=1 p99 beside a reader of cold history"
     demanded = Demand("ratio", "most", 2)
@@ -120,14 +120,10 @@ def p99(connection: RawConnection, number: int) -> float:
     return 1e6 * percentile(round_trips(connection, "live", 1, number), 99)
 
 
-def _p99_beside_cold_reader(broker: BrokerProcess, history: Path, connection: RawConnection, number: int) -> float:
+def p99_beside_cold_reader(broker: BrokerProcess, history: Path, connection: RawConnection, number: int) -> float:
+    """Of the topic `history`, from its start to its end, again and again. The page cache has forgotten all of it."""
     for path in history.glob("*.log"):
         forget_cached(path)
-    return p99_beside_reader(broker, connection, number)
-
-
-def p99_beside_reader(broker: BrokerProcess, connection: RawConnection, number: int) -> float:
-    """Of the topic `history`, from its start to its end, again and again."""
     # A process of its own: in a thread of ours it would disturb the one who measures.
     reader = subprocess.Popen(
         [sys.executable, "-m", "bench.reader", broker.host, str(broker.port), "history", "1", "again"]

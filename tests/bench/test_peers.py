@@ -16,9 +16,9 @@ from bench.harness import Demand, Figure, Sample, compare
 from bench.peers import markdown, plot, tools
 from bench.peers.__main__ import MEASURES
 from bench.peers.others import OTHERS, _absent, _figures
-from bench.reader import next_offset
 from bench.peers.throughput import FULL, QUICK, USUAL
 from bench.place import FileSystem
+from bench.reader import next_offset
 from bench.report import Disk, PeerInfo, Run, as_json
 from tailrace.records.record import Record, encode_batch
 

@@ -1,6 +1,7 @@
 """The outbox: bytes and slices in their order, whatever the socket takes at a time, and nothing held afterwards."""
 
 import asyncio
+import os
 import socket
 import threading
 from collections.abc import Callable
@@ -338,8 +339,31 @@ def test_a_thread_begins_with_what_follows_while_a_disk_has_to_be_asked_for_it(
         assert await setup.receive(COLD_BYTES) == first.data
         setup.put(second)
         assert await setup.receive(COLD_BYTES) == second.data
-        assert any(name.startswith("tailrace-test") for name in second.senders) == is_cold_behind
-        assert "MainThread" in second.senders, "the rest is on its way by then"
+        by_thread, by_loop = {"tailrace-test-0"}, {"MainThread"}
+        assert second.senders == (by_thread if is_cold_behind else by_loop)
+
+    on_loop(main)
+
+
+def test_a_client_that_takes_little_of_what_is_cold_holds_no_thread_for_long(on_loop: Any) -> None:
+    async def main(setup: Setup) -> None:
+        first = FakeSlice(piece(2 * COLD_BYTES, 1), cold=1)
+        first.is_cold_behind = True
+        setup.put(first)
+        await until(lambda: not setup.workers.under_way)  # although the client takes nothing
+        assert first.senders == {"tailrace-test-0", "MainThread"}, "the rest does not wait for a thread"
+        assert await setup.receive(first.length) == first.data
+
+    on_loop(main)
+
+
+def test_a_socket_is_as_it_was_when_a_thread_has_sent(on_loop: Any) -> None:
+    async def main(setup: Setup) -> None:
+        cold = FakeSlice(piece(1000), cold=1000)
+        setup.put(cold)
+        assert await setup.receive(1000) == cold.data
+        await until(lambda: not setup.workers.under_way)
+        assert not os.get_blocking(setup.socket.fileno())
 
     on_loop(main)
 

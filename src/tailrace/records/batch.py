@@ -49,6 +49,7 @@ NO_PRODUCER = -1
 NO_SEQUENCE = -1
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
+EXTENT = struct.Struct(">qi11xi")  # base offset, length, last offset delta: enough for who passes over a batch
 _STAMPED = struct.Struct(">qii")  # offset, length, epoch
 _LENGTH = struct.Struct(">i")
 _CRC = struct.Struct(">I")

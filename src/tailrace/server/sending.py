@@ -4,6 +4,11 @@ An answer is bytes, and between them slices of files. Small slices are read and 
 larger ones go from the page cache to the socket without passing through this process (`sendfile`). What is not in the
 page cache is sent in the same way by a thread, a piece at a time: the loop never waits for a disk.
 
+A thread that sends must not be felt by others, who have the interpreter and the processors in common with it. So a
+client's socket blocks while a thread has it, which then waits in the kernel and not in between; and after each chunk
+whoever waits for the processor has it first. On a kernel that does not preempt itself, and lets each task have its
+time slice, a producer would else wait for half a millisecond behind somebody who reads history.
+
 A socket that takes no more is waited for, and so is one that would take more when it is the others' turn: the loop says
 when it is ready, which it asks all of. Until then nothing more is put in: a client that does not read is not buffered
 for.
@@ -11,6 +16,7 @@ for.
 
 import os
 import socket
+import struct
 from asyncio import AbstractEventLoop, TimerHandle
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -22,12 +28,15 @@ from tailrace.server.threads import Workers
 
 COPIED_BYTES_MAX = 32 << 10  # a slice up to here costs less to copy than another system call
 COLD_BYTES = 1 << 20  # of a slice, by a thread
+CHUNK_BYTES = 128 << 10  # of them, before others have the processor: 50 to 100 µs
 GATHERED_MAX = 64  # buffers for one system call
 GATHERED_BYTES = 256 << 10  # and about so many bytes of them: all that a client which does not read is buffered
 TURN_BYTES = 256 << 10  # before others have their turn, where a client takes all as fast as it is sent: 0.1 ms
 TURN_BYTES_BESIDE_OTHERS = 64 << 10  # where somebody has sent us something since our last turn, and may do so again
+PATIENCE_S = 0.01  # of a thread with a client that takes nothing: there are few threads
 SLICE_BYTES = 4 << 10  # what reading one slice, however small, counts for in a turn: it takes as long
 
+_PATIENCE = struct.pack("@ll", 0, int(PATIENCE_S * 1e6))  # as the kernel's timeval
 _MORE = getattr(socket, "MSG_MORE", 0)
 _BUFFERS = (bytes, bytearray, memoryview)
 
@@ -81,6 +90,7 @@ class Outbox:
         self._loop = loop
         self._socket = sock
         self._fd = sock.fileno()
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _PATIENCE)  # of threads: for us it does not block
         self._readers = readers
         self._metrics = metrics
         self._timeout_s = timeout_s
@@ -172,8 +182,7 @@ class Outbox:
             self._sent_of_part = 0
             return True
         size = min(left, max(self._left_of_turn, COPIED_BYTES_MAX))
-        is_cold = self._is_cold and not self._sent_of_part  # what follows the first piece is on its way then
-        sent = None if is_cold else part.send_cached_to(self._fd, self._sent_of_part, size)
+        sent = None if self._is_cold else part.send_cached_to(self._fd, self._sent_of_part, size)
         if sent is None:
             self._send_in_thread(part, min(left, COLD_BYTES))
             return False
@@ -296,7 +305,7 @@ class Outbox:
 
 class ColdPiece:
     """A piece of a slice that a thread sends, through a descriptor of its own: the connection may be closed meanwhile,
-    and its number be somebody else's.
+    and its number be somebody else's. Nobody else uses the socket until it has come back.
     """
 
     def __init__(self, descriptor: int, part: Slice, start: int, size: int) -> None:
@@ -306,17 +315,36 @@ class ColdPiece:
         self._size = size
         self._count = 0
         self._error: OSError | None = None
-        self.is_cold = False  # what lies behind it: a thread had better begin with that, too
+        self.is_cold = False  # what lies behind it, and its client is fast: a thread had better send that, too
 
     def send(self) -> None:
-        """As much as the socket takes: a slow client must not hold the thread."""
         try:
-            self.is_cold = not self.part.read_ahead(self._start, self._size)
-            self._count = self.part.send_to(self._descriptor, self._start, self._size)
+            was_cold = not self.part.read_ahead(self._start, self._size)
+            os.set_blocking(self._descriptor, True)
+            try:
+                self._send_chunks()
+            finally:
+                os.set_blocking(self._descriptor, False)
+            self.is_cold = was_cold and self._count == self._size
         except OSError as error:
             self._error = error
         finally:
             os.close(self._descriptor)
+
+    def _send_chunks(self) -> None:
+        """As much as the client takes without a pause (`PATIENCE_S`): a slow one must not hold the thread."""
+        while (left := self._size - self._count) > 0:
+            wanted = min(left, CHUNK_BYTES)
+            try:
+                count = self.part.send_to(self._descriptor, self._start + self._count, wanted)
+            except BlockingIOError:
+                if not self._count:
+                    raise
+                return
+            self._count += count
+            if count < wanted:
+                return
+            os.sched_yield()
 
     def sent(self) -> int:
         """How many bytes went. Raises what sending has raised."""
