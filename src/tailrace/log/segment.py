@@ -294,7 +294,9 @@ class Segment:
         """
         wanted = min(start + max_bytes, limit)
         if self.checks.are_sound(start, min(wanted + HEADER_SIZE, limit)):  # as nearly always
-            return self._end_of_sound_batches(start, wanted, limit, wait)
+            end, next_offset = self._end_of_sound_batches(start, wanted, limit, wait)
+            if end <= wanted or self.checks.are_sound(start, end):  # the first is given whole, however large
+                return end, next_offset
         self._ensure(start, wanted, wait)
         if (damage := self.checks.next_damage(start)) is not None:
             wanted = min(wanted, damage)
