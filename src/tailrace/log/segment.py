@@ -292,7 +292,7 @@ class Segment:
         """How far whole batches go from the one at `start`: `max_bytes` at most, but that one at least, and never
         behind `limit`. The position where they end, and the offset that follows. Raises Damaged.
         """
-        wanted = min(start + max_bytes, limit)
+        wanted = min(start + max(max_bytes, 1), limit)
         if self.checks.are_sound(start, min(wanted + HEADER_SIZE, limit)):  # as nearly always
             end, next_offset = self._end_of_sound_batches(start, wanted, limit, wait)
             if end <= wanted or self.checks.are_sound(start, end):  # the first is given whole, however large
