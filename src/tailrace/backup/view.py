@@ -126,6 +126,9 @@ class ReadOnlyFile:
     def read_ahead(self, position: int, size: int) -> bool:
         raise PermissionError(self._path)
 
+    def descriptor(self) -> int:
+        raise PermissionError(self._path)
+
     def send_cached_to(self, descriptor: int, position: int, size: int) -> int | None:
         raise PermissionError(self._path)
 

@@ -13,7 +13,7 @@ transactions.
 """
 
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tailrace.broker.fetch_sessions import FINAL_EPOCH, NO_SESSION
 from tailrace.broker.fetching import BY_TOPIC_ID, READ_COMMITTED
@@ -23,8 +23,9 @@ from tailrace.log.errors import LogError
 from tailrace.log.log import Log
 from tailrace.log.reading import View
 from tailrace.log.segment import WouldWait
-from tailrace.log.slices import Slice
+from tailrace.log.slices import FileSlice, Slice
 from tailrace.protocol import codec
+from tailrace.protocol.fetch_answer import BOUNDS, FetchAnswer
 from tailrace.protocol.frame import RequestHeader, encode_request, response_header
 from tailrace.protocol.message import is_flexible
 from tailrace.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
@@ -34,11 +35,12 @@ if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
 
 LOG_START_FROM = 5  # versions before do not say it
+STRETCH_BYTES_MIN = 256 << 10  # of an answer: who reads in small pieces is better served by the loop
 
 _KEY_1 = 1 << 16  # of Fetch, before the version
 _OFFSET = struct.Struct(">q")
 _LENGTH = struct.Struct(">i")
-_BOUNDS = struct.Struct(">qqq")  # high watermark, last stable offset, log start offset
+_ID_BYTES = 4  # of a correlation id
 _ANY_BOUNDS = (-2, -3, -4)  # which no log has
 
 
@@ -52,10 +54,7 @@ class FetchForm:
     """What requests for one partition have in common, and their answers."""
 
     __slots__ = (
-        "_after",
-        "_before",
-        "_between",
-        "_is_flexible",
+        "answer",
         "header",
         "is_committed",
         "is_due",
@@ -84,34 +83,38 @@ class FetchForm:
         self.limit = min(limit, wanted.partition_max_bytes)
         self.min_bytes = min(request.min_bytes, limit)
         self.is_due = request.max_wait_ms <= 0 or request.min_bytes <= 0
-        self._learn_answer(header.api_version)
+        self.answer = self._learn_answer(header.api_version)
 
-    def _learn_answer(self, version: int) -> None:
+    def _learn_answer(self, version: int) -> FetchAnswer:
         topic = self.partition.topic
         data = PartitionData(partition_index=self.partition.index, records=_AnyRecords())
         data.high_watermark, data.last_stable_offset, data.log_start_offset = _ANY_BOUNDS
         data.aborted_transactions = [] if self.is_committed else None
         of_topic = FetchableTopicResponse(topic=topic.name, topic_id=topic.topic_id, partitions=[data])
+        flexible = is_flexible(FetchResponse, version)
         parts: list[Any] = codec.encode_parts(FetchResponse(responses=[of_topic]), version)
-        self._is_flexible = is_flexible(FetchResponse, version)
-        before = bytes(parts[0])[: -len(self._length(_AnyRecords.length))]
-        self._before, self._between = before.split(_BOUNDS.pack(*_ANY_BOUNDS))
-        self._after = b"".join(parts[2:])
+        before, between = bytes(parts[0]).split(BOUNDS.pack(*_ANY_BOUNDS))
+        without_id = response_header(1, version, 0)[_ID_BYTES:]
+        between = between[: -len(write_varint(_AnyRecords.length + 1) if flexible else _LENGTH.pack(0))]
+        return FetchAnswer(without_id + before, between, b"".join(parts[2:]), flexible)
 
-    def _length(self, size: int) -> bytes:
-        return write_varint(size + 1) if self._is_flexible else _LENGTH.pack(size)
+    def parts(self, correlation_id: int, view: View, records: Slice) -> list[Any]:
+        """Of the answer with these records."""
+        head, after = self.answer.head(correlation_id, bounds_of(view), records.length), self.answer.after
+        return [head, records, after] if after else [head, records]
 
-    def answer(self, correlation_id: int, view: View, records: Slice) -> list[Any]:
-        head = (
-            response_header(1, self.header.api_version, correlation_id)
-            + self._before
-            + _BOUNDS.pack(view.high_watermark, view.last_stable, view.start)
-            + self._between
-            + self._length(records.length)
-        )
-        length = len(head) + records.length + len(self._after)
-        parts = [_LENGTH.pack(length) + head, records]
-        return [*parts, self._after] if self._after else parts
+
+def bounds_of(view: View) -> bytes:
+    return BOUNDS.pack(view.high_watermark, view.last_stable, view.start)
+
+
+class Stretch(NamedTuple):
+    """What a reader may be given without asking again, as long as its requests look like this one."""
+
+    form: FetchForm
+    frame: bytes
+    bounds: bytes
+    records: FileSlice
 
 
 class RepeatedFetch:
@@ -149,17 +152,45 @@ class RepeatedFetch:
 
     def read(self, frame: memoryview) -> tuple[FetchForm, list[Any]] | None:
         """The answer, in parts. None where it must go the long way; then nothing was changed."""
-        form = self._forms.find(frame)
-        if form is None or frame[form.start + _OFFSET.size :].tobytes() != form.rest:
+        form = self._form_of(frame)
+        if form is None or (log := form.partition.log) is None:
             return None
-        key_and_version, correlation_id = HEAD.unpack_from(frame)
-        log = form.partition.log
-        if key_and_version != form.key_and_version or log is None or not self._is_current(form, log):
-            return None
+        _, correlation_id = HEAD.unpack_from(frame)
         (offset,) = _OFFSET.unpack_from(frame, form.start)
         view = log.view
         records = self._records(form, log, view, offset)
-        return (form, form.answer(correlation_id, view, records)) if records is not None else None
+        return (form, form.parts(correlation_id, view, records)) if records is not None else None
+
+    def stretch(self, frame: memoryview, max_bytes: int) -> Stretch | None:
+        """What the reader may have without asking us again; None where that is little, or nothing."""
+        form = self._form_of(frame)
+        if form is None or (log := form.partition.log) is None:
+            return None
+        (offset,) = _OFFSET.unpack_from(frame, form.start)
+        view = log.view
+        records = log.stretch(offset, max_bytes, up_to=_readable_up_to(form, view))
+        if records is None:
+            return None
+        if records.length > form.limit >= STRETCH_BYTES_MIN and not self._has_aborted(form, log, offset, records):
+            return Stretch(form, frame.tobytes(), bounds_of(view), records)
+        records.release()
+        return None
+
+    def _form_of(self, frame: memoryview) -> FetchForm | None:
+        form = self._forms.find(frame)
+        if form is None or frame[form.start + _OFFSET.size :].tobytes() != form.rest:
+            return None
+        key_and_version, _ = HEAD.unpack_from(frame)
+        log = form.partition.log
+        is_it = key_and_version == form.key_and_version and log is not None and self._is_current(form, log)
+        return form if is_it else None
+
+    def _has_aborted(self, form: FetchForm, log: Log, offset: int, records: Slice) -> bool:
+        """Whether a reader has to be told of transactions among these records, or may have to be."""
+        try:
+            return form.is_committed and bool(log.aborted_transactions(offset, records.next_offset, wait=False))
+        except (LogError, WouldWait):
+            return True
 
     def _is_current(self, form: FetchForm, log: Log) -> bool:
         broker, topic = self._broker, form.partition.topic
@@ -171,24 +202,24 @@ class RepeatedFetch:
 
     def _records(self, form: FetchForm, log: Log, view: View, offset: int) -> Slice | None:
         """Those that the long way would answer with at once, without a word about them."""
-        up_to = view.last_stable if form.is_committed else view.high_watermark
+        up_to = _readable_up_to(form, view)
         if not view.start <= offset < up_to:
             return None
-        found = None
         try:
             found = log.read(offset, form.limit, up_to=up_to, wait=False)
-            if found is None:
-                return None
-            is_enough = form.is_due or found.length >= form.min_bytes or found.next_offset < up_to
-            if is_enough and not (
-                form.is_committed and log.aborted_transactions(offset, found.next_offset, wait=False)
-            ):
-                return found
         except (LogError, WouldWait):
-            pass
-        if found is not None:
-            found.release()
+            return None
+        if found is None:
+            return None
+        is_enough = form.is_due or found.length >= form.min_bytes or found.next_offset < up_to
+        if is_enough and not self._has_aborted(form, log, offset, found):
+            return found
+        found.release()
         return None
+
+
+def _readable_up_to(form: FetchForm, view: View) -> int:
+    return view.last_stable if form.is_committed else view.high_watermark
 
 
 def _start_of_offset(frame: memoryview, header: RequestHeader) -> int | None:

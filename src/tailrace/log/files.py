@@ -64,6 +64,9 @@ class File(Protocol):
         them. Says whether they were all there, as far as one sample tells. The file must be pinned.
         """
 
+    def descriptor(self) -> int:
+        """For another process to read from. The file must be pinned."""
+
     def pin(self) -> None: ...
 
     def unpin(self) -> None: ...
@@ -458,17 +461,11 @@ class OperatingSystemFile:
 
     def read_ahead(self, position: int, size: int) -> bool:
         assert self._pins, "only what is pinned is read ahead"
-        own = self._descriptor
-        ahead, end = position + size, min(position + size + _AHEAD_BYTES, os.fstat(own).st_size)
-        probe = bytearray(1)
-        if end <= position or _fill_without_waiting(probe, own, end - 1):
-            return True
-        if _FADVISE is not None:
-            is_there = ahead < end and _fill_without_waiting(probe, own, position, ahead - 1)  # since the last time
-            for start in range(ahead if is_there else position, end, _ASKED_BYTES):
-                _FADVISE(own, start, min(_ASKED_BYTES, end - start), os.POSIX_FADV_WILLNEED)
-                os.sched_yield()  # asking takes a while, too, and others may wait for the processor
-        return False
+        return read_ahead(self._descriptor, position, size)
+
+    def descriptor(self) -> int:
+        assert self._pins, "only what is pinned is shown"
+        return self._descriptor
 
     def send_cached_to(self, descriptor: int, position: int, size: int) -> int | None:
         assert self._pins, "only what is pinned is sent"
@@ -486,6 +483,20 @@ def _without_read_ahead(descriptor: int) -> int:
     if _FADVISE is not None:
         _FADVISE(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
     return descriptor
+
+
+def read_ahead(descriptor: int, position: int, size: int) -> bool:
+    """See `File.read_ahead`."""
+    ahead, end = position + size, min(position + size + _AHEAD_BYTES, os.fstat(descriptor).st_size)
+    probe = bytearray(1)
+    if end <= position or _fill_without_waiting(probe, descriptor, end - 1):
+        return True
+    if _FADVISE is not None:
+        is_there = ahead < end and _fill_without_waiting(probe, descriptor, position, ahead - 1)  # since the last time
+        for start in range(ahead if is_there else position, end, _ASKED_BYTES):
+            _FADVISE(descriptor, start, min(_ASKED_BYTES, end - start), os.POSIX_FADV_WILLNEED)
+            os.sched_yield()  # asking takes a while, too, and others may wait for the processor
+    return False
 
 
 _FADVISE = getattr(os, "posix_fadvise", None)

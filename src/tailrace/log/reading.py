@@ -15,7 +15,7 @@ from tailrace.log.files import Files
 from tailrace.log.offsets import EndOffset, HighWatermark, OffsetBounds, StartOffset
 from tailrace.log.producer_state import ProducerState
 from tailrace.log.replay import replay_segments
-from tailrace.log.segment import Segment, number_of_segment_at
+from tailrace.log.segment import Segment, WouldWait, number_of_segment_at
 from tailrace.log.slices import FileSlice
 from tailrace.log.transaction_index import AbortedTransaction
 from tailrace.records import batch
@@ -170,6 +170,27 @@ class ReadableLog:
             except OSError as error:
                 if not self._has_lost_files(view, error):
                     raise self._cannot_be_read(error) from error
+
+    def stretch(self, offset: int, max_bytes: int, *, up_to: int) -> FileSlice | None:
+        """What lies ahead of a reader, for somebody who reads it without asking us again: bytes of a sealed segment
+        that were checked, from the batch that holds `offset` on, all of it before `up_to`. It may end amid a batch. Its
+        next offset is that of the segment which follows. None where no such is known without asking a disk.
+        """
+        view = self.view
+        if self.is_removed or not view.start <= offset < up_to:
+            return None
+        try:
+            place = view.reached.get(offset) or self._find(view, offset, wait=False)
+        except (Damaged, OSError, WouldWait):
+            return None
+        number = number_of_segment_at(view.segments, offset) + 1
+        if place is None or number >= len(view.segments) or view.segments[number].base_offset >= up_to:
+            return None
+        segment, position = place
+        end = min(position + max_bytes, segment.size)
+        if segment is not view.segments[number - 1] or not segment.checks.are_sound(position, end):
+            return None
+        return FileSlice(segment.log, position, end - position, view.segments[number].base_offset)
 
     def _has_lost_files(self, view: View, error: OSError) -> bool:
         """Whether segments were deleted or replaced since somebody looked: then it is worth looking again."""

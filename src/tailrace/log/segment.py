@@ -297,6 +297,10 @@ class Segment:
             end, next_offset = self._end_of_sound_batches(start, wanted, limit, wait)
             if end <= wanted or self.checks.are_sound(start, end):  # the first is given whole, however large
                 return end, next_offset
+        return self._end_of_checked_batches(start, wanted, limit, wait)
+
+    def _end_of_checked_batches(self, start: int, wanted: int, limit: int, wait: bool) -> tuple[int, int]:
+        """The same where something may be damaged, or has to be checked first."""
         self._ensure(start, wanted, wait)
         if (damage := self.checks.next_damage(start)) is not None:
             wanted = min(wanted, damage)

@@ -68,6 +68,14 @@ class FileSlice:
     def read_ahead(self, start: int, size: int) -> bool:
         return self._pinned.read_ahead(self._position + start, size)
 
+    def place(self) -> tuple[int, int]:
+        """The descriptor of its file, and where it begins there: for another process, as long as it is not released."""
+        return self._pinned.descriptor(), self._position
+
+    def part(self, position: int, length: int) -> "FileSlice":
+        """Another slice, of bytes of the same file."""
+        return FileSlice(self._pinned, position, length, self.next_offset)
+
     def _wanted(self, start: int, size: int | None) -> int:
         left = self.length - start
         return left if size is None else min(size, left)

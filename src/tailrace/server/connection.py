@@ -9,10 +9,13 @@ stands behind it. A Produce like one before it is not even decoded (`broker/repe
     what it holds of the broker's memory is counted (`Budget`)
     a client that has done more than its quotas allow is not read for a while (`Muting`)
 
+Who reads cold history is lent to another process (`Lender`); until it comes back, nothing of it is touched here.
+
 Bytes that are no request close the connection: there is no way to tell where the next one would begin.
 """
 
 import logging
+import os
 import socket
 import time
 from collections import deque
@@ -27,6 +30,7 @@ from tailrace.broker.repeated_fetch import RepeatedFetch
 from tailrace.broker.repeated_produce import RepeatedProduce
 from tailrace.broker.requests import Call, Endpoint, Silence
 from tailrace.broker.waiting import Later
+from tailrace.log.slices import FileSlice
 from tailrace.protocol import codec
 from tailrace.protocol.errors import Malformed
 from tailrace.protocol.frame import read_request_header, response_header
@@ -35,6 +39,7 @@ from tailrace.protocol.messages import REQUESTS, ApiKey
 from tailrace.protocol.messages.fetch import FetchRequest, FetchResponse
 from tailrace.protocol.messages.produce import ProduceRequest
 from tailrace.server.budget import FIRST_BYTES_SCARCE
+from tailrace.server.cold_reader import LOAN_BYTES, Returned
 from tailrace.server.frames import BadFrame, Frames
 from tailrace.server.muting import Muting
 from tailrace.server.pending import Deadlines, Pending
@@ -80,13 +85,14 @@ class Connection:
         self._repeated_fetch = RepeatedFetch(node.broker)
         self._is_reading = False
         self._has_more = False  # requests have arrived that were not started
+        self._is_lent = False  # to another process, which answers it for a while
         self._is_closed = False
         self._resume()
 
     @property
     def owes_nothing(self) -> bool:
         """Whether no request is under way, and all answers have gone."""
-        return not self._pending and self._outbox.is_empty
+        return not self._pending and self._outbox.is_empty and not self._is_lent
 
     @property
     def is_amid_request(self) -> bool:
@@ -168,6 +174,8 @@ class Connection:
         return True
 
     def _fetch_again(self, frame: memoryview) -> bool:
+        if self._outbox.is_cold and self._lend(frame):
+            return True
         started = time.perf_counter()
         repeated = self._repeated_fetch.read(frame)
         if repeated is None:
@@ -178,6 +186,41 @@ class Connection:
         self._outbox.send()
         self.node.metrics.answered(form.header.api_key, time.perf_counter() - started)
         return True
+
+    def _lend(self, frame: memoryview) -> bool:
+        lender = self.node.lender
+        stretch = self._repeated_fetch.stretch(frame, LOAN_BYTES) if lender.has_room else None
+        if stretch is None:
+            return False
+        if not lender.lend(self._fd, stretch, self._taken_back):
+            stretch.records.release()
+            return False
+        self._is_lent = True
+        self._pause()
+        return True
+
+    def _taken_back(self, returned: Returned, records: FileSlice) -> None:
+        self._is_lent = False
+        metrics = self.node.metrics
+        metrics.bytes_in += returned.bytes_in
+        metrics.bytes_out += returned.bytes_out
+        for seconds in returned.seconds:
+            metrics.answered(ApiKey.FETCH, seconds)
+        if self._is_closed:
+            return
+        if returned.error:
+            self.fail(OSError(returned.error, os.strerror(returned.error)))
+            return
+        self.active_at = self.node.loop.time()
+        self._outbox.is_cold = returned.is_cold
+        if returned.unsent is not None:
+            head, position, size, after = returned.unsent
+            self._outbox.put((head, records.part(position, size), after))
+            self._outbox.send()
+        self._resume()
+        if returned.unread:
+            count = self._frames.put_back(returned.unread)
+            self._safely(partial(self._received, count))
 
     def _safely(self, step: Callable[[], None]) -> None:
         """Whatever goes wrong on the way ends this connection, and nothing else."""
@@ -233,6 +276,7 @@ class Connection:
             len(self._pending) < PIPELINED_MAX
             and self._outbox.is_empty
             and not self.muting.is_on
+            and not self._is_lent
             and not self.node.is_stopping
         )
 

@@ -109,6 +109,12 @@ class Frames:
         (length,) = _LENGTH.unpack_from(self._scratch)
         return self._scratch[_LENGTH.size : count] if length == count - _LENGTH.size else None
 
+    def put_back(self, data: bytes) -> int:
+        """What somebody else has received of this connection comes into the room, as if it just had arrived."""
+        assert not self.is_amid, "who asks has been given all that had arrived"
+        self._scratch[: len(data)] = data
+        return len(data)
+
     def received(self, count: int) -> None:
         """So many bytes were put into the room."""
         if self._own is not None:

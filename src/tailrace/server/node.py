@@ -33,6 +33,7 @@ from tailrace.server.admission import Admission
 from tailrace.server.budget import Budget
 from tailrace.server.connection import Connection
 from tailrace.server.frames import SharedBuffers
+from tailrace.server.lending import Lender
 from tailrace.server.listener import Listener, bind
 from tailrace.server.metrics import Metrics
 from tailrace.server.threads import Workers
@@ -100,6 +101,7 @@ class Node:
         self.loop = asyncio.get_running_loop()
         self.failed: asyncio.Future[Exception] = self.loop.create_future()
         self.readers = Workers(self.loop, "read", READ_THREADS)
+        self.lender = Lender(self.loop, self.readers)
         self.wakefulness = Wakefulness(self.loop)
         self.jobs = Workers(self.loop, "job", JOB_THREADS)
         self._flushers = Workers(self.loop, "flush", IN_FLIGHT_MAX)
@@ -154,6 +156,7 @@ class Node:
         workers = (self._flushers, self.readers, self.jobs)
         await self._wait_until(lambda: not any(one.under_way for one in workers), JOBS_S)
         self.broker.recompressor.give_up()
+        self.lender.stop()
         for one in workers:
             one.stop()
         await asyncio.sleep(0)  # what has just come back from a thread

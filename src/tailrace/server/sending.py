@@ -2,12 +2,7 @@
 
 An answer is bytes, and between them slices of files. Small slices are read and sent along with the bytes around them;
 larger ones go from the page cache to the socket without passing through this process (`sendfile`). What is not in the
-page cache is sent in the same way by a thread, a piece at a time: the loop never waits for a disk.
-
-A thread that sends must not be felt by others, who have the interpreter and the processors in common with it. So a
-client's socket blocks while a thread has it, which then waits in the kernel and not in between; and after each chunk
-whoever waits for the processor has it first. On a kernel that does not preempt itself, and lets each task have its
-time slice, a producer would else wait for half a millisecond behind somebody who reads history.
+page cache is sent in the same way by a thread, a piece at a time (`chunks`): the loop never waits for a disk.
 
 A socket that takes no more is waited for, and so is one that would take more when it is the others' turn: the loop says
 when it is ready, which it asks all of. Until then nothing more is put in: a client that does not read is not buffered
@@ -16,27 +11,24 @@ for.
 
 import os
 import socket
-import struct
 from asyncio import AbstractEventLoop, TimerHandle
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import cast
 
 from tailrace.log.slices import Slice
+from tailrace.server.chunks import send_chunks, set_patience
 from tailrace.server.metrics import Metrics
 from tailrace.server.threads import Workers
 
 COPIED_BYTES_MAX = 32 << 10  # a slice up to here costs less to copy than another system call
 COLD_BYTES = 1 << 20  # of a slice, by a thread
-CHUNK_BYTES = 128 << 10  # of them, before others have the processor: 50 to 100 µs
 GATHERED_MAX = 64  # buffers for one system call
 GATHERED_BYTES = 256 << 10  # and about so many bytes of them: all that a client which does not read is buffered
 TURN_BYTES = 256 << 10  # before others have their turn, where a client takes all as fast as it is sent: 0.1 ms
 TURN_BYTES_BESIDE_OTHERS = 64 << 10  # where somebody has sent us something since our last turn, and may do so again
-PATIENCE_S = 0.01  # of a thread with a client that takes nothing: there are few threads
 SLICE_BYTES = 4 << 10  # what reading one slice, however small, counts for in a turn: it takes as long
 
-_PATIENCE = struct.pack("@ll", 0, int(PATIENCE_S * 1e6))  # as the kernel's timeval
 _MORE = getattr(socket, "MSG_MORE", 0)
 _BUFFERS = (bytes, bytearray, memoryview)
 
@@ -52,6 +44,10 @@ def release(part: Part) -> None:
         part.release()
 
 
+def shortened() -> OSError:
+    return OSError("a file has become shorter while it was sent")
+
+
 class Outbox:
     """One connection's. `put` and `send`; `on_sent` is called when it has become empty after it was not."""
 
@@ -59,7 +55,6 @@ class Outbox:
         "_deadline",
         "_fd",
         "_is_closed",
-        "_is_cold",
         "_is_in_thread",
         "_is_waiting",
         "_left_of_turn",
@@ -74,6 +69,7 @@ class Outbox:
         "_socket",
         "_timeout_s",
         "_took_at",
+        "is_cold",
     )
 
     def __init__(
@@ -90,7 +86,7 @@ class Outbox:
         self._loop = loop
         self._socket = sock
         self._fd = sock.fileno()
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _PATIENCE)  # of threads: for us it does not block
+        set_patience(sock)
         self._readers = readers
         self._metrics = metrics
         self._timeout_s = timeout_s
@@ -100,7 +96,7 @@ class Outbox:
         self._sent_of_part = 0
         self._is_waiting = False  # until the loop says that the socket takes more
         self._is_in_thread = False  # which sends what comes next
-        self._is_cold = False  # what this client reads has to come from a disk, or had to a moment ago
+        self.is_cold = False  # what this client reads has to come from a disk, or had to a moment ago
         self._is_closed = False
         self._left_of_turn = 0
         self._received = 0  # by all connections, when our last turn began
@@ -182,7 +178,7 @@ class Outbox:
             self._sent_of_part = 0
             return True
         size = min(left, max(self._left_of_turn, COPIED_BYTES_MAX))
-        sent = None if self._is_cold else part.send_cached_to(self._fd, self._sent_of_part, size)
+        sent = None if self.is_cold else part.send_cached_to(self._fd, self._sent_of_part, size)
         if sent is None:
             self._send_in_thread(part, min(left, COLD_BYTES))
             return False
@@ -219,7 +215,7 @@ class Outbox:
     def _sent(self, count: int) -> None:
         """Takes away what has gone."""
         if not count:
-            raise OSError("a file has become shorter while it was sent")
+            raise shortened()
         self._metrics.bytes_out += count
         self._left_of_turn -= count
         count += self._sent_of_part
@@ -274,19 +270,20 @@ class Outbox:
 
     def _was_sent(self, piece: "ColdPiece") -> None:
         self._is_in_thread = False
-        self._is_cold = piece.is_cold
+        self.is_cold = piece.is_cold
         if self._is_closed:
             piece.part.release()
             return
         try:
-            self._sent(piece.sent())
-        except BlockingIOError:
-            self._wait()
-            return
+            count = piece.sent()
         except OSError as error:
             self._on_error(error)
             return
-        self.send()
+        if count:
+            self._sent(count)
+            self.send()
+        else:
+            self._wait()
         self._tell_if_empty()
 
     def close(self) -> None:
@@ -322,7 +319,7 @@ class ColdPiece:
             was_cold = not self.part.read_ahead(self._start, self._size)
             os.set_blocking(self._descriptor, True)
             try:
-                self._send_chunks()
+                self._count = send_chunks(self._send_chunk, self._size)
             finally:
                 os.set_blocking(self._descriptor, False)
             self.is_cold = was_cold and self._count == self._size
@@ -331,20 +328,11 @@ class ColdPiece:
         finally:
             os.close(self._descriptor)
 
-    def _send_chunks(self) -> None:
-        """As much as the client takes without a pause (`PATIENCE_S`): a slow one must not hold the thread."""
-        while (left := self._size - self._count) > 0:
-            wanted = min(left, CHUNK_BYTES)
-            try:
-                count = self.part.send_to(self._descriptor, self._start + self._count, wanted)
-            except BlockingIOError:
-                if not self._count:
-                    raise
-                return
-            self._count += count
-            if count < wanted:
-                return
-            os.sched_yield()
+    def _send_chunk(self, start: int, size: int) -> int:
+        count = self.part.send_to(self._descriptor, self._start + start, size)
+        if not count:
+            raise shortened()
+        return count
 
     def sent(self) -> int:
         """How many bytes went. Raises what sending has raised."""

@@ -151,6 +151,9 @@ class FaultyFile:
     def read_ahead(self, position: int, size: int) -> bool:
         return self._file.read_ahead(position, size)
 
+    def descriptor(self) -> int:
+        return self._file.descriptor()
+
     def pin(self) -> None:
         self._file.pin()
 

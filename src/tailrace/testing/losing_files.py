@@ -113,6 +113,9 @@ class LosingFile:
     def read_ahead(self, position: int, size: int) -> bool:
         return self._file.read_ahead(position, size)
 
+    def descriptor(self) -> int:
+        raise NotImplementedError("bytes that are kept back cannot be read from the file")
+
     def pin(self) -> None:
         self._file.pin()
 

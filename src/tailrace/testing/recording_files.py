@@ -341,6 +341,9 @@ class RecordedFile:
     def read_ahead(self, position: int, size: int) -> bool:
         return True
 
+    def descriptor(self) -> int:
+        raise NotImplementedError("there is no descriptor behind a file in memory")
+
     def pin(self) -> None:
         assert self._number >= 0  # as with a descriptor: from now on the file can be read although its name goes
         self._pins += 1

@@ -3,16 +3,13 @@
 `ChildPass` is a process of its own, `LocalPass` the same work in this one, for tests and tools.
 """
 
-import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Protocol
 
-import tailrace
+from tailrace import children
 from tailrace.log.compaction.cleaning import clean
 from tailrace.log.compaction.messages import PassFailed, PassSpec, Said, decode_said
 from tailrace.log.files import Files
@@ -50,11 +47,11 @@ class ChildPass:
         """Raises OSError where no process can be had."""
         # It works in the directory, rather than by its name: should the log be removed, the name may be another's.
         self._process = subprocess.Popen(  # noqa: S603 - our own module, by our own interpreter
-            [sys.executable, "-P", "-m", _CHILD],
+            children.command(_CHILD),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=spec.directory,
-            env=_environment(),
+            env=children.environment(),
             text=True,
             bufsize=1,
         )
@@ -88,9 +85,3 @@ class ChildPass:
             if pipe is not None:
                 with suppress(OSError):  # what was not written to it nobody reads
                     pipe.close()
-
-
-def _environment() -> dict[str, str]:
-    """With the package where this process has found it."""
-    path = [str(Path(tailrace.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(path)}

@@ -1,0 +1,31 @@
+"""The answer to a Fetch of one partition, put together around records that nobody looks at.
+
+    length · correlation id · topic, partition … · three offsets · … · length of the records · records · the rest
+
+What does not change from one answer to the next is encoded once (`broker/repeated_fetch`).
+"""
+
+import struct
+from typing import NamedTuple
+
+from tailrace.protocol.primitives import write_varint
+
+BOUNDS = struct.Struct(">qqq")  # high watermark, last stable offset, log start offset
+
+_LENGTH = struct.Struct(">i")
+_LENGTH_AND_ID = struct.Struct(">ii")
+
+
+class FetchAnswer(NamedTuple):
+    """What the answers have in common."""
+
+    before: bytes  # between the correlation id and the three offsets
+    between: bytes  # them and the length of the records
+    after: bytes  # the records
+    is_flexible: bool
+
+    def head(self, correlation_id: int, bounds: bytes, size: int) -> bytes:
+        """All that stands before records of so many bytes."""
+        length = write_varint(size + 1) if self.is_flexible else _LENGTH.pack(size)
+        rest = b"".join((self.before, bounds, self.between, length))
+        return _LENGTH_AND_ID.pack(4 + len(rest) + size + len(self.after), correlation_id) + rest

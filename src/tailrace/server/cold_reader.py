@@ -1,0 +1,253 @@
+"""A process that answers readers of cold history, so that nobody else feels them.
+
+    python -m tailrace.server.cold_reader DESCRIPTOR
+
+Who reads history that the page cache has forgotten asks several hundred times a second for another megabyte. Were the
+loop to answer each, it would be awake for two clients that have nothing to do with each other, and both would wait for
+it. So the broker lends such a connection to us (`lending`): through a Unix socket come a `Loan`, the client's socket
+and the file. A thread answers the Fetch that had come, and those that follow as long as each looks like the first and
+goes on where the answer before it ended. Then the connection goes back (`Returned`), with what was read of another
+request, or not sent of an answer.
+
+Nothing is decided here: the broker has said what may be served. What it would say by now is asked soon (`LOAN_S`).
+"""
+
+import errno
+import logging
+import marshal
+import os
+import signal
+import socket
+import struct
+import sys
+import threading
+import time
+from contextlib import suppress
+from typing import NamedTuple
+
+from tailrace.log.files import read_ahead
+from tailrace.protocol.fetch_answer import FetchAnswer
+from tailrace.records.batch import EXTENT, HEADER_SIZE, LENGTH_END
+from tailrace.server.chunks import send_chunks, set_patience
+
+logger = logging.getLogger(__name__)
+
+LOANS_MAX = 4  # at a time
+LOAN_BYTES = 64 << 20
+LOAN_S = 0.25
+ANSWERS_MAX = 256  # each is told of when the connection goes back
+MESSAGE_BYTES = 16 << 10
+
+_REQUEST = struct.Struct(">iii")  # length, key and version in one, correlation id
+_OFFSET = struct.Struct(">q")
+_HEADERS_BYTES = 4 << 10  # read at a time by who looks for the end of a batch
+_MORE = getattr(socket, "MSG_MORE", 0)
+
+
+class Loan(NamedTuple):
+    number: int
+    frame: bytes  # the request that is to be answered first
+    start: int  # of the offset in it
+    answer: FetchAnswer
+    bounds: bytes
+    limit: int  # of the records in an answer
+    position: int  # in the file, of the batch that is asked for
+    end: int  # of what may be served
+
+    def encode(self) -> bytes:
+        return marshal.dumps((*self[:3], tuple(self.answer), *self[4:]))
+
+    @staticmethod
+    def decode(data: bytes) -> "Loan":
+        loan = Loan(*marshal.loads(data))  # noqa: S302 - from our parent
+        return loan._replace(answer=FetchAnswer(*loan.answer))
+
+
+Unsent = tuple[bytes, int, int, bytes]  # of an answer: bytes, where in the file, how much of it, and bytes
+
+
+class Returned(NamedTuple):
+    number: int
+    unread: bytes  # what was received and is not answered
+    unsent: Unsent | None
+    seconds: list[float]  # that each answer took
+    bytes_in: int
+    bytes_out: int
+    is_cold: bool  # what comes next
+    error: int  # of the system; 0 where there was none
+
+    def encode(self) -> bytes:
+        return marshal.dumps(tuple(self))
+
+    @staticmethod
+    def decode(data: bytes) -> "Returned":
+        return Returned(*marshal.loads(data))  # noqa: S302 - from our child
+
+
+class Conversation:
+    """One loan."""
+
+    def __init__(self, loan: Loan, client: socket.socket, file: int) -> None:
+        self._loan = loan
+        self._client = client
+        self._file = file
+        self._position = loan.position
+        self._next_offset = 0
+        self._length = len(loan.frame).to_bytes(4)
+        self._request = bytearray(self._length + loan.frame)  # received into, again and again
+        self._middle = loan.frame[8 : loan.start]
+        self._rest = loan.frame[loan.start + _OFFSET.size :]
+        self._unread = b""
+        self._unsent: Unsent | None = None
+        self._seconds: list[float] = []
+        self._bytes_in = 0
+        self._bytes_out = 0
+        self._is_cold = True
+
+    def run(self) -> Returned:
+        error = 0
+        try:
+            self._client.setblocking(True)
+            set_patience(self._client)
+            try:
+                self._converse()
+            finally:
+                self._client.setblocking(False)
+        except OSError as raised:
+            error = raised.errno or errno.EIO
+        return Returned(
+            self._loan.number,
+            self._unread,
+            self._unsent,
+            self._seconds,
+            self._bytes_in,
+            self._bytes_out,
+            self._is_cold,
+            error,
+        )
+
+    def _converse(self) -> None:
+        until = time.perf_counter() + LOAN_S
+        while True:
+            started = time.perf_counter()
+            self._is_cold = not read_ahead(self._file, self._position, self._loan.limit)
+            end = self._end_of_batches()
+            if end is None:
+                self._unread = bytes(self._request)
+                return
+            is_sent = self._send(end - self._position)
+            self._position = end
+            now = time.perf_counter()
+            self._seconds.append(now - started)
+            is_over = now > until or self._bytes_out >= LOAN_BYTES or len(self._seconds) >= ANSWERS_MAX
+            if not is_sent or is_over or not self._receive():
+                return
+
+    def _end_of_batches(self) -> int | None:
+        """Where the batches end that fit into an answer, the first of which is given however large; None where it goes
+        beyond what may be served.
+        """
+        start = position = first = self._position
+        wanted = min(start + max(self._loan.limit, 1), self._loan.end)
+        window = b""
+        while position < wanted:
+            if len(window) - (position - first) < HEADER_SIZE:
+                first, window = position, os.pread(self._file, _HEADERS_BYTES, position)
+            if len(window) < HEADER_SIZE:
+                break
+            base_offset, length, last_offset_delta = EXTENT.unpack_from(window, position - first)
+            end = position + LENGTH_END + length
+            if end > (wanted if position > start else self._loan.end):
+                break
+            position, self._next_offset = end, base_offset + last_offset_delta + 1
+        return position if position > start else None
+
+    def _send(self, size: int) -> bool:
+        """The answer with so many bytes of records. False where the client does not take all of it."""
+        position, answer = self._position, self._loan.answer
+        _, _, correlation_id = _REQUEST.unpack_from(self._request)
+        head = answer.head(correlation_id, self._loan.bounds, size)
+        sent = self._send_bytes(head, _MORE)
+        if sent < len(head):
+            self._unsent = head[sent:], position, size, answer.after
+            return False
+        sent = send_chunks(lambda start, count: self._send_file(position + start, count), size)
+        self._bytes_out += sent
+        if sent < size:
+            self._unsent = b"", position + sent, size - sent, answer.after
+            return False
+        sent = self._send_bytes(answer.after, 0)
+        if sent < len(answer.after):
+            self._unsent = answer.after[sent:], 0, 0, b""
+        return self._unsent is None
+
+    def _send_file(self, position: int, size: int) -> int:
+        return os.sendfile(self._client.fileno(), self._file, position, size)
+
+    def _send_bytes(self, data: bytes, flags: int) -> int:
+        sent = send_chunks(lambda start, size: self._client.send(data[start : start + size], flags), len(data))
+        self._bytes_out += sent
+        return sent
+
+    def _receive(self) -> bool:
+        """Whether another request of the same form has come, for what follows."""
+        view, count = memoryview(self._request), 0
+        while count < len(view):
+            try:
+                received = self._client.recv_into(view[count:])
+            except BlockingIOError:
+                received = 0
+            if not received:
+                break
+            count += received
+        self._bytes_in += count
+        if count < len(view) or not self._is_next():
+            self._unread = bytes(view[:count])
+            return False
+        return True
+
+    def _is_next(self) -> bool:
+        loan, frame = self._loan, memoryview(self._request)[4:]
+        (offset,) = _OFFSET.unpack_from(frame, loan.start)
+        return (
+            self._request[:4] == self._length
+            and frame[:4] == loan.frame[:4]
+            and frame[8 : loan.start] == self._middle
+            and frame[loan.start + _OFFSET.size :] == self._rest
+            and offset == self._next_offset
+        )
+
+
+def serve(control: socket.socket) -> None:
+    """Until the broker is gone."""
+    while True:
+        data, descriptors, _, _ = socket.recv_fds(control, MESSAGE_BYTES, 2)
+        if not data:
+            return
+        loan = Loan.decode(data)
+        client, file = descriptors
+        try:
+            with socket.socket(fileno=client) as sock:
+                returned = Conversation(loan, sock, file).run()
+        except Exception:  # the broker waits for its connection
+            logger.exception("a reader of cold history was not answered, for a reason that nobody foresaw")
+            returned = Returned(loan.number, b"", None, [], 0, 0, False, errno.EIO)
+        finally:
+            os.close(file)
+        with suppress(OSError):  # it is gone: the next look at the socket tells
+            control.send(returned.encode())
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is the broker's to say when
+    control = socket.socket(fileno=int(sys.argv[1]))
+    control.send(Returned(0, b"", None, [], 0, 0, False, 0).encode())  # that we are there
+    threads = [threading.Thread(target=serve, args=(control,)) for _ in range(LOANS_MAX)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+if __name__ == "__main__":
+    main()
