@@ -1,78 +1,22 @@
 """Fetch the short way: the same bytes as by the long way, or none at all."""
 
-import struct
 from pathlib import Path
 from typing import Any
 
 import pytest
-from brokers import ENDPOINT, NOW_MS, LocalBroker, a_batch, fetch_request, from_offset, produce_request
+from brokers import NOW_MS, LocalBroker, a_batch, fetch_request, from_offset, produce_request
+from fetch_readers import Reader, key_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tailrace.broker.apis.registry import APIS
 from tailrace.broker.forms import FORM_BYTES_MAX, FORMS_MAX
-from tailrace.broker.repeated_fetch import RepeatedFetch
-from tailrace.broker.requests import Call
-from tailrace.broker.waiting import Later
 from tailrace.protocol import codec
-from tailrace.protocol.frame import encode_request, read_request_header, response_header
+from tailrace.protocol.frame import read_request_header
 from tailrace.protocol.messages.fetch import FetchRequest
 from tailrace.records.control import Marker, encode_marker
 from tailrace.records.record import Record, encode_batch
 
 VERSIONS = range(5, 19)
-
-
-class Reader:
-    """Asks as a connection does."""
-
-    def __init__(self, local: LocalBroker) -> None:
-        self.local = local
-        self.repeated = RepeatedFetch(local.broker)
-        self.last_id = 0
-
-    def frame(self, request: FetchRequest, version: int) -> memoryview:
-        self.last_id += 1
-        return memoryview(bytearray(encode_request(request, version, self.last_id, "reader")))[4:]
-
-    def short(self, frame: memoryview) -> bytes | None:
-        repeated = self.repeated.read(frame)
-        return joined(repeated[1]) if repeated is not None else None
-
-    def long(self, frame: memoryview) -> bytes | None:
-        """None where it waits. What it was like is learnt."""
-        header = read_request_header(frame)
-        request = codec.decode(FetchRequest, header.api_version, frame, header.body)
-        call = Call(header.api_version, "reader", ENDPOINT, self.local.now_ms)
-        answer = self.local.broker.handle(APIS[1], request, call)
-        self.repeated.learn(frame, header, request)
-        if isinstance(answer, Later):
-            self.local.run_jobs()
-            found: list[Any] = []
-            answer.when_resolved(found.append)
-            answer.abandon()
-            if not found:
-                return None
-            (answer,) = found
-        parts = codec.encode_parts(answer, header.api_version)
-        head = response_header(1, header.api_version, header.correlation_id)
-        body = head + joined(parts)
-        return struct.pack(">i", len(body)) + body
-
-
-def joined(parts: list[Any]) -> bytes:
-    whole = b""
-    for part in parts:
-        if hasattr(part, "release"):
-            whole += part.read()
-            part.release()
-        else:
-            whole += bytes(part)
-    return whole
-
-
-def key_of(local: LocalBroker, version: int) -> Any:
-    return local.broker.metadata.topics["orders"].topic_id if version >= 13 else "orders"
 
 
 @pytest.fixture(scope="module")

@@ -180,7 +180,7 @@ class ReadableLog:
         if self.is_removed or not view.start <= offset < up_to:
             return None
         try:
-            place = view.reached.get(offset) or self._find(view, offset, wait=False)
+            place = self._reached(view, offset, max_bytes) or self._find(view, offset, wait=False)
         except (Damaged, OSError, WouldWait):
             return None
         number = number_of_segment_at(view.segments, offset) + 1

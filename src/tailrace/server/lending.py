@@ -31,6 +31,13 @@ _CAN_LEND = hasattr(socket, "SOCK_SEQPACKET") and sys.platform == "linux"
 TakeBack = Callable[[Returned, FileSlice], None]
 
 
+def loan_of(number: int, stretch: Stretch) -> tuple[Loan, int]:
+    """And the descriptor of the file."""
+    form, (file, position) = stretch.form, stretch.records.place()
+    end = position + stretch.records.length
+    return Loan(number, stretch.frame, form.start, form.answer, stretch.bounds, form.limit, position, end), file
+
+
 class Lender:
     """Used from the loop's thread alone."""
 
@@ -57,17 +64,15 @@ class Lender:
         stretch, which is released then. False where the process has not taken it.
         """
         assert self._control is not None
-        form, records = stretch.form, stretch.records
-        file, position = records.place()
-        number, end = self.loans + 1, position + records.length
-        loan = Loan(number, stretch.frame, form.start, form.answer, stretch.bounds, form.limit, position, end)
+        number = self.loans + 1
+        loan, file = loan_of(number, stretch)
         try:
             socket.send_fds(self._control, [loan.encode()], [client, file])
         except OSError as error:  # its socket is full, or it has just died
             logger.info("a reader of cold history is served by the broker itself: %s", error)
             return False
         self.loans = number
-        self._lent[number] = records, take_back
+        self._lent[number] = stretch.records, take_back
         return True
 
     def _start(self) -> None:

@@ -1,0 +1,322 @@
+"""Readers of cold history: whoever answers them, they get the same bytes; and what is not for them comes back."""
+
+import os
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from brokers import NOW_MS, LocalBroker, fetch_request, from_offset
+from fetch_readers import Reader, key_of
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tailrace.broker import repeated_fetch
+from tailrace.broker.repeated_fetch import Stretch
+from tailrace.records.control import Marker, encode_marker
+from tailrace.records.record import Record, encode_batch
+from tailrace.server import cold_reader
+from tailrace.server.cold_reader import Conversation, Loan, Returned
+from tailrace.server.lending import loan_of
+
+VERSIONS = (5, 11, 12, 13, 17)
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
+    with LocalBroker(tmp_path_factory.mktemp("cold")) as local, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(repeated_fetch, "STRETCH_BYTES_MIN", 1)
+        local.create_topic(partitions=2)
+        for number in range(120):
+            local.produce(*[bytes([number]) * (7 * number) for _ in range(1 + number % 3)])
+            if number % 40 == 39:
+                local.log().roll()
+        for _ in range(20):  # more than sockets take
+            local.produce(bytes(100_000), partition=1)
+        local.log(index=1).roll()
+        local.produce(b"active", partition=1)
+        yield local
+
+
+class Lent:
+    """A client whose connection is lent: `theirs` is its end of it."""
+
+    def __init__(self, local: LocalBroker, version: int = 12, partition: int = 0, **options: Any) -> None:
+        self.reader = Reader(local)
+        self.partition = partition
+        self.version = version
+        self.options = options
+        self.answer(self.request(0))  # from which it is learnt
+        self.ours, self.theirs = socket.socketpair()
+        self.ours.setblocking(False)
+        self.theirs.settimeout(10)
+        self.returned: Returned | None = None
+        self._thread: threading.Thread | None = None
+
+    def request(self, offset: int, **others: Any) -> bytes:
+        """Without its length."""
+        topic = key_of(self.reader.local, self.version)
+        request = fetch_request(from_offset(offset, self.partition), topic=topic, **{**self.options, **others})
+        return self.reader.frame(request, self.version).tobytes()
+
+    def answer(self, frame: bytes) -> bytes:
+        """What the broker says to that."""
+        answer = self.reader.long(memoryview(frame))
+        assert answer is not None
+        return answer
+
+    def stretch(self, frame: bytes, most: int = 1 << 30) -> Stretch | None:
+        return self.reader.repeated.stretch(memoryview(frame), most)
+
+    def lend(self, frame: bytes, most: int = 1 << 30) -> None:
+        stretch = self.stretch(frame, most)
+        assert stretch is not None
+        loan, file = loan_of(7, stretch)
+        loan = Loan.decode(loan.encode())
+        descriptor = os.dup(file)
+        stretch.records.release()
+
+        def converse() -> None:
+            with socket.socket(fileno=os.dup(self.ours.fileno())) as client:
+                self.returned = Returned.decode(Conversation(loan, client, descriptor).run().encode())
+            os.close(descriptor)
+
+        self._thread = threading.Thread(target=converse)
+        self._thread.start()
+
+    def send(self, frame: bytes) -> None:
+        self.theirs.sendall(struct.pack(">i", len(frame)) + frame)
+
+    def receive(self, count: int) -> bytes:
+        data = b""
+        while len(data) < count:
+            more = self.theirs.recv(count - len(data))
+            assert more, "it was closed"
+            data += more
+        return data
+
+    def take_back(self) -> Returned:
+        assert self._thread is not None
+        self._thread.join(10)
+        assert self.returned is not None
+        assert not os.get_blocking(self.ours.fileno())
+        assert not self.returned.error
+        return self.returned
+
+    def close(self) -> None:
+        self.ours.close()
+        self.theirs.close()
+
+    def __enter__(self) -> "Lent":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def next_offset(reader: Lent, offset: int, limit: int) -> int:
+    found = reader.reader.local.log().read(offset, limit)
+    assert found is not None
+    with found:
+        return found.next_offset
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
+@given(
+    version=st.sampled_from(VERSIONS),
+    isolation=st.sampled_from([0, 1]),
+    limit=st.sampled_from([0, 1, 700, 5_000, 20_000]),
+    offset=st.integers(0, 160),
+)
+def test_a_reader_gets_the_same_bytes_as_from_the_broker_itself(
+    local: LocalBroker, version: int, isolation: int, limit: int, offset: int
+) -> None:
+    with Lent(local, version, isolation_level=isolation, max_bytes=limit) as reader:
+        stretch = reader.stretch(frame := reader.request(offset))
+        if stretch is None:
+            return
+        stretch.records.release()
+        end = next(one.base_offset for one in local.log().segments if one.base_offset > offset)
+        reader.lend(frame)
+        for _ in range(5):
+            expected = reader.answer(frame)
+            assert reader.receive(len(expected)) == expected
+            offset = next_offset(reader, offset, limit)
+            if offset >= end:
+                break
+            reader.send(frame := reader.request(offset))
+        reader.theirs.shutdown(socket.SHUT_WR)
+        reader.take_back()
+
+
+def test_most_is_answered_without_the_broker(local: LocalBroker) -> None:
+    with Lent(local, max_bytes=2_000) as reader:
+        reader.lend(frame := reader.request(0))
+        offset, sizes = 0, []
+        while True:
+            expected = reader.answer(frame)
+            assert reader.receive(len(expected)) == expected
+            sizes.append(len(expected))
+            offset = next_offset(reader, offset, 2_000)
+            if offset >= local.log().segments[1].base_offset:
+                break
+            reader.send(frame := reader.request(offset))
+        reader.send(last := reader.request(offset))
+        returned = reader.take_back()
+        assert len(sizes) > 5
+        assert len(returned.seconds) == len(sizes)
+        assert returned.bytes_out == sum(sizes)
+        assert returned.unread == struct.pack(">i", len(last)) + last, "what follows is not in this file"
+        assert returned.bytes_in == len(sizes) * (len(last) + 4)
+        assert returned.unsent is None
+
+
+@pytest.mark.parametrize(
+    "other", ["another offset", "another limit", "another client", "another key", "half a request", "two requests"]
+)
+def test_what_is_not_the_next_request_comes_back_as_it_was(local: LocalBroker, other: str) -> None:
+    with Lent(local, max_bytes=2_000) as reader:
+        reader.lend(frame := reader.request(0))
+        expected = reader.answer(frame)
+        assert reader.receive(len(expected)) == expected
+        follower = next_offset(reader, 0, 2_000)
+        frame = reader.request(follower)
+        sent = {
+            "another offset": reader.request(follower + 1),
+            "another limit": reader.request(follower, max_bytes=3_000),
+            "another client": frame.replace(b"reader", b"writer"),
+            "another key": b"\x00\x03" + frame[2:],
+            "half a request": frame[:-7],
+            "two requests": frame,
+        }[other]
+        data = struct.pack(">i", len(sent) if other != "half a request" else len(frame)) + sent
+        behind = b"of another" if other == "two requests" else b""
+        reader.theirs.sendall(data + behind)
+        if other == "two requests":
+            reader.receive(len(reader.answer(frame)))
+            data = behind
+        returned = reader.take_back()
+        assert returned.unread == data
+        assert returned.unsent is None
+
+
+def test_a_client_that_pauses_comes_back(local: LocalBroker) -> None:
+    with Lent(local, max_bytes=2_000) as reader:
+        reader.lend(frame := reader.request(0))
+        reader.receive(len(reader.answer(frame)))
+        returned = reader.take_back()
+        assert (returned.unread, returned.unsent) == (b"", None)
+        assert len(returned.seconds) == 1
+
+
+@pytest.mark.parametrize("is_full", [True, False])
+@pytest.mark.parametrize("version", [11, 12])
+def test_of_an_answer_that_a_client_does_not_take_the_rest_comes_back(
+    local: LocalBroker, version: int, is_full: bool
+) -> None:
+    with Lent(local, version, partition=1) as reader:
+        frame = reader.request(0)
+        expected = reader.answer(frame)
+        filled = fill(reader.ours) if is_full else 0
+        reader.lend(frame)
+        returned = reader.take_back()
+        assert bool(returned.bytes_out) == (not is_full)
+        assert returned.unsent is not None
+        head, position, size, after = returned.unsent
+        assert bool(head) == is_full
+        taken = reader.receive(filled + returned.bytes_out)[filled:]
+        log = Path(local.log(index=1).segments[0].log.path).read_bytes()
+        assert taken + head + log[position : position + size] + after == expected
+
+
+def fill(sock: socket.socket) -> int:
+    """Afterwards it takes nothing. Says how much that took."""
+    count = 0
+    try:
+        while True:
+            count += sock.send(bytes(1 << 16))
+    except BlockingIOError:
+        return count
+
+
+def test_an_answer_ends_before_what_may_not_be_served(local: LocalBroker) -> None:
+    with Lent(local, max_bytes=2_000) as reader:
+        frame = reader.request(0)
+        first = len(reader.answer(frame))
+        reader.lend(frame, most=3_000)
+        assert len(reader.receive(first)) == first
+        reader.send(last := reader.request(next_offset(reader, 0, 2_000)))
+        (size,) = struct.unpack(">i", reader.receive(4))
+        reader.receive(size)
+        returned = reader.take_back()
+        assert first + size + 4 < 3_500
+        assert returned.unread in (b"", struct.pack(">i", len(last)) + last)
+
+
+def test_a_loan_ends_after_so_many_answers(local: LocalBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cold_reader, "ANSWERS_MAX", 2)
+    with Lent(local, max_bytes=2_000) as reader:
+        reader.lend(frame := reader.request(0))
+        reader.receive(len(reader.answer(frame)))
+        reader.send(frame := reader.request(next_offset(reader, 0, 2_000)))
+        reader.receive(len(reader.answer(frame)))
+        assert len(reader.take_back().seconds) == 2
+
+
+def test_a_client_that_is_gone_is_an_error(local: LocalBroker) -> None:
+    with Lent(local, max_bytes=2_000) as reader:
+        reader.theirs.close()
+        reader.lend(reader.request(0))
+        assert reader._thread is not None
+        reader._thread.join(10)
+        assert reader.returned is not None
+        assert reader.returned.error
+
+
+def test_nothing_is_lent_of_the_active_segment_nor_of_one_that_follows_the_end(local: LocalBroker) -> None:
+    with Lent(local, max_bytes=500) as reader:
+        assert reader.stretch(reader.request(local.log().segments[-1].base_offset)) is None
+        assert reader.stretch(reader.request(local.log().high_watermark)) is None
+        assert reader.stretch(reader.request(local.log().high_watermark + 5)) is None
+
+
+def test_nothing_is_lent_that_was_not_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repeated_fetch, "STRETCH_BYTES_MIN", 1)
+    with LocalBroker(tmp_path) as local:
+        local.create_topic()
+        for _ in range(30):
+            local.produce(bytes(100))
+        local.log().roll()
+        local.produce(b"active")
+        with Lent(local, max_bytes=500) as reader:
+            stretch = reader.stretch(reader.request(1))
+            assert stretch is not None
+            stretch.records.release()
+            segment = local.log().segments[0]
+            segment.checks.distrust(0, segment.size, segment.size)
+            assert reader.stretch(reader.request(1)) is None
+
+
+def test_a_reader_of_committed_records_is_not_lent_where_there_are_aborted_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repeated_fetch, "STRETCH_BYTES_MIN", 1)
+    with LocalBroker(tmp_path) as local:
+        local.create_topic()
+        local.produce(b"first")
+        log, record = local.log(), Record(0, NOW_MS, None, bytes(100))
+        log.append(encode_batch([record], producer_id=7, producer_epoch=0, base_sequence=0, transactional=True), NOW_MS)
+        log.append(encode_marker(Marker.ABORT, 7, 0, 0, NOW_MS), NOW_MS)
+        for _ in range(10):
+            local.produce(bytes(100))
+        log.roll()
+        local.produce(b"active")
+        with Lent(local, max_bytes=500, isolation_level=1) as reader:
+            assert reader.stretch(reader.request(0)) is None
+        with Lent(local, max_bytes=500) as reader:
+            stretch = reader.stretch(reader.request(0))
+            assert stretch is not None
+            stretch.records.release()

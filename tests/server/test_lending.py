@@ -1,0 +1,266 @@
+"""Connections that are lent to another process, and come back: nothing is lost, and nobody is left behind."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from broker_process import BrokerProcess
+from brokers import fetch_request, from_offset, only_partition
+from nodes import LOOPS, RunningNode
+from raw_client import RawClient
+
+from tailrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tailrace.records.batch import split
+from tailrace.server import lending, sending
+from tailrace.server import node as nodes
+
+BATCHES = 60
+VALUE = bytes(range(256)) * 400  # 100 KB
+LIMIT = 300_000
+VERSION = 12
+
+
+@pytest.fixture
+def all_is_cold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every reader is taken for one of cold history."""
+    monkeypatch.setattr(sending.Outbox, "is_cold", property(lambda _: True, lambda *_: None))
+
+
+@pytest.fixture(params=LOOPS)
+def node(tmp_path: Path, request: pytest.FixtureRequest, all_is_cold: None) -> Iterator[RunningNode]:
+    with RunningNode(tmp_path, loop=LOOPS[request.param]) as node:
+        node.create_topic(segment_bytes=str(2 << 20))
+        with RawClient(node.address) as client:
+            for _ in range(BATCHES):
+                client.produce(VALUE)
+        node.until(lambda: node.node.lender.has_room)
+        yield node
+
+
+def ask(offset: int) -> Any:
+    return fetch_request(from_offset(offset, 0, LIMIT), max_wait_ms=0)
+
+
+def read(client: RawClient, offset: int) -> int:
+    """What follows."""
+    answer = only_partition(client.ask(ask(offset), VERSION))
+    assert answer.error_code == 0
+    *_, (_, last) = split(bytes(answer.records))
+    return last.next_offset
+
+
+def lent(client: RawClient) -> None:
+    """Afterwards the next Fetch of what follows would be lent."""
+    assert read(client, 0) == 2
+    assert read(client, 2) == 4
+
+
+def stopped(node: RunningNode) -> Any:
+    """The process, which does nothing any more."""
+    process = node.node.lender._process
+    assert process is not None
+    process.send_signal(signal.SIGSTOP)
+    return process
+
+
+def test_a_reader_gets_everything_in_order_and_most_of_it_from_the_other_process(node: RunningNode) -> None:
+    with RawClient(node.address) as client:
+        offset, answers = 0, 0
+        before = node.on_loop(lambda: node.node.metrics.bytes_out)
+        while offset < BATCHES:
+            offset = read(client, offset)
+            answers += 1
+        sent = BATCHES * len(VALUE)
+        node.until(lambda: node.node.metrics.bytes_out - before >= sent)
+        assert node.on_loop(lambda: node.node.metrics.bytes_out - before) < 1.05 * sent
+    loans = node.on_loop(lambda: node.node.lender.loans)
+    assert 1 <= loans < answers / 2
+
+
+def test_whatever_is_asked_in_between_is_answered(node: RunningNode) -> None:
+    with RawClient(node.address) as client:
+        offset = 0
+        for _ in range(5):
+            offset = read(client, offset)
+            offset = read(client, offset)
+            assert client.ask(MetadataRequest(topics=None), VERSION).topics
+            assert client.produce(b"more").error_code == 0
+            client.send(ask(offset), VERSION)  # and some at once
+            client.send(ask(0), VERSION)
+            client.send(MetadataRequest(topics=None), VERSION)
+            *_, (_, last) = split(bytes(only_partition(client.receive()).records))
+            offset = last.next_offset
+            (_, first), *_ = split(bytes(only_partition(client.receive()).records))
+            assert first.base_offset == 0
+            assert client.receive().topics
+    assert node.on_loop(lambda: node.node.lender.loans)
+
+
+def test_a_slow_client_gets_every_byte(node: RunningNode) -> None:
+    with RawClient(node.address, receive_buffer=4096) as client:
+        lent(client)
+        client.send(ask(4), VERSION)
+        time.sleep(0.05)  # so that it comes back, with most of the answer
+        answer = only_partition(client.receive())
+        assert [header.base_offset for _, header in split(bytes(answer.records))] == [4, 5]
+        assert read(client, 6) == 8
+
+
+def test_a_client_that_goes_leaves_nothing_behind(node: RunningNode) -> None:
+    client = RawClient(node.address)
+    lent(client)
+    client.send(ask(4), VERSION)
+    client.reset()
+    node.until(lambda: not node.node.connections)
+    node.until(lambda: not node.node.lender._lent)
+
+
+def test_one_that_is_closed_while_it_is_lent_is_no_matter(node: RunningNode) -> None:
+    with RawClient(node.address) as client:
+        lent(client)
+        process = stopped(node)
+        client.send(ask(4), VERSION)
+        node.until(lambda: node.node.lender._lent)
+        node.on_loop(lambda: [one.close() for one in list(node.node.connections)])
+        process.send_signal(signal.SIGCONT)
+        node.until(lambda: not node.node.lender._lent)
+    with RawClient(node.address) as client:
+        assert read(client, 0) == 2
+
+
+def test_a_process_that_dies_takes_its_clients_with_it_and_another_takes_its_place(node: RunningNode) -> None:
+    with RawClient(node.address) as client, RawClient(node.address) as other:
+        lent(client)
+        process = stopped(node)
+        client.send(ask(4), VERSION)
+        node.until(lambda: node.node.lender._lent)
+        process.kill()
+        assert client.is_closed()
+        assert read(other, 0) == 2
+    assert process.wait(10) == -signal.SIGKILL
+    node.until(lambda: node.node.lender.has_room)
+    with RawClient(node.address) as client:
+        before = node.on_loop(lambda: node.node.lender.loans)
+        lent(client)
+        assert read(client, 4) == 6
+        assert node.on_loop(lambda: node.node.lender.loans) > before
+
+
+def test_after_a_few_deaths_there_is_no_other_and_readers_are_served_all_the_same(
+    node: RunningNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lending, "DEATHS_MAX", 1)
+    process = node.node.lender._process
+    assert process is not None
+    process.kill()
+    node.until(lambda: not node.node.lender.has_room)
+    with RawClient(node.address) as client:
+        before = node.on_loop(lambda: node.node.lender.loans)
+        lent(client)
+        assert read(client, 4) == 6
+        assert node.on_loop(lambda: node.node.lender.loans) == before
+    process.wait(10)
+
+
+def test_where_no_process_can_be_had_readers_are_served_all_the_same(
+    tmp_path: Path, all_is_cold: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lending.children, "command", lambda *_: ["/no/such/program"])
+    with RunningNode(tmp_path) as node:
+        node.create_topic(segment_bytes=str(2 << 20))
+        with RawClient(node.address) as client:
+            for _ in range(BATCHES):
+                client.produce(VALUE)
+            offset = 0
+            while offset < BATCHES:
+                offset = read(client, offset)
+        assert node.on_loop(lambda: node.node.lender.loans) == 0
+
+
+@pytest.mark.parametrize("is_stuck", [False, True])
+def test_a_node_stops_while_connections_are_lent(
+    node: RunningNode, is_stuck: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lending, "STOP_S", 0.1)
+    monkeypatch.setattr(nodes, "ANSWERS_S", 0.1)
+    with RawClient(node.address) as client:
+        lent(client)
+        process = stopped(node)
+        client.send(ask(4), VERSION)
+        node.until(lambda: node.node.lender._lent)
+        if not is_stuck:
+            process.send_signal(signal.SIGCONT)
+        node.stop()
+        assert process.poll() is not None
+
+
+def children_of(process_id: int) -> list[int]:
+    tasks = Path(f"/proc/{process_id}/task").glob("*/children")
+    return [int(child) for task in tasks for child in task.read_text().split()]
+
+
+def is_gone(process_id: int) -> bool:
+    try:
+        return Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def until(is_so: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + 10
+    while not (found := is_so()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return found
+
+
+def test_a_broker_that_is_killed_takes_the_process_with_it(tmp_path: Path) -> None:
+    """All of it for real: the page cache has forgotten the history."""
+    with BrokerProcess(tmp_path / "data", "--set", "log.segment.bytes=2097152") as broker:
+        with RawClient(broker.address) as client:
+            client.ask(MetadataRequest(topics=[MetadataRequestTopic(name="orders")]), VERSION)
+            for _ in range(BATCHES):
+                client.produce(VALUE)
+            children = until(lambda: read_cold(client, tmp_path) and children_of(broker.process.pid))
+        broker.process.send_signal(signal.SIGKILL)
+        broker.process.wait(10)
+        until(lambda: all(map(is_gone, children)))
+
+
+def read_cold(client: RawClient, directory: Path) -> bool:
+    for path in (directory / "data" / "orders-0").glob("*.log"):
+        descriptor = os.open(path, os.O_RDONLY)
+        os.fdatasync(descriptor)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        is_forgotten = not is_cached(descriptor)
+        os.close(descriptor)
+        if not is_forgotten:
+            pytest.skip("this file system does not forget")
+    offset = 0
+    while offset < BATCHES:
+        offset = read(client, offset)
+    return True
+
+
+def is_cached(descriptor: int) -> bool:
+    try:
+        return bool(os.preadv(descriptor, [bytearray(1)], 0, os.RWF_NOWAIT))
+    except BlockingIOError:
+        return False
+
+
+def test_the_loop_does_not_read_what_is_lent(node: RunningNode) -> None:
+    with RawClient(node.address) as client:
+        lent(client)
+        process = stopped(node)
+        client.send(ask(4), VERSION)
+        node.until(lambda: node.node.lender._lent)
+        client.send(MetadataRequest(topics=None), VERSION)
+        assert client.has_nothing()
+        process.send_signal(signal.SIGCONT)
+        assert only_partition(client.receive()).records
+        assert client.receive().topics
