@@ -13,6 +13,7 @@ from brokers import fetch_request, from_offset, only_partition
 from nodes import LOOPS, RunningNode
 from raw_client import RawClient
 
+from tailrace import children
 from tailrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tailrace.records.batch import split
 from tailrace.server import lending, sending
@@ -61,9 +62,11 @@ def lent(client: RawClient) -> None:
 
 def stopped(node: RunningNode) -> Any:
     """The process, which does nothing any more."""
+    node.until(lambda: not node.node.lender._lent)
     process = node.node.lender._process
     assert process is not None
     process.send_signal(signal.SIGSTOP)
+    until(lambda: state_of(process.pid) == "T")
     return process
 
 
@@ -169,7 +172,7 @@ def test_after_a_few_deaths_there_is_no_other_and_readers_are_served_all_the_sam
 def test_where_no_process_can_be_had_readers_are_served_all_the_same(
     tmp_path: Path, all_is_cold: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lending.children, "command", lambda *_: ["/no/such/program"])
+    monkeypatch.setattr(children, "command", lambda *_: ["/no/such/program"])
     with RunningNode(tmp_path) as node:
         node.create_topic(segment_bytes=str(2 << 20))
         with RawClient(node.address) as client:
@@ -204,10 +207,14 @@ def children_of(process_id: int) -> list[int]:
 
 
 def is_gone(process_id: int) -> bool:
+    return state_of(process_id) in ("Z", None)
+
+
+def state_of(process_id: int) -> str | None:
     try:
-        return Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        return Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0]
     except FileNotFoundError:
-        return True
+        return None
 
 
 def until(is_so: Callable[[], Any]) -> Any:
@@ -225,10 +232,10 @@ def test_a_broker_that_is_killed_takes_the_process_with_it(tmp_path: Path) -> No
             client.ask(MetadataRequest(topics=[MetadataRequestTopic(name="orders")]), VERSION)
             for _ in range(BATCHES):
                 client.produce(VALUE)
-            children = until(lambda: read_cold(client, tmp_path) and children_of(broker.process.pid))
+            started = until(lambda: read_cold(client, tmp_path) and children_of(broker.process.pid))
         broker.process.send_signal(signal.SIGKILL)
         broker.process.wait(10)
-        until(lambda: all(map(is_gone, children)))
+        until(lambda: all(map(is_gone, started)))
 
 
 def read_cold(client: RawClient, directory: Path) -> bool:
