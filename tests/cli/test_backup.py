@@ -11,7 +11,7 @@ from brokers import LocalBroker
 from logs import SMALL, batch_of
 from typer.testing import CliRunner, Result
 
-from tailrace.cli.main import app_of
+from tailrace.cli.app import app_of
 from tailrace.cli.output import ExitCode, Failure
 
 APP = app_of(("backup",))

@@ -322,7 +322,7 @@ def test_the_version_is_told() -> None:
 
 
 def test_nothing_heavy_is_imported_before_a_verb_runs() -> None:
-    code = "import sys; from tailrace.cli.main import app_of; app_of(); print(*sys.modules)"
+    code = "import sys; from tailrace.cli.app import app_of; app_of(); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"aiokafka", "asyncio", "cramjam", "rich.table", "tailrace.log.scan"} & set(loaded)
 

@@ -12,7 +12,7 @@ import pytest
 from compactions import CONFIG, World, compact
 from typer.testing import CliRunner
 
-from tailrace.cli.main import app_of
+from tailrace.cli.app import app_of
 from tailrace.cli.output import Failure
 from tailrace.log.config import LogConfig
 from tailrace.log.directory import DataDirectory

@@ -136,7 +136,7 @@ def test_what_becomes_of_rows_is_said_before_the_first_batch_and_not_to_programs
 
 
 def test_other_verbs_do_not_load_spark(tmp_path: Path) -> None:
-    program = "import sys, tailrace.cli.main as m; m.app_of(); print('pyspark' in sys.modules)"
+    program = "import sys, tailrace.cli.app as m; m.app_of(); print('pyspark' in sys.modules)"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert ended.stdout == "False\n"
 

@@ -77,9 +77,9 @@ def spare_the_collector() -> None:
     """What is there now stays; and as our objects form no circles, the search for such is to hold the loop seldom: in a
     broker of thousands of topics it would take a tenth of a second, again and again.
     """
-    gc.collect()
     gc.freeze()
     gc.set_threshold(*COLLECTED_AFTER)
+    gc.enable()
 
 
 async def _stop(node: Node) -> None:

@@ -6,7 +6,6 @@ are taken, too: `listeners`, `advertised.listeners`, `log.dirs`.
 """
 
 import ipaddress
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -84,6 +83,8 @@ def read_settings(
 
 
 def _read_file(path: str) -> dict[str, object]:
+    import tomllib  # for those who have a file: most starts have none, and wait for what they do not need
+
     try:
         with open(path, "rb") as file:
             return tomllib.load(file)
