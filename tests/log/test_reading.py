@@ -16,7 +16,7 @@ from logs import DATA, ORDERS, PARTITION, SMALL, batch_of, memory_files, stored_
 from tailrace.log import reading
 from tailrace.log.config import LogConfig
 from tailrace.log.directory import DataDirectory
-from tailrace.log.errors import Damaged, LogError, OffsetOutOfRange
+from tailrace.log.errors import Damaged, LogError, OffsetOutOfRange, StorageError
 from tailrace.log.files import File, OperatingSystemFiles
 from tailrace.log.log import Log
 from tailrace.log.reading import FoundTime
@@ -359,6 +359,20 @@ def test_each_mebibyte_is_checked_when_it_is_first_read() -> None:
         log.read(offsets[first_of_second], 1, wait=False)
     assert bytes_of(log.read(offsets[first_of_second], 1)) == batches[first_of_second]
     assert bytes_of(log.read(offsets[first_of_second], 1, wait=False)) == batches[first_of_second]
+
+
+@pytest.mark.parametrize("max_bytes", [1, 500, 1 << 20])
+def test_a_length_that_rots_after_it_was_checked_is_an_error_and_holds_nobody_up(max_bytes: int) -> None:
+    setup = Setup(ONE_SEGMENT)
+    batches = setup.fill([200] * 10)
+    setup.log.roll()
+    assert setup.log.read(0, 1 << 20) is not None
+    file = setup.files.disk.file(f"{PARTITION}/{0:020d}.log")
+    for number in (0, 3):
+        at = sum(map(len, batches[:number])) + 8
+        file[at : at + 4] = (-12).to_bytes(4, signed=True)
+    with pytest.raises(StorageError):
+        setup.log.read(0, max_bytes)
 
 
 def test_an_index_that_memory_had_to_give_up_is_waited_for_again() -> None:

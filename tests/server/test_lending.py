@@ -16,7 +16,7 @@ from raw_client import RawClient
 from tailrace import children
 from tailrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tailrace.records.batch import split
-from tailrace.server import lending, sending
+from tailrace.server import connection, lending, sending
 from tailrace.server import node as nodes
 
 BATCHES = 60
@@ -38,7 +38,7 @@ def node(tmp_path: Path, request: pytest.FixtureRequest, all_is_cold: None) -> I
         with RawClient(node.address) as client:
             for _ in range(BATCHES):
                 client.produce(VALUE)
-        node.until(lambda: node.node.lender.has_room)
+        node.until(lambda: node.node.lender.can_lend())
         yield node
 
 
@@ -145,7 +145,7 @@ def test_a_process_that_dies_takes_its_clients_with_it_and_another_takes_its_pla
         assert client.is_closed()
         assert read(other, 0) == 2
     assert process.wait(10) == -signal.SIGKILL
-    node.until(lambda: node.node.lender.has_room)
+    node.until(lambda: node.node.lender.can_lend())
     with RawClient(node.address) as client:
         before = node.on_loop(lambda: node.node.lender.loans)
         lent(client)
@@ -160,7 +160,7 @@ def test_after_a_few_deaths_there_is_no_other_and_readers_are_served_all_the_sam
     process = node.node.lender._process
     assert process is not None
     process.kill()
-    node.until(lambda: not node.node.lender.has_room)
+    node.until(lambda: not node.node.lender.can_lend())
     with RawClient(node.address) as client:
         before = node.on_loop(lambda: node.node.lender.loans)
         lent(client)
@@ -199,6 +199,49 @@ def test_a_node_stops_while_connections_are_lent(
             process.send_signal(signal.SIGCONT)
         node.stop()
         assert process.poll() is not None
+        assert not node.node.lender._lent
+
+
+def test_a_process_that_hangs_is_killed_and_its_clients_can_come_again(
+    node: RunningNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lending, "LOST_S", 0.2)
+    with RawClient(node.address) as client:
+        lent(client)
+        process = stopped(node)
+        client.send(ask(4), VERSION)
+        assert client.is_closed()
+        assert process.wait(10) == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_signals_that_a_whole_group_of_processes_is_sent_are_the_brokers_matter(
+    node: RunningNode, number: signal.Signals
+) -> None:
+    process = node.node.lender._process
+    assert process is not None
+    process.send_signal(number)
+    with RawClient(node.address) as client:
+        lent(client)
+        assert read(client, 4) == 6
+    assert process.poll() is None
+    assert node.on_loop(lambda: node.node.lender.loans)
+
+
+def test_a_batch_that_is_larger_than_a_loan_is_answered_by_the_broker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "LOAN_BYTES", 2 * LIMIT)
+    with RunningNode(tmp_path) as node, RawClient(node.address) as client:
+        node.create_topic(segment_bytes=str(2 << 20))
+        for _ in range(8):
+            client.produce(VALUE * 7)
+        read(client, 0)
+        node.until(lambda: node.node.lender.can_lend())
+        for one in node.on_loop(lambda: list(node.node.connections)):
+            node.on_loop(lambda one=one: setattr(one._outbox, "is_cold", True))  # type: ignore[misc]
+        assert read(client, 1) == 2
+        assert node.on_loop(lambda: node.node.lender.loans) == 1
 
 
 def children_of(process_id: int) -> list[int]:

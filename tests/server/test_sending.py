@@ -368,6 +368,16 @@ def test_a_socket_is_as_it_was_when_a_thread_has_sent(on_loop: Any) -> None:
     on_loop(main)
 
 
+def test_a_slice_of_nothing_is_let_go_at_once(on_loop: Any) -> None:
+    async def main(setup: Setup) -> None:
+        nothing = FakeSlice(b"")
+        setup.put(b"head", nothing, b"tail")
+        assert nothing.released == 1
+        assert await setup.receive(8) == b"headtail"
+
+    on_loop(main)
+
+
 def test_a_client_that_is_gone_ends_it(on_loop: Any) -> None:
     async def main(setup: Setup) -> None:
         large = FakeSlice(piece(COLD_BYTES))

@@ -179,18 +179,20 @@ class ReadableLog:
         view = self.view
         if self.is_removed or not view.start <= offset < up_to:
             return None
+        number = number_of_segment_at(view.segments, offset) + 1
+        if number >= len(view.segments) or view.segments[number].base_offset >= up_to:
+            return None
         try:
             place = self._reached(view, offset, max_bytes) or self._find(view, offset, wait=False)
+            if place is None or place.segment is not view.segments[number - 1]:
+                return None
+            segment, position = place
+            end = min(position + max_bytes, segment.size)
+            if segment.checks.are_sound(position, end):
+                return FileSlice(segment.log, position, end - position, view.segments[number].base_offset)
         except (Damaged, OSError, WouldWait):
-            return None
-        number = number_of_segment_at(view.segments, offset) + 1
-        if place is None or number >= len(view.segments) or view.segments[number].base_offset >= up_to:
-            return None
-        segment, position = place
-        end = min(position + max_bytes, segment.size)
-        if segment is not view.segments[number - 1] or not segment.checks.are_sound(position, end):
-            return None
-        return FileSlice(segment.log, position, end - position, view.segments[number].base_offset)
+            pass
+        return None
 
     def _has_lost_files(self, view: View, error: OSError) -> bool:
         """Whether segments were deleted or replaced since somebody looked: then it is worth looking again."""

@@ -12,8 +12,9 @@ import threading
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from errno import EEXIST
+from errno import EEXIST, EIO
 
+from tailrace.log.batch_ends import HEADERS_BYTES, end_of_whole_batches
 from tailrace.log.checking import Checks
 from tailrace.log.damage import DamagedRange
 from tailrace.log.derived import Derived, DerivedFiles
@@ -24,9 +25,7 @@ from tailrace.log.index import OffsetIndex, TimeIndex
 from tailrace.log.names import LOG, numbered
 from tailrace.log.sums import ChunkSums, Sums
 from tailrace.log.transaction_index import AbortedTransaction, TransactionIndex
-from tailrace.records.batch import EXTENT, HEADER, HEADER_SIZE, LENGTH_END, BatchHeader
-
-_HEADERS_BYTES = 8192  # read at a time when only headers are wanted: two index intervals
+from tailrace.records.batch import HEADER, HEADER_SIZE, LENGTH_MIN, BatchHeader
 
 
 class WouldWait(Exception):
@@ -256,8 +255,10 @@ class Segment:
             at = position - start
             if len(window) - at < HEADER_SIZE:
                 start, at = position, 0
-                window = self._read_headers(position, min(_HEADERS_BYTES, limit - position), wait)
+                window = self._read_headers(position, min(HEADERS_BYTES, limit - position), wait)
             header = BatchHeader._make(HEADER.unpack_from(window, at))
+            if header.length < LENGTH_MIN:  # sound when it was looked at: it must not hold us up for ever
+                raise OSError(EIO, f"a batch of an impossible length at {position}", self.log.path)
             if not is_sound:
                 self._ensure(position, position + header.size, wait)
                 if (damage := self.checks.damage_at(position)) is not None and damage.length:
@@ -325,21 +326,12 @@ class Segment:
 
     def _end_of_sound_batches(self, start: int, wanted: int, limit: int, wait: bool) -> tuple[int, int]:
         """The same where nothing has to be checked. Every large Fetch asks."""
+
+        def read(position: int, size: int) -> Data:
+            return self._read_headers(position, min(size, limit - position), wait)
+
         entry = self.derived(wait=wait).index.at_or_before_position(wanted - 1)
-        position = first = max(start, entry.position if entry else 0)
-        next_offset = -1
-        window: Data = b""
-        while position < wanted:
-            at = position - first
-            if len(window) - at < HEADER_SIZE:
-                first, at = position, 0
-                window = self._read_headers(position, min(_HEADERS_BYTES, limit - position), wait)
-            base_offset, length, last_offset_delta = EXTENT.unpack_from(window, at)
-            end = position + LENGTH_END + length
-            if end > wanted and position > start:
-                return position, base_offset if next_offset < 0 else next_offset
-            position, next_offset = end, base_offset + last_offset_delta + 1
-        return position, next_offset
+        return end_of_whole_batches(read, start, max(start, entry.position if entry else 0), wanted, limit)
 
     # Going away
 

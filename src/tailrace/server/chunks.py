@@ -6,9 +6,11 @@ processor has it first: on a kernel that does not preempt itself, and lets each 
 would else wait for half a millisecond behind a reader.
 """
 
+import math
 import os
 import socket
 import struct
+import time
 from collections.abc import Callable
 
 CHUNK_BYTES = 128 << 10  # 50 to 100 µs
@@ -23,9 +25,9 @@ def set_patience(sock: socket.socket) -> None:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _PATIENCE)
 
 
-def send_chunks(send: Callable[[int, int], int], size: int) -> int:
-    """Says how much the client has taken without a pause. `send` is told where to begin and how much to send, and says
-    how much went.
+def send_chunks(send: Callable[[int, int], int], size: int, until: float = math.inf) -> int:
+    """Says how much the client has taken without a pause, and before that time by the performance counter. `send` is
+    told where to begin and how much to send, and says how much went.
     """
     sent = 0
     while (left := size - sent) > 0:
@@ -35,7 +37,7 @@ def send_chunks(send: Callable[[int, int], int], size: int) -> int:
         except BlockingIOError:
             break
         sent += count
-        if count < wanted:
+        if count < wanted or time.perf_counter() > until:
             break
         os.sched_yield()
     return sent

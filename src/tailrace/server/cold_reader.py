@@ -22,12 +22,11 @@ import struct
 import sys
 import threading
 import time
-from contextlib import suppress
 from typing import NamedTuple
 
+from tailrace.log.batch_ends import end_of_whole_batches
 from tailrace.log.files import read_ahead
 from tailrace.protocol.fetch_answer import FetchAnswer
-from tailrace.records.batch import EXTENT, HEADER_SIZE, LENGTH_END
 from tailrace.server.chunks import send_chunks, set_patience
 
 logger = logging.getLogger(__name__)
@@ -37,10 +36,10 @@ LOAN_BYTES = 64 << 20
 LOAN_S = 0.25
 ANSWERS_MAX = 256  # each is told of when the connection goes back
 MESSAGE_BYTES = 16 << 10
+THERE = 0  # the number of no loan: it says that the process is there
 
 _REQUEST = struct.Struct(">iii")  # length, key and version in one, correlation id
 _OFFSET = struct.Struct(">q")
-_HEADERS_BYTES = 4 << 10  # read at a time by who looks for the end of a batch
 _MORE = getattr(socket, "MSG_MORE", 0)
 
 
@@ -68,13 +67,13 @@ Unsent = tuple[bytes, int, int, bytes]  # of an answer: bytes, where in the file
 
 class Returned(NamedTuple):
     number: int
-    unread: bytes  # what was received and is not answered
-    unsent: Unsent | None
-    seconds: list[float]  # that each answer took
-    bytes_in: int
-    bytes_out: int
-    is_cold: bool  # what comes next
-    error: int  # of the system; 0 where there was none
+    unread: bytes = b""  # what was received and is not answered
+    unsent: Unsent | None = None
+    seconds: list[float] = []  # noqa: RUF012 - until each answer began to leave
+    bytes_in: int = 0
+    bytes_out: int = 0
+    is_cold: bool = False  # what comes next
+    error: int = 0  # of the system
 
     def encode(self) -> bytes:
         return marshal.dumps(tuple(self))
@@ -103,6 +102,7 @@ class Conversation:
         self._bytes_in = 0
         self._bytes_out = 0
         self._is_cold = True
+        self._until = time.perf_counter() + LOAN_S
 
     def run(self) -> Returned:
         error = 0
@@ -127,40 +127,34 @@ class Conversation:
         )
 
     def _converse(self) -> None:
-        until = time.perf_counter() + LOAN_S
         while True:
             started = time.perf_counter()
             self._is_cold = not read_ahead(self._file, self._position, self._loan.limit)
-            end = self._end_of_batches()
-            if end is None:
+            end = self._find_end()
+            if end <= self._position:
                 self._unread = bytes(self._request)
                 return
+            self._seconds.append(time.perf_counter() - started)
             is_sent = self._send(end - self._position)
             self._position = end
-            now = time.perf_counter()
-            self._seconds.append(now - started)
-            is_over = now > until or self._bytes_out >= LOAN_BYTES or len(self._seconds) >= ANSWERS_MAX
-            if not is_sent or is_over or not self._receive():
+            is_over = self._bytes_out >= LOAN_BYTES or len(self._seconds) >= ANSWERS_MAX
+            if not is_sent or is_over or time.perf_counter() > self._until or not self._receive():
                 return
 
-    def _end_of_batches(self) -> int | None:
-        """Where the batches end that fit into an answer, the first of which is given however large; None where it goes
-        beyond what may be served.
+    def _find_end(self) -> int:
+        """Where the batches end that fit into an answer, and may be served. None of them where their bytes make no
+        sense: the broker says so better than we could.
         """
-        start = position = first = self._position
-        wanted = min(start + max(self._loan.limit, 1), self._loan.end)
-        window = b""
-        while position < wanted:
-            if len(window) - (position - first) < HEADER_SIZE:
-                first, window = position, os.pread(self._file, _HEADERS_BYTES, position)
-            if len(window) < HEADER_SIZE:
-                break
-            base_offset, length, last_offset_delta = EXTENT.unpack_from(window, position - first)
-            end = position + LENGTH_END + length
-            if end > (wanted if position > start else self._loan.end):
-                break
-            position, self._next_offset = end, base_offset + last_offset_delta + 1
-        return position if position > start else None
+        start, loan = self._position, self._loan
+        wanted = min(start + max(loan.limit, 1), loan.end)
+        try:
+            end, self._next_offset = end_of_whole_batches(self._read, start, start, wanted, loan.end)
+        except OSError:
+            return start
+        return end
+
+    def _read(self, position: int, size: int) -> bytes:
+        return os.pread(self._file, size, position)
 
     def _send(self, size: int) -> bool:
         """The answer with so many bytes of records. False where the client does not take all of it."""
@@ -171,7 +165,7 @@ class Conversation:
         if sent < len(head):
             self._unsent = head[sent:], position, size, answer.after
             return False
-        sent = send_chunks(lambda start, count: self._send_file(position + start, count), size)
+        sent = send_chunks(lambda start, count: self._send_file(position + start, count), size, self._until)
         self._bytes_out += sent
         if sent < size:
             self._unsent = b"", position + sent, size - sent, answer.after
@@ -185,7 +179,9 @@ class Conversation:
         return os.sendfile(self._client.fileno(), self._file, position, size)
 
     def _send_bytes(self, data: bytes, flags: int) -> int:
-        sent = send_chunks(lambda start, size: self._client.send(data[start : start + size], flags), len(data))
+        sent = send_chunks(
+            lambda start, size: self._client.send(data[start : start + size], flags), len(data), self._until
+        )
         self._bytes_out += sent
         return sent
 
@@ -231,18 +227,28 @@ def serve(control: socket.socket) -> None:
                 returned = Conversation(loan, sock, file).run()
         except Exception:  # the broker waits for its connection
             logger.exception("a reader of cold history was not answered, for a reason that nobody foresaw")
-            returned = Returned(loan.number, b"", None, [], 0, 0, False, errno.EIO)
+            returned = Returned(loan.number, error=errno.EIO)
         finally:
             os.close(file)
-        with suppress(OSError):  # it is gone: the next look at the socket tells
-            control.send(returned.encode())
+        control.send(returned.encode())
+
+
+def serve_or_die(control: socket.socket) -> None:
+    """A loan that nobody has would not come back: then none of us is left, and the broker sees it."""
+    try:
+        serve(control)
+    except BaseException as error:
+        if not isinstance(error, ConnectionError):  # else it is the broker that is gone
+            logger.exception("the process for readers of cold history fails")
+        os._exit(1)
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is the broker's to say when
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # which whole groups of processes are sent
+        signal.signal(number, signal.SIG_IGN)  # it is the broker's to say when: its clients are answered first
     control = socket.socket(fileno=int(sys.argv[1]))
-    control.send(Returned(0, b"", None, [], 0, 0, False, 0).encode())  # that we are there
-    threads = [threading.Thread(target=serve, args=(control,)) for _ in range(LOANS_MAX)]
+    control.send(Returned(THERE).encode())
+    threads = [threading.Thread(target=serve_or_die, args=(control,)) for _ in range(LOANS_MAX)]
     for thread in threads:
         thread.start()
     for thread in threads:

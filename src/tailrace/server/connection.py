@@ -189,7 +189,7 @@ class Connection:
 
     def _lend(self, frame: memoryview) -> bool:
         lender = self.node.lender
-        stretch = self._repeated_fetch.stretch(frame, LOAN_BYTES) if lender.has_room else None
+        stretch = self._repeated_fetch.stretch(frame, LOAN_BYTES) if lender.can_lend() else None
         if stretch is None:
             return False
         if not lender.lend(self._fd, stretch, self._taken_back):
@@ -200,6 +200,10 @@ class Connection:
         return True
 
     def _taken_back(self, returned: Returned, records: FileSlice) -> None:
+        self._safely(partial(self._go_on_after_loan, returned, records))
+
+    def _go_on_after_loan(self, returned: Returned, records: FileSlice) -> None:
+        """One that has answered nothing, or has not been taken all of, is better off without another loan."""
         self._is_lent = False
         metrics = self.node.metrics
         metrics.bytes_in += returned.bytes_in
@@ -212,15 +216,14 @@ class Connection:
             self.fail(OSError(returned.error, os.strerror(returned.error)))
             return
         self.active_at = self.node.loop.time()
-        self._outbox.is_cold = returned.is_cold
+        self._outbox.is_cold = returned.is_cold and bool(returned.seconds) and returned.unsent is None
         if returned.unsent is not None:
             head, position, size, after = returned.unsent
             self._outbox.put((head, records.part(position, size), after))
             self._outbox.send()
         self._resume()
         if returned.unread:
-            count = self._frames.put_back(returned.unread)
-            self._safely(partial(self._received, count))
+            self._received(self._frames.put_back(returned.unread))
 
     def _safely(self, step: Callable[[], None]) -> None:
         """Whatever goes wrong on the way ends this connection, and nothing else."""

@@ -3,26 +3,30 @@
 The process is started when the first such reader is met, by a thread, and ends with us: the socket that we talk through
 is then closed. Until it is there, and where it has as much to do as it can, readers are served as all others are.
 Should it die, the clients that it had are disconnected, as a broker may do, and another one is started; after a few
-deaths there is none.
+deaths in a row there is none for a while.
 """
 
 import errno
 import logging
+import math
 import socket
 import subprocess
 import sys
 from asyncio import AbstractEventLoop
+from collections import deque
 from collections.abc import Callable
 
 from tailrace import children
 from tailrace.broker.repeated_fetch import Stretch
 from tailrace.log.slices import FileSlice
-from tailrace.server.cold_reader import LOANS_MAX, MESSAGE_BYTES, Loan, Returned
+from tailrace.server.cold_reader import LOANS_MAX, MESSAGE_BYTES, THERE, Loan, Returned
 from tailrace.server.threads import Workers
 
 logger = logging.getLogger(__name__)
 
 DEATHS_MAX = 3
+PAUSE_S = 60.0  # after so many deaths in that time
+LOST_S = 10.0  # a loan is over in much less
 STOP_S = 2.0
 
 _PROGRAM = "tailrace.server.cold_reader"
@@ -47,15 +51,14 @@ class Lender:
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._is_ready = False
-        self._is_stopped = not _CAN_LEND
-        self._deaths = 0
-        self._lent: dict[int, tuple[FileSlice, TakeBack]] = {}
+        self._not_before = 0.0 if _CAN_LEND else math.inf  # is a process started
+        self._deaths: deque[float] = deque(maxlen=DEATHS_MAX)
+        self._lent: dict[int, tuple[FileSlice, TakeBack, float]] = {}
         self.loans = 0  # so far
 
-    @property
-    def has_room(self) -> bool:
-        """Whether one more can be lent. Who asks would like to: afterwards there will be a process."""
-        if self._control is None and not self._is_stopped:
+    def can_lend(self) -> bool:
+        """Who asks would like to: where there is no process, there soon will be."""
+        if self._control is None and self._loop.time() >= self._not_before:
             self._start()
         return self._is_ready and len(self._lent) < LOANS_MAX
 
@@ -72,31 +75,27 @@ class Lender:
             logger.info("a reader of cold history is served by the broker itself: %s", error)
             return False
         self.loans = number
-        self._lent[number] = stretch.records, take_back
+        self._lent[number] = stretch.records, take_back, self._loop.time()
         return True
 
     def _start(self) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        except OSError as error:
+            self._failed(f"no process can be had: {error}")
+            return
         ours.setblocking(False)
         self._control = ours
         self._loop.add_reader(ours.fileno(), self._readable)
-        self._workers.submit(lambda: self._run(theirs), lambda: None)
+        started: list[subprocess.Popen[bytes]] = []
+        self._workers.submit(lambda: _start_process(theirs, started), lambda: self._started(started))
 
-    def _run(self, theirs: socket.socket) -> None:
-        """In a thread: to start a process takes a while."""
-        with theirs:
-            try:
-                process = subprocess.Popen(  # noqa: S603 - our own module, by our own interpreter
-                    children.command(_PROGRAM, str(theirs.fileno())),
-                    pass_fds=[theirs.fileno()],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,  # ours may be a pipe that somebody reads to its end
-                    env=children.environment(),
-                )
-            except OSError as error:
-                logger.warning("no process can be had for readers of cold history: %s", error)
-            else:
-                self._process = process
+    def _started(self, started: "list[subprocess.Popen[bytes]]") -> None:
+        """Where it could not be, its end of the socket is closed, which is taken for its death."""
+        if started and self._control is not None:
+            self._process = started[0]
+        elif started:
+            _bury(started[0])
 
     def _readable(self) -> None:
         assert self._control is not None
@@ -110,29 +109,43 @@ class Lender:
             self._died()
             return
         returned = Returned.decode(data)
-        if returned.number:
-            self._take_back(returned)
-        else:
+        if returned.number == THERE:
             self._is_ready = True
+        else:
+            self._take_back(returned)
 
     def _take_back(self, returned: Returned) -> None:
-        records, take_back = self._lent.pop(returned.number)
+        records, take_back, _ = self._lent.pop(returned.number)
         try:
             take_back(returned, records)
         finally:
             records.release()
 
+    def look_after(self, now: float) -> None:
+        """Now and then: a process that has kept a connection for much too long hangs."""
+        if self._process is not None and any(now - lent_at > LOST_S for _, _, lent_at in self._lent.values()):
+            self._process.kill()
+
     def _died(self) -> None:
         self._close()
+        self._failed("its process has died")
         if (process := self._process) is not None:
             self._process = None
-            self._workers.submit(lambda: self._bury(process), lambda: None)
-        self._deaths += 1
-        if self._deaths >= DEATHS_MAX:
-            logger.warning("readers of cold history get no process any more: it has died %d times", self._deaths)
-            self._is_stopped = True
+            self._workers.submit(lambda: _bury(process), lambda: None)
+        self._take_all_back()
+
+    def _failed(self, what: str) -> None:
+        now = self._loop.time()
+        self._deaths.append(now)
+        if len(self._deaths) == DEATHS_MAX and now - self._deaths[0] < PAUSE_S:
+            logger.warning(
+                "readers of cold history are served by the broker itself for a while: %s, again and again", what
+            )
+            self._not_before = now + PAUSE_S
+
+    def _take_all_back(self) -> None:
         for number in list(self._lent):
-            self._take_back(Returned(number, b"", None, [], 0, 0, False, errno.EIO))
+            self._take_back(Returned(number, error=errno.EIO))
 
     def _close(self) -> None:
         control, self._control, self._is_ready = self._control, None, False
@@ -141,17 +154,37 @@ class Lender:
             control.close()
 
     def stop(self) -> None:
-        """Afterwards the process is gone. For a thread's time: it may wait a little."""
-        self._is_stopped = True
+        """Afterwards the process is gone. It ends as soon as it sees that its socket is closed: one that does not is
+        waited for for a moment, and killed.
+        """
+        self._not_before = math.inf
         self._close()
+        self._take_all_back()
         if (process := self._process) is not None:
             self._process = None
-            self._bury(process)
+            _bury(process)
 
-    def _bury(self, process: "subprocess.Popen[bytes]") -> None:
-        """It ends as soon as it has seen that its socket is closed."""
+
+def _start_process(control: socket.socket, started: "list[subprocess.Popen[bytes]]") -> None:
+    """In a thread: it takes a while."""
+    with control:
         try:
-            process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+            process = subprocess.Popen(  # noqa: S603 - our own module, by our own interpreter
+                children.command(_PROGRAM, str(control.fileno())),
+                pass_fds=[control.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,  # ours may be a pipe that somebody reads to its end
+                env=children.environment(),
+            )
+        except OSError as error:
+            logger.warning("no process can be had for readers of cold history: %s", error)
+        else:
+            started.append(process)
+
+
+def _bury(process: "subprocess.Popen[bytes]") -> None:
+    try:
+        process.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

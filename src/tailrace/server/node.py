@@ -290,6 +290,7 @@ class Node:
             self.pump()
             self._unmute_where_quotas_changed()
             self._close_silent(now)
+            self.lender.look_after(now)
         except Exception:  # the next beat must come, whatever this one has met
             logger.exception("a heartbeat failed in a way that nobody foresaw")
         self._set_heartbeat()

@@ -44,7 +44,7 @@ def release(part: Part) -> None:
         part.release()
 
 
-def shortened() -> OSError:
+def shortened_file() -> OSError:
     return OSError("a file has become shorter while it was sent")
 
 
@@ -117,6 +117,8 @@ class Outbox:
                     size += len(part)
             elif part.length:
                 self._parts.append(part)
+            else:
+                part.release()
         return size
 
     def send(self) -> None:
@@ -215,7 +217,7 @@ class Outbox:
     def _sent(self, count: int) -> None:
         """Takes away what has gone."""
         if not count:
-            raise shortened()
+            raise shortened_file()
         self._metrics.bytes_out += count
         self._left_of_turn -= count
         count += self._sent_of_part
@@ -331,7 +333,7 @@ class ColdPiece:
     def _send_chunk(self, start: int, size: int) -> int:
         count = self.part.send_to(self._descriptor, self._start + start, size)
         if not count:
-            raise shortened()
+            raise shortened_file()
         return count
 
     def sent(self) -> int:
