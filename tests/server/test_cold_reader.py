@@ -3,6 +3,7 @@
 import os
 import socket
 import struct
+import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from fetch_readers import Reader, key_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tailrace import children
 from tailrace.broker import repeated_fetch
 from tailrace.broker.repeated_fetch import Stretch
 from tailrace.records.control import Marker, encode_marker
@@ -320,3 +322,12 @@ def test_a_reader_of_committed_records_is_not_lent_where_there_are_aborted_ones(
             stretch = reader.stretch(reader.request(0))
             assert stretch is not None
             stretch.records.release()
+
+
+def test_a_process_whose_broker_is_gone_ends_without_a_word() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.close()
+    command = children.command("tailrace.server.cold_reader", str(theirs.fileno()))
+    with theirs:
+        done = subprocess.run(command, pass_fds=[theirs.fileno()], capture_output=True, text=True, timeout=30)
+    assert (done.stdout, done.stderr) == ("", "")

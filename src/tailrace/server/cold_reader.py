@@ -22,6 +22,7 @@ import struct
 import sys
 import threading
 import time
+from contextlib import suppress
 from typing import NamedTuple
 
 from tailrace.log.batch_ends import end_of_whole_batches
@@ -247,7 +248,8 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # which whole groups of processes are sent
         signal.signal(number, signal.SIG_IGN)  # it is the broker's to say when: its clients are answered first
     control = socket.socket(fileno=int(sys.argv[1]))
-    control.send(Returned(THERE).encode())
+    with suppress(ConnectionError):  # a broker that is gone already: the threads see it, too
+        control.send(Returned(THERE).encode())
     threads = [threading.Thread(target=serve_or_die, args=(control,)) for _ in range(LOANS_MAX)]
     for thread in threads:
         thread.start()
