@@ -33,6 +33,8 @@ _WIDTH, _ROW, _LETTER, _TOP, _EDGE = 1200, 17, 6.7, 44, 10
 _COLOURS = {"tailrace": "#f28e4c", "Python": "#f6d365", "C": "#b4c7dc"}
 
 _FRAME = re.compile(r"(?P<function>.*) \((?P<file>[^()]*?)(:\d+)?\)")
+_IDLE = re.compile(r";_queue_SimpleQueue_get\b")  # a thread that waits for work; py-spy takes it for busy
+_NOISE = re.compile(r"0x[0-9a-f]+ .*|.* \(object\.h(:\d+)?\)")  # an address without a name, an inlined decrement
 _LIBRARY = re.compile(r".*/(?:site-packages|dist-packages|python3\.\d+|src)/")
 
 
@@ -64,7 +66,8 @@ def read(stacks: str) -> Frame:
     root = Frame("all")
     for line in stacks.splitlines():
         stack, _, samples = line.rpartition(" ")
-        root.add(map(frame_name, stack.split(";")), int(samples))
+        if not _IDLE.search(stack):
+            root.add((frame_name(frame) for frame in stack.split(";") if not _NOISE.fullmatch(frame)), int(samples))
     return trimmed(root)
 
 

@@ -23,11 +23,11 @@ from bench.processes import BrokerProcess, Load, RawConnection, broker_process, 
 from bench.serving import GB, bare_writes, base_offset, create_topic, open_topic, produce_frame
 from bench.topics import delete_topic, make_topic
 from bench.waiting import fetch_frame
-from tailrace.protocol.frame import encode_request
-from tailrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tailrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 
 _VERSION = 9
 _PER_TOPIC = 1_000  # partitions
+_LOGS_AT_ONCE = 100  # are made for a request; for more it has to ask again
 _FOR_EVER_MS = 600_000
 _DESCRIPTORS_TO_SPARE = 2_000
 _SECONDS = 60  # at most, for what ends with its last message
@@ -42,6 +42,7 @@ def partitions(bench: Bench) -> list[Figure]:
     """Topics that hold a record in each partition, of which one is used; and producers that use many at once."""
     counts = (2, 4) if bench.quick else (10, 1_000, 10_000)
     with ExitStack() as stack:
+        stack.enter_context(_descriptors(max(counts) + _DESCRIPTORS_TO_SPARE))
         brokers = _brokers(bench, stack, counts)
         for count, broker in brokers.items():
             bench.tell(f"making {count:,} partitions")
@@ -140,18 +141,22 @@ def _open(broker: BrokerProcess, topic: str) -> None:
 
 
 def _make_partitions(broker: BrokerProcess, count: int) -> None:
+    """With a record in each: by itself a partition is only a name."""
     with RawConnection(broker.host, broker.port) as connection:
         for number in range(0, count, _PER_TOPIC):
             each = min(_PER_TOPIC, count - number)
             topic = make_topic(broker.bootstrap, f"many-{number}", each)
-            base_offset(connection.exchange(_frame_for_all(topic, each)))  # by itself it is only a name
+            for first in range(0, each, _LOGS_AT_ONCE):
+                _fill(connection, topic, range(first, min(first + _LOGS_AT_ONCE, each)))
 
 
-def _frame_for_all(topic: str, count: int) -> bytes:
+def _fill(connection: RawConnection, topic: str, indexes: range) -> None:
     records = batch_of(170, now_ms=int(time.time() * 1000))
-    data = [PartitionProduceData(index=index, records=records) for index in range(count)]
+    data = [PartitionProduceData(index=index, records=records) for index in indexes]
     request = ProduceRequest(acks=-1, timeout_ms=60_000, topic_data=[TopicProduceData(name=topic, partition_data=data)])
-    return encode_request(request, _VERSION, 0, "bench")
+    answer = connection.ask(request, ProduceResponse, _VERSION)
+    errors = {partition.error_code for partition in answer.responses[0].partition_responses}
+    assert errors == {0}, f"a partition could not be filled: errors {errors}"
 
 
 def _park(broker: BrokerProcess, count: int, stack: ExitStack) -> None:
