@@ -4,8 +4,8 @@
 time, as the kernel counts it, for each request or each GB, so that neighbours on the machine disturb it little. Brokers
 of all sizes are up at once and take turns, so that whatever drifts meets all of them alike.
 
-Round trips go over two connections in turn: for a single one that asks again at once the loop stays awake and looks
-(`server/wakefulness`), and what it takes then is the time of the client.
+Round trips are those of eight clients at once, with one request in flight each: for a single one that asks again and
+again the loop stays awake and looks (`server/wakefulness`), and what it takes then is the time of the client.
 """
 
 import resource
@@ -26,6 +26,7 @@ from bench.waiting import fetch_frame
 from tailrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 
 _VERSION = 9
+_CLIENTS = 8
 _PER_TOPIC = 1_000  # partitions
 _LOGS_AT_ONCE = 100  # are made for a request; for more it has to ask again
 _FOR_EVER_MS = 600_000
@@ -44,11 +45,9 @@ def partitions(bench: Bench) -> list[Figure]:
     with ExitStack() as stack:
         stack.enter_context(_descriptors(max(counts) + _DESCRIPTORS_TO_SPARE))
         brokers = _brokers(bench, stack, counts)
-        for count, broker in brokers.items():
-            bench.tell(f"making {count:,} partitions")
-            _make_partitions(broker, count)
-            _open(broker, "live")
-        figures = _at_rest("partitions", bench, brokers)
+        figures = [_made(bench, broker, count) for count, broker in brokers.items()]
+        figures += _saved(bench, brokers)
+        figures += _at_rest("partitions", bench, brokers)
         figures += _round_trips("partitions", bench, brokers, "live", "{:,} partitions".format)
     return figures + _spread(bench)
 
@@ -140,6 +139,15 @@ def _open(broker: BrokerProcess, topic: str) -> None:
         open_topic(connection, topic)
 
 
+def _made(bench: Bench, broker: BrokerProcess, count: int) -> Figure:
+    bench.tell(f"making {count:,} partitions")
+    before = broker.cpu_seconds()
+    _make_partitions(broker, count)
+    each = 1e3 * (broker.cpu_seconds() - before) / count
+    _open(broker, "live")
+    return _figure(f"partitions/made/{count}", f"making {count:,} partitions, for each", "ms of CPU", [each])
+
+
 def _make_partitions(broker: BrokerProcess, count: int) -> None:
     """With a record in each: by itself a partition is only a name."""
     with RawConnection(broker.host, broker.port) as connection:
@@ -148,6 +156,22 @@ def _make_partitions(broker: BrokerProcess, count: int) -> None:
             topic = make_topic(broker.bootstrap, f"many-{number}", each)
             for first in range(0, each, _LOGS_AT_ONCE):
                 _fill(connection, topic, range(first, min(first + _LOGS_AT_ONCE, each)))
+
+
+def _saved(bench: Bench, brokers: Brokers) -> list[Figure]:
+    """What has been written to is checkpointed within a minute or so, once: that is no rest yet."""
+    bench.tell("waiting for checkpoints")
+    before = {count: broker.cpu_seconds() for count, broker in brokers.items()}
+    time.sleep(bench.pick(90, 0))
+    return [
+        _figure(
+            f"partitions/saved/{count}",
+            f"checkpointing {count:,} partitions, for each",
+            "ms of CPU",
+            [1e3 * (broker.cpu_seconds() - before[count]) / count],
+        )
+        for count, broker in brokers.items()
+    ]
 
 
 def _fill(connection: RawConnection, topic: str, indexes: range) -> None:
@@ -182,9 +206,8 @@ def _descriptors(number: int) -> Iterator[None]:
 def _at_rest(name: str, bench: Bench, brokers: Brokers) -> list[Figure]:
     """Memory and CPU of brokers that nobody asks for anything."""
     bench.tell(f"{name}: at rest")
-    time.sleep(bench.pick(3, 0))  # until what was written is flushed
     before, start = {count: broker.cpu_seconds() for count, broker in brokers.items()}, time.perf_counter()
-    time.sleep(bench.pick(65, 0) or 0.2)  # whatever is done each minute is in it
+    time.sleep(bench.pick(30, 0) or 0.2)
     figures = []
     for count, broker in brokers.items():
         share = 100 * (broker.cpu_seconds() - before[count]) / (time.perf_counter() - start)
@@ -196,7 +219,7 @@ def _at_rest(name: str, bench: Bench, brokers: Brokers) -> list[Figure]:
 
 def _round_trips(name: str, bench: Bench, brokers: Brokers, topic: str, said: Callable[[int], str]) -> list[Figure]:
     """CPU for each acknowledged batch of one record, `acks=1`."""
-    number = bench.pick(4_000, 50)
+    number = bench.pick(8_000, 80)
     found = _turns(bench, name, tuple(brokers), lambda count: _cpu_us_per_round_trip(brokers[count], topic, number))
     title = "acks=1 round trip, "
     return [_figure(f"{name}/round-trip/{count}", title + said(count), "µs of CPU", found[count]) for count in brokers]
@@ -204,13 +227,16 @@ def _round_trips(name: str, bench: Bench, brokers: Brokers, topic: str, said: Ca
 
 def _cpu_us_per_round_trip(broker: BrokerProcess, topic: str, number: int) -> float:
     frame = produce_frame(topic, 1)
-    with RawConnection(broker.host, broker.port) as one, RawConnection(broker.host, broker.port) as other:
-        for connection in (one, other) * 10:  # the first are the long way
-            base_offset(connection.exchange(frame))
+    with ExitStack() as stack:
+        clients = [stack.enter_context(RawConnection(broker.host, broker.port)) for _ in range(_CLIENTS)]
+        for client in clients:  # their first ones go the long way
+            base_offset(client.exchange(frame))
         before = broker.cpu_seconds()
-        for _ in range(number // 2):
-            one.exchange(frame)
-            other.exchange(frame)
+        for _ in range(number // _CLIENTS):
+            for client in clients:
+                client.send(frame)
+            for client in clients:
+                client.receive()
         return 1e6 * (broker.cpu_seconds() - before) / number
 
 
