@@ -5,7 +5,8 @@
 py-spy samples the broker, Python and C; it has to be installed (`pip install py-spy`), and root or ptrace rights are
 needed. What it finds is drawn here: one picture for each load, small and without a script, in which no path of the
 machine stands. A frame's width is its share of the samples; what called it lies below it. Lines of one function are one
-frame, what is less than half a percent is left out, and so is the way from `main` to the first fork, which all share.
+frame, what is less than half a percent is left out, and so are the way from `main` to the first fork, which all share,
+the event loop's own frames, and threads that wait for work.
 """
 
 import argparse
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from threading import Event, Thread
 from xml.sax.saxutils import escape
@@ -34,7 +36,9 @@ _COLOURS = {"tailrace": "#f28e4c", "Python": "#f6d365", "C": "#b4c7dc"}
 
 _FRAME = re.compile(r"(?P<function>.*) \((?P<file>[^()]*?)(:\d+)?\)")
 _IDLE = re.compile(r";_queue_SimpleQueue_get\b")  # a thread that waits for work; py-spy takes it for busy
-_NOISE = re.compile(r"0x[0-9a-f]+ .*|.* \(object\.h(:\d+)?\)")  # an address without a name, an inlined decrement
+# An address without a name, an inlined decrement, and what uvloop and libuv do between the kernel and us.
+_NOISE = re.compile(r"0x[0-9a-f]+ .*|.* \((object\.h|loop\.c|core\.c|linux\.c|queue\.h|loop-watcher\.c)\)")
+_PLATFORM = re.compile(r"\.cpython-\d+-[\w-]+(?=\.so)")
 _LIBRARY = re.compile(r".*/(?:site-packages|dist-packages|python3\.\d+|src)/")
 
 
@@ -67,7 +71,8 @@ def read(stacks: str) -> Frame:
     for line in stacks.splitlines():
         stack, _, samples = line.rpartition(" ")
         if not _IDLE.search(stack):
-            root.add((frame_name(frame) for frame in stack.split(";") if not _NOISE.fullmatch(frame)), int(samples))
+            names = map(frame_name, stack.split(";"))
+            root.add([name for name, _ in groupby(names) if not _NOISE.fullmatch(name)], int(samples))
     return trimmed(root)
 
 
@@ -76,12 +81,13 @@ def frame_name(frame: str) -> str:
     found = _FRAME.fullmatch(frame)
     if found is None:
         return _within(frame)
-    return f"{found['function']} ({_within(found['file'])})"
+    function = "Rust" if found["function"].startswith("_RN") else found["function"]  # whose names are for linkers
+    return f"{function} ({_within(found['file'])})"
 
 
 def _within(file: str) -> str:
     """A path as it is imported, or the name alone."""
-    inside = _LIBRARY.sub("", file)
+    inside = _PLATFORM.sub("", _LIBRARY.sub("", file))
     return inside.rpartition("/")[2] if inside.startswith("/") else inside
 
 

@@ -12,9 +12,9 @@ DOCS = Path(__file__).parents[2] / "docs"
 OF_A_MACHINE = re.compile(r"/(work|root|home|usr|opt|tmp)\b|\.venv|site-packages|0x[0-9a-f]{6}")
 MAIN = "main (/home/who/.venv/bin/tailrace:8);run (tailrace/cli/serve.py:9)"
 STACKS = f"""\
-{MAIN};uv_run (core.c:452);Log.append (tailrace/log/log.py:3) 500
-{MAIN};uv_run (core.c:460);send<T> (/root/x/src/tailrace/a.py) 496
-{MAIN};uv_run (core.c:460);0x7fcc990a3f16 (libc.so.6) 4
+{MAIN};Runner.run (asyncio/runners.py:8);uv_run (core.c:452);Log.append (tailrace/log/log.py:3) 500
+{MAIN};Runner.run (asyncio/runners.py:9);send<T> (/root/x/src/tailrace/a.py) 496
+{MAIN};Runner.run (asyncio/runners.py:9);0x7fcc990a3f16 (libc.so.6) 4
 work (tailrace/server/threads.py:3);_queue_SimpleQueue_get (_queuemodule.c:1) 900
 """
 
@@ -29,6 +29,10 @@ work (tailrace/server/threads.py:3);_queue_SimpleQueue_get (_queuemodule.c:1) 90
         ("main (/home/who/project/tool.py:1)", "main (tool.py)"),
         ("pwrite64 (libc.so.6)", "pwrite64 (libc.so.6)"),
         ("std::map<int, (a)>::at (/opt/x/map.h:3)", "std::map<int, (a)>::at (map.h)"),
+        (
+            "_RNvCs_3crc (/home/who/site-packages/fastcrc/fastcrc.cpython-311-x86_64-linux-gnu.so)",
+            "Rust (fastcrc/fastcrc.so)",
+        ),
         ("/home/who/program", "program"),
     ],
 )
@@ -39,7 +43,7 @@ def test_a_frame_has_neither_its_line_nor_where_it_lies(found: str, shown: str) 
 def test_lines_of_a_function_are_one_frame_and_the_way_to_the_first_fork_is_left_out() -> None:
     root = read(STACKS)
     (loop,) = root.callees.values()
-    assert (loop.name, loop.samples) == ("uv_run (core.c)", 1000)
+    assert (loop.name, loop.samples) == ("Runner.run (asyncio/runners.py)", 1000)
     assert {one.name: one.samples for one in loop.callees.values()} == {
         "Log.append (tailrace/log/log.py)": 500,
         "send<T> (tailrace/a.py)": 496,
@@ -56,7 +60,7 @@ def test_a_picture_is_whole_and_has_no_path_of_a_machine() -> None:
     picture = draw(read(STACKS), "1 < 2 & 3")
     drawn = ElementTree.fromstring(picture)
     titles = [title.text for title in drawn.iter("{http://www.w3.org/2000/svg}title")]
-    assert titles[:2] == ["all: 100.0 %", "uv_run (core.c): 100.0 %"]
+    assert titles[:2] == ["all: 100.0 %", "Runner.run (asyncio/runners.py): 100.0 %"]
     assert "send<T> (tailrace/a.py): 49.6 %" in titles
     assert not OF_A_MACHINE.search(picture)
 
