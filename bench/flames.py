@@ -2,8 +2,8 @@
 
     python -m bench.flames [--out docs/flames] [--seconds 8] [NAME …]
 
-py-spy samples the broker, Python and C; it has to be installed (`pip install py-spy`), and root or ptrace rights are
-needed. What it finds is drawn here: one picture for each load, small and without a script, in which no path of the
+py-spy, which is one of our tools for development, samples the broker, Python and C; that needs root or the right to
+trace. What it finds is drawn here: one picture for each load, small and without a script, in which no path of the
 machine stands. A frame's width is its share of the samples; what called it lies below it. Lines of one function are one
 frame, what is less than half a percent is left out, and so are the way from `main` to the first fork, which all share,
 the event loop's own frames, and threads that wait for work.
