@@ -5,12 +5,12 @@ import sys
 from contextlib import nullcontext
 from pathlib import Path
 
-from bench.measures import MEASURES, SPARK_MEASURES, UPKEEP_MEASURES
+from bench.measures import GROWTH_MEASURES, MEASURES, SPARK_MEASURES, UPKEEP_MEASURES
 from bench.place import VARIABLE
 from bench.report import show, write_json
 from bench.running import run
 
-ALL = MEASURES | UPKEEP_MEASURES | SPARK_MEASURES
+ALL = MEASURES | UPKEEP_MEASURES | GROWTH_MEASURES | SPARK_MEASURES
 
 
 def main() -> int:
@@ -30,6 +30,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--spark", const=SPARK_MEASURES, help="those of Spark, against its own connector", **chosen)
     parser.add_argument(
         "--upkeep", const=UPKEEP_MEASURES, help="those of much history, 30 GB of it, and of compaction", **chosen
+    )
+    parser.add_argument(
+        "--growth", const=GROWTH_MEASURES, help="how cost grows: partitions, connections, history, size", **chosen
     )
     parser.set_defaults(chosen=MEASURES)
     parser.add_argument("--only", action="append", choices=list(ALL), help="run this measure; may be repeated")

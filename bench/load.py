@@ -1,10 +1,11 @@
 """A client that does nothing but load a broker, as a process of its own: its CPU time is not the broker's.
 
-    python -m bench.load produce|consume BOOTSTRAP TOPIC SIZE SECONDS [ACKS] [--count N] [--compression lz4]
+    python -m bench.load produce|consume BOOTSTRAP TOPIC SIZE SECONDS [ACKS] [--count N] [--compression lz4] [--keys N]
 
 confluent-kafka, which is C inside; messages are handed over in lists, so that Python is not what is measured. Producing
-ends after so many seconds, or before with `--count`; consuming when all was read that was there. Prints one line of
-JSON: messages, seconds, cpu (seconds of this process), of the part that counts.
+ends after so many seconds, or before with `--count`; with `--keys` messages have so many different ones, which spreads
+them over the partitions. Consuming ends when all was read that was there. Prints one line of JSON: messages, seconds,
+cpu (seconds of this process), of the part that counts.
 """
 
 import argparse
@@ -39,6 +40,8 @@ def produce(options: argparse.Namespace) -> tuple[int, float, float]:
     )
     topic, size = options.topic, options.size
     messages = [{"value": payload(size)} for _ in range(min(AT_A_TIME, (5 << 20) // size))]
+    for number, message in enumerate(messages if options.keys else ()):
+        message["key"] = b"%d" % (number % options.keys)
     producer.produce_batch(topic, messages)
     _flush(producer)
     start, cpu, sent = time.perf_counter(), time.process_time(), 0
@@ -92,6 +95,7 @@ def main() -> None:
     parser.add_argument("acks", nargs="?", default="1")
     parser.add_argument("--count", type=int, default=sys.maxsize)
     parser.add_argument("--compression", default="none")
+    parser.add_argument("--keys", type=int, default=0)
     options = parser.parse_args()
     work = produce if options.what == "produce" else consume
     messages, taken, cpu = work(options)

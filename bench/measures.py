@@ -7,6 +7,7 @@ from bench import (
     compaction,
     flushing,
     groups,
+    growth,
     kept,
     opening,
     preallocation,
@@ -43,6 +44,14 @@ UPKEEP_MEASURES: dict[str, Callable[[Bench], list[Figure]]] = {
     "kept-throughput": kept.throughput,
     "kept-scan": kept.scan,
     "compaction": compaction.beside_a_producer,
+}
+
+# How cost grows, for docs/PERFORMANCE.md.
+GROWTH_MEASURES: dict[str, Callable[[Bench], list[Figure]]] = {
+    "growth-partitions": growth.partitions,
+    "growth-connections": growth.connections,
+    "growth-history": growth.history,
+    "growth-size": growth.message_size,
 }
 
 # Those that need Spark and its own connector: `make bench-spark`.
