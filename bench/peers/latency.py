@@ -98,20 +98,11 @@ def end_to_end_java(session: Session) -> list[Figure]:
     number = session.bench.pick(5000, 500)
     work = partial(_java_end_to_end, number)
     ours, theirs = session.versus("EndToEndLatency", session.bench.pick(3, 1), work, warm_up=0)
-    return [
-        against_kafka(
-            f"end-to-end/java/p{percent}",
-            f"end to end by EndToEndLatency: p{percent}",
-            "ms",
-            [times[percent] for times in ours],
-            [times[percent] for times in theirs],
-            note="acks=all: ours with fsync, Kafka without; the tool says whole milliseconds" if percent == 99 else "",
-        )
-        for percent in PERCENTILES
-    ]
+    title, note = "end to end by EndToEndLatency: mean", "acks=all: ours with fsync, Kafka without"
+    return [against_kafka("end-to-end/java/mean", title, "ms", ours, theirs, note=note)]
 
 
-def _java_end_to_end(number: int, peer: Peer) -> dict[float, float]:
+def _java_end_to_end(number: int, peer: Peer) -> float:
     with RawConnection(peer.broker.host, peer.broker.port) as connection:
         open_topic(connection, "end-to-end-java")
     return tools.java_end_to_end(peer.broker, "end-to-end-java", number)
