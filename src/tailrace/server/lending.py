@@ -88,13 +88,13 @@ class Lender:
         self._control = ours
         self._loop.add_reader(ours.fileno(), self._readable)
         started: list[subprocess.Popen[bytes]] = []
-        self._workers.submit(lambda: _start_process(theirs, started), lambda: self._started(started))
+        self._workers.submit(lambda: _start_process(theirs, started), lambda: self._started(ours, started))
 
-    def _started(self, started: "list[subprocess.Popen[bytes]]") -> None:
+    def _started(self, control: socket.socket, started: "list[subprocess.Popen[bytes]]") -> None:
         """Where it could not be, its end of the socket is closed, which is taken for its death."""
-        if started and self._control is not None:
+        if started and self._control is control:
             self._process = started[0]
-        elif started:
+        elif started:  # it has died since
             _bury(started[0])
 
     def _readable(self) -> None:
