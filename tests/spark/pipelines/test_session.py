@@ -2,6 +2,8 @@
 
 import io
 import os
+import socket
+import socketserver
 import stat
 import subprocess
 from pathlib import Path
@@ -10,7 +12,7 @@ import pytest
 
 from tailrace.spark.pipelines import archive, java, launching
 from tailrace.spark.pipelines.java import Java, NoJava
-from tailrace.spark.pipelines.session import settings
+from tailrace.spark.pipelines.session import expect_the_end_of_java, settings
 
 JAVA = Java(Path("/opt/java/bin/java"), "17.0.1")
 
@@ -66,6 +68,21 @@ def test_what_java_says_is_passed_on_but_for_one_remark(capfd: pytest.CaptureFix
 
 
 # The archive
+
+
+@pytest.mark.parametrize(("error", "is_told"), [(EOFError, False), (ConnectionResetError, False), (ValueError, True)])
+def test_a_java_that_is_gone_first_is_no_stack_trace(
+    error: type[Exception], is_told: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            raise error("of the thread")
+
+    with socketserver.TCPServer(("127.0.0.1", 0), Handler) as server:
+        expect_the_end_of_java(server)
+        with socket.create_connection(server.server_address):  # type: ignore[arg-type]
+            server.handle_request()
+    assert ("Traceback" in capfd.readouterr().err) == is_told
 
 
 @pytest.fixture

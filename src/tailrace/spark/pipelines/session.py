@@ -8,12 +8,14 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tailrace.spark.options import BadOptions
 from tailrace.spark.pipelines import archive, java, launching
 
 if TYPE_CHECKING:
+    from socketserver import BaseServer
+
     from pyspark.sql import SparkSession
 
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -42,9 +44,25 @@ def session(app: str = "tailrace", master: str | None = None, **conf: str) -> "S
     for name, value in wanted.items():
         builder = builder.config(name, str(value))
     made: SparkSession = builder.getOrCreate()
+    expect_the_end_of_java(getattr(made._sc, "_accumulatorServer", None))
     if kept is not None:
         atexit.register(kept.finish, _end_java)
     return made
+
+
+def expect_the_end_of_java(server: "BaseServer | None") -> None:
+    """Where a signal ends Java and us at once, Java may be gone first. Then a thread of PySpark's, which reads from it,
+    would print a stack trace, although all is well.
+    """
+    if server is None:
+        return
+    tell = server.handle_error
+
+    def tell_of_others(request: Any, address: Any) -> None:
+        if not isinstance(sys.exc_info()[1], EOFError | ConnectionError):
+            tell(request, address)
+
+    server.handle_error = tell_of_others  # type: ignore[method-assign]
 
 
 def any_session(app: str, master: str | None = None) -> "SparkSession":
