@@ -58,9 +58,9 @@ def expect_the_end_of_java(server: "BaseServer | None") -> None:
         return
     tell = server.handle_error
 
-    def tell_of_others(request: Any, address: Any) -> None:
+    def tell_of_others(request: Any, client_address: Any) -> None:
         if not isinstance(sys.exc_info()[1], EOFError | ConnectionError):
-            tell(request, address)
+            tell(request, client_address)
 
     server.handle_error = tell_of_others  # type: ignore[method-assign]
 
