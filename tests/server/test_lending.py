@@ -70,6 +70,15 @@ def stopped(node: RunningNode) -> Any:
     return process
 
 
+def stuck(node: RunningNode, client: RawClient) -> Any:
+    """The process, which has the client's connection, with a request from offset 4 on, and does nothing any more."""
+    lent(client)
+    process = stopped(node)
+    client.send(ask(4), VERSION)
+    node.until(lambda: node.node.lender._lent)
+    return process
+
+
 def test_a_reader_gets_everything_in_order_and_most_of_it_from_the_other_process(node: RunningNode) -> None:
     with RawClient(node.address) as client:
         offset, answers = 0, 0
@@ -124,10 +133,7 @@ def test_a_client_that_goes_leaves_nothing_behind(node: RunningNode) -> None:
 
 def test_one_that_is_closed_while_it_is_lent_is_no_matter(node: RunningNode) -> None:
     with RawClient(node.address) as client:
-        lent(client)
-        process = stopped(node)
-        client.send(ask(4), VERSION)
-        node.until(lambda: node.node.lender._lent)
+        process = stuck(node, client)
         node.on_loop(lambda: [one.close() for one in list(node.node.connections)])
         process.send_signal(signal.SIGCONT)
         node.until(lambda: not node.node.lender._lent)
@@ -137,10 +143,7 @@ def test_one_that_is_closed_while_it_is_lent_is_no_matter(node: RunningNode) -> 
 
 def test_a_process_that_dies_takes_its_clients_with_it_and_another_takes_its_place(node: RunningNode) -> None:
     with RawClient(node.address) as client, RawClient(node.address) as other:
-        lent(client)
-        process = stopped(node)
-        client.send(ask(4), VERSION)
-        node.until(lambda: node.node.lender._lent)
+        process = stuck(node, client)
         process.kill()
         assert client.is_closed()
         assert read(other, 0) == 2
@@ -191,10 +194,7 @@ def test_a_node_stops_while_connections_are_lent(
     monkeypatch.setattr(lending, "STOP_S", 0.1)
     monkeypatch.setattr(nodes, "ANSWERS_S", 0.1)
     with RawClient(node.address) as client:
-        lent(client)
-        process = stopped(node)
-        client.send(ask(4), VERSION)
-        node.until(lambda: node.node.lender._lent)
+        process = stuck(node, client)
         if not is_stuck:
             process.send_signal(signal.SIGCONT)
         node.stop()
@@ -305,10 +305,7 @@ def is_cached(descriptor: int) -> bool:
 
 def test_the_loop_does_not_read_what_is_lent(node: RunningNode) -> None:
     with RawClient(node.address) as client:
-        lent(client)
-        process = stopped(node)
-        client.send(ask(4), VERSION)
-        node.until(lambda: node.node.lender._lent)
+        process = stuck(node, client)
         client.send(MetadataRequest(topics=None), VERSION)
         assert client.has_nothing()
         process.send_signal(signal.SIGCONT)

@@ -25,11 +25,10 @@ from tailrace.log.reading import View
 from tailrace.log.segment import WouldWait
 from tailrace.log.slices import FileSlice, Slice
 from tailrace.protocol import codec
-from tailrace.protocol.fetch_answer import BOUNDS, FetchAnswer
+from tailrace.protocol.fetch_answer import BOUNDS, FetchAnswer, length_of_records
 from tailrace.protocol.frame import RequestHeader, encode_request, response_header
 from tailrace.protocol.message import is_flexible
 from tailrace.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
-from tailrace.protocol.primitives import write_varint
 
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
@@ -39,7 +38,6 @@ STRETCH_BYTES_MIN = 256 << 10  # of an answer: who reads in small pieces is bett
 
 _KEY_1 = 1 << 16  # of Fetch, before the version
 _OFFSET = struct.Struct(">q")
-_LENGTH = struct.Struct(">i")
 _ID_BYTES = 4  # of a correlation id
 _ANY_BOUNDS = (-2, -3, -4)  # which no log has
 
@@ -95,7 +93,7 @@ class FetchForm:
         parts: list[Any] = codec.encode_parts(FetchResponse(responses=[of_topic]), version)
         before, between = bytes(parts[0]).split(BOUNDS.pack(*_ANY_BOUNDS))
         without_id = response_header(1, version, 0)[_ID_BYTES:]
-        between = between[: -len(write_varint(_AnyRecords.length + 1) if flexible else _LENGTH.pack(0))]
+        between = between[: -len(length_of_records(_AnyRecords.length, flexible))]
         return FetchAnswer(without_id + before, between, b"".join(parts[2:]), flexible)
 
     def parts(self, correlation_id: int, view: View, records: Slice) -> list[Any]:
@@ -152,21 +150,20 @@ class RepeatedFetch:
 
     def read(self, frame: memoryview) -> tuple[FetchForm, list[Any]] | None:
         """The answer, in parts. None where it must go the long way; then nothing was changed."""
-        form = self._form_of(frame)
-        if form is None or (log := form.partition.log) is None:
+        asked = self._asked(frame)
+        if asked is None:
             return None
-        _, correlation_id = HEAD.unpack_from(frame)
-        (offset,) = _OFFSET.unpack_from(frame, form.start)
+        form, log, correlation_id, offset = asked
         view = log.view
         records = self._records(form, log, view, offset)
         return (form, form.parts(correlation_id, view, records)) if records is not None else None
 
     def stretch(self, frame: memoryview, max_bytes: int) -> Stretch | None:
         """What the reader may have without asking us again; None where that is little, or nothing."""
-        form = self._form_of(frame)
-        if form is None or (log := form.partition.log) is None:
+        asked = self._asked(frame)
+        if asked is None:
             return None
-        (offset,) = _OFFSET.unpack_from(frame, form.start)
+        form, log, _, offset = asked
         view = log.view
         records = log.stretch(offset, max_bytes, up_to=_readable_up_to(form, view))
         if records is None:
@@ -176,14 +173,16 @@ class RepeatedFetch:
         records.release()
         return None
 
-    def _form_of(self, frame: memoryview) -> FetchForm | None:
+    def _asked(self, frame: memoryview) -> tuple[FetchForm, Log, int, int] | None:
+        """Of what form it is, of which log, its correlation id, and from which offset on."""
         form = self._forms.find(frame)
         if form is None or frame[form.start + _OFFSET.size :].tobytes() != form.rest:
             return None
-        key_and_version, _ = HEAD.unpack_from(frame)
+        key_and_version, correlation_id = HEAD.unpack_from(frame)
         log = form.partition.log
-        is_it = key_and_version == form.key_and_version and log is not None and self._is_current(form, log)
-        return form if is_it else None
+        if key_and_version != form.key_and_version or log is None or not self._is_current(form, log):
+            return None
+        return form, log, correlation_id, _OFFSET.unpack_from(frame, form.start)[0]
 
     def _has_aborted(self, form: FetchForm, log: Log, offset: int, records: Slice) -> bool:
         """Whether a reader has to be told of transactions among these records, or may have to be."""

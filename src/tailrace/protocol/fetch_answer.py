@@ -16,6 +16,11 @@ _LENGTH = struct.Struct(">i")
 _LENGTH_AND_ID = struct.Struct(">ii")
 
 
+def length_of_records(size: int, is_flexible: bool) -> bytes:
+    """As it stands before records of so many bytes."""
+    return write_varint(size + 1) if is_flexible else _LENGTH.pack(size)
+
+
 class FetchAnswer(NamedTuple):
     """What the answers have in common."""
 
@@ -26,6 +31,5 @@ class FetchAnswer(NamedTuple):
 
     def head(self, correlation_id: int, bounds: bytes, size: int) -> bytes:
         """All that stands before records of so many bytes."""
-        length = write_varint(size + 1) if self.is_flexible else _LENGTH.pack(size)
-        rest = b"".join((self.before, bounds, self.between, length))
+        rest = b"".join((self.before, bounds, self.between, length_of_records(size, self.is_flexible)))
         return _LENGTH_AND_ID.pack(4 + len(rest) + size + len(self.after), correlation_id) + rest

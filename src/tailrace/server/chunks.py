@@ -13,6 +13,8 @@ import struct
 import time
 from collections.abc import Callable
 
+MORE = getattr(socket, "MSG_MORE", 0)  # a flag: what is sent now is only the beginning
+
 CHUNK_BYTES = 128 << 10  # 50 to 100 µs
 PATIENCE_S = 0.01  # with a client that takes nothing, or says nothing: others wait for whoever waits for it
 

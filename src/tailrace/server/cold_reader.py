@@ -28,7 +28,7 @@ from typing import NamedTuple
 from tailrace.log.batch_ends import end_of_whole_batches
 from tailrace.log.files import read_ahead
 from tailrace.protocol.fetch_answer import FetchAnswer
-from tailrace.server.chunks import send_chunks, set_patience
+from tailrace.server.chunks import MORE, send_chunks, set_patience
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,6 @@ THERE = 0  # the number of no loan: it says that the process is there
 
 _REQUEST = struct.Struct(">iii")  # length, key and version in one, correlation id
 _OFFSET = struct.Struct(">q")
-_MORE = getattr(socket, "MSG_MORE", 0)
 
 
 class Loan(NamedTuple):
@@ -162,7 +161,7 @@ class Conversation:
         position, answer = self._position, self._loan.answer
         _, _, correlation_id = _REQUEST.unpack_from(self._request)
         head = answer.head(correlation_id, self._loan.bounds, size)
-        sent = self._send_bytes(head, _MORE)
+        sent = self._send_bytes(head, MORE)
         if sent < len(head):
             self._unsent = head[sent:], position, size, answer.after
             return False

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import cast
 
 from tailrace.log.slices import Slice
-from tailrace.server.chunks import send_chunks, set_patience
+from tailrace.server.chunks import MORE, send_chunks, set_patience
 from tailrace.server.metrics import Metrics
 from tailrace.server.threads import Workers
 
@@ -29,7 +29,6 @@ TURN_BYTES = 256 << 10  # before others have their turn, where a client takes al
 TURN_BYTES_BESIDE_OTHERS = 64 << 10  # where somebody has sent us something since our last turn, and may do so again
 SLICE_BYTES = 4 << 10  # what reading one slice, however small, counts for in a turn: it takes as long
 
-_MORE = getattr(socket, "MSG_MORE", 0)
 _BUFFERS = (bytes, bytearray, memoryview)
 
 Part = bytes | bytearray | memoryview | Slice
@@ -202,7 +201,7 @@ class Outbox:
                     self._parts[len(buffers)] = part = data
                     self._left_of_turn -= SLICE_BYTES
                 else:
-                    flags = _MORE
+                    flags = MORE
                     break
             buffers.append(part)
             size += len(part)
