@@ -91,6 +91,7 @@ def test_who_asks_for_what_a_running_flush_covers_is_served_by_that_one() -> Non
     setup.queue.request(setup.logs[0])
     job = setup.job()
     setup.wait("during", end)
+    assert not setup.queue.has_work, "another one would bring nothing new to disk"
     setup.finish(job)
     assert setup.answered == ["during"]
 

@@ -15,6 +15,7 @@ from raw_client import NOW_AND_THEN_MS, RawClient, a_produce
 
 from tailrace.broker.apis.registry import APIS
 from tailrace.broker.waiting import Later
+from tailrace.log.files import OperatingSystemFile
 from tailrace.protocol.frame import decode_response
 from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -97,6 +98,56 @@ def test_pipelined_produces_share_a_flush(node: RunningNode, client: RawClient) 
     for _ in range(30):
         client.receive()
     assert node.on_loop(lambda: sum(node.node.metrics._flushes.counts)) - before <= 4
+
+
+@pytest.fixture
+def held_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Until the event is set, what has to be synced waits."""
+    go_on, sync = threading.Event(), OperatingSystemFile.sync
+    go_on.set()
+
+    def wait_and_sync(file: OperatingSystemFile) -> None:
+        go_on.wait(10)
+        sync(file)
+
+    monkeypatch.setattr(OperatingSystemFile, "sync", wait_and_sync)
+    yield go_on
+    go_on.set()
+
+
+def under_way(node: RunningNode) -> int:
+    return sum(len(connection._pending) for connection in node.node.connections)
+
+
+def test_requests_that_come_while_a_flush_runs_are_answered_in_their_order(
+    node: RunningNode, client: RawClient, held_disk: threading.Event
+) -> None:
+    """Each looks like one before it, so that it goes the short way, where that leads to no answer out of turn."""
+    requests = [(a_produce(b"x"), 12), (a_produce(b"x", acks=1), 12), (park(), 12), (a_produce(b"x"), 12)]
+    for request, version in requests:
+        client.ask(request, version)
+    held_disk.clear()
+    for number, (request, version) in enumerate(requests, 1):
+        client.send(request, version)
+        node.until(lambda number=number: under_way(node) == number)  # type: ignore[misc]
+    assert client.has_nothing()
+    held_disk.set()
+    assert [only_partition(client.receive()).base_offset for _ in range(2)] == [3, 4]  # each checks its correlation id
+    assert len(values_of(only_partition(client.receive()))) == 3, "it has read what was on disk by then"
+    assert only_partition(client.receive()).base_offset == 5
+
+
+def test_only_so_many_produces_are_under_way_although_they_come_one_by_one(
+    node: RunningNode, client: RawClient, held_disk: threading.Event
+) -> None:
+    client.ask(a_produce(b"x"), 12)
+    held_disk.clear()
+    for number in range(1, PIPELINED_MAX + 20):
+        client.send(a_produce(b"x"), 12)
+        node.until(lambda number=number: under_way(node) == min(number, PIPELINED_MAX))  # type: ignore[misc]
+    held_disk.set()
+    answers = [only_partition(client.receive()) for _ in range(1, PIPELINED_MAX + 20)]
+    assert [answer.base_offset for answer in answers] == list(range(1, PIPELINED_MAX + 20))
 
 
 def test_a_request_behind_a_parked_fetch_completes_it(node: RunningNode, client: RawClient) -> None:

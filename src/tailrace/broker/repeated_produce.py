@@ -12,6 +12,7 @@ looked into, a disk that is full, a topic that was changed. So there is one plac
 """
 
 import struct
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tailrace.broker.apis.k00_produce import ALL, BY_TOPIC_ID, LEADER, topic_of
@@ -126,8 +127,13 @@ class RepeatedProduce:
         form = self._forms.find(frame)
         return form is not None and form.partition is partition and form.config is partition.topic.config
 
-    def append(self, frame: memoryview, now_ms: int) -> "tuple[ProduceForm, bytes | SingleAcknowledgement] | None":
-        """The answer, in all its bytes, or later. None where it must go the long way; then nothing was changed."""
+    def append(
+        self, frame: memoryview, now_ms: int, start_flushes: Callable[[], None] | None = None
+    ) -> "tuple[ProduceForm, bytes | SingleAcknowledgement] | None":
+        """The answer, in all its bytes, or later. None where it must go the long way; then nothing was changed.
+
+        Where nobody is about to append more, a flush can begin (`start_flushes`) before all else is noted.
+        """
         form = self._forms.find(frame)
         if form is None:
             return None
@@ -144,6 +150,9 @@ class RepeatedProduce:
             return None  # it will be refused there, with the reason
         if not is_duplicate:
             broker.appended(partition, log, now_ms)
+            if start_flushes is not None and form.acks == ALL:
+                broker.flushes.request(log)
+                start_flushes()
             broker.counters.produced(partition.topic.name, last_offset - base_offset + 1, len(records))
         answer = form.answer(correlation_id, base_offset, append_time, log.view.start)
         if form.acks == LEADER:

@@ -91,7 +91,8 @@ class FlushQueue:
             if waiters is None:
                 waiters = self._waiters[log] = Waiters()
             waiters.add(offset, notify)
-            self.request(log)
+            if log.flushing is None or log.flushing.target < offset:
+                self.request(log)
 
     def appended(self, log: Log, now_ms: int) -> None:
         """To be told after every append: so that nothing stays unflushed for long, and never much of it."""

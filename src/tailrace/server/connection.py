@@ -27,7 +27,7 @@ from tailrace.broker.apis.k18_api_versions import unsupported_version
 from tailrace.broker.apis.registry import APIS
 from tailrace.broker.fetching import release_records
 from tailrace.broker.repeated_fetch import RepeatedFetch
-from tailrace.broker.repeated_produce import RepeatedProduce
+from tailrace.broker.repeated_produce import ProduceForm, RepeatedProduce
 from tailrace.broker.requests import Call, Endpoint, Silence
 from tailrace.broker.waiting import Later
 from tailrace.log.slices import FileSlice
@@ -144,7 +144,7 @@ class Connection:
         self._safely(partial(self._received, count))
 
     def _received(self, count: int) -> None:
-        if self._pending or not self._repeat(count):
+        if not self._repeat(count):
             self.node.wakefulness.disturbed()
             self._frames.received(count)
             self._work_off()
@@ -152,26 +152,32 @@ class Connection:
     def _repeat(self, count: int) -> bool:
         """Whether what has arrived is one request like one before it. Then it is under way, or answered."""
         frame = self._frames.only_frame(count)
-        if frame is None or self._quotas.values or self.node.is_stopping:
+        if frame is None or self._quotas.values or self.node.is_stopping or len(self._pending) + 1 >= PIPELINED_MAX:
             return False
-        return self._append_again(frame) or self._fetch_again(frame)
+        return self._append_again(frame) or (not self._pending and self._fetch_again(frame))
 
     def _append_again(self, frame: memoryview) -> bool:
         started = time.perf_counter()
-        repeated = self._repeated_produce.append(frame, int(time.time() * 1000))
+        repeated = self._repeated_produce.append(frame, int(time.time() * 1000), self.node.start_flushes)
         if repeated is None:
             return False
         form, answer = repeated
-        if isinstance(answer, bytes):
+        if isinstance(answer, bytes) and not self._pending:
             self._outbox.send_at_once(answer)
             ended = time.perf_counter()
             self.node.metrics.answered(form.header.api_key, ended - started)
             self.node.wakefulness.answered(self, started, ended)
         else:
-            self._started(Pending(form.header, started), answer)
+            self._line_up(form, started, answer)
             self._answer()  # what was on disk already, as it is a repetition
         self.node.start_flushes()
         return True
+
+    def _line_up(self, form: ProduceForm, started: float, answer: Any) -> None:
+        if self._pending:
+            self.node.wakefulness.disturbed()
+            self._hurry_earlier()
+        self._started(Pending(form.header, started), answer)
 
     def _fetch_again(self, frame: memoryview) -> bool:
         if self._outbox.is_cold and self._lend(frame):
@@ -299,9 +305,7 @@ class Connection:
     def _start(self, frame: memoryview, now_ms: int, steady_ms: int) -> None:
         started = time.perf_counter()
         if not self._quotas.values and (repeated := self._repeated_produce.append(frame, now_ms)) is not None:
-            form, answer = repeated
-            self._hurry_earlier()
-            self._started(Pending(form.header, started), answer)
+            self._line_up(repeated[0], started, repeated[1])
             return
         header = read_request_header(frame)
         pending = Pending(header, started)
@@ -414,16 +418,22 @@ class Connection:
             if metrics.bytes_out >= turn_ends:
                 self.node.loop.call_soon(self.answer)
                 return
-            if len(self._pending) == 1 and isinstance(self._pending[0].answer, bytes):
-                self._outbox.send_at_once(self._pending.popleft().answer)
-                self.active_at = self.node.loop.time()
-                break
-            gathered = 0
-            while self._is_next_answered() and gathered < GATHERED_BYTES:
-                gathered += self._outbox.put(_encode(self._pending[0]))
-                self._pending.popleft()
-            self._outbox.send()
+            if isinstance(self._pending[0].answer, bytes):
+                self._outbox.send_at_once(self._take_encoded())
+            else:
+                gathered = 0
+                while self._is_next_answered() and gathered < GATHERED_BYTES:
+                    gathered += self._outbox.put(_encode(self._pending[0]))
+                    self._pending.popleft()
+                self._outbox.send()
             self.active_at = self.node.loop.time()
+
+    def _take_encoded(self) -> bytes:
+        """What stands next and is encoded already. It is small: at most a hundred acknowledgements."""
+        encoded: list[bytes] = []
+        while self._pending and isinstance(self._pending[0].answer, bytes):
+            encoded.append(self._pending.popleft().answer)
+        return b"".join(encoded)
 
     def _is_next_answered(self) -> bool:
         return bool(self._pending) and self._pending[0].is_answered
