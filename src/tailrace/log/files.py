@@ -1,8 +1,8 @@
 """The one seam through which the log touches the disk.
 
-Everything in `log/` reads, writes, syncs, renames and removes through a `Files` and the `File`s it opens; nothing
-else there imports `os`. `OperatingSystemFiles` is the real one. Its twins live in `tailrace.testing`: one records
-the calls and can build every state that a power cut may leave, one fails the calls a test names.
+Everything in `log/` reads, writes, syncs, renames and removes through a `Files` and the `File`s it opens.
+`OperatingSystemFiles` is the real one. Its twins live in `tailrace.testing`: one records the calls and can build every
+state that a power cut may leave, one fails the calls a test names.
 
 A `File` is a name that can be read and written for as long as it is kept; its descriptor is opened when needed and
 taken back when the process has too many. `pin` holds the descriptor open: whoever reads in another thread, or must
@@ -20,6 +20,8 @@ import threading
 from collections import OrderedDict
 from contextlib import suppress
 from typing import NamedTuple, Protocol
+
+from tailrace.log.page_cache import fill_without_waiting, is_cached
 
 Data = bytes | bytearray | memoryview
 
@@ -57,7 +59,7 @@ class File(Protocol):
         """
 
     def send_cached_to(self, descriptor: int, position: int, size: int) -> int | None:
-        """The same, but None where that would wait for the disk, as far as samples tell."""
+        """The same, but None where that would wait for the disk."""
 
     def read_ahead(self, position: int, size: int) -> bool:
         """Afterwards these bytes, and about as many behind them, are on their way from the disk; it is not waited for
@@ -422,7 +424,7 @@ class OperatingSystemFile:
         descriptor = self._pin()
         try:
             data = bytearray(size)
-            return data if _fill_without_waiting(data, descriptor, position) else None
+            return data if fill_without_waiting(data, descriptor, position) else None
         finally:
             self.unpin()
 
@@ -470,10 +472,7 @@ class OperatingSystemFile:
     def send_cached_to(self, descriptor: int, position: int, size: int) -> int | None:
         assert self._pins, "only what is pinned is sent"
         own = self._descriptor
-        last = position + size - 1
-        if not _fill_without_waiting(_PROBE, own, *range(position, last, _PROBED_BYTES), last):
-            return None
-        return os.sendfile(descriptor, own, position, size)
+        return os.sendfile(descriptor, own, position, size) if is_cached(own, position, size) else None
 
 
 def _without_read_ahead(descriptor: int) -> int:
@@ -489,10 +488,10 @@ def read_ahead(descriptor: int, position: int, size: int) -> bool:
     """See `File.read_ahead`."""
     ahead, end = position + size, min(position + size + _AHEAD_BYTES, os.fstat(descriptor).st_size)
     probe = bytearray(1)
-    if end <= position or _fill_without_waiting(probe, descriptor, end - 1):
+    if end <= position or fill_without_waiting(probe, descriptor, end - 1):
         return True
     if _FADVISE is not None:
-        is_there = ahead < end and _fill_without_waiting(probe, descriptor, position, ahead - 1)  # since the last time
+        is_there = ahead < end and fill_without_waiting(probe, descriptor, position, ahead - 1)  # since the last time
         for start in range(ahead if is_there else position, end, _ASKED_BYTES):
             _FADVISE(descriptor, start, min(_ASKED_BYTES, end - start), os.POSIX_FADV_WILLNEED)
             os.sched_yield()  # asking takes a while, too, and others may wait for the processor
@@ -502,27 +501,6 @@ def read_ahead(descriptor: int, position: int, size: int) -> bool:
 _FADVISE = getattr(os, "posix_fadvise", None)
 _AHEAD_BYTES = (1 << 20) + (64 << 10)  # what most readers ask for next, and the header of the batch behind it
 _ASKED_BYTES = 128 << 10  # at a time: 30 to 80 µs; of much more the system may bring only a part
-_NOWAIT = getattr(os, "RWF_NOWAIT", None)
-_PROBED_BYTES = 32 << 10  # in between, what is remembered may have come piece by piece
-_PROBE = bytearray(1)  # for those who want to know whether they could read, and nothing else
-
-
-def _fill_without_waiting(data: bytearray, descriptor: int, *positions: int) -> bool:
-    """From one position after the other. False where that would wait for a disk, or the file is shorter."""
-    if _NOWAIT is None:
-        return False
-    buffers, size = [data], len(data)
-    try:
-        for position in positions:
-            if os.preadv(descriptor, buffers, position, _NOWAIT) != size:
-                return False
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        if error.errno == errno.EOPNOTSUPP:  # a file system that cannot tell: its caller must go through a thread
-            return False
-        raise
-    return True
 
 
 def _sync_descriptor(descriptor: int) -> None:
