@@ -1,6 +1,5 @@
 """What is said to be in memory is there, by either way of asking."""
 
-import mmap
 import os
 import random
 from collections.abc import Iterator
@@ -43,12 +42,6 @@ def forget(descriptor: int) -> None:
         pytest.skip("this file system does not forget")
 
 
-def read(descriptor: int, start: int, end: int) -> None:
-    """Page by page, or the system would bring more than that."""
-    for position in range(start, end, mmap.PAGESIZE):
-        os.pread(descriptor, 1, position)
-
-
 def test_what_was_just_written_is_cached(descriptor: int, asked: str) -> None:
     assert is_cached(descriptor, 0, SIZE)
     assert is_cached(descriptor, 4095, 2)
@@ -61,17 +54,6 @@ def test_what_was_forgotten_is_not_and_what_was_read_again_is(descriptor: int, a
     assert not is_cached(descriptor, 12_345, 678)
     os.pread(descriptor, SIZE, 0)
     assert is_cached(descriptor, 0, SIZE)
-
-
-def test_a_gap_amid_what_is_cached_is_noticed(descriptor: int, asked: str) -> None:
-    forget(descriptor)
-    start, end = 1 << 20, (1 << 20) + (256 << 10)
-    read(descriptor, 0, start)
-    read(descriptor, end, SIZE)
-    assert is_cached(descriptor, 0, start)
-    assert is_cached(descriptor, end, SIZE - end)
-    assert not is_cached(descriptor, 0, SIZE)
-    assert not is_cached(descriptor, start - 10, 11)
 
 
 def test_a_gap_between_two_samples_is_noticed_by_the_count(descriptor: int, asked: str) -> None:
