@@ -20,6 +20,7 @@ from tailrace.protocol.messages.fetch import FetchPartition, FetchRequest, Fetch
 FETCH_VERSION = 11
 MB = 1 << 20
 PARKED = 1000
+PARKED_S = 0.0005  # after so long a Fetch that waits is parked
 _RECORD_BYTES = 100  # of what `produce_frame` sends
 
 
@@ -51,7 +52,7 @@ def wake_times(broker: BrokerProcess, topic: str, acks: int, number: int) -> lis
         for _ in range(number):
             offset += 1
             reader.send(fetch_frame(topic, offset, 30_000))
-            time.sleep(0.0005)  # so that it is parked
+            time.sleep(PARKED_S)
             start = time.perf_counter()
             producer.send(frame)
             answer = reader.receive()

@@ -1,9 +1,11 @@
-"""The least that an acknowledgement can take here: a server of ten lines that answers whatever it gets, at once or when
-it has written that to a file and synced it.
+"""The least that an acknowledgement can take here: a server of a few lines that answers whatever it gets.
 
-    python -m bench.peers.echo [FILE]
+    python -m bench.peers.echo answer            at once
+    python -m bench.peers.echo sync FILE         when it has written that to a file and synced it
+    python -m bench.peers.echo thread FILE       the same, where a thread syncs: others could be served meanwhile
+    python -m bench.peers.echo pass-on FILE      … and another client is told, too, before the one who has sent it
 
-It says the port that it listens on, serves one client, and ends with it. Like any server it sleeps while there is
+It says the port that it listens on, serves these clients, and ends with them. Like any server it sleeps while there is
 nothing to do; to be woken, on another processor, is most of what it takes.
 """
 
@@ -11,21 +13,24 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
+
+from bench.waiting import PARKED_S
 
 REQUEST = bytes(260)  # about as long as a Produce of one record of 100 bytes
 ANSWER = bytes(60)
 
 
-def round_trips(number: int, file: Path | None = None) -> list[float]:
+def round_trips(number: int, how: str = "answer", file: Path | None = None) -> list[float]:
     """Seconds of each, with one in flight."""
-    command = [sys.executable, "-m", "bench.peers.echo", *([str(file)] if file is not None else [])]
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert server.stdout is not None
     times = []
-    with server, socket.create_connection(("127.0.0.1", int(server.stdout.readline()))) as client:
-        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    with _clients(1, how, file) as (client,):
         for _ in range(number):
             start = time.perf_counter()
             client.sendall(REQUEST)
@@ -34,19 +39,70 @@ def round_trips(number: int, file: Path | None = None) -> list[float]:
     return times
 
 
-def serve(file: str | None) -> None:
-    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND) if file is not None else None
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        print(listener.getsockname()[1], flush=True)
-        client, _ = listener.accept()
-        with client:
+def passed_on(number: int, file: Path) -> list[float]:
+    """Seconds from one client's request to what another one is told, each after a pause as `waiting.wake_times` has."""
+    times = []
+    with _clients(2, "pass-on", file) as (sender, reader):
+        for _ in range(number):
+            time.sleep(PARKED_S)
+            start = time.perf_counter()
+            sender.sendall(REQUEST)
+            reader.recv(len(ANSWER), socket.MSG_WAITALL)
+            times.append(time.perf_counter() - start)
+            sender.recv(len(ANSWER), socket.MSG_WAITALL)
+    return times
+
+
+@contextmanager
+def _clients(count: int, how: str, file: Path | None) -> Iterator[list[socket.socket]]:
+    command = [sys.executable, "-m", "bench.peers.echo", how, *([str(file)] if file is not None else [])]
+    with ExitStack() as stack:
+        server = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+        assert server.stdout is not None
+        address = "127.0.0.1", int(server.stdout.readline())
+        clients = [stack.enter_context(socket.create_connection(address)) for _ in range(count)]
+        for client in clients:
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            while data := client.recv(len(REQUEST), socket.MSG_WAITALL):
-                if descriptor is not None:
-                    os.write(descriptor, data)
-                    os.fdatasync(descriptor)
-                client.sendall(ANSWER)
+        yield clients
+
+
+def serve(how: str, file: str | None) -> None:
+    with ExitStack() as stack:
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        print(listener.getsockname()[1], flush=True)
+        clients = [stack.enter_context(listener.accept()[0]) for _ in range(2 if how == "pass-on" else 1)]
+        for client in clients:
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND) if file is not None else None
+        answer = partial(_answer, clients, descriptor)
+        _converse(clients[0], descriptor, answer if how in ("answer", "sync") else _in_thread(answer))
+
+
+def _converse(client: socket.socket, descriptor: int | None, answer: Callable[[], None]) -> None:
+    while data := client.recv(len(REQUEST), socket.MSG_WAITALL):
+        if descriptor is not None:
+            os.write(descriptor, data)
+        answer()
+
+
+def _answer(clients: list[socket.socket], descriptor: int | None) -> None:
+    if descriptor is not None:
+        os.fdatasync(descriptor)
+    for client in reversed(clients):
+        client.sendall(ANSWER)
+
+
+def _in_thread(answer: Callable[[], None]) -> Callable[[], None]:
+    asked: SimpleQueue[None] = SimpleQueue()
+
+    def work() -> None:
+        while True:
+            asked.get()
+            answer()
+
+    threading.Thread(target=work, daemon=True).start()
+    return partial(asked.put, None)
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1] if len(sys.argv) > 1 else None)
+    serve(sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else None)

@@ -36,8 +36,9 @@ def acknowledged(session: Session) -> list[Figure]:
     ]
     sides = [partial(_ack_times, peer, acks, number) for peer, acks in asked]
     file = Path(session.bench.place.path, "echo")
-    sides += [partial(echo.round_trips, number), partial(echo.round_trips, number, file)]
-    one, synced, kafka_one, kafka_all, kafka_synced, echoed, echoed_synced = session.bench.take_turns(
+    sides.append(partial(echo.round_trips, number))
+    sides += [partial(echo.round_trips, number, how, file) for how in ("sync", "thread")]
+    one, synced, kafka_one, kafka_all, kafka_synced, echoed, *echoed_synced = session.bench.take_turns(
         "acknowledgements", session.bench.pick(9, 2), *sides
     )
     figures = _percentiles("ack/1", "ack, acks=1", one, kafka_one, {50: most(0.35, 0.2), 99: most(0.5, 0.25)})
@@ -48,7 +49,9 @@ def acknowledged(session: Session) -> list[Figure]:
     figures += _percentiles("ack/synced", title, synced, kafka_synced, limits, KAFKA_SYNCING)
     figures += _percentiles("ack/floor/1", "the least: a bare socket that answers", echoed, kafka_one, {})
     title = "the least: a bare socket that writes, syncs, answers"
-    return figures + _percentiles("ack/floor/synced", title, echoed_synced, kafka_synced, {}, KAFKA_SYNCING)
+    figures += _percentiles("ack/floor/synced", title, echoed_synced[0], kafka_synced, {}, KAFKA_SYNCING)
+    title = "the least: the same, where a thread syncs"
+    return figures + _percentiles("ack/floor/thread", title, echoed_synced[1], kafka_synced, {}, KAFKA_SYNCING)
 
 
 def _ack_times(peer: Peer, acks: int, number: int) -> list[float]:
@@ -86,11 +89,14 @@ def end_to_end(session: Session) -> list[Figure]:
     number = session.bench.pick(1500, 200)
     peers = (session.ours, session.kafka, session.kafka_syncing)
     sides = [partial(wake_times, peer.broker, "end-to-end", -1, number) for peer in peers]
-    ours, kafka, syncing = session.bench.take_turns("end to end", session.bench.pick(9, 2), *sides)
+    sides.append(partial(echo.passed_on, number, Path(session.bench.place.path, "echo")))
+    ours, kafka, syncing, passed_on = session.bench.take_turns("end to end", session.bench.pick(9, 2), *sides)
     title = "end to end, ours with fsync, Kafka without"
     figures = _percentiles("end-to-end/all", title, ours, kafka, {50: most(0.7, 0.4)})
     title = f"end to end, {SYNCED_BY_BOTH}"
-    return figures + _percentiles("end-to-end/synced", title, ours, syncing, {99: most(0.8, 0.5)}, KAFKA_SYNCING)
+    figures += _percentiles("end-to-end/synced", title, ours, syncing, {99: most(0.8, 0.5)}, KAFKA_SYNCING)
+    title = "the least: a bare server that writes, syncs in a thread, passes on"
+    return figures + _percentiles("end-to-end/floor", title, passed_on, kafka, {})
 
 
 def end_to_end_java(session: Session) -> list[Figure]:
