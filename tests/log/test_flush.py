@@ -77,11 +77,22 @@ def test_who_asks_while_a_flush_runs_is_served_by_the_next_one() -> None:
     setup = Setup()
     setup.wait("early", setup.append())
     job = setup.job()
+    job.run()
     setup.wait("late", setup.append())
-    setup.finish(job)
+    setup.queue.finished(job)
     assert setup.answered == ["early"]
     setup.finish(setup.job())
     assert setup.answered == ["early", "late"]
+    assert setup.queue.next_job() is None
+
+
+def test_who_asks_before_the_disk_was_is_served_by_the_flush_that_is_about_to_begin() -> None:
+    setup = Setup()
+    setup.wait("early", setup.append())
+    job = setup.job()
+    setup.wait("in time", setup.append())
+    setup.finish(job)
+    assert setup.answered == ["early", "in time"]
     assert setup.queue.next_job() is None
 
 
@@ -146,9 +157,8 @@ def test_a_log_has_one_flush_in_flight() -> None:
     setup = Setup()
     setup.wait("first", setup.append())
     job = setup.job()
-    setup.wait("second", setup.append())
-    assert setup.queue.next_job() is None
     job.run()
+    setup.wait("second", setup.append())
     assert setup.queue.next_job() is None, "run, but not brought back"
     setup.queue.finished(job)
     assert setup.job().log is setup.logs[0]
@@ -222,8 +232,9 @@ def test_a_log_that_was_dirty_for_too_long_is_flushed_unasked() -> None:
     job = setup.job()
     assert job.log is setup.logs[0]
     assert setup.queue.next_job() is None
+    job.run()
     setup.append(setup.logs[0], NOW + 120)
-    setup.finish(job)
+    setup.queue.finished(job)
     assert setup.logs[0].high_watermark == 4
     setup.queue.tick(NOW + 150)
     setup.finish(setup.job())

@@ -484,17 +484,43 @@ def test_readers_see_nothing_that_is_not_flushed() -> None:
     assert setup.log.read(4, 10_000) is None
 
 
-def test_a_flush_covers_what_was_appended_before_it_began_and_nothing_else(setup: Setup) -> None:
+def test_a_flush_covers_what_was_appended_before_the_disk_was_asked_and_nothing_else(setup: Setup) -> None:
     setup.log.append(batch_of(2), NOW)
     job = setup.log.begin_flush()
     assert job is not None
     setup.log.append(batch_of(3), NOW)
     job.run()
+    setup.log.append(batch_of(4), NOW)
     assert setup.log.high_watermark == 0, "not before it is finished"
     job.finish()
+    assert (setup.log.high_watermark, setup.log.end_offset) == (5, 9)
+    assert list(stored_batches(setup.log)) == [0, 2]
+    assert setup.log.begin_flush() is not None, "the third batch still waits for its flush"
+
+
+def test_what_a_flush_has_taken_along_is_not_flushed_again(setup: Setup) -> None:
+    setup.log.append(batch_of(2), NOW)
+    job = setup.log.begin_flush()
+    assert job is not None
+    setup.log.append(batch_of(3), NOW)
+    job.run()
+    job.finish()
+    assert setup.log.begin_flush() is None
+    setup.log.append(batch_of(4), NOW)
+    assert setup.log.begin_flush() is not None
+
+
+def test_a_flush_takes_along_nothing_that_needs_more_than_it_was_begun_for(setup: Setup) -> None:
+    setup.log.append(batch_of(2), NOW)
+    job = setup.log.begin_flush()
+    assert job is not None
+    setup.log.assign_topic_id(bytes(range(16)))
+    setup.log.append(batch_of(3), NOW)
+    job.run()
+    job.finish()
     assert (setup.log.high_watermark, setup.log.end_offset) == (2, 5)
-    assert list(stored_batches(setup.log)) == [0]
-    assert setup.log.begin_flush() is not None, "the second batch still waits for its flush"
+    setup.log.flush()
+    assert setup.log.high_watermark == 5
 
 
 def test_there_is_nothing_to_flush_twice(setup: Setup) -> None:
@@ -509,11 +535,11 @@ def test_a_log_has_one_job_at_a_time_and_goes_on_meanwhile(setup: Setup, first: 
     setup.log.append(batch_of(2), NOW)
     job = setup.log.begin_flush() if first == "begin_flush" else setup.log.begin_checkpoint(NOW)
     assert job is not None
-    setup.log.append(batch_of(3), NOW)
     for begin in (setup.log.begin_flush, lambda: setup.log.begin_checkpoint(NOW), setup.log.flush):
         with pytest.raises(JobUnderWay):
             begin()
     job.run()
+    setup.log.append(batch_of(3), NOW)
     with pytest.raises(JobUnderWay):
         setup.log.begin_flush()
     job.finish()
@@ -533,8 +559,9 @@ def test_dirty_bytes_are_those_that_no_flush_has_taken(setup: Setup) -> None:
     setup.log.append(batches[2], NOW)
     assert setup.log.dirty_bytes == len(batches[2])
     job.run()
+    setup.log.append(batch_of(4), NOW)
     job.finish()
-    assert setup.log.dirty_bytes == len(batches[2])
+    assert setup.log.dirty_bytes == sizes_of(batch_of(4))
     setup.log.flush()
     assert setup.log.dirty_bytes == 0
 

@@ -1,7 +1,7 @@
 """Jobs: what a log must wait for a disk for, in three steps.
 
     begin    by the log's owner: notes what is to be done, as it is now
-    run      in any thread: reads and writes files and its own notes, nothing of the log's
+    run      in any thread: reads and writes files and its own notes, and of the log looks at what was written since
     finish   by the owner again: publishes what was done, or raises what went wrong
 
 A `FlushJob` makes appended records count. A checkpoint is a flush that hands over a `SaveJob` when it is finished,
@@ -27,8 +27,10 @@ from tailrace.log.files import join, put_in_place, write_whole
 from tailrace.log.names import PARTITION_METADATA, SNAPSHOT, numbered
 from tailrace.log.partition_metadata import encode_topic_id
 from tailrace.log.producer_snapshot import encode_snapshot
+from tailrace.log.reading import Position
 from tailrace.log.replay import remove_snapshots
 from tailrace.log.segment import SavedParts, Segment
+from tailrace.log.unflushed import NOTHING
 
 if TYPE_CHECKING:
     from tailrace.log.log import Log
@@ -76,7 +78,9 @@ class LogJob:
 
 
 class FlushJob(LogJob):
-    """Afterwards everything that was appended before `begin` is on disk, and readers see it."""
+    """Afterwards everything that was appended before `begin` is on disk, and readers see it; and as a rule what came
+    until the disk was asked, which may take a while where there is much to do.
+    """
 
     def __init__(self, log: "Log", save: "SaveJob | None" = None) -> None:
         super().__init__(log)
@@ -85,6 +89,7 @@ class FlushJob(LogJob):
         self._unflushed = log.unflushed.take()
         self._epochs = log.epochs.encode() if self._unflushed.epochs else None
         self._topic_id = log.topic_id if self._unflushed.topic_id else None
+        self._more = NOTHING
         self._no_room: OSError | None = None
 
     @property
@@ -103,9 +108,17 @@ class FlushJob(LogJob):
         if self._epochs is not None:  # first: a batch of an epoch that nobody knows would look damaged
             self.log.files.sync_directory(self.log.directory)
         for segment in self._unflushed.segments:  # in order, so that no segment is on disk before the one it follows
+            if segment is self._unflushed.segments[-1]:
+                self._take_more(segment)
             segment.log.sync()
         for directory in self._unflushed.directories:
             self.log.files.sync_directory(directory)
+
+    def _take_more(self, last: Segment) -> None:
+        if last.base_offset == self._visible.segment_base:
+            self._more = more = self.log.unflushed.more_of(last)
+            self._visible = Position(last.base_offset, self._visible.position + more.bytes)
+            self.target += more.records
 
     def _write_small_files(self) -> None:
         files, directory = self.log.files, self.log.directory
@@ -129,6 +142,8 @@ class FlushJob(LogJob):
             raise OutOfSpace(f"no space left to flush {self.log.directory}", self._no_room) from self._no_room
         if failure is not None:
             raise self.log.take_offline("a flush failed", failure) from failure
+        if self._more is not NOTHING:
+            self.log.unflushed.synced(self._unflushed.segments[-1], self._more)
         self.log.flushed(self.target, self._visible)
         return self._save
 

@@ -176,8 +176,7 @@ class Log(ReadableLog):
             segment.append(data, header)
         except OSError as error:
             raise self._append_failed(segment, error) from error
-        unflushed.bytes += size
-        unflushed.records += next_offset - header.base_offset
+        unflushed.wrote(size, next_offset - header.base_offset)
         self.bounds.appended(next_offset)
 
     def _segment_for(self, size: int, last_offset: int, now_ms: int) -> Segment:

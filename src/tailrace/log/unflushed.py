@@ -1,13 +1,23 @@
 """What a log has written and not yet brought to disk: the work of its next flush.
 
-A job *takes* all of it when it begins. What is written while the job runs gathers anew, so nothing can be taken for
-flushed that came too late: neither bytes nor the name of a file.
+A job *takes* all of it when it begins. What is written from then on gathers anew, so nothing can be taken for flushed
+that came too late: neither bytes nor the name of a file. A job that is about to sync looks once more: batches that have
+come meanwhile, behind those that it took, are synced along with them (`more_of`, `synced`).
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from tailrace.log.segment import Segment
+
+
+class Written(NamedTuple):
+    bytes: int
+    records: int
+
+
+NOTHING = Written(0, 0)
 
 
 @dataclass(slots=True)
@@ -16,8 +26,15 @@ class Unflushed:
     directories: list[str] = field(default_factory=list)
     epochs: bool = False
     topic_id: bool = False
-    bytes: int = 0
-    records: int = 0
+    written: Written = NOTHING  # replaced as a whole: threads look at it
+
+    @property
+    def bytes(self) -> int:
+        return self.written.bytes
+
+    @property
+    def records(self) -> int:
+        return self.written.records
 
     def __bool__(self) -> bool:
         return bool(self.segments or self.directories or self.epochs or self.topic_id)
@@ -26,6 +43,25 @@ class Unflushed:
         """To be told before a segment is written to."""
         if not self.segments or self.segments[-1] is not segment:
             self.segments.append(segment)
+
+    def wrote(self, size: int, records: int) -> None:
+        """To be told when a batch is written, all of it."""
+        before = self.written
+        self.written = Written(before.bytes + size, before.records + records)
+
+    def more_of(self, segment: Segment) -> Written:
+        """What was written to this segment, if all that there is to do is to sync it: from any thread. Whatever else is
+        to be done is noted before what needs it is written.
+        """
+        written = self.written
+        is_all = all(one is segment for one in self.segments) and not (self.directories or self.epochs or self.topic_id)
+        return written if is_all else NOTHING
+
+    def synced(self, segment: Segment, more: Written) -> None:
+        """Of the segment, this much is on disk by now."""
+        self.written = Written(self.bytes - more.bytes, self.records - more.records)
+        if self.written == NOTHING:
+            self.forget([segment])
 
     def named(self, *directories: str) -> None:
         """Names in these directories are new."""
@@ -40,13 +76,12 @@ class Unflushed:
         self.segments = [*taken.segments, *(each for each in self.segments if each not in taken.segments)]
         self.named(*taken.directories)
         self.epochs, self.topic_id = self.epochs or taken.epochs, self.topic_id or taken.topic_id
-        self.bytes += taken.bytes
-        self.records += taken.records
+        self.wrote(*taken.written)
 
     def take(self) -> "Unflushed":
         """Afterwards this is empty, and all it held is the taker's."""
-        taken = Unflushed(self.segments, self.directories, self.epochs, self.topic_id, self.bytes, self.records)
+        taken = Unflushed(self.segments, self.directories, self.epochs, self.topic_id, self.written)
         self.segments, self.directories = [], []
         self.epochs = self.topic_id = False
-        self.bytes = self.records = 0
+        self.written = NOTHING
         return taken
