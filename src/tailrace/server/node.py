@@ -241,6 +241,7 @@ class Node:
 
     def _flushed(self, job: Job, started: float) -> None:
         """What waited for it is answered right here: another turn of the loop would only make it later."""
+        ended = time.perf_counter()
         self._is_gathering = True
         try:
             self.broker.flushed(job)
@@ -248,7 +249,7 @@ class Node:
         finally:  # whatever has gone wrong: who is not answered now would stand in the way of all others
             self._is_gathering = False
             self._answer_all()
-        self.metrics.flushed(time.perf_counter() - started)
+        self.metrics.flushed(ended - started)
         self.pump()
 
     # The clock
