@@ -2,7 +2,7 @@
 
 Read in this order:
 
-    files                        the seam to the disk
+    files, page_cache            the seam to the disk, and what it has in memory
     scan, search, walk           a file of batches that may be torn or rotten
     index, transaction_index, sums, derived     what is derived from it, and rebuilt when lost
     checking, damage, ranges     what may be served
