@@ -67,6 +67,7 @@ def consume(options: argparse.Namespace) -> tuple[int, float, float]:
             "group.id": "bench",
             "enable.auto.commit": False,
             "queued.min.messages": 1_000_000,
+            "fetch.queue.backoff.ms": 5,  # by default it rests for a second each time that its queue is full
         }
     )
     numbers = consumer.list_topics(options.topic, 30).topics[options.topic].partitions

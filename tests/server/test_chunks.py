@@ -30,5 +30,5 @@ def test_it_ends_where_the_client_takes_less_or_nothing() -> None:
 
 
 def test_it_ends_when_its_time_is_over() -> None:
-    assert send_chunks(lambda _, size: size, 3 * CHUNK_BYTES, time.perf_counter()) == CHUNK_BYTES
-    assert send_chunks(lambda _, size: size, 3 * CHUNK_BYTES, math.inf) == 3 * CHUNK_BYTES
+    assert send_chunks(lambda _, size: size, 3 * CHUNK_BYTES, until=time.perf_counter()) == CHUNK_BYTES
+    assert send_chunks(lambda _, size: size, 3 * CHUNK_BYTES, until=math.inf) == 3 * CHUNK_BYTES

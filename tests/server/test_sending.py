@@ -1,6 +1,7 @@
 """The outbox: bytes and slices in their order, whatever the socket takes at a time, and nothing held afterwards."""
 
 import asyncio
+import math
 import os
 import socket
 import threading
@@ -13,8 +14,11 @@ from nodes import LOOPS
 
 from tailrace.server import sending
 from tailrace.server.metrics import Metrics
-from tailrace.server.sending import COLD_BYTES, COPIED_BYTES_MAX, Outbox, length_of
+from tailrace.server.sending import COPIED_BYTES_MAX, LOOP_BYTES_MAX, PIECE_BYTES, Outbox, length_of
 from tailrace.server.threads import Workers
+
+
+BY_THREAD, BY_LOOP = {"tailrace-test-0"}, {"MainThread"}
 
 
 class FakeSlice:
@@ -171,9 +175,9 @@ def test_parts_of_all_kinds_and_sizes_arrive_in_order(on_loop: Any) -> None:
             FakeSlice(piece(100, 1)),
             FakeSlice(piece(COPIED_BYTES_MAX, 2)),
             FakeSlice(piece(COPIED_BYTES_MAX + 1, 3)),
-            FakeSlice(piece(3 * COLD_BYTES + 5, 4)),
+            FakeSlice(piece(3 * PIECE_BYTES + 5, 4)),
             FakeSlice(piece(50, 5), cold=50),
-            FakeSlice(piece(2 * COLD_BYTES + 9, 6), cold=COLD_BYTES),
+            FakeSlice(piece(2 * PIECE_BYTES + 9, 6), cold=PIECE_BYTES),
         ]
         parts: list[Any] = [b"start"]
         for number, one in enumerate(slices):
@@ -217,7 +221,7 @@ def test_others_have_their_turn_between_thousands_of_small_parts(on_loop: Any) -
 
 def test_what_is_cold_is_sent_by_a_thread_as_much_as_the_socket_takes(on_loop: Any) -> None:
     async def main(setup: Setup) -> None:
-        cold = FakeSlice(piece(2 * COLD_BYTES + 7), cold=3 * COLD_BYTES)
+        cold = FakeSlice(piece(2 * PIECE_BYTES + 7), cold=3 * PIECE_BYTES)
         setup.put(b"head", cold)
         assert await setup.receive(4 + cold.length) == b"head" + cold.data
         await until(lambda: bool(cold.released))
@@ -244,7 +248,7 @@ def test_a_client_that_does_not_read_is_not_buffered_for(on_loop: Any) -> None:
 
 def test_its_time_is_up_when_it_takes_nothing(on_loop: Any) -> None:
     async def main(setup: Setup) -> None:
-        large = FakeSlice(piece(4 * COLD_BYTES))
+        large = FakeSlice(piece(4 * PIECE_BYTES))
         setup.put(large)
         await asyncio.sleep(0.4)
         (error,) = setup.errors
@@ -256,7 +260,7 @@ def test_its_time_is_up_when_it_takes_nothing(on_loop: Any) -> None:
 
 def test_one_that_takes_a_little_now_and_then_has_more_time(on_loop: Any) -> None:
     async def main(setup: Setup) -> None:
-        setup.put(FakeSlice(piece(COLD_BYTES)))
+        setup.put(FakeSlice(piece(PIECE_BYTES)))
         for _ in range(6):
             await asyncio.sleep(0.1)
             await setup.receive(100_000)
@@ -267,7 +271,7 @@ def test_one_that_takes_a_little_now_and_then_has_more_time(on_loop: Any) -> Non
 
 def test_closed_while_blocked(on_loop: Any) -> None:
     async def main(setup: Setup) -> None:
-        large, behind = FakeSlice(piece(COLD_BYTES)), FakeSlice(b"x")
+        large, behind = FakeSlice(piece(LOOP_BYTES_MAX)), FakeSlice(b"x")
         setup.put(large, behind)
         setup.outbox.close()
         assert (large.released, behind.released) == (1, 1)
@@ -319,9 +323,10 @@ def test_a_disk_that_fails_ends_it(on_loop: Any) -> None:
 
 def test_a_file_that_has_become_shorter_ends_it(on_loop: Any) -> None:
     async def main(setup: Setup) -> None:
-        short = FakeSlice(piece(COLD_BYTES))
+        short = FakeSlice(piece(PIECE_BYTES))
         short.send_to = lambda descriptor, start, size: 0  # type: ignore[method-assign]
         setup.put(short)
+        await until(lambda: bool(setup.errors))
         assert isinstance(setup.errors[0], OSError)
         assert short.released == 1
 
@@ -333,25 +338,52 @@ def test_a_thread_begins_with_what_follows_while_a_disk_has_to_be_asked_for_it(
     on_loop: Any, is_cold_behind: bool
 ) -> None:
     async def main(setup: Setup) -> None:
-        first, second = FakeSlice(piece(COLD_BYTES, 1), cold=1), FakeSlice(piece(COLD_BYTES, 2))
+        first, second = FakeSlice(piece(PIECE_BYTES, 1), cold=1), FakeSlice(piece(LOOP_BYTES_MAX, 2))
         first.is_cold_behind = is_cold_behind
         setup.put(first)
-        assert await setup.receive(COLD_BYTES) == first.data
+        assert await setup.receive(PIECE_BYTES) == first.data
         setup.put(second)
-        assert await setup.receive(COLD_BYTES) == second.data
-        by_thread, by_loop = {"tailrace-test-0"}, {"MainThread"}
-        assert second.senders == (by_thread if is_cold_behind else by_loop)
+        assert await setup.receive(LOOP_BYTES_MAX) == second.data
+        assert second.senders == (BY_THREAD if is_cold_behind else BY_LOOP)
+
+    on_loop(main)
+
+
+def test_what_is_large_is_sent_by_a_thread_although_it_is_in_memory(on_loop: Any) -> None:
+    async def main(setup: Setup) -> None:
+        large, small = FakeSlice(piece(LOOP_BYTES_MAX + 1, 1)), FakeSlice(piece(LOOP_BYTES_MAX, 2))
+        setup.put(b"head", large)
+        assert await setup.receive(4 + large.length) == b"head" + large.data
+        setup.put(small)
+        assert await setup.receive(small.length) == small.data
+        assert (large.senders, small.senders) == (BY_THREAD, BY_LOOP)
+
+    on_loop(main)
+
+
+def test_a_slow_client_holds_no_thread_until_it_is_tried_again(on_loop: Any) -> None:
+    async def main(setup: Setup) -> None:
+        slow, soon, later = (FakeSlice(piece(PIECE_BYTES, n)) for n in range(3))
+        setup.put(slow)
+        await until(lambda: not setup.workers.under_way)  # although the client takes nothing
+        assert await setup.receive(slow.length) == slow.data
+        setup.put(soon)
+        assert await setup.receive(soon.length) == soon.data
+        setup.outbox._slow_until -= sending.SLOW_S
+        setup.put(later)
+        assert await setup.receive(later.length) == later.data
+        assert (slow.senders, soon.senders, later.senders) == (BY_THREAD | BY_LOOP, BY_LOOP, BY_THREAD)
 
     on_loop(main)
 
 
 def test_a_client_that_takes_little_of_what_is_cold_holds_no_thread_for_long(on_loop: Any) -> None:
     async def main(setup: Setup) -> None:
-        first = FakeSlice(piece(2 * COLD_BYTES, 1), cold=1)
+        first = FakeSlice(piece(2 * PIECE_BYTES, 1), cold=1)
         first.is_cold_behind = True
         setup.put(first)
         await until(lambda: not setup.workers.under_way)  # although the client takes nothing
-        assert first.senders == {"tailrace-test-0", "MainThread"}, "the rest does not wait for a thread"
+        assert first.senders == BY_THREAD | BY_LOOP, "the rest does not wait for a thread"
         assert await setup.receive(first.length) == first.data
 
     on_loop(main)
@@ -380,7 +412,7 @@ def test_a_slice_of_nothing_is_let_go_at_once(on_loop: Any) -> None:
 
 def test_a_client_that_is_gone_ends_it(on_loop: Any) -> None:
     async def main(setup: Setup) -> None:
-        large = FakeSlice(piece(COLD_BYTES))
+        large = FakeSlice(piece(PIECE_BYTES))
         setup.put(large)
         setup.theirs.close()
         await until(lambda: bool(setup.errors))
@@ -402,12 +434,13 @@ def test_others_have_their_turn_while_a_client_takes_all_as_fast_as_it_comes(
                 return size
 
         endless = Endless(b"")
-        monkeypatch.setattr(Endless, "length", 64 * COLD_BYTES)
+        monkeypatch.setattr(Endless, "length", 64 * PIECE_BYTES)
         monkeypatch.setattr(Endless, "read_cached", lambda *_: b"x")
+        setup.outbox._slow_until = math.inf  # or a thread would send it
         setup.put(endless)
-        assert sum(sizes) <= sending.TURN_BYTES + COLD_BYTES
+        assert sum(sizes) <= sending.TURN_BYTES + PIECE_BYTES
         await until(lambda: setup.outbox.is_empty)
-        assert sum(sizes) == 64 * COLD_BYTES
+        assert sum(sizes) == 64 * PIECE_BYTES
         assert setup.sent == 1
 
     on_loop(main)

@@ -173,9 +173,9 @@ _STATIC_KEYS = (
     _int("socket.listen.backlog.size", None, 1024, 1, "How many connections may wait to be accepted."),
     _int("socket.receive.buffer.bytes", None, -1, -1, f"The kernel's buffer for what a client sends. {_BY_ITSELF}"),
     _int("socket.request.max.bytes", None, 100 << 20, 1, "The largest request that is read."),
-    _int("socket.send.buffer.bytes", None, 102_400, -1,
-        f"The kernel's buffer for what a client is sent. {_BY_ITSELF} Clients that are many milliseconds away read "
-        "faster so; those near by cost the broker up to half as much more."),
+    _int("socket.send.buffer.bytes", None, 212_992, -1,
+        f"The kernel's buffer for what a client is sent, of which Linux gives no more by default. {_BY_ITSELF} Clients "
+        "that are many milliseconds away read faster so; those near by cost the broker up to half as much more."),
     _long("tailrace.inflight.bytes", None, 512 << 20, 1 << 20,
         "How many bytes of requests the broker holds at once, of all connections."),
     _long("tailrace.scrub.bytes.per.second", None, 8 << 20, 0,

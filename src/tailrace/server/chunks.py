@@ -27,19 +27,21 @@ def set_patience(sock: socket.socket) -> None:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _PATIENCE)
 
 
-def send_chunks(send: Callable[[int, int], int], size: int, until: float = math.inf) -> int:
+def send_chunks(
+    send: Callable[[int, int], int], size: int, chunk_bytes: int = CHUNK_BYTES, until: float = math.inf
+) -> int:
     """Says how much the client has taken without a pause, and before that time by the performance counter. `send` is
     told where to begin and how much to send, and says how much went.
     """
     sent = 0
     while (left := size - sent) > 0:
-        wanted = min(left, CHUNK_BYTES)
+        wanted = min(left, chunk_bytes)
         try:
             count = send(sent, wanted)
         except BlockingIOError:
             break
         sent += count
-        if count < wanted or time.perf_counter() > until:
+        if count < wanted or sent == size or time.perf_counter() > until:
             break
         os.sched_yield()
     return sent

@@ -165,7 +165,7 @@ class Conversation:
         if sent < len(head):
             self._unsent = head[sent:], position, size, answer.after
             return False
-        sent = send_chunks(lambda start, count: self._send_file(position + start, count), size, self._until)
+        sent = send_chunks(lambda start, count: self._send_file(position + start, count), size, until=self._until)
         self._bytes_out += sent
         if sent < size:
             self._unsent = b"", position + sent, size - sent, answer.after
@@ -180,7 +180,7 @@ class Conversation:
 
     def _send_bytes(self, data: bytes, flags: int) -> int:
         sent = send_chunks(
-            lambda start, size: self._client.send(data[start : start + size], flags), len(data), self._until
+            lambda start, size: self._client.send(data[start : start + size], flags), len(data), until=self._until
         )
         self._bytes_out += sent
         return sent

@@ -41,7 +41,7 @@ from tailrace.server.wakefulness import Wakefulness
 
 logger = logging.getLogger(__name__)
 
-READ_THREADS = 4
+READ_THREADS = 8
 JOB_THREADS = 6  # for what the broker has done elsewhere; one may wait for a compaction, and one scrub
 HEARTBEAT_S = 0.25
 STALL_S = 0.1

@@ -1,8 +1,9 @@
 """Answers on their way to a socket.
 
 An answer is bytes, and between them slices of files. Small slices are read and sent along with the bytes around them;
-larger ones go from the page cache to the socket without passing through this process (`sendfile`). What is not in the
-page cache is sent in the same way by a thread, a piece at a time (`chunks`): the loop never waits for a disk.
+larger ones go from the page cache to the socket without passing through this process (`sendfile`). Large ones, and what
+is not in the page cache, a thread sends in the same way, a megabyte at a time (`Piece`): it waits in the kernel until
+the client has taken it, so that many readers are served at once and the loop waits for neither them nor a disk.
 
 A socket that takes no more is waited for, and so is one that would take more when it is the others' turn: the loop says
 when it is ready, which it asks all of. Until then nothing more is put in: a client that does not read is not buffered
@@ -11,18 +12,22 @@ for.
 
 import os
 import socket
+import time
 from asyncio import AbstractEventLoop, TimerHandle
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import cast
 
 from tailrace.log.slices import Slice
-from tailrace.server.chunks import MORE, send_chunks, set_patience
+from tailrace.server.chunks import CHUNK_BYTES, MORE, send_chunks, set_patience
 from tailrace.server.metrics import Metrics
 from tailrace.server.threads import Workers
 
 COPIED_BYTES_MAX = 32 << 10  # a slice up to here costs less to copy than another system call
-COLD_BYTES = 1 << 20  # of a slice, by a thread
+LOOP_BYTES_MAX = 128 << 10  # of a slice that is in the page cache: to hand over less takes longer than to send it
+PIECE_BYTES = 1 << 20  # of a slice, by a thread
+PIECE_S = 0.05  # a client that takes longer to take it is slow: the loop sends to it as it takes, and holds no thread
+SLOW_S = 1.0  # until it is tried again
 GATHERED_MAX = 64  # buffers for one system call
 GATHERED_BYTES = 256 << 10  # and about so many bytes of them: all that a client which does not read is buffered
 TURN_BYTES = 256 << 10  # before others have their turn, where a client takes all as fast as it is sent: 0.1 ms
@@ -65,6 +70,7 @@ class Outbox:
         "_readers",
         "_received",
         "_sent_of_part",
+        "_slow_until",
         "_socket",
         "_timeout_s",
         "_took_at",
@@ -95,6 +101,7 @@ class Outbox:
         self._sent_of_part = 0
         self._is_waiting = False  # until the loop says that the socket takes more
         self._is_in_thread = False  # which sends what comes next
+        self._slow_until = 0.0  # a thread would be held by it
         self.is_cold = False  # what this client reads has to come from a disk, or had to a moment ago
         self._is_closed = False
         self._left_of_turn = 0
@@ -179,12 +186,15 @@ class Outbox:
             self._sent_of_part = 0
             return True
         size = min(left, max(self._left_of_turn, COPIED_BYTES_MAX))
-        sent = None if self.is_cold else part.send_cached_to(self._fd, self._sent_of_part, size)
+        sent = part.send_cached_to(self._fd, self._sent_of_part, size) if self._is_for_loop(left) else None
         if sent is None:
-            self._send_in_thread(part, min(left, COLD_BYTES))
+            self._send_in_thread(part, min(left, PIECE_BYTES))
             return False
         self._sent(sent)
         return sent == size
+
+    def _is_for_loop(self, left: int) -> bool:
+        return not self.is_cold and (left <= LOOP_BYTES_MAX or self._loop.time() < self._slow_until)
 
     def _send_buffers(self) -> bool:
         if len(self._parts) == 1 and not self._sent_of_part:
@@ -262,16 +272,18 @@ class Outbox:
         if not self._parts and not self._is_closed:
             self._on_sent()
 
-    # Waiting for a disk
+    # By a thread
 
     def _send_in_thread(self, part: Slice, size: int) -> None:
-        piece = ColdPiece(os.dup(self._fd), part, self._sent_of_part, size)
+        piece = Piece(os.dup(self._fd), part, self._sent_of_part, size)
         self._is_in_thread = True
         self._readers.submit(piece.send, lambda: self._was_sent(piece))
 
-    def _was_sent(self, piece: "ColdPiece") -> None:
+    def _was_sent(self, piece: "Piece") -> None:
         self._is_in_thread = False
         self.is_cold = piece.is_cold
+        if piece.was_slow:
+            self._slow_until = self._loop.time() + SLOW_S
         if self._is_closed:
             piece.part.release()
             return
@@ -301,7 +313,7 @@ class Outbox:
         self._parts.clear()
 
 
-class ColdPiece:
+class Piece:
     """A piece of a slice that a thread sends, through a descriptor of its own: the connection may be closed meanwhile,
     and its number be somebody else's. Nobody else uses the socket until it has come back.
     """
@@ -314,15 +326,19 @@ class ColdPiece:
         self._count = 0
         self._error: OSError | None = None
         self.is_cold = False  # what lies behind it, and its client is fast: a thread had better send that, too
+        self.was_slow = False  # its client, to take it
 
     def send(self) -> None:
         try:
             was_cold = not self.part.read_ahead(self._start, self._size)
+            started = time.perf_counter()
             os.set_blocking(self._descriptor, True)
             try:
-                self._count = send_chunks(self._send_chunk, self._size)
+                chunk_bytes = CHUNK_BYTES if was_cold else self._size  # what is in memory goes in one call
+                self._count = send_chunks(self._send_chunk, self._size, chunk_bytes)
             finally:
                 os.set_blocking(self._descriptor, False)
+            self.was_slow = self._count < self._size or time.perf_counter() - started > PIECE_S
             self.is_cold = was_cold and self._count == self._size
         except OSError as error:
             self._error = error
