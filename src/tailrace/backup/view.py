@@ -120,6 +120,9 @@ class ReadOnlyFile:
     def sync(self) -> None:
         raise PermissionError(self._path)
 
+    def sync_descriptor(self) -> int | None:
+        return None
+
     def send_to(self, descriptor: int, position: int, size: int) -> int:
         raise PermissionError(self._path)
 

@@ -48,6 +48,11 @@ class File(Protocol):
     def sync(self) -> None:
         """Afterwards all that was written is on disk, with the file's size."""
 
+    def sync_descriptor(self) -> int | None:
+        """For who can have it synced in another way than by `sync`; None where that has to be called. The file must be
+        pinned.
+        """
+
     def forget_cached(self, position: int = 0, size: int = 0) -> None:
         """Afterwards what is read there, or with no size all behind, comes from the disk, not from what the system
         remembers of it.
@@ -448,6 +453,10 @@ class OperatingSystemFile:
             _sync_descriptor(descriptor)
         finally:
             self.unpin()
+
+    def sync_descriptor(self) -> int | None:
+        assert self._pins, "only what is pinned is synced so"
+        return self._descriptor if sys.platform == "linux" else None
 
     def forget_cached(self, position: int = 0, size: int = 0) -> None:
         descriptor = self._pin()

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from tailrace.log.epochs import FILE_NAME
 from tailrace.log.errors import OutOfSpace
-from tailrace.log.files import join, put_in_place, write_whole
+from tailrace.log.files import File, join, put_in_place, write_whole
 from tailrace.log.names import PARTITION_METADATA, SNAPSHOT, numbered
 from tailrace.log.partition_metadata import encode_topic_id
 from tailrace.log.producer_snapshot import encode_snapshot
@@ -96,6 +96,19 @@ class FlushJob(LogJob):
     def segments(self) -> Sequence[Segment]:
         """Whose files it is about to sync."""
         return self._unflushed.segments
+
+    @property
+    def only_file(self) -> File | None:
+        """The file whose sync is all that there is to do, if that is so. Who can have it synced without a thread need
+        not `run` the job, and says how it went (`synced`).
+        """
+        unflushed = self._unflushed
+        is_more = len(unflushed.segments) != 1 or unflushed.directories or self._epochs is not None
+        return None if is_more or self._topic_id is not None else unflushed.segments[0].log
+
+    def synced(self, error: OSError | None) -> None:
+        self._is_done = error is None
+        self._error = error
 
     def _work(self) -> None:
         try:

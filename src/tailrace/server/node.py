@@ -36,6 +36,7 @@ from tailrace.server.frames import SharedBuffers
 from tailrace.server.lending import Lender
 from tailrace.server.listener import Listener, bind
 from tailrace.server.metrics import Metrics
+from tailrace.server.syncing import Syncs
 from tailrace.server.threads import Workers
 from tailrace.server.wakefulness import Wakefulness
 
@@ -43,6 +44,7 @@ logger = logging.getLogger(__name__)
 
 READ_THREADS = 8
 JOB_THREADS = 6  # for what the broker has done elsewhere; one may wait for a compaction, and one scrub
+SETTLED_S = 0.5  # after its start a broker has time for what the first acknowledgement did not need
 HEARTBEAT_S = 0.25
 STALL_S = 0.1
 ANSWERS_S = 2.0  # for those that are under way at a stop; then connections are closed
@@ -105,6 +107,7 @@ class Node:
         self.wakefulness = Wakefulness(self.loop)
         self.jobs = Workers(self.loop, "job", JOB_THREADS)
         self._flushers = Workers(self.loop, "flush", IN_FLIGHT_MAX)
+        self._syncs = Syncs(self.loop)
         self.budget = Budget(self.loop, self.configs.number("tailrace.inflight.bytes"), self.write_timeout_s)
         for name, reason in self.configs.ignored.items():
             logger.warning("%s has no effect: %s", name, reason)
@@ -119,6 +122,7 @@ class Node:
             undo.pop_all()
         self._set_heartbeat()
         self._set_alarm()
+        self._settling = self.loop.call_later(SETTLED_S, self._syncs.open)
 
     def _show_places(self, bound: list[tuple[socket.socket, Endpoint | None]]) -> None:
         """Afterwards DescribeConfigs says where clients connect, and where logs are."""
@@ -149,14 +153,15 @@ class Node:
         await self._wait_until(lambda: all(one.owes_nothing for one in self.connections), ANSWERS_S)
         for connection in list(self.connections):
             connection.close()
-        for timer in (self._heartbeat, self._alarm):
+        for timer in (self._heartbeat, self._alarm, self._settling):
             if timer is not None:
                 timer.cancel()
         self.pump()
         workers = (self._flushers, self.readers, self.jobs)
-        await self._wait_until(lambda: not any(one.under_way for one in workers), JOBS_S)
+        await self._wait_until(lambda: not any(one.under_way for one in (*workers, self._syncs)), JOBS_S)
         self.broker.recompressor.give_up()
         self.lender.stop()
+        self._syncs.close()
         for one in workers:
             one.stop()
         await asyncio.sleep(0)  # what has just come back from a thread
@@ -237,7 +242,9 @@ class Node:
         """All that is to be done after an append of a client's."""
         flushes = self.broker.flushes
         while flushes.has_work and (job := flushes.next_job()) is not None:
-            self._flushers.submit(job.run, partial(self._flushed, job, time.perf_counter()))
+            done = partial(self._flushed, job, time.perf_counter())
+            if not self._syncs.start(job, done):
+                self._flushers.submit(job.run, done)
 
     def _flushed(self, job: Job, started: float) -> None:
         """What waited for it is answered right here: another turn of the loop would only make it later."""

@@ -139,6 +139,9 @@ class FaultyFile:
         self._files.called("sync", self.path)
         self._file.sync()
 
+    def sync_descriptor(self) -> int | None:
+        return None
+
     def forget_cached(self, position: int = 0, size: int = 0) -> None:
         self._file.forget_cached(position, size)
 

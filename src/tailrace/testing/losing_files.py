@@ -101,6 +101,9 @@ class LosingFile:
                 self._file.write_at(position, data)
             self._file.sync()
 
+    def sync_descriptor(self) -> int | None:
+        return None
+
     def forget_cached(self, position: int = 0, size: int = 0) -> None:
         self._file.forget_cached(position, size)
 

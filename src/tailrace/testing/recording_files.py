@@ -329,6 +329,9 @@ class RecordedFile:
     def sync(self) -> None:
         self._files.record(Call("sync", self._number))
 
+    def sync_descriptor(self) -> int | None:
+        return None
+
     def forget_cached(self, position: int = 0, size: int = 0) -> None:
         pass
 

@@ -1,0 +1,131 @@
+"""Syncs that need no thread: Linux does them by itself, and says so through an eventfd.
+
+A thread that waits for a disk has to be woken twice, takes the interpreter from the loop twice, and what the system
+does to write is done in it. A sync that is handed over to the system (`io_submit`, FDSYNC) is done by the system's own
+threads; the loop goes on, and is told. That is half of our processor time for a small acknowledged batch.
+
+Only a job that is nothing but the sync of one file is done so: making files and saving indexes is for threads. So is
+everything where there is no such system call, or a container forbids it.
+"""
+
+import logging
+import os
+import struct
+from asyncio import AbstractEventLoop
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tailrace.log.flush import IN_FLIGHT_MAX, Job
+from tailrace.log.jobs import FlushJob
+
+logger = logging.getLogger(__name__)
+
+
+class Calls(NamedTuple):
+    """The numbers of the system calls."""
+
+    setup: int
+    destroy: int
+    submit: int
+    events: int
+
+
+_CALLS = {"x86_64": Calls(206, 207, 209, 208), "aarch64": Calls(0, 1, 2, 4)}  # by architecture
+_REQUEST = struct.Struct("<QQHhIQQqQII")  # number · · what, · descriptor · buffer, size, offset · · flags, eventfd
+_EVENT = struct.Struct("<QQqq")  # number · · how it went ·
+_FDSYNC = 3
+_TELL_EVENTFD = 1
+
+
+class Syncs:
+    """Used from the loop's thread alone. Nothing is handed over before `open`, which takes some milliseconds."""
+
+    def __init__(self, loop: AbstractEventLoop) -> None:
+        self._loop = loop
+        self._system: System | None = None
+        self._under_way: dict[int, tuple[FlushJob, Callable[[], None]]] = {}
+        self._number = 0
+
+    @property
+    def under_way(self) -> int:
+        return len(self._under_way)
+
+    def open(self) -> None:
+        """Afterwards syncs are handed over, where the system takes them."""
+        try:
+            self._system = System(IN_FLIGHT_MAX)
+        except OSError as error:
+            logger.debug("syncs are for threads here: %s", error)
+            return
+        self._loop.add_reader(self._system.eventfd, self._done)
+
+    def start(self, job: Job, done: Callable[[], None]) -> bool:
+        """Whether the system does the job; then `done` is called on the loop. If not, a thread has to."""
+        if self._system is None or not isinstance(job, FlushJob) or (file := job.only_file) is None:
+            return False
+        self._number += 1
+        file.pin()  # until the system has it: then it may be closed
+        try:
+            descriptor = file.sync_descriptor()
+            if descriptor is None or not self._system.submit(descriptor, self._number):
+                return False
+        finally:
+            file.unpin()
+        self._under_way[self._number] = job, done
+        return True
+
+    def _done(self) -> None:
+        assert self._system is not None
+        for number, result in self._system.finished():
+            job, done = self._under_way.pop(number)
+            job.synced(OSError(-result, os.strerror(-result)) if result < 0 else None)
+            done()
+
+    def close(self) -> None:
+        """Afterwards nobody is told of anything. What is under way goes on without us."""
+        if self._system is not None:
+            self._loop.remove_reader(self._system.eventfd)
+            self._system.close(wait=not self._under_way)
+            self._system = None
+
+
+class System:
+    """The system calls, and the memory that they have in common with us."""
+
+    def __init__(self, most: int) -> None:
+        """Raises OSError where there are none."""
+        calls = _CALLS.get(os.uname().machine) if os.uname().sysname == "Linux" else None
+        if calls is None:
+            raise OSError("this system has no asynchronous sync that we know")
+        import ctypes  # here, as it takes some milliseconds: the first acknowledgement is sooner without
+
+        self._call = ctypes.PyDLL(None, use_errno=True).syscall  # which keeps the interpreter: it takes microseconds
+        self._errno = ctypes.get_errno
+        context = ctypes.c_ulong(0)
+        if self._call(calls.setup, most, ctypes.byref(context)):
+            raise OSError(self._errno(), "io_setup")
+        self.eventfd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._request = ctypes.create_string_buffer(_REQUEST.size)
+        self._events = ctypes.create_string_buffer(most * _EVENT.size)
+        address = ctypes.c_ulong(ctypes.addressof(self._request))
+        self._requests = ctypes.byref(address), address  # a list of one; the second keeps what the first points to
+        self._submit = ctypes.c_long(calls.submit), context, ctypes.c_long(1), self._requests[0]
+        self._reap = ctypes.c_long(calls.events), context, ctypes.c_long(0), ctypes.c_long(most), self._events, None
+        self._destroy = ctypes.c_long(calls.destroy), context
+
+    def submit(self, descriptor: int, number: int) -> bool:
+        """False where the system does not take it."""
+        _REQUEST.pack_into(self._request, 0, number, 0, _FDSYNC, 0, descriptor, 0, 0, 0, 0, _TELL_EVENTFD, self.eventfd)
+        return bool(self._call(*self._submit) == 1)
+
+    def finished(self) -> list[tuple[int, int]]:
+        """The numbers of those that are done, and 0 or an error's number below it."""
+        os.eventfd_read(self.eventfd)
+        count = self._call(*self._reap)
+        found = (_EVENT.unpack_from(self._events, at * _EVENT.size) for at in range(count))
+        return [(number, result) for number, _, result, _ in found]
+
+    def close(self, *, wait: bool) -> None:
+        if wait:  # which the system would do for those that are under way
+            self._call(*self._destroy)
+        os.close(self.eventfd)
