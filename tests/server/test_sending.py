@@ -17,7 +17,6 @@ from tailrace.server.metrics import Metrics
 from tailrace.server.sending import COPIED_BYTES_MAX, LOOP_BYTES_MAX, PIECE_BYTES, Outbox, length_of
 from tailrace.server.threads import Workers
 
-
 BY_THREAD, BY_LOOP = {"tailrace-test-0"}, {"MainThread"}
 
 

@@ -98,6 +98,11 @@ class FlushJob(LogJob):
         return self._unflushed.segments
 
     @property
+    def bytes(self) -> int:
+        """That were written since the flush before it."""
+        return self._unflushed.bytes
+
+    @property
     def only_file(self) -> File | None:
         """The file whose sync is all that there is to do, if that is so. Who can have it synced without a thread need
         not `run` the job, and says how it went (`synced`).

@@ -147,7 +147,8 @@ class Connection:
         if not self._repeat(count):
             self.node.wakefulness.disturbed()
             self._frames.received(count)
-            self._work_off()
+            if not self._frames.is_waiting:  # a large request comes in several parts, and nothing is to be done before
+                self._work_off()
 
     def _repeat(self, count: int) -> bool:
         """Whether what has arrived is one request like one before it. Then it is under way, or answered."""

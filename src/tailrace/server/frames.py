@@ -85,6 +85,11 @@ class Frames:
         """Whether a part of a request has arrived."""
         return self._own is not None or self._data is not None
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether more of a request has to arrive, and there is none before it."""
+        return self._own is not None and self._filled < self._length
+
     def room(self) -> memoryview:
         """Where to receive into."""
         if self._own is None:

@@ -1,11 +1,12 @@
-"""Syncs that need no thread: Linux does them by itself, and says so through an eventfd.
+"""Syncs of much that need no thread of ours: Linux does them by itself, and says so through an eventfd.
 
-A thread that waits for a disk has to be woken twice, takes the interpreter from the loop twice, and what the system
-does to write is done in it. A sync that is handed over to the system (`io_submit`, FDSYNC) is done by the system's own
-threads; the loop goes on, and is told. That is half of our processor time for a small acknowledged batch.
+A thread that syncs takes the interpreter from the loop twice, just when the loop has the next megabyte to take in. A
+sync that is handed over (`io_submit`, FDSYNC) is done by the system's own threads, and the loop is told: with batches
+of a megabyte a producer has a tenth more, for a sixth less of our processor time.
 
-Only a job that is nothing but the sync of one file is done so: making files and saving indexes is for threads. So is
-everything where there is no such system call, or a container forbids it.
+Small syncs are for our threads all the same: those of the system stay on the processor where they were asked for, and
+wait there behind whoever is busy. So is a job that is more than the sync of one file, and everything where there is no
+such system call, or a container forbids it.
 """
 
 import logging
@@ -29,6 +30,8 @@ class Calls(NamedTuple):
     submit: int
     events: int
 
+
+LEAST_BYTES = 128 << 10  # that are worth it
 
 _CALLS = {"x86_64": Calls(206, 207, 209, 208), "aarch64": Calls(0, 1, 2, 4)}  # by architecture
 _REQUEST = struct.Struct("<QQHhIQQqQII")  # number · · what, · descriptor · buffer, size, offset · · flags, eventfd
@@ -61,7 +64,9 @@ class Syncs:
 
     def start(self, job: Job, done: Callable[[], None]) -> bool:
         """Whether the system does the job; then `done` is called on the loop. If not, a thread has to."""
-        if self._system is None or not isinstance(job, FlushJob) or (file := job.only_file) is None:
+        if self._system is None or not isinstance(job, FlushJob) or job.bytes < LEAST_BYTES:
+            return False
+        if (file := job.only_file) is None:
             return False
         self._number += 1
         file.pin()  # until the system has it: then it may be closed
