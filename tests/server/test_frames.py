@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.server.frames import AHEAD, LEAST_BYTES, BadFrame, Frames, SharedBuffers
+from tailrace.server.frames import AHEAD, LEAST_BYTES, SPARES, BadFrame, Frames, SharedBuffers
 
 FIRST = 64
 LIMIT = 4096
 
 
-def a_frames(scratch: int = 256, limit: int = LIMIT, first: int = FIRST) -> Frames:
-    return Frames(SharedBuffers(scratch, spare=0), lambda key: limit if key != 18 else 32, lambda: first)
+def a_frames(scratch: int = 256, limit: int = LIMIT, first: int = FIRST, spare: int = 0) -> Frames:
+    return Frames(SharedBuffers(scratch, spare), lambda key: limit if key != 18 else 32, lambda: first)
 
 
 def request(length: int, key: int = 3, fill: int = 7) -> bytes:
@@ -24,7 +24,7 @@ def request(length: int, key: int = 3, fill: int = 7) -> bytes:
 
 
 def feed(frames: Frames, pieces: Sequence[bytes]) -> list[bytes]:
-    """What comes out, where a connection receives these pieces and uses the shared buffer for others in between."""
+    """What comes out, where a connection receives these pieces and others use the shared buffers in between."""
     out = []
     for piece in pieces:
         left = piece
@@ -38,7 +38,8 @@ def feed(frames: Frames, pieces: Sequence[bytes]) -> list[bytes]:
             while (frame := frames.next_frame()) is not None:
                 out.append(bytes(frame))
             frames.keep()
-            frames._scratch[:] = b"\xee" * len(frames._scratch)
+            for shared in (frames._scratch, *frames._buffers._spares):
+                shared[:] = b"\xee" * len(shared)
     return out
 
 
@@ -55,18 +56,20 @@ def test_a_request_cut_anywhere_comes_out_whole() -> None:
     cuts=st.lists(st.integers(1, 400), min_size=1),
     scratch=st.integers(16, 300),
     first=st.integers(1, 300),
+    spare=st.just(0) | st.integers(300, 800),
 )
-def test_any_requests_in_any_pieces(lengths: list[int], cuts: list[int], scratch: int, first: int) -> None:
+def test_any_requests_in_any_pieces(lengths: list[int], cuts: list[int], scratch: int, first: int, spare: int) -> None:
     whole = b"".join(request(length, fill=n) for n, length in enumerate(lengths))
     pieces, position = [], 0
     while position < len(whole):
         size = cuts[len(pieces) % len(cuts)]
         pieces.append(whole[position : position + size])
         position += size
-    frames = a_frames(scratch, first=first)
+    frames = a_frames(scratch, first=first, spare=spare)
     assert feed(frames, pieces) == [request(length, fill=n)[4:] for n, length in enumerate(lengths)]
     assert not frames.is_amid
     assert frames.held_bytes == 0
+    assert len(frames._buffers._spares) == SPARES
 
 
 @pytest.mark.parametrize("length", [-(1 << 31), -1, 0, 1, 7, LIMIT + 1, (1 << 31) - 1])
@@ -178,3 +181,27 @@ def test_a_connection_that_ends_amid_a_request_gives_its_spare_buffer_back() -> 
     assert buffers.take(900) is None
     frames.release()
     assert buffers.take(900) is not None
+
+
+def test_what_follows_a_large_request_is_received_into_a_spare_buffer_and_stays_where_it_is() -> None:
+    buffers = SharedBuffers(scratch=64, spare=1000, spares=1)
+    frames = Frames(buffers, lambda _: 2000, lambda: FIRST)
+    assert feed(frames, [request(900)]) == [request(900)[4:]]
+    room = frames.room()
+    assert len(room) == 1000
+    room[:200] = request(800)[:200]
+    frames.received(200)
+    assert frames.next_frame() is None
+    assert frames.room().obj is room.obj, "nothing is copied"
+    assert feed(frames, [request(800)[200:]]) == [request(800)[4:]]
+
+
+def test_one_that_nothing_comes_for_gives_its_spare_buffer_back_and_a_small_request_ends_it() -> None:
+    buffers = SharedBuffers(scratch=64, spare=1000, spares=1)
+    frames = Frames(buffers, lambda _: 2000, lambda: FIRST)
+    feed(frames, [request(900)])
+    assert len(frames.room()) == 1000
+    frames.keep()
+    assert len(buffers._spares) == 1
+    assert feed(frames, [request(20)]) == [request(20)[4:]]
+    assert len(frames.room()) == 64

@@ -132,6 +132,7 @@ class Connection:
         try:
             count = self._socket.recv_into(room)
         except (BlockingIOError, InterruptedError):
+            self._frames.keep()
             return
         except OSError as error:
             self.fail(error)

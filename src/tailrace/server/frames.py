@@ -3,8 +3,9 @@
 What arrives goes into a buffer that all connections share, and small requests are handled right there, uncopied. Only a
 request that has not arrived whole gets a buffer of its own, which the rest is then received into: one of a few spare
 ones, where one is free and large enough (fresh memory for each megabyte would cost more than the request), else one
-that grows with what has arrived, so that a length that is only claimed costs little. A connection that is idle owns no
-buffer at all.
+that grows with what has arrived, so that a length that is only claimed costs little. Who has sent a large request most
+likely sends another: what comes next of it goes into a spare one at once. A connection that is idle owns no buffer at
+all.
 """
 
 import struct
@@ -50,13 +51,16 @@ class Frames:
         "_data",
         "_filled",
         "_first_bytes",
+        "_is_large",
         "_length",
         "_limit_of",
         "_own",
         "_position",
         "_produce_max",
+        "_room",
         "_scratch",
         "_spare",
+        "_start",
     )
 
     def __init__(self, buffers: SharedBuffers, limit_of: Callable[[int], int], first_bytes: Callable[[], int]) -> None:
@@ -64,7 +68,7 @@ class Frames:
         for one that claims to be larger.
         """
         self._buffers = buffers
-        self._scratch = buffers.scratch
+        self._scratch = self._room = buffers.scratch
         self._limit_of = limit_of
         self._produce_max = limit_of(0) + _LENGTH.size
         self._first_bytes = first_bytes
@@ -72,8 +76,10 @@ class Frames:
         self._position = 0
         self._own: bytearray | None = None  # of the request that has not arrived whole
         self._spare: bytearray | None = None  # to be given back, once the request in it is handled
+        self._start = 0  # of the request in it
         self._filled = 0
         self._length = 0
+        self._is_large = False  # the last request was larger than the shared buffer
 
     @property
     def held_bytes(self) -> int:
@@ -93,10 +99,14 @@ class Frames:
     def room(self) -> memoryview:
         """Where to receive into."""
         if self._own is None:
-            return self._scratch
+            is_spare = self._is_large and self._data is None
+            if is_spare and self._spare is None:
+                self._spare = self._buffers.take(len(self._scratch))
+            self._room = memoryview(self._spare) if is_spare and self._spare is not None else self._scratch
+            return self._room
         if growth := self.growth:
             self._own.extend(bytes(growth))
-        return memoryview(self._own)[self._filled : self._length]
+        return memoryview(self._own)[self._start + self._filled : self._start + self._length]
 
     @property
     def growth(self) -> int:
@@ -106,10 +116,12 @@ class Frames:
         return min(self._length, AHEAD * len(self._own)) - len(self._own)
 
     def only_frame(self, count: int) -> memoryview | None:
-        """What the `count` bytes in the room are, if they may be one request, and nothing has arrived before. The limit
-        is that of a Produce: others have the same one, or one that is larger than the room.
+        """What the `count` bytes in the shared buffer are, if they may be one request, and nothing has arrived before.
+        The limit is that of a Produce: others have the same one, or one that is larger than the buffer.
         """
-        if self._own is not None or self._data is not None or not _LENGTH.size < count <= self._produce_max:
+        if self._own is not None or self._data is not None or self._room is not self._scratch:
+            return None
+        if not _LENGTH.size < count <= self._produce_max:
             return None
         (length,) = _LENGTH.unpack_from(self._scratch)
         return self._scratch[_LENGTH.size : count] if length == count - _LENGTH.size else None
@@ -117,7 +129,8 @@ class Frames:
     def put_back(self, data: bytes) -> int:
         """What somebody else has received of this connection comes into the room, as if it just had arrived."""
         assert not self.is_amid, "who asks has been given all that had arrived"
-        self._scratch[: len(data)] = data
+        self._room = self._scratch
+        self._room[: len(data)] = data
         return len(data)
 
     def received(self, count: int) -> None:
@@ -125,9 +138,9 @@ class Frames:
         if self._own is not None:
             self._filled += count
         elif self._data is None:
-            self._data, self._position = self._scratch[:count], 0
+            self._data, self._position = self._room[:count], 0
         else:  # a few bytes of a length that was cut, or requests that had to wait
-            rest = bytearray(self._data[self._position :]) + self._scratch[:count]
+            rest = bytearray(self._data[self._position :]) + self._room[:count]
             self._data, self._position = memoryview(rest), 0
 
     def next_frame(self) -> memoryview | None:
@@ -143,6 +156,7 @@ class Frames:
         length, key = _LENGTH_AND_KEY.unpack_from(self._data, self._position)
         if not 8 <= length <= self._limit_of(key):
             raise BadFrame(f"a request of {length} bytes for API key {key}")
+        self._is_large = length > len(self._scratch)
         if length > left:
             self._begin_own(length, start)
             return None
@@ -154,28 +168,32 @@ class Frames:
 
     def _begin_own(self, length: int, start: int) -> None:
         assert self._data is not None
-        self._length = length
-        arrived = self._data[start:]
-        self._filled = len(arrived)
-        self._spare = self._buffers.take(length) if length > len(self._scratch) else None
-        if self._spare is not None:
-            self._own = self._spare
-        else:
-            ahead = min(self._first_bytes(), max(LEAST_BYTES, AHEAD * self._filled))
-            self._own = bytearray(min(length, max(self._filled, ahead)))
+        arrived, self._data = self._data[start:], None
+        self._length, self._filled = length, len(arrived)
+        if self._spare is not None and arrived.obj is self._spare and start + length <= len(self._spare):
+            self._own, self._start = self._spare, start  # it can go on where it has begun
+            return
+        before, self._spare = self._spare, self._buffers.take(length) if self._is_large else None
+        self._own = self._spare if self._spare is not None else self._growing(length)
         self._own[: self._filled] = arrived
-        self._data = None
+        self._start = 0
+        if before is not None:
+            self._buffers.give(before)
+
+    def _growing(self, length: int) -> bytearray:
+        ahead = min(self._first_bytes(), max(LEAST_BYTES, AHEAD * self._filled))
+        return bytearray(min(length, max(self._filled, ahead)))
 
     def _take_own(self) -> memoryview | None:
         if self._own is None or self._filled < self._length:
             return None
-        frame = memoryview(self._own)[: self._length]
+        frame = memoryview(self._own)[self._start : self._start + self._length]
         self._own = None
         return frame
 
     def keep(self) -> None:
-        """Afterwards what was not taken is safe from whoever uses the shared buffer next."""
-        if self._data is not None and self._data.obj is self._scratch.obj:
+        """Afterwards what was not taken is safe from whoever uses the shared buffers next."""
+        if self._data is not None and self._data.obj is self._room.obj:
             self._data, self._position = memoryview(bytearray(self._data[self._position :])), 0
         if self._own is None:
             self.release()
