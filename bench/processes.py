@@ -6,6 +6,7 @@ import os
 import secrets
 import signal
 import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -112,13 +113,22 @@ def wait_until_ready(process: subprocess.Popen[str]) -> BrokerProcess:
     return BrokerProcess(process, host, int(port))
 
 
+_LENGTH = struct.Struct(">i")
+_ROOM = 64 << 10  # more than most answers
+_TIMEOUT = struct.pack("@ll", 60, 0)  # as the kernel's timeval
+
+
 class RawConnection:
-    """One request at a time, with no client library in between."""
+    """One request at a time, with no client library in between, and as little of Python as can be: a small answer takes
+    one system call, as the kernel minds the time, too.
+    """
 
     def __init__(self, host: str, port: int) -> None:
-        self._socket = socket.create_connection((host, port), timeout=60)
+        self._socket = socket.create_connection((host, port))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._answers = self._socket.makefile("rb")
+        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+            self._socket.setsockopt(socket.SOL_SOCKET, option, _TIMEOUT)
+        self._behind = b""  # the last answer, of what was received
 
     def ask(self, request: object, response: type[Response], version: int) -> Response:
         return decode_response(response, version, self.exchange(encode_request(request, version, 0, "bench")))[1]
@@ -132,10 +142,34 @@ class RawConnection:
 
     def receive(self) -> bytes:
         """The next answer without its length."""
-        return self._answers.read(int.from_bytes(self._answers.read(4)))
+        data = self._behind or self._received()
+        while len(data) < _LENGTH.size:
+            data += self._received()
+        end = _LENGTH.size + _LENGTH.unpack_from(data)[0]
+        if len(data) < end:
+            data = self._rest_of(data, end)
+        self._behind = data[end:]
+        return data[_LENGTH.size : end]
+
+    def _received(self) -> bytes:
+        data = self._socket.recv(_ROOM)
+        if not data:
+            raise ConnectionError("the broker has closed the connection")
+        return data
+
+    def _rest_of(self, data: bytes, end: int) -> bytes:
+        """A large answer is received where it stays."""
+        whole = bytearray(end)
+        whole[: len(data)] = data
+        view, filled = memoryview(whole), len(data)
+        while filled < end:
+            count = self._socket.recv_into(view[filled:])
+            if not count:
+                raise ConnectionError("the broker has closed the connection")
+            filled += count
+        return bytes(view)
 
     def close(self) -> None:
-        self._answers.close()
         self._socket.close()
 
     def __enter__(self) -> "RawConnection":
