@@ -29,6 +29,14 @@ def cpu_seconds(pid: int) -> float:
     return total
 
 
+def kernel_cpu_seconds() -> float | None:
+    """Of the kernel's own threads, which write to the disk for everybody; None where they are not to be seen."""
+    with suppress(OSError):
+        if (_PROC / "2" / "comm").read_text() == "kthreadd\n":  # the parent of them all
+            return cpu_seconds(2)
+    return None
+
+
 def memory_bytes(pid: int) -> int:
     """What is resident now, of the whole tree. Pages that several of them share are counted for each."""
     total = 0

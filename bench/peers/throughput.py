@@ -4,18 +4,20 @@ three sizes, in one partition and in twelve, with and without compression.
 Producers have their default acks, which is `all`: ours syncs before it acknowledges, Kafka does not.
 """
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
 
+from bench import trees
 from bench.harness import Demand, Figure, compare
 from bench.load import payload
 from bench.peers import tools
 from bench.peers.session import MB, Peer, Session, against_kafka
-from bench.peers.tools import Done
+from bench.peers.tools import GB, Done
 from bench.processes import BrokerProcess
 
 SIZES = (100, 1000, 10_000)
@@ -83,10 +85,27 @@ def _produce(session: Session, case: Case) -> list[Figure]:
 
         def once(peer: Peer) -> Done:
             session.ready_memory(volume)
-            return run(peer, topic)
+            return _with_kernel(lambda: run(peer, topic), volume)
 
         ours, theirs = session.versus(title, session.bench.pick(5, 2), once, warm_up=0)
-    return _figures(f"produce/{case.name}", title, case, ours, theirs, CPU_IN)
+    figures = _figures(f"produce/{case.name}", title, case, ours, theirs, CPU_IN)
+    if case.is_plain and trees.kernel_cpu_seconds() is not None:
+        costs = [[done.broker_cpu_per_gb + done.kernel_cpu_per_gb for done in side] for side in (ours, theirs)]
+        title = f"CPU of the broker and of the kernel's threads, {title}"
+        figures.append(against_kafka(f"cpu-in/{case.name}/kernel", title, "s/GB", costs[0], costs[1]))
+    return figures
+
+
+def _with_kernel(work: Callable[[], Done], volume: int) -> Done:
+    """Ours is synced before it is acknowledged, Kafka's whenever the kernel likes: both are charged for all of it."""
+    os.sync()
+    before = trees.kernel_cpu_seconds()
+    done = work()
+    os.sync()
+    after = trees.kernel_cpu_seconds()
+    return (
+        done if before is None or after is None else replace(done, kernel_cpu_per_gb=(after - before) / (volume / GB))
+    )
 
 
 def _producer(session: Session, stack: ExitStack, case: Case, count: int) -> Callable[[Peer, str], Done]:

@@ -24,6 +24,7 @@ class Done:
 
     messages_per_second: float
     broker_cpu_per_gb: float
+    kernel_cpu_per_gb: float = 0.0  # of its own threads, where that is looked at
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,6 +139,15 @@ def test_each_measure_has_a_line_in_the_page_about_them() -> None:
     assert [name for name in MEASURES if f"`{name}`" not in page] == []
 
 
+def test_what_the_kernel_writes_for_somebody_is_seen(tmp_path: Path) -> None:
+    before = trees.kernel_cpu_seconds()
+    if before is None:
+        pytest.skip("the kernel's threads are not to be seen in here")
+    tmp_path.joinpath("much").write_bytes(bytes(64 << 20))
+    os.sync()
+    assert (trees.kernel_cpu_seconds() or 0) > before
+
+
 def test_a_process_tree_has_the_time_and_memory_of_children_alive_and_ended() -> None:
     work = "sum(range(3_000_000))"
     script = f"import subprocess, sys; {work}; subprocess.run([sys.executable, '-c', '{work}']); print(); input()"
