@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from brokers import NOW_MS, LocalBroker, a_batch, fetch_request, from_offset, resolved, values_of
+from brokers import ENDPOINT, NOW_MS, LocalBroker, a_batch, fetch_request, from_offset, resolved, values_of
 from fetch_readers import Reader, key_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tailrace.broker.apis.registry import APIS
 from tailrace.broker.fetch_sessions import BUSY_MS, EPOCH_MAX, FetchSession, FetchSessions
+from tailrace.broker.requests import Call
 from tailrace.protocol import codec
 from tailrace.protocol.frame import decode_response, read_request_header
 from tailrace.protocol.messages.fetch import FetchRequest, FetchResponse, ForgottenTopic
@@ -155,6 +157,12 @@ def test_a_session_that_was_closed_is_for_the_long_way(local: LocalBroker) -> No
     assert reader.both(reader.request(3, from_offset(0))) is None
 
 
+def test_the_next_session_of_a_connection_is_learnt_as_well(local: LocalBroker) -> None:
+    reader = learnt(local)
+    reader.begin()
+    assert [reader.go_on(from_offset(offset)) is not None for offset in range(3)] == [False, True, True]
+
+
 def test_a_session_is_used_by_the_short_way_or_gives_way_to_others(tmp_path: Path) -> None:
     with LocalBroker(tmp_path, SLOTS) as local:
         fill(local)
@@ -178,6 +186,15 @@ def test_a_session_of_two_partitions_goes_the_long_way_until_one_is_forgotten(lo
     assert reader.go_on(from_offset(4, 1)) is None
     assert reader.go_on(from_offset(5, 1)) is not None
     assert reader.go_on(from_offset(6, 0)) is None
+
+
+def test_what_is_asked_for_beside_another_partition_is_not_learnt(local: LocalBroker) -> None:
+    """Learning takes longer than an answer."""
+    reader = SessionReader(local)
+    reader.begin(from_offset(0), from_offset(0, 1))
+    for offset in range(3):
+        assert reader.go_on(from_offset(offset, offset % 2)) is None
+    assert len(reader.repeated._forms) == 0
 
 
 def test_a_request_that_forgets_its_partition_is_not_learnt(local: LocalBroker) -> None:
@@ -230,7 +247,7 @@ def test_a_fetch_that_waits_is_not_moved_by_the_one_behind_it(tmp_path: Path) ->
         frame = reader.request(1, from_offset(ALL_RECORDS))
         header = read_request_header(frame)
         request = codec.decode(FetchRequest, 17, frame, header.body)
-        waiting = local.begin(request, 17)
+        waiting = local.broker.handle(APIS[1], request, Call(17, "reader", ENDPOINT, local.now_ms))
         reader.repeated.learn(frame, header, request)
         assert reader.short(reader.request(2, from_offset(0))) is not None
         assert reader.short(reader.request(3, from_offset(1))) is not None
