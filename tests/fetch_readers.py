@@ -27,7 +27,7 @@ class Reader:
         return memoryview(bytearray(encode_request(request, version, self.last_id, "reader")))[4:]
 
     def short(self, frame: memoryview) -> bytes | None:
-        repeated = self.repeated.read(frame)
+        repeated = self.repeated.read(frame, self.local.now_ms)
         return joined(repeated[1]) if repeated is not None else None
 
     def long(self, frame: memoryview) -> bytes | None:

@@ -16,6 +16,7 @@ from raw_client import NOW_AND_THEN_MS, RawClient, a_produce
 from tailrace.broker.apis.registry import APIS
 from tailrace.broker.waiting import Later
 from tailrace.log.files import OperatingSystemFile
+from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.frame import decode_response
 from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -202,6 +203,26 @@ def test_a_parked_fetch_is_answered_when_its_time_is_up(node: RunningNode, clien
     answer = only_partition(client.ask(park(max_wait_ms=200), 12))
     assert 0.15 < time.monotonic() - began < 5
     assert values_of(answer) == []
+
+
+def test_a_session_is_read_the_short_way(node: RunningNode, client: RawClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(6):
+        client.produce(b"%d" % number)
+    decoded: list[int] = []
+    real = APIS[ApiKey.FETCH]
+
+    def handle(request: Any, *more: Any) -> Any:
+        decoded.append(request.session_epoch)
+        return real.handle(request, *more)
+
+    monkeypatch.setitem(APIS, ApiKey.FETCH, real._replace(handle=handle))
+    session = client.ask(fetch_request(from_offset(0), session_epoch=0), 12).session_id
+    for epoch in range(1, 6):
+        answer = client.ask(fetch_request(from_offset(epoch), session_id=session, session_epoch=epoch), 12)
+        assert (answer.session_id, values_of(only_partition(answer))[0]) == (session, b"%d" % epoch)
+    assert decoded == [0, 1]
+    again = client.ask(fetch_request(from_offset(0), session_id=session, session_epoch=5), 12)
+    assert again.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
 
 
 # Limits

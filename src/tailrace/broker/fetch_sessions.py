@@ -55,6 +55,17 @@ class FetchSession:
             self._wanted.pop((topic, index), None)
             self._told.pop((topic, index), None)
 
+    def follows_only(self, topic: TopicKey, index: int) -> bool:
+        return len(self._wanted) == 1 and (topic, index) in self._wanted
+
+    def repeated(self, topic: TopicKey, partition: FetchPartition, high_watermark: int, start: int) -> None:
+        """The only partition that it follows was asked for, and there are records: what `follow` and `is_news` make of
+        that, in short.
+        """
+        key = (topic, partition.partition)
+        self._wanted[key] = partition
+        self._told[key] = (high_watermark, start)
+
     @property
     def wanted(self) -> list[Wanted]:
         return [(topic, partition) for (topic, _), partition in self._wanted.items()]
@@ -85,21 +96,22 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    def find(self, session_id: int) -> FetchSession | None:
+        return self._sessions.get(session_id)
+
     def plan(
         self, request: FetchRequest, by_id: bool, now_ms: int, random_bytes: Callable[[int], bytes]
     ) -> tuple[list[Wanted], FetchSession | None]:
         """What the request asks for, and the session it belongs to. Raises Refused where that session is not known."""
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._sessions.pop(request.session_id, None)
-            wanted = list(_wanted(request, by_id))
+            wanted = list(wanted_of(request, by_id))
             if request.session_epoch == FINAL_EPOCH:
                 return wanted, None
             return wanted, self._begin(wanted, by_id, now_ms, random_bytes)
         session = self._require(request, by_id)
-        session.epoch = session.epoch + 1 if session.epoch < EPOCH_MAX else 1
-        session.used_ms = now_ms
-        self._sessions.move_to_end(session.session_id)
-        session.follow(_wanted(request, by_id))
+        self.advance(session, now_ms)
+        session.follow(wanted_of(request, by_id))
         for forgotten in request.forgotten_topics_data:
             session.forget(forgotten.topic_id if by_id else forgotten.topic, forgotten.partitions)
         if len(session) > PARTITIONS_MAX:
@@ -108,7 +120,7 @@ class FetchSessions:
         return session.wanted, session
 
     def _require(self, request: FetchRequest, by_id: bool) -> FetchSession:
-        session = self._sessions.get(request.session_id)
+        session = self.find(request.session_id)
         if session is None:
             raise Refused(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"there is no fetch session {request.session_id}")
         if session.by_id != by_id:
@@ -118,6 +130,12 @@ class FetchSessions:
                 ErrorCode.INVALID_FETCH_SESSION_EPOCH, f"epoch {request.session_epoch} where {session.epoch} is next"
             )
         return session
+
+    def advance(self, session: FetchSession, now_ms: int) -> None:
+        """Its next request has come."""
+        session.epoch = session.epoch + 1 if session.epoch < EPOCH_MAX else 1
+        session.used_ms = now_ms
+        self._sessions.move_to_end(session.session_id)
 
     def _begin(
         self, wanted: list[Wanted], by_id: bool, now_ms: int, random_bytes: Callable[[int], bytes]
@@ -141,7 +159,7 @@ class FetchSessions:
                 return session_id
 
 
-def _wanted(request: FetchRequest, by_id: bool) -> Iterable[Wanted]:
+def wanted_of(request: FetchRequest, by_id: bool) -> Iterable[Wanted]:
     for topic in request.topics:
         key: TopicKey = topic.topic_id if by_id else topic.topic
         for partition in topic.partitions:

@@ -1,7 +1,8 @@
 """Forms: what requests that look alike have in common, remembered so that it is decoded once.
 
 A form is known by the bytes between a request's correlation id and the first thing that changes from one to the next,
-an offset or the length of a batch. A connection has few of them, and they are small: a client may send what it likes.
+an offset, the epoch of a session or the length of a batch. A connection has few of them, and they are small: a client
+may send what it likes.
 """
 
 import struct

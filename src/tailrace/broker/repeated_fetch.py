@@ -1,21 +1,24 @@
-"""Fetch, the short way: a reader's requests look alike, but for the offset.
+"""Fetch, the short way: a reader's requests look alike, but for the offset, and for the epoch of its session.
 
 A reader of one partition asks for the same again and again, from where the last answer ended. As with a Produce
 (`repeated_produce`) what such requests have in common is decoded once, and what stands around the records in the answer
 is encoded once:
 
     request   key, version · correlation id · client id … partition, as before · offset · the rest, as before
+    session   … · client id … session, as before · epoch · topic, partition, as before · offset · the rest, as before
     answer    length · correlation id · topic, partition, as before · three offsets · length · records · the rest
 
 Only what can be answered at once goes this way, with records that are in the page cache as far as one has to look at
-them. Errors, waits and looks at a disk go the long way, and so do sessions, and readers that have to be told of aborted
-transactions.
+them. Errors, waits and looks at a disk go the long way, and so do sessions that follow more than the partition which
+their request names, and readers that have to be told of aborted transactions. When the records are found a session is
+advanced as by the long way; until then nothing is changed.
 """
 
 import struct
+from copy import copy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tailrace.broker.fetch_sessions import FINAL_EPOCH, NO_SESSION
+from tailrace.broker.fetch_sessions import FINAL_EPOCH, NO_SESSION, FetchSession, TopicKey, wanted_of
 from tailrace.broker.fetching import BY_TOPIC_ID, READ_COMMITTED
 from tailrace.broker.forms import FORM_BYTES_MAX, HEAD, Forms
 from tailrace.broker.partition import Partition
@@ -28,7 +31,13 @@ from tailrace.protocol import codec
 from tailrace.protocol.fetch_answer import BOUNDS, FetchAnswer, length_of_records
 from tailrace.protocol.frame import RequestHeader, encode_request, response_header
 from tailrace.protocol.message import is_flexible
-from tailrace.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from tailrace.protocol.messages.fetch import (
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
 
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
@@ -38,6 +47,7 @@ STRETCH_BYTES_MIN = 256 << 10  # of an answer: who reads in small pieces is bett
 
 _KEY_1 = 1 << 16  # of Fetch, before the version
 _OFFSET = struct.Struct(">q")
+_EPOCH = struct.Struct(">i")
 _ID_BYTES = 4  # of a correlation id
 _ANY_BOUNDS = (-2, -3, -4)  # which no log has
 
@@ -46,6 +56,18 @@ class _AnyRecords:
     """Stands for records of so many bytes."""
 
     length = 1 << 20
+
+
+class Places(NamedTuple):
+    """Where in a request that stands which changes."""
+
+    start: int  # of the first of it: the epoch of a session, or the offset
+    offset: int
+
+    def rest(self, frame: memoryview) -> bytes:
+        """What stands behind the start and does not change: also between epoch and offset, where there is an epoch."""
+        between = frame[self.start + _EPOCH.size : self.offset]
+        return between.tobytes() + frame[self.offset + _OFFSET.size :].tobytes()
 
 
 class FetchForm:
@@ -61,24 +83,30 @@ class FetchForm:
         "limit",
         "min_bytes",
         "partition",
+        "places",
         "rest",
+        "session_id",
         "start",
+        "topic",
+        "wanted",
     )
 
     def __init__(
-        self, header: RequestHeader, request: FetchRequest, partition: Partition, start: int, rest: bytes, most: int
+        self, header: RequestHeader, request: FetchRequest, partition: Partition, places: Places, rest: bytes, most: int
     ) -> None:
         """`most` is how many bytes an answer of ours has at most."""
-        wanted = request.topics[0].partitions[0]
         self.header = header  # of the request that it was learnt from
+        ((self.topic, self.wanted),) = wanted_of(request, header.api_version >= BY_TOPIC_ID)  # likewise
         self.key_and_version = _KEY_1 | header.api_version
-        self.start = start  # of the offset
-        self.rest = rest  # behind it
+        self.places = places
+        self.start = places.start
+        self.rest = rest
+        self.session_id = request.session_id
         self.partition = partition
-        self.leader_epoch = wanted.current_leader_epoch
+        self.leader_epoch = self.wanted.current_leader_epoch
         self.is_committed = request.isolation_level == READ_COMMITTED
         limit = min(max(request.max_bytes, 0), most)
-        self.limit = min(limit, wanted.partition_max_bytes)
+        self.limit = min(limit, self.wanted.partition_max_bytes)
         self.min_bytes = min(request.min_bytes, limit)
         self.is_due = request.max_wait_ms <= 0 or request.min_bytes <= 0
         self.answer = self._learn_answer(header.api_version)
@@ -90,11 +118,17 @@ class FetchForm:
         data.aborted_transactions = [] if self.is_committed else None
         of_topic = FetchableTopicResponse(topic=topic.name, topic_id=topic.topic_id, partitions=[data])
         flexible = is_flexible(FetchResponse, version)
-        parts: list[Any] = codec.encode_parts(FetchResponse(responses=[of_topic]), version)
+        parts: list[Any] = codec.encode_parts(FetchResponse(session_id=self.session_id, responses=[of_topic]), version)
         before, between = bytes(parts[0]).split(BOUNDS.pack(*_ANY_BOUNDS))
         without_id = response_header(1, version, 0)[_ID_BYTES:]
         between = between[: -len(length_of_records(_AnyRecords.length, flexible))]
         return FetchAnswer(without_id + before, between, b"".join(parts[2:]), flexible)
+
+    def wanted_from(self, offset: int) -> FetchPartition:
+        """What a session is to remember: a new one each time, as a Fetch that waits may still look at one before."""
+        wanted = copy(self.wanted)
+        wanted.fetch_offset = offset
+        return wanted
 
     def parts(self, correlation_id: int, view: View, records: Slice) -> list[Any]:
         """Of the answer with these records."""
@@ -132,36 +166,56 @@ class RepeatedFetch:
             return
         if len(frame) > FORM_BYTES_MAX:
             return
-        if request.session_id != NO_SESSION or request.session_epoch != FINAL_EPOCH:
-            return
-        data, wanted = request.topics[0], request.topics[0].partitions[0]
-        topics = self._broker.metadata
-        topic = topics.topics_by_id.get(data.topic_id) if version >= BY_TOPIC_ID else topics.topics.get(data.topic)
-        partition = topic.partition(wanted.partition) if topic is not None else None
-        learnt = partition, request.max_wait_ms, wanted.partition_max_bytes, wanted.current_leader_epoch
+        ((topic, wanted),) = wanted_of(request, version >= BY_TOPIC_ID)
+        partition = self._partition(topic, wanted.partition)
+        limits = request.max_wait_ms, wanted.partition_max_bytes
+        learnt = partition, request.session_id, limits, wanted.current_leader_epoch
         if partition is None or wanted.last_fetched_epoch >= 0 or learnt == self._learnt:
             return
+        if not self._may_repeat(request, topic, wanted.partition):
+            return
         self._learnt = learnt
-        start = _start_of_offset(frame, header)
-        if start is not None and self._forms.has_room(start):
-            rest = frame[start + _OFFSET.size :].tobytes()
-            form = FetchForm(header, request, partition, start, rest, self._broker.fetch_bytes_max)
-            self._forms.remember(frame, form)
+        places = _places(frame, header)
+        if places is not None and self._forms.has_room(places.start):
+            most = self._broker.fetch_bytes_max
+            self._forms.remember(frame, FetchForm(header, request, partition, places, places.rest(frame), most))
 
-    def read(self, frame: memoryview) -> tuple[FetchForm, list[Any]] | None:
+    def _partition(self, key: TopicKey, index: int) -> Partition | None:
+        metadata = self._broker.metadata
+        topic = metadata.topics_by_id.get(key) if isinstance(key, bytes) else metadata.topics.get(key)
+        return topic.partition(index) if topic is not None else None
+
+    def _may_repeat(self, request: FetchRequest, topic: TopicKey, index: int) -> bool:
+        """Whether it has no session, or one that follows nothing but what it asks for."""
+        if request.session_id == NO_SESSION:
+            return request.session_epoch == FINAL_EPOCH
+        session = self._broker.fetch_sessions.find(request.session_id)
+        return session is not None and session.follows_only(topic, index) and not request.forgotten_topics_data
+
+    def read(self, frame: memoryview, now_ms: int) -> tuple[FetchForm, list[Any]] | None:
         """The answer, in parts. None where it must go the long way; then nothing was changed."""
         asked = self._asked(frame)
         if asked is None:
             return None
         form, log, correlation_id, offset = asked
+        session = self._broker.fetch_sessions.find(form.session_id)
+        if form.session_id != NO_SESSION and not _is_next(form, frame, session):
+            return None
         view = log.view
         records = self._records(form, log, view, offset)
-        return (form, form.parts(correlation_id, view, records)) if records is not None else None
+        if records is None:
+            return None
+        if session is not None:
+            self._broker.fetch_sessions.advance(session, now_ms)
+            session.repeated(form.topic, form.wanted_from(offset), view.high_watermark, view.start)
+        return form, form.parts(correlation_id, view, records)
 
     def stretch(self, frame: memoryview, max_bytes: int) -> Stretch | None:
-        """What the reader may have without asking us again; None where that is little, or nothing."""
+        """What the reader may have without asking us again; None where that is little, or nothing, or where it has a
+        session, which is advanced here alone.
+        """
         asked = self._asked(frame)
-        if asked is None:
+        if asked is None or asked[0].session_id != NO_SESSION:
             return None
         form, log, _, offset = asked
         view = log.view
@@ -176,13 +230,13 @@ class RepeatedFetch:
     def _asked(self, frame: memoryview) -> tuple[FetchForm, Log, int, int] | None:
         """Of what form it is, of which log, its correlation id, and from which offset on."""
         form = self._forms.find(frame)
-        if form is None or frame[form.start + _OFFSET.size :].tobytes() != form.rest:
+        if form is None or form.places.rest(frame) != form.rest:
             return None
         key_and_version, correlation_id = HEAD.unpack_from(frame)
         log = form.partition.log
         if key_and_version != form.key_and_version or log is None or not self._is_current(form, log):
             return None
-        return form, log, correlation_id, _OFFSET.unpack_from(frame, form.start)[0]
+        return form, log, correlation_id, _OFFSET.unpack_from(frame, form.places.offset)[0]
 
     def _has_aborted(self, form: FetchForm, log: Log, offset: int, records: Slice) -> bool:
         """Whether a reader has to be told of transactions among these records, or may have to be."""
@@ -221,16 +275,31 @@ def _readable_up_to(form: FetchForm, view: View) -> int:
     return view.last_stable if form.is_committed else view.high_watermark
 
 
-def _start_of_offset(frame: memoryview, header: RequestHeader) -> int | None:
-    """Where the offset stands in a request for one partition; None where it is not written as we would write it."""
+def _is_next(form: FetchForm, frame: memoryview, session: FetchSession | None) -> bool:
+    """Whether it is the next request of its session, which follows nothing else."""
+    if session is None or not session.follows_only(form.topic, form.partition.index):
+        return False
+    epoch: int = _EPOCH.unpack_from(frame, form.start)[0]
+    return epoch == session.epoch
+
+
+def _places(frame: memoryview, header: RequestHeader) -> Places | None:
+    """In a request for one partition; None where it is not written as we would write it."""
     version = header.api_version
     request = codec.decode(FetchRequest, version, frame, header.body, more_may_follow=True)  # one that we may change
 
     def encoded() -> bytes:
         return encode_request(request, version, header.correlation_id, header.client_id)[4:]
 
+    def changed() -> int:
+        return next(at for at, (one, other) in enumerate(zip(frame, encoded(), strict=True)) if one != other)
+
     if encoded() != frame:
         return None
     partition = request.topics[0].partitions[0]
     partition.fetch_offset = ~partition.fetch_offset  # which differs in each byte
-    return next(at for at, (one, other) in enumerate(zip(frame, encoded(), strict=True)) if one != other)
+    offset = changed()
+    if request.session_id == NO_SESSION:
+        return Places(offset, offset)
+    request.session_epoch = ~request.session_epoch  # which stands before it
+    return Places(changed(), offset)

@@ -185,7 +185,7 @@ class Connection:
         if self._outbox.is_cold and self._lend(frame):
             return True
         started = time.perf_counter()
-        repeated = self._repeated_fetch.read(frame)
+        repeated = self._repeated_fetch.read(frame, int(time.time() * 1000))
         if repeated is None:
             return False
         form, parts = repeated

@@ -39,7 +39,7 @@ def loan_of(number: int, stretch: Stretch) -> tuple[Loan, int]:
     """And the descriptor of the file."""
     form, (file, position) = stretch.form, stretch.records.place()
     end = position + stretch.records.length
-    return Loan(number, stretch.frame, form.start, form.answer, stretch.bounds, form.limit, position, end), file
+    return Loan(number, stretch.frame, form.places.offset, form.answer, stretch.bounds, form.limit, position, end), file
 
 
 class Lender:
