@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from nodes import LOOPS
 
-from tailrace.server.wakefulness import A_WHILE, AWAKE_S, SOME, SOON_S, Wakefulness
+from tailrace.server.wakefulness import A_WHILE, AWAKE_S, LOOKS, SOME, SOON_S, Wakefulness
 
 
 class CountingLoop:
@@ -18,7 +18,20 @@ class CountingLoop:
         self.looks.append(look)
 
 
-def ask(wakefulness: Wakefulness, client: object, count: int, pause_s: float) -> None:
+class Client:
+    def __init__(self, answer_at: int = 0) -> None:
+        self.looks = 0
+        self.answer_at = answer_at  # which of the looks finds something
+        self.wakefulness: Wakefulness | None = None
+
+    def look(self) -> None:
+        self.looks += 1
+        if self.looks == self.answer_at and self.wakefulness is not None:
+            now = time.perf_counter()
+            self.wakefulness.answered(self, now, now)
+
+
+def ask(wakefulness: Wakefulness, client: Client, count: int, pause_s: float) -> None:
     now = time.perf_counter()
     for number in range(count):
         began = now + number * (pause_s + 0.00001)
@@ -28,7 +41,7 @@ def ask(wakefulness: Wakefulness, client: object, count: int, pause_s: float) ->
 def test_after_some_that_come_soon_the_loop_stays_awake_and_not_for_long() -> None:
     loop = CountingLoop()
     wakefulness = Wakefulness(loop)  # type: ignore[arg-type]
-    client = object()
+    client = Client()
     ask(wakefulness, client, SOME, SOON_S / 2)
     assert loop.looks == []
     ask(wakefulness, client, SOME, SOON_S / 2)
@@ -40,14 +53,14 @@ def test_after_some_that_come_soon_the_loop_stays_awake_and_not_for_long() -> No
 
 def test_a_client_that_takes_its_time_is_not_waited_for() -> None:
     loop = CountingLoop()
-    ask(Wakefulness(loop), object(), 100, 2 * SOON_S)  # type: ignore[arg-type]
+    ask(Wakefulness(loop), Client(), 100, 2 * SOON_S)  # type: ignore[arg-type]
     assert loop.looks == []
 
 
 def test_clients_that_take_turns_are_not_waited_for() -> None:
     loop = CountingLoop()
     wakefulness = Wakefulness(loop)  # type: ignore[arg-type]
-    clients = [object(), object()]
+    clients = [Client(), Client()]
     for number in range(100):
         ask(wakefulness, clients[number % 2], 1, 0)
     assert loop.looks == []
@@ -56,7 +69,7 @@ def test_clients_that_take_turns_are_not_waited_for() -> None:
 def test_where_there_is_other_work_it_is_not_waited_for_a_while() -> None:
     loop = CountingLoop()
     wakefulness = Wakefulness(loop)  # type: ignore[arg-type]
-    client = object()
+    client = Client()
     wakefulness.disturbed()
     ask(wakefulness, client, A_WHILE, 0)
     assert loop.looks == []
@@ -71,7 +84,7 @@ def test_where_there_is_other_work_it_is_not_waited_for_a_while() -> None:
 def test_on_a_real_loop_it_ends_and_others_have_their_turns_meanwhile(name: str) -> None:
     async def main() -> None:
         wakefulness = Wakefulness(asyncio.get_running_loop())
-        ask(wakefulness, object(), 2 * SOME, 0)
+        ask(wakefulness, Client(), 2 * SOME, 0)
         assert wakefulness._is_awake
         turns = 0
         while wakefulness._is_awake:
@@ -81,3 +94,16 @@ def test_on_a_real_loop_it_ends_and_others_have_their_turns_meanwhile(name: str)
 
     with asyncio.Runner(loop_factory=LOOPS[name]) as runner:
         runner.run(main())
+
+
+@pytest.mark.parametrize("answer_at", [0, 3])
+def test_the_client_is_looked_at_until_it_has_asked_and_then_everybody(answer_at: int) -> None:
+    loop, client = CountingLoop(), Client(answer_at)
+    wakefulness = client.wakefulness = Wakefulness(loop)  # type: ignore[arg-type]
+    now = time.perf_counter()
+    for _ in range(2 * SOME):
+        wakefulness.answered(client, now, now)
+    wakefulness._answered_at = time.perf_counter()
+    loop.looks.pop()()
+    assert client.looks == (answer_at or LOOKS)
+    assert len(loop.looks) == 1, "the others have their turn"

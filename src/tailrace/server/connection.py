@@ -118,6 +118,11 @@ class Connection:
             self._is_reading = False
             self.node.loop.remove_reader(self._fd)
 
+    def look(self) -> None:
+        """Starts what has arrived, as the loop would have it done soon."""
+        if self._is_reading:
+            self._readable()
+
     def _readable(self) -> None:
         if not self._outbox.is_empty:  # rarely: nearly all wait for an answer before they ask again
             self._pause()  # until it has gone

@@ -2,18 +2,26 @@
 
 A loop that goes to sleep has to be woken, on another processor as a rule, which takes longer than to answer a small
 request. So while one client sends one request after the other, and nobody else sends any, the loop looks for the next
-one without going to sleep, for a tenth of a millisecond at most. Where it does not come so soon, or others come in
+one without going to sleep, for a tenth of a millisecond at most: some times at that client, which is quickest, and then
+at everybody. Where it does not come so soon, or others come in
 between, that ends; it begins again after some that did. Everything else has its turns as always.
 """
 
 import time
 from asyncio import AbstractEventLoop
+from typing import Protocol
 
 SOON_S = 0.000_150  # from an answer to the next request, with the time that waking up takes
 AWAKE_S = 0.000_100
 SOME = 4  # requests that came soon, before it is worth it
 A_WHILE = 64  # requests
+LOOKS = 8  # at the client, for each at everybody: some 15 µs
 MOST = 8  # of them are remembered: so many may come late before it is forgotten
+
+
+class Client(Protocol):
+    def look(self) -> None:
+        """Handles what has arrived, if anything has."""
 
 
 class Wakefulness:
@@ -21,12 +29,12 @@ class Wakefulness:
 
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
-        self._client: object = None
+        self._client: Client | None = None
         self._answered_at = 0.0
         self._soon = 0  # how many have come soon, lately
         self._is_awake = False
 
-    def answered(self, client: object, started: float, ended: float) -> None:
+    def answered(self, client: Client, started: float, ended: float) -> None:
         """A request of this client was begun and answered at these times, by the performance counter."""
         is_soon = client is self._client and started - self._answered_at < SOON_S
         self._client, self._answered_at = client, ended
@@ -43,8 +51,13 @@ class Wakefulness:
         self._soon = -A_WHILE
 
     def _look(self) -> None:
-        """Called again at once, after a look at what has arrived."""
-        if self._soon > 0 and time.perf_counter() - self._answered_at < AWAKE_S:
-            self._loop.call_soon(self._look)
-        else:
+        """Called again at once, after a look at what has arrived for others."""
+        if self._soon <= 0 or time.perf_counter() - self._answered_at >= AWAKE_S:
             self._is_awake = False
+            return
+        self._loop.call_soon(self._look)
+        answered_at = self._answered_at
+        for _ in range(LOOKS):
+            if self._client is None or self._answered_at != answered_at:
+                break
+            self._client.look()
