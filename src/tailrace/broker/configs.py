@@ -6,7 +6,6 @@ defaults are Kafka's, but where docs/DEVIATIONS.md says otherwise; ours begin wi
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from difflib import get_close_matches
 from enum import IntEnum
 from itertools import chain, dropwhile
@@ -283,7 +282,7 @@ def _with(config: TopicConfig, texts: Mapping[str, str]) -> TopicConfig:
     if "cleanup.policy" in texts:
         own["deletes"] = "delete" in parts_of(texts["cleanup.policy"])
     if log:
-        own["log"] = replace(config.log, **log)
+        own["log"] = config.log._replace(**log)
     return config._replace(**own) if own else config
 
 

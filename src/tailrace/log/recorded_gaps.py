@@ -8,7 +8,7 @@ over one that compaction has left.
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 from tailrace.log.files import Files, join, read_whole, replace_whole
 from tailrace.records.checksum import crc32c
@@ -21,8 +21,7 @@ class CorruptGaps(ValueError):
     """The file is not what was written."""
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedGap:
+class RecordedGap(NamedTuple):
     """Offsets, both inclusive, that nobody can read any more; since when, why, and where the bad bytes are kept."""
 
     first_offset: int
@@ -43,7 +42,7 @@ class RecordedGap:
         return f"{offsets} lost, and given up by a repair at {self.repaired_at} ({self.reason}){kept}"
 
     def as_json(self) -> dict[str, str | int | None]:
-        return asdict(self)
+        return self._asdict()
 
 
 def read_gaps(files: Files, directory: str) -> tuple[RecordedGap, ...]:

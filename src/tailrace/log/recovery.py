@@ -19,6 +19,7 @@ batch, with valid ones after it, is damage too: named, never served, and everyth
 
 import logging
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from tailrace.log.checkpoints import CorruptCheckpoint
 from tailrace.log.compaction.swapping import finish_swaps
@@ -47,8 +48,7 @@ from tailrace.records.batch import LENGTH_END, NO_PRODUCER
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(NamedTuple):
     """Where a log was ended by recovery, and where the bytes that stood behind are kept."""
 
     file: str

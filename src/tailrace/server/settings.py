@@ -7,7 +7,7 @@ are taken, too: `listeners`, `advertised.listeners`, `log.dirs`.
 
 import ipaddress
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from tailrace.broker.config_keys import InvalidConfig, parts_of
 from tailrace.broker.configs import BrokerConfigs
@@ -30,13 +30,12 @@ class NotSafe(BadSettings):
     """It could, but anyone could then reach it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    data: str = DATA
-    listen: list[Listen] = field(default_factory=list)
-    metrics: Endpoint | None = None
-    metrics_is_default: bool = True
-    configs: dict[str, str] = field(default_factory=dict)
+class Settings(NamedTuple):
+    data: str
+    listen: list[Listen]
+    metrics: Endpoint | None
+    metrics_is_default: bool
+    configs: dict[str, str]
 
 
 def read_settings(
