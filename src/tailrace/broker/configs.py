@@ -6,7 +6,6 @@ defaults are Kafka's, but where docs/DEVIATIONS.md says otherwise; ours begin wi
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from enum import IntEnum
 from itertools import chain, dropwhile
 from typing import Any, NamedTuple
@@ -70,6 +69,8 @@ def broker_key(name: str) -> ConfigKey:
 
 
 def _unknown(whose: str, name: str, meant: str | None, names: Iterable[str]) -> InvalidConfig:
+    from difflib import get_close_matches  # for those who misspell: no start waits for it
+
     shown = name[:250]
     near = [meant] if meant is not None else get_close_matches(shown, names, 1)
     hint = f": is it {near[0]}?" if near else ""

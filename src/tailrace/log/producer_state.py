@@ -40,6 +40,8 @@ class ProducedBatch(NamedTuple):
 
 @dataclass(slots=True)
 class Producer:
+    """What is known of one that has an id."""
+
     epoch: int
     coordinator_epoch: int = -1
     transaction_start: int = NO_OFFSET

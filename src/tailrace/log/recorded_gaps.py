@@ -6,7 +6,6 @@ writes it. The broker reads it at the start, says what is in it and counts it; r
 over one that compaction has left.
 """
 
-import json
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -66,12 +65,16 @@ def add_gaps(files: Files, directory: str, gaps: Iterable[RecordedGap]) -> None:
 
 
 def encode_gaps(gaps: Iterable[RecordedGap]) -> bytes:
+    import json  # for logs that have gaps: no other start waits for it
+
     in_order = sorted(gaps, key=lambda gap: (gap.first_offset, gap.last_offset))
     lines = "".join(f"{json.dumps(gap.as_json())}\n" for gap in in_order).encode()
     return b"%d %08x\n" % (_VERSION, crc32c(lines)) + lines
 
 
 def decode_gaps(data: bytes) -> tuple[RecordedGap, ...]:
+    import json
+
     head, _, lines = data.partition(b"\n")
     if head != b"%d %08x" % (_VERSION, crc32c(lines)):
         raise CorruptGaps("its first line does not belong to the others, or is of a version that is not known")

@@ -61,6 +61,8 @@ class Cut(NamedTuple):
 
 @dataclass(slots=True)
 class RecoveryReport:
+    """What a start has found in a log, and done to it."""
+
     was_clean: bool
     scanned_batches: int = 0
     scanned_bytes: int = 0
