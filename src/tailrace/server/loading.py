@@ -15,6 +15,7 @@ PAUSE_S = 0.005  # in which others have their turn; a piece takes a millisecond 
 _PARTS = (
     "tailrace.log.compaction.messages",
     "tailrace.broker.compacting",
+    "tailrace.records.codecs",
     "tailrace.broker.groups.records",
     "tailrace.broker.groups.classic",
     "tailrace.broker.groups.coordinator",
