@@ -10,9 +10,14 @@ from importlib import import_module
 
 from tailrace.broker.apis.registry import APIS
 
-AFTER_S = 0.15  # which is before the first heartbeat: that asks for all but the APIs
-PAUSE_S = 0.005  # in which others have their turn; a piece takes a millisecond or two
-_PARTS = (
+AFTER_S = 0.1  # so that it comes before the first heartbeat, which asks for all but the APIs
+PAUSE_S = 0.005  # in which others have their turn; a piece takes a millisecond or two, the largest four
+_PARTS = (  # with what they would import themselves, where all of that at once would be felt
+    "json",
+    "hashlib",
+    "datetime",
+    "dataclasses",
+    "tailrace.log.compaction.filtering",
     "tailrace.log.compaction.messages",
     "tailrace.broker.compacting",
     "tailrace.records.codecs",
