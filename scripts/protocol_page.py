@@ -24,7 +24,7 @@ from tailrace.broker.config_tables import BROKER_KEYS, TOPIC_KEYS
 from tailrace.broker.foreign_configs import FAMILIES, Family
 from tailrace.broker.requests import Api
 from tailrace.protocol.message import Versions, specification_of, versions_of
-from tailrace.protocol.messages import REQUESTS
+from tailrace.protocol.messages import REQUESTS, SPOKEN
 
 DOCS = Path(__file__).parents[1] / "docs"
 WIDTH = 116
@@ -109,7 +109,7 @@ class Entry(NamedTuple):
 
     @property
     def advertised(self) -> Versions:
-        return self.served if self.api.advertised_min is None else Versions(self.api.advertised_min, self.served.last)
+        return Versions(SPOKEN[self.api.key].advertised_from, self.served.last)
 
 
 def entries() -> list[Entry]:

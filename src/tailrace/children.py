@@ -2,7 +2,6 @@
 
 import os
 import sys
-from pathlib import Path
 
 import tailrace
 
@@ -13,5 +12,5 @@ def command(module: str, *arguments: str) -> list[str]:
 
 def environment() -> dict[str, str]:
     """With the package where this process has found it."""
-    path = [str(Path(tailrace.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    path = [os.path.dirname(os.path.dirname(tailrace.__file__)), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path)}

@@ -21,7 +21,7 @@ SUMS = st.builds(
     max_timestamp_offset=NUMBERS,
     chunks=st.lists(st.integers(0, (1 << 32) - 1), max_size=5).map(tuple),
     gaps=st.sampled_from(Gaps),
-    index=PREFIXES,
+    offset_index=PREFIXES,
     time_index=PREFIXES,
     transaction_index=PREFIXES,
 )
@@ -102,7 +102,7 @@ SOME_SUMS = Sums(
     max_timestamp_offset=1200,
     chunks=(1, 2, 0xFFFFFFFF),
     gaps=Gaps.COMPACTED,
-    index=Prefix(80, 7),
+    offset_index=Prefix(80, 7),
     time_index=Prefix(120, 8),
     transaction_index=Prefix(34, 9),
 )

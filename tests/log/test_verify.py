@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -65,7 +64,7 @@ def same_as_recovery(disk: Disk) -> Verification:
     cut = report.cut
     expected = [(f"{ORDERS}/{cut.file}", cut.position, cut.length, cut.first_offset)] if cut else []
     assert [(tail.file, tail.position, tail.length, tail.first_offset) for tail in found.tail] == expected
-    reported = [replace(damage, file=f"{ORDERS}/{damage.file}") for damage in report.damage]
+    reported = [damage._replace(file=f"{ORDERS}/{damage.file}") for damage in report.damage]
     assert all(damage in found.damage for damage in reported)
     assert all(damage in reported for damage in found.damage if damage.last_offset >= scanned_from(disk))
     assert (found.partitions[0].start_offset, found.partitions[0].end_offset) == (log.start_offset, log.end_offset)
@@ -240,7 +239,7 @@ def test_gaps_are_damage_in_a_segment_that_has_none_and_a_note_in_one_that_was_c
     sums = Sums.decode(bytes(disk.file(sums_path)))
     assert sums is not None
     for gaps in (Gaps.COMPACTED, Gaps.REPAIRED):
-        disk.file(sums_path)[:] = replace(sums, gaps=gaps).encode()
+        disk.file(sums_path)[:] = sums._replace(gaps=gaps).encode()
         found = look(disk)
         assert found.healthy
         note = f"{ORDERS}: {header.last_offset_delta + 1} offsets are missing in 1 gaps, as compaction leaves them"

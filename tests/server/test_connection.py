@@ -165,7 +165,7 @@ def test_a_request_behind_a_parked_fetch_completes_it(node: RunningNode, client:
 def test_a_fetch_is_hurried_once(node: RunningNode, client: RawClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """Looking again for each of a hundred requests behind it could take the loop for seconds."""
     stuck = Stuck()
-    monkeypatch.setitem(APIS, ApiKey.METADATA, APIS[ApiKey.METADATA]._replace(handle=lambda *_: stuck))
+    monkeypatch.setitem(APIS.made, ApiKey.METADATA, APIS[ApiKey.METADATA]._replace(handle=lambda *_: stuck))
     client.send(MetadataRequest(topics=None), 12)
     client.socket.sendall(b"".join(client.frame(ApiVersionsRequest(), 3) for _ in range(50)))
     node.until(lambda: len(next(iter(node.node.connections))._pending) == 51)
@@ -239,7 +239,7 @@ def test_only_so_many_requests_are_under_way(
 
     real = APIS[ApiKey.API_VERSIONS]
     answer = real.handle(ApiVersionsRequest(), None, node.node.broker)  # type: ignore[arg-type]
-    monkeypatch.setitem(APIS, ApiKey.API_VERSIONS, real._replace(handle=handle))
+    monkeypatch.setitem(APIS.made, ApiKey.API_VERSIONS, real._replace(handle=handle))
     client.socket.sendall(b"".join(client.frame(ApiVersionsRequest(), 3) for _ in range(250)))
     node.until(lambda: len(waiting) == PIPELINED_MAX)
     time.sleep(0.05)
@@ -283,7 +283,7 @@ def test_others_have_their_turn_between_costly_requests(
         return start(self)
 
     monkeypatch.setattr(connection_module.Connection, "_start_requests", counted)
-    monkeypatch.setitem(APIS, ApiKey.API_VERSIONS, real._replace(handle=handle))
+    monkeypatch.setitem(APIS.made, ApiKey.API_VERSIONS, real._replace(handle=handle))
     client.socket.sendall(b"".join(client.frame(ApiVersionsRequest(), 3) for _ in range(10)))
     for _ in range(10):
         client.receive()
@@ -438,7 +438,7 @@ def test_a_handler_that_fails_ends_its_connection_alone(
     node: RunningNode, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     broken = APIS[ApiKey.METADATA]._replace(handle=lambda *_: 1 // 0)
-    monkeypatch.setitem(APIS, ApiKey.METADATA, broken)
+    monkeypatch.setitem(APIS.made, ApiKey.METADATA, broken)
     with RawClient(node.address) as client, RawClient(node.address) as other:
         client.send(MetadataRequest(topics=None), 12)
         assert client.is_closed()
@@ -450,7 +450,7 @@ def test_an_answer_that_fails_when_its_time_is_up_ends_its_connection_alone(
     node: RunningNode, client: RawClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stuck = Stuck(wait_ms=50)
-    monkeypatch.setitem(APIS, ApiKey.METADATA, APIS[ApiKey.METADATA]._replace(handle=lambda *_: stuck))
+    monkeypatch.setitem(APIS.made, ApiKey.METADATA, APIS[ApiKey.METADATA]._replace(handle=lambda *_: stuck))
     client.send(MetadataRequest(topics=None), 12)
     assert client.is_closed()
     assert (stuck.expired, stuck.abandoned) == (1, 1)

@@ -259,4 +259,4 @@ def _let_go(file: File) -> None:
 
 
 def _prefixes(sums: Sums) -> list[tuple[str, Prefix]]:
-    return [(INDEX, sums.index), (TIME_INDEX, sums.time_index), (TRANSACTION_INDEX, sums.transaction_index)]
+    return [(INDEX, sums.offset_index), (TIME_INDEX, sums.time_index), (TRANSACTION_INDEX, sums.transaction_index)]

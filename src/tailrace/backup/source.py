@@ -107,14 +107,14 @@ class Source:
         self.files = files
         self.path = path
         self._read: tuple[bytes | None, ...] = ()
-        self._state = DirectoryState.read(files, path)
+        self._state = DirectoryState(files, path)
 
     @property
     def state(self) -> DirectoryState:
         """As it is on disk now."""
         read = tuple(read_whole(self.files, join(self.path, name)) for name in (RECOVERY_POINTS, START_OFFSETS))
         if read != self._read:
-            self._read, self._state = read, DirectoryState.read(self.files, self.path)
+            self._read, self._state = read, DirectoryState(self.files, self.path)
         return self._state
 
     def look(self, partition: TopicPartition, *, past_swaps: bool = False) -> Look | None:

@@ -100,7 +100,7 @@ def damage_of(store: Store, manifest: Manifest, names: Collection[str], copied: 
 def _verify_logs(store: Store, manifest: Manifest, names: Collection[str], copied: Copied) -> Verification:
     present = [log for log in manifest.logs if log.name in names]
     view = BackupFiles(store, manifest)
-    state = DirectoryState.read(view, ROOT)
+    state = DirectoryState(view, ROOT)
     found: list[Place] = []
     for log in present:
         partition = parse_partition(log.name)

@@ -6,20 +6,23 @@
     the clock  is told (`tick`)
 
 Nothing in this package waits, starts a thread or opens a socket: `start_job` is how it has work done elsewhere.
+
+What the first answers do not need, groups and compaction, is imported when it is first asked for: somebody waits for a
+broker that starts.
 """
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from tailrace.broker.cached import Cached
-from tailrace.broker.compacting import Compacting
 from tailrace.broker.counters import Counters
 from tailrace.broker.disk_budget import DiskBudget
 from tailrace.broker.errors import Refused
 from tailrace.broker.fetch_sessions import FetchSessions
 from tailrace.broker.fetching import Fetch
-from tailrace.broker.groups.coordinator import GroupCoordinator
+from tailrace.broker.groups.timers import Timers
 from tailrace.broker.log_sizes import LogSizes
 from tailrace.broker.metadata import Metadata
 from tailrace.broker.metadata_log import MetadataLog
@@ -32,7 +35,7 @@ from tailrace.broker.requests import Api, Call, Silence
 from tailrace.broker.retention import Retention
 from tailrace.broker.scrubbing import Scrubber
 from tailrace.broker.space import DiskSpace
-from tailrace.broker.topics import Topic
+from tailrace.broker.topics import OFFSETS_TOPIC, Topic
 from tailrace.broker.upkeep import Upkeep
 from tailrace.broker.waiting import Flushed, Later, Relayed, StartJob
 from tailrace.log.directory import DataDirectory
@@ -41,6 +44,10 @@ from tailrace.log.flush import FlushQueue, Job
 from tailrace.log.jobs import FlushJob
 from tailrace.log.log import Log
 from tailrace.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from tailrace.broker.compacting import Compacting
+    from tailrace.broker.groups.coordinator import GroupCoordinator
 
 logger = logging.getLogger(__name__)
 
@@ -78,13 +85,12 @@ class Broker:
             self._partitions, self.sizes, self.configs, self.upkeep, self.flushes, self.counters, start_job
         )
         self.disk_budget = DiskBudget(self._partitions, self.sizes, metadata, self.retention, self.upkeep, start_job)
-        self.compacting = Compacting(self)
         self.scrubber = Scrubber(directory, self.configs, start_job)
         self.producer_ids = ProducerIds(metadata, self.metadata_log)
         self.fetch_sessions = FetchSessions(self.configs.number("max.incremental.fetch.session.cache.slots"))
         self.fetch_bytes_max = self.configs.number("fetch.max.bytes")
         self.quotas = QuotaMeter(metadata.quotas, self.configs.quota_window_s)
-        self.groups = GroupCoordinator(self)
+        self.timers = Timers()  # of groups
         self.all_topics: Cached[bytes] = Cached(metadata)  # as Metadata says them, by version
         self._may_make = LOGS_MADE_MAX  # by the request at hand
         self._failure: LogOffline | None = None
@@ -92,6 +98,23 @@ class Broker:
             partition = self.partition(name.topic, name.partition)
             assert partition is not None, f"{name} is not in the metadata"
             self._adopt(partition, log)
+
+    @cached_property
+    def compacting(self) -> "Compacting":
+        from tailrace.broker.compacting import Compacting
+
+        return Compacting(self)
+
+    @cached_property
+    def groups(self) -> "GroupCoordinator":
+        from tailrace.broker.groups.coordinator import GroupCoordinator
+
+        return GroupCoordinator(self)
+
+    def load_groups(self) -> None:
+        """Begins to read them, where there are any."""
+        if any(name.topic == OFFSETS_TOPIC for name in self.directory.logs):
+            self.groups.load()
 
     # Requests
 
@@ -223,7 +246,7 @@ class Broker:
     @property
     def next_deadline(self) -> int | None:
         """When `advance` has something to do, by the steady clock."""
-        return self.groups.timers.next_deadline
+        return self.timers.next_deadline
 
     def tick(self, now_ms: int, steady_ms: int) -> None:
         """Some times a second. Raises what duties have met that nobody foresaw, after all have had their turn."""

@@ -6,6 +6,7 @@ of the changes that are asked for it, or none.
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
 from tailrace.broker.config_keys import ConfigKey, ConfigType, InvalidConfig, parts_of
 from tailrace.broker.config_tables import BROKER_KEYS
@@ -15,7 +16,9 @@ from tailrace.broker.metadata import BROKER_RESOURCE, TOPIC_RESOURCE
 from tailrace.broker.metadata_records import ConfigChanged, MetadataRecord
 from tailrace.broker.topics import Topic
 from tailrace.protocol.errors import ErrorCode
-from tailrace.protocol.messages.incremental_alter_configs import AlterableConfig
+
+if TYPE_CHECKING:
+    from tailrace.protocol.messages.incremental_alter_configs import AlterableConfig
 
 
 class Operation(IntEnum):
@@ -64,7 +67,7 @@ def _check_together(overrides: Mapping[str, str], configs: BrokerConfigs) -> Non
         )
 
 
-def alter_topic(topic: Topic, changes: Sequence[AlterableConfig], configs: BrokerConfigs) -> list[MetadataRecord]:
+def alter_topic(topic: Topic, changes: Sequence["AlterableConfig"], configs: BrokerConfigs) -> list[MetadataRecord]:
     """Raises Refused where one of the changes cannot be made."""
     if topic.is_internal:
         raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} is internal: its configs are the broker's")
@@ -78,7 +81,7 @@ def alter_topic(topic: Topic, changes: Sequence[AlterableConfig], configs: Broke
     return _records(TOPIC_RESOURCE, topic.name, own, wanted)
 
 
-def alter_broker(name: str, changes: Sequence[AlterableConfig], configs: BrokerConfigs) -> list[MetadataRecord]:
+def alter_broker(name: str, changes: Sequence["AlterableConfig"], configs: BrokerConfigs) -> list[MetadataRecord]:
     """Of one broker, or with "" of all of them. Raises Refused where one of the changes cannot be made."""
     if name:
         check_broker(name, configs)
@@ -113,7 +116,7 @@ def _is_fixed(name: str) -> bool:
 
 
 def _wanted(
-    changes: Sequence[AlterableConfig], find: Callable[[str], ConfigKey], current: Callable[[str], str | None]
+    changes: Sequence["AlterableConfig"], find: Callable[[str], ConfigKey], current: Callable[[str], str | None]
 ) -> dict[str, str | None]:
     """The values that the changes come to; None is back to the default. Raises Refused, InvalidConfig."""
     wanted: dict[str, str | None] = {}
@@ -127,7 +130,7 @@ def _wanted(
     return wanted
 
 
-def _new_text(change: AlterableConfig, find: Callable[[str], ConfigKey], current: Callable[[str], str | None]) -> str:
+def _new_text(change: "AlterableConfig", find: Callable[[str], ConfigKey], current: Callable[[str], str | None]) -> str:
     if change.config_operation not in (Operation.SET, Operation.APPEND, Operation.SUBTRACT):
         raise Refused(ErrorCode.INVALID_REQUEST, f"there is no operation {change.config_operation} on configs")
     if change.value is None:

@@ -5,7 +5,6 @@ import re
 from collections.abc import Callable, Mapping
 from enum import IntEnum
 from functools import lru_cache
-from ipaddress import ip_address
 from typing import NamedTuple
 
 Value = bool | int | float | str | None
@@ -27,6 +26,8 @@ def limits_by_address(text: str) -> Mapping[str, int]:
     """`10.0.0.7:200,[::1]:50`, by the address. Raises ValueError."""
     limits = {}
     for part in parts_of(text):
+        from ipaddress import ip_address  # for those who have set this: no other start waits for it
+
         address, _, limit = part.rpartition(":")
         if not _LIMIT.fullmatch(limit):
             raise ValueError(f"{limit!r} is no number")

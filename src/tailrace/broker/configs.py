@@ -6,8 +6,6 @@ defaults are Kafka's, but where docs/DEVIATIONS.md says otherwise; ours begin wi
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from difflib import get_close_matches
 from enum import IntEnum
 from itertools import chain, dropwhile
 from typing import Any, NamedTuple
@@ -71,6 +69,8 @@ def broker_key(name: str) -> ConfigKey:
 
 
 def _unknown(whose: str, name: str, meant: str | None, names: Iterable[str]) -> InvalidConfig:
+    from difflib import get_close_matches  # for those who misspell: no start waits for it
+
     shown = name[:250]
     near = [meant] if meant is not None else get_close_matches(shown, names, 1)
     hint = f": is it {near[0]}?" if near else ""
@@ -283,7 +283,7 @@ def _with(config: TopicConfig, texts: Mapping[str, str]) -> TopicConfig:
     if "cleanup.policy" in texts:
         own["deletes"] = "delete" in parts_of(texts["cleanup.policy"])
     if log:
-        own["log"] = replace(config.log, **log)
+        own["log"] = config.log._replace(**log)
     return config._replace(**own) if own else config
 
 

@@ -4,7 +4,6 @@ counted for those who watch.
 
 import logging
 from collections.abc import Iterator
-from dataclasses import replace
 
 from tailrace.log.damage import DamagedRange
 from tailrace.log.directory import DataDirectory
@@ -23,7 +22,7 @@ def damaged_ranges(directory: DataDirectory) -> Iterator[DamagedRange]:
         missing = [bad for bad in report.damage if not bad.length and bad not in known] if report else []
         for bad in (*known, *missing):
             if bad.last_offset >= log.start_offset:
-                yield replace(bad, file=f"{partition}/{bad.file}")
+                yield bad._replace(file=f"{partition}/{bad.file}")
 
 
 def recorded_gaps(directory: DataDirectory) -> Iterator[tuple[str, RecordedGap]]:

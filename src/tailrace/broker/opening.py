@@ -63,7 +63,7 @@ def open_broker(
         if known.offline is None:
             known.raise_leader_epoch(metadata.leader_epoch)
     broker = Broker(directory, metadata, log, start_job=start_job, random_bytes=random_bytes)
-    broker.groups.load()
+    broker.load_groups()
     announce(directory)
     if removal is not None:
         start_job(removal, lambda: finish_removal(directory, removal, start_job))

@@ -15,7 +15,6 @@ allows, and over a longer time no more than its rate.
 import math
 from collections import Counter
 from collections.abc import Iterator
-from hashlib import blake2b
 from typing import NamedTuple
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
@@ -127,6 +126,8 @@ def _in_short(name: str | None) -> str | None:
     """So that buckets, which are bounded in number, are so in bytes."""
     if name is None or len(name) <= NAME_LENGTH_MAX:
         return name
+    from hashlib import blake2b  # for the few who have such names: it takes 2 ms of a start
+
     return blake2b(name.encode(errors="surrogatepass"), digest_size=16).hexdigest()
 
 

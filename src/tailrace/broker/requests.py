@@ -50,4 +50,3 @@ class Api(NamedTuple):
     handle: Handler
     frame_bytes_max: int = FRAME_BYTES_MAX
     elements_max: int = ELEMENTS_MAX
-    advertised_min: int | None = None  # where it is lower than what is served

@@ -7,7 +7,6 @@ a broker is at work in, or one they have no right to write. `repair` is in a mod
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -132,7 +131,7 @@ def _surveys(files: "Files", path: Path, first: int, last: int | None) -> "list[
     if path.is_file():
         base_offset = _base_offset(path)
         # Who names a file wants all of it, also what lies before the start of the log.
-        place: Place = replace(locate_partition(files, str(path.resolve().parent)), start_offset=None)
+        place: Place = locate_partition(files, str(path.resolve().parent))._replace(start_offset=None)
         return [Survey(files, place, first=base_offset, last=base_offset)]
     return [Survey(files, place, first=first, last=last) for place in _locate(files, path).found]
 
@@ -162,7 +161,7 @@ def _dump(survey: "Survey", show: "Printer", progress: Callable[[int], None]) ->
             progress(finding.header.size)
             trouble = show.batch(finding.position, finding.header, finding.window, finding.at, file)
         else:
-            trouble = str(replace(finding, file=survey.place.prefix + finding.file))
+            trouble = str(finding._replace(file=survey.place.prefix + finding.file))
             if not isinstance(finding, Tail):
                 show.damage(finding.as_json())
         if trouble is not None:

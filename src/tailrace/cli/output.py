@@ -1,14 +1,13 @@
 """What the verbs share: how a failure ends the process, how values are shown, when there are colours and bars.
 
 Results go to stdout and everything else to stderr. Where stdout is no terminal, or NO_COLOR is set, output is plain.
-`rich` is imported by those who draw, when they do.
+`rich` is imported by those who draw, when they do; so is all that a broker does not need, which starts with this, too.
 """
 
 import sys
 from base64 import b64encode
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
@@ -133,6 +132,8 @@ def size(value: int) -> str:
 
 def time(timestamp_ms: int) -> str:
     """Local time with its offset from UTC; `-` where there is none."""
+    from datetime import datetime
+
     if timestamp_ms == -1:
         return "-"
     try:

@@ -144,4 +144,4 @@ def audit_partition(files: Files, survey: Survey) -> Iterator[DerivedFault]:
 
 
 def _prefixes(sums: Sums) -> dict[str, Prefix]:
-    return {INDEX: sums.index, TIME_INDEX: sums.time_index, TRANSACTION_INDEX: sums.transaction_index}
+    return {INDEX: sums.offset_index, TIME_INDEX: sums.time_index, TRANSACTION_INDEX: sums.transaction_index}

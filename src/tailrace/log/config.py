@@ -2,13 +2,12 @@
 underscores.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 _NO_LIMIT = (1 << 63) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class LogConfig:
+class LogConfig(NamedTuple):
     segment_bytes: int = 1 << 30
     segment_ms: int = 7 * 24 * 3600 * 1000
     segment_jitter_ms: int = 0

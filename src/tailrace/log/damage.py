@@ -4,13 +4,12 @@ Damage is named, never served and never "cleaned up". `position` and `length` sa
 where a whole file is missing, its length is 0. The offsets, both inclusive, are those that cannot be read.
 """
 
-from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 from tailrace.log.names import LOG, numbered
 
 
-@dataclass(frozen=True, slots=True)
-class DamagedRange:
+class DamagedRange(NamedTuple):
     file: str
     position: int
     length: int
@@ -31,7 +30,7 @@ class DamagedRange:
         )
 
     def as_json(self) -> dict[str, str | int]:
-        return asdict(self)
+        return self._asdict()
 
 
 def overlap(file: str, first_offset: int, end: int) -> DamagedRange:

@@ -5,8 +5,6 @@ equal. On disk it is the `.index`, `.timeindex` and `.sums` files. `load` believ
 and rebuilds the rest.
 """
 
-from dataclasses import dataclass, replace
-
 from tailrace.log.files import File, Files, read_whole, remove_if_there, replace_whole, write_whole
 from tailrace.log.index import OffsetIndex, TimeIndex
 from tailrace.log.names import INDEX, SUMS, TIME_INDEX, TRANSACTION_INDEX
@@ -17,20 +15,31 @@ from tailrace.log.walk import Boundary, walk
 from tailrace.records.batch import LENGTH_END, NO_TIMESTAMP, BatchHeader
 
 
-@dataclass(slots=True)
 class Derived:
-    index: OffsetIndex
-    time_index: TimeIndex
-    next_offset: int
-    max_timestamp: int = NO_TIMESTAMP
-    max_timestamp_offset: int = -1
-    gaps: Gaps = Gaps.UNKNOWN
-    sums: Sums | None = None
-    bytes_since_entry: int = 0
+    __slots__ = (
+        "bytes_since_entry",
+        "gaps",
+        "index",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "next_offset",
+        "sums",
+        "time_index",
+    )
+
+    def __init__(self, index: OffsetIndex, time_index: TimeIndex, next_offset: int, gaps: Gaps) -> None:
+        self.index = index
+        self.time_index = time_index
+        self.next_offset = next_offset
+        self.max_timestamp = NO_TIMESTAMP
+        self.max_timestamp_offset = -1
+        self.gaps = gaps
+        self.sums: Sums | None = None
+        self.bytes_since_entry = 0
 
     @classmethod
     def empty(cls, base_offset: int, gaps: Gaps = Gaps.NONE) -> "Derived":
-        return cls(OffsetIndex(base_offset), TimeIndex(base_offset), base_offset, gaps=gaps)
+        return cls(OffsetIndex(base_offset), TimeIndex(base_offset), base_offset, gaps)
 
     @property
     def may_have_gaps(self) -> bool:
@@ -66,7 +75,10 @@ class Derived:
 
     def copy(self) -> "Derived":
         """A copy that stays as it is while this one goes on."""
-        return replace(self, index=self.index.copy(), time_index=self.time_index.copy())
+        copied = Derived(self.index.copy(), self.time_index.copy(), self.next_offset, self.gaps)
+        copied.max_timestamp, copied.max_timestamp_offset = self.max_timestamp, self.max_timestamp_offset
+        copied.sums, copied.bytes_since_entry = self.sums, self.bytes_since_entry
+        return copied
 
     def summarise(self, log_size: int, chunks: tuple[int, ...], transactions: TransactionIndex) -> Sums:
         return Sums(
@@ -76,7 +88,7 @@ class Derived:
             max_timestamp_offset=self.max_timestamp_offset,
             chunks=chunks,
             gaps=self.gaps,
-            index=Prefix.of(self.index.data),
+            offset_index=Prefix.of(self.index.data),
             time_index=Prefix.of(self.time_index.data),
             transaction_index=Prefix.of(transactions.data),
         )
@@ -124,11 +136,11 @@ class DerivedFiles:
         sums = self.read_sums()
         index = OffsetIndex(self._base_offset, read_whole(self._files, self._stem + INDEX) or b"")
         times = TimeIndex(self._base_offset, read_whole(self._files, self._stem + TIME_INDEX) or b"")
-        derived = Derived(index, times, self._base_offset, gaps=sums.gaps if sums else Gaps.UNKNOWN)
+        derived = Derived(index, times, self._base_offset, sums.gaps if sums else Gaps.UNKNOWN)
         if sums is not None and sums.log_size <= size:
             derived.sums = sums
-            if sums.index.matches(index.data) and sums.time_index.matches(times.data):
-                del index.data[sums.index.size :], times.data[sums.time_index.size :]
+            if sums.offset_index.matches(index.data) and sums.time_index.matches(times.data):
+                del index.data[sums.offset_index.size :], times.data[sums.time_index.size :]
                 if offset is None or offset >= sums.next_offset:
                     return self._as_summed(derived, sums), sums.log_size
                 return self._before(derived, offset)

@@ -86,7 +86,7 @@ class DataDirectory:
 
     def _open(self) -> None:
         check_format(self.files, self.path)
-        state = DirectoryState.read(self.files, self.path)
+        state = DirectoryState(self.files, self.path)
         for name in state.damaged:
             logger.warning("%s in %s is damaged: what it said is found out by reading the logs", name, self.path)
         self.was_clean = state.clean

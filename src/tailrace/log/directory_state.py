@@ -4,8 +4,8 @@ Recovery and `log verify` begin here, so that both know the same of a log before
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
 from math import inf
+from typing import NamedTuple
 
 from tailrace.log.checkpoints import (
     CLEAN_SHUTDOWN,
@@ -20,8 +20,7 @@ from tailrace.log.files import Files, join, name_of, parent, read_whole
 from tailrace.log.names import TopicPartition
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """One partition's directory. `prefix` stands before the names of its files where there are several partitions.
 
     Recovery point and start offset are None where nobody knows them.
@@ -47,8 +46,8 @@ class Place:
         """The same place, with the start offset that is on disk by now."""
         if self.partition is None or self.start_offset is None:
             return self
-        state = DirectoryState.read(files, parent(self.directory))
-        return replace(self, start_offset=state.offset_of(self.partition, state.start_offsets))
+        state = DirectoryState(files, parent(self.directory))
+        return self._replace(start_offset=state.offset_of(self.partition, state.start_offsets))
 
     def was_never_compacted(self, following: int | None) -> bool:
         """Of a segment that ends at `following`, or is the last: compaction stays away from what lies behind the
@@ -57,24 +56,16 @@ class Place:
         return self.recovery_point is not None and (following is None or following > self.recovery_point)
 
 
-@dataclass(slots=True)
 class DirectoryState:
     """What the small files of a data directory say."""
 
-    clean: bool
-    is_ours: bool
-    recovery_points: dict[TopicPartition, int] | None = None
-    start_offsets: dict[TopicPartition, int] | None = None
-    cleaner_offsets: dict[TopicPartition, int] | None = None
-    damaged: list[str] = field(default_factory=list)  # names of those that cannot be read
-
-    @classmethod
-    def read(cls, files: Files, path: str) -> "DirectoryState":
-        state = cls(files.exists(join(path, CLEAN_SHUTDOWN)), files.exists(join(path, FORMAT_FILE)))
-        state.recovery_points = state._offsets(files, path, RECOVERY_POINTS)
-        state.start_offsets = state._offsets(files, path, START_OFFSETS)
-        state.cleaner_offsets = state._offsets(files, path, CLEANER_OFFSETS)
-        return state
+    def __init__(self, files: Files, path: str) -> None:
+        self.clean = files.exists(join(path, CLEAN_SHUTDOWN))
+        self.is_ours = files.exists(join(path, FORMAT_FILE))
+        self.damaged: list[str] = []  # names of those that cannot be read
+        self.recovery_points = self._offsets(files, path, RECOVERY_POINTS)
+        self.start_offsets = self._offsets(files, path, START_OFFSETS)
+        self.cleaner_offsets = self._offsets(files, path, CLEANER_OFFSETS)
 
     def _offsets(self, files: Files, path: str, name: str) -> dict[TopicPartition, int] | None:
         data = read_whole(files, join(path, name))

@@ -14,7 +14,6 @@ Errors are `OSError`, as the operating system gives them: what they mean is the 
 import errno
 import fcntl
 import os
-import resource
 import sys
 import threading
 from collections import OrderedDict
@@ -186,8 +185,8 @@ def name_of(path: str) -> str:
 
 def default_descriptor_limit() -> int:
     """Half of what the process may open, 4,000 at most: the other half belongs to connections."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return 4000 if soft == resource.RLIM_INFINITY else max(16, min(4000, soft // 2))
+    limit = os.sysconf("SC_OPEN_MAX")  # -1 where there is none
+    return 4000 if limit < 0 else max(16, min(4000, limit // 2))
 
 
 class OperatingSystemFiles:

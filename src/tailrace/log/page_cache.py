@@ -5,7 +5,6 @@ of the range are read without waiting (`preadv` with RWF_NOWAIT): that is eight 
 """
 
 import errno
-import mmap
 import os
 import struct
 from collections.abc import Callable
@@ -16,6 +15,7 @@ Count = Callable[[int, int, int], int]
 _CACHESTAT = 451  # the number of the system call, on all architectures that Python has wheels for
 _RANGE = struct.Struct("=QQ")
 _COUNTS = struct.Struct("=5Q")  # the first one is that of pages in memory
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _NOWAIT = getattr(os, "RWF_NOWAIT", None)
 _PROBED_BYTES = 32 << 10  # in between, what is remembered may have come piece by piece
 _PROBE = bytearray(1)  # for those who want to know whether they could read, and nothing else
@@ -31,7 +31,7 @@ def is_cached(descriptor: int, position: int, size: int) -> bool:
     last = position + size - 1
     count = _count(descriptor, position, size)
     if count >= 0:
-        pages = last // mmap.PAGESIZE - position // mmap.PAGESIZE + 1
+        pages = last // _PAGE_BYTES - position // _PAGE_BYTES + 1
         # A page counts from when it was asked for. They come in their order, so the last one says that all are there.
         return count == pages and fill_without_waiting(_PROBE, descriptor, last)
     _count = _does_not_say

@@ -38,7 +38,7 @@ def locate(files: Files, path: str) -> Places:
     """
     if _holds_segments(files, path):
         return Places((locate_partition(files, path),))
-    state = DirectoryState.read(files, path)
+    state = DirectoryState(files, path)
     found = []
     for name in files.directories_in(path):
         partition = parse_partition(name)
@@ -59,7 +59,7 @@ def locate_partition(files: Files, path: str) -> Place:
     partition = parse_partition(name_of(path))
     if partition is None:
         return Place(path)
-    return DirectoryState.read(files, parent(path)).place(path, partition)
+    return DirectoryState(files, parent(path)).place(path, partition)
 
 
 def _holds_segments(files: Files, directory: str) -> bool:

@@ -10,7 +10,7 @@ A transaction is undecided from its first record to its marker, and its marker c
 """
 
 from collections import deque
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from tailrace.log.errors import InvalidProducerEpoch, OutOfOrderSequence
@@ -38,14 +38,35 @@ class ProducedBatch(NamedTuple):
         return (self.last_sequence - self.offset_delta) & _SEQUENCE_MASK
 
 
-@dataclass(slots=True)
 class Producer:
-    epoch: int
-    coordinator_epoch: int = -1
-    transaction_start: int = NO_OFFSET
-    last_timestamp: int = -1
-    last_seen_ms: int | None = field(default=None, compare=False)  # by our clock; not known after a restart
-    batches: deque[ProducedBatch] = field(default_factory=lambda: deque(maxlen=BATCHES_KEPT))
+    """What is known of one that has an id. Two are equal where a snapshot would say the same of both."""
+
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_seen_ms", "last_timestamp", "transaction_start")
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(
+        self,
+        epoch: int,
+        coordinator_epoch: int = -1,
+        transaction_start: int = NO_OFFSET,
+        last_timestamp: int = -1,
+        batches: Iterable[ProducedBatch] = (),
+    ) -> None:
+        self.epoch = epoch
+        self.coordinator_epoch = coordinator_epoch
+        self.transaction_start = transaction_start
+        self.last_timestamp = last_timestamp
+        self.last_seen_ms: int | None = None  # by our clock; not known after a restart
+        self.batches = deque(batches, BATCHES_KEPT)
+
+    def _saved(self) -> tuple[object, ...]:
+        return self.epoch, self.coordinator_epoch, self.transaction_start, self.last_timestamp, list(self.batches)
+
+    def __eq__(self, other: object) -> bool:
+        return self._saved() == other._saved() if isinstance(other, Producer) else NotImplemented
+
+    def __repr__(self) -> str:
+        return f"Producer{self._saved()}"
 
     @property
     def last_sequence(self) -> int:

@@ -6,9 +6,8 @@ writes it. The broker reads it at the start, says what is in it and counts it; r
 over one that compaction has left.
 """
 
-import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 from tailrace.log.files import Files, join, read_whole, replace_whole
 from tailrace.records.checksum import crc32c
@@ -21,8 +20,7 @@ class CorruptGaps(ValueError):
     """The file is not what was written."""
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedGap:
+class RecordedGap(NamedTuple):
     """Offsets, both inclusive, that nobody can read any more; since when, why, and where the bad bytes are kept."""
 
     first_offset: int
@@ -43,7 +41,7 @@ class RecordedGap:
         return f"{offsets} lost, and given up by a repair at {self.repaired_at} ({self.reason}){kept}"
 
     def as_json(self) -> dict[str, str | int | None]:
-        return asdict(self)
+        return self._asdict()
 
 
 def read_gaps(files: Files, directory: str) -> tuple[RecordedGap, ...]:
@@ -67,12 +65,16 @@ def add_gaps(files: Files, directory: str, gaps: Iterable[RecordedGap]) -> None:
 
 
 def encode_gaps(gaps: Iterable[RecordedGap]) -> bytes:
+    import json  # for logs that have gaps: no other start waits for it
+
     in_order = sorted(gaps, key=lambda gap: (gap.first_offset, gap.last_offset))
     lines = "".join(f"{json.dumps(gap.as_json())}\n" for gap in in_order).encode()
     return b"%d %08x\n" % (_VERSION, crc32c(lines)) + lines
 
 
 def decode_gaps(data: bytes) -> tuple[RecordedGap, ...]:
+    import json
+
     head, _, lines = data.partition(b"\n")
     if head != b"%d %08x" % (_VERSION, crc32c(lines)):
         raise CorruptGaps("its first line does not belong to the others, or is of a version that is not known")

@@ -18,7 +18,7 @@ batch, with valid ones after it, is damage too: named, never served, and everyth
 """
 
 import logging
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from tailrace.log.checkpoints import CorruptCheckpoint
 from tailrace.log.compaction.swapping import finish_swaps
@@ -47,8 +47,7 @@ from tailrace.records.batch import LENGTH_END, NO_PRODUCER
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(NamedTuple):
     """Where a log was ended by recovery, and where the bytes that stood behind are kept."""
 
     file: str
@@ -59,14 +58,18 @@ class Cut:
     kept_as: tuple[str, ...]
 
 
-@dataclass(slots=True)
 class RecoveryReport:
-    was_clean: bool
-    scanned_batches: int = 0
-    scanned_bytes: int = 0
-    cut: Cut | None = None
-    damage: list[DamagedRange] = field(default_factory=list)
-    leader_epoch: int = 0
+    """What a start has found in a log, and done to it."""
+
+    __slots__ = ("cut", "damage", "leader_epoch", "scanned_batches", "scanned_bytes", "was_clean")
+
+    def __init__(self, was_clean: bool) -> None:
+        self.was_clean = was_clean
+        self.scanned_batches = 0
+        self.scanned_bytes = 0
+        self.cut: Cut | None = None
+        self.damage: list[DamagedRange] = []
+        self.leader_epoch = 0
 
 
 def open_log(

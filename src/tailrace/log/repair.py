@@ -17,7 +17,7 @@ point leaves either the old state or one that the next plan puts right; a plan a
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tailrace.log.audit import DerivedFault
@@ -163,7 +163,7 @@ def complete_swaps(files: Files, places: Places) -> list[str]:
 
 
 def plan_partition(files: Files, place: Place, progress: Progress | None = None) -> PartitionPlan:
-    place = replace(place, prefix="")
+    place = place._replace(prefix="")
     found = PartitionVerification(files, place, progress).run()
     names = files.files_in(place.directory)
     steps = [

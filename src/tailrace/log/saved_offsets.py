@@ -7,8 +7,7 @@ none of those offsets.
 
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakSet
 
 from tailrace.log.checkpoints import CLEANER_OFFSETS, RECOVERY_POINTS, START_OFFSETS, encode_offsets
@@ -22,8 +21,7 @@ if TYPE_CHECKING:
     from tailrace.log.directory import DataDirectory
 
 
-@dataclass(frozen=True, slots=True)
-class NotedOffsets:
+class NotedOffsets(NamedTuple):
     """Those of all logs, as they were when a job began. Lists side by side: ten thousand logs are noted in a
     millisecond.
     """

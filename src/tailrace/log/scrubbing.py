@@ -10,7 +10,6 @@ What is in the page cache is put there for somebody, so it is there again afterw
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from tailrace.log.files import File, Files, join, read_whole, write_whole
@@ -80,7 +79,7 @@ class ScrubJob:
         self.scrubbed_bytes += piece.end - piece.start
         self.faults += faults
         new = [damage for damage in segment.checks.damage if damage not in known]
-        self.damage += [str(replace(damage, file=f"{piece.partition}/{damage.file}")) for damage in new]
+        self.damage += [str(damage._replace(file=f"{piece.partition}/{damage.file}")) for damage in new]
 
     def _read_again(self, piece: Piece) -> None:
         segment, start, end = piece.segment, piece.start, piece.end
@@ -102,7 +101,7 @@ class ScrubJob:
         sums = Sums.decode(encoded or b"")
         if sums is None:
             return [] if encoded is None else [f"{name}{SUMS} will be built anew"]
-        prefixes = {INDEX: sums.index, TIME_INDEX: sums.time_index, TRANSACTION_INDEX: sums.transaction_index}
+        prefixes = {INDEX: sums.offset_index, TIME_INDEX: sums.time_index, TRANSACTION_INDEX: sums.transaction_index}
         rotten = [suffix for suffix, prefix in prefixes.items() if not prefix.matches(data[suffix] or b"")]
         return [f"{name}{suffix} will be built anew" for suffix in rotten]
 

@@ -10,8 +10,8 @@ ignored.
 """
 
 import struct
-from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import NamedTuple
 
 from tailrace.log.files import Data, File
 from tailrace.records.checksum import crc32c
@@ -33,8 +33,7 @@ class Gaps(IntEnum):
     UNKNOWN = 3  # nobody has said: a segment of Kafka's, which may have been compacted
 
 
-@dataclass(frozen=True, slots=True)
-class Prefix:
+class Prefix(NamedTuple):
     """So many bytes of a derived file, and their checksum."""
 
     size: int = 0
@@ -90,8 +89,7 @@ class ChunkSums:
         self._size += len(view)
 
 
-@dataclass(frozen=True, slots=True)
-class Sums:
+class Sums(NamedTuple):
     """What the `.sums` file says."""
 
     log_size: int
@@ -100,9 +98,9 @@ class Sums:
     max_timestamp_offset: int
     chunks: tuple[int, ...]
     gaps: Gaps = Gaps.NONE
-    index: Prefix = field(default=Prefix())
-    time_index: Prefix = field(default=Prefix())
-    transaction_index: Prefix = field(default=Prefix())
+    offset_index: Prefix = Prefix()
+    time_index: Prefix = Prefix()
+    transaction_index: Prefix = Prefix()
 
     def chunk_is_intact(self, number: int, data: Data) -> bool:
         """Whether `data` is chunk `number`, to the byte. The last chunk ends where the sums do."""
@@ -115,7 +113,7 @@ class Sums:
         head = _HEAD.pack(
             _MAGIC, _VERSION, self.gaps, CHUNK_BYTES,
             self.log_size, self.next_offset, self.max_timestamp, self.max_timestamp_offset,
-            self.index.size, self.index.crc,
+            self.offset_index.size, self.offset_index.crc,
             self.time_index.size, self.time_index.crc,
             self.transaction_index.size, self.transaction_index.crc,
             len(self.chunks),
@@ -141,7 +139,7 @@ class Sums:
             max_timestamp_offset=max_timestamp_offset,
             chunks=struct.unpack_from(f">{chunk_count}I", data, _HEAD.size),
             gaps=Gaps(gaps),
-            index=Prefix(*prefixes[0:2]),
+            offset_index=Prefix(*prefixes[0:2]),
             time_index=Prefix(*prefixes[2:4]),
             transaction_index=Prefix(*prefixes[4:6]),
         )

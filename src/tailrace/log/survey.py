@@ -9,8 +9,8 @@ not looked at.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
 from itertools import chain
+from typing import NamedTuple
 
 from tailrace.log.checkpoints import CorruptCheckpoint
 from tailrace.log.compaction.swapping import announced, replaced_segments
@@ -31,8 +31,7 @@ from tailrace.log.tail import ends_the_log
 from tailrace.log.walk import walk
 
 
-@dataclass(frozen=True, slots=True)
-class Tail:
+class Tail(NamedTuple):
     """Where the next start will end the log: the bytes behind never reached the disk as a whole."""
 
     file: str
@@ -48,7 +47,7 @@ class Tail:
         )
 
     def as_json(self) -> dict[str, str | int]:
-        return asdict(self)
+        return self._asdict()
 
 
 Finding = FoundBatch | DamagedRange | Tail

@@ -6,7 +6,6 @@ come meanwhile, behind those that it took, are synced along with them (`more_of`
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tailrace.log.segment import Segment
@@ -20,13 +19,15 @@ class Written(NamedTuple):
 NOTHING = Written(0, 0)
 
 
-@dataclass(slots=True)
 class Unflushed:
-    segments: list[Segment] = field(default_factory=list)
-    directories: list[str] = field(default_factory=list)
-    epochs: bool = False
-    topic_id: bool = False
-    written: Written = NOTHING  # replaced as a whole: threads look at it
+    __slots__ = ("directories", "epochs", "segments", "topic_id", "written")
+
+    def __init__(self) -> None:
+        self.segments: list[Segment] = []
+        self.directories: list[str] = []
+        self.epochs = False
+        self.topic_id = False
+        self.written = NOTHING  # replaced as a whole: threads look at it
 
     @property
     def bytes(self) -> int:
@@ -80,8 +81,10 @@ class Unflushed:
 
     def take(self) -> "Unflushed":
         """Afterwards this is empty, and all it held is the taker's."""
-        taken = Unflushed(self.segments, self.directories, self.epochs, self.topic_id, self.written)
-        self.segments, self.directories = [], []
-        self.epochs = self.topic_id = False
-        self.written = NOTHING
+        taken = Unflushed()
+        taken.segments, self.segments = self.segments, []
+        taken.directories, self.directories = self.directories, []
+        taken.epochs, self.epochs = self.epochs, False
+        taken.topic_id, self.topic_id = self.topic_id, False
+        taken.written, self.written = self.written, NOTHING
         return taken

@@ -149,12 +149,12 @@ class PartitionVerification:
                 if self._audit is not None:
                     self._audit.found(position, header)
             case DamagedRange():
-                self._result.damage.append(replace(finding, file=self._place.prefix + finding.file))
+                self._result.damage.append(finding._replace(file=self._place.prefix + finding.file))
                 self._tell(finding.length)
                 if self._audit is not None:
                     self._audit.skipped(finding.end, finding.last_offset + 1)
             case Tail():
-                self._result.tail.append(replace(finding, file=self._place.prefix + finding.file))
+                self._result.tail.append(finding._replace(file=self._place.prefix + finding.file))
                 self._tell(finding.length)
 
     def _tell(self, size: int, *, at_least: int = _PROGRESS_BYTES) -> None:

@@ -8,5 +8,6 @@ connection    one client: its requests start as they arrive, and are answered in
 listener      accepting clients, and where they are told to connect
 threads       a few threads for what waits for a disk
 node          all of it put together: start, run, stop
+loading       what a start has left out, soon after it
 metrics       what is counted, in Prometheus' words; `http` serves it
 """

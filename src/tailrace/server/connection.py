@@ -34,8 +34,7 @@ from tailrace.log.slices import FileSlice
 from tailrace.protocol import codec
 from tailrace.protocol.errors import Malformed
 from tailrace.protocol.frame import read_request_header, response_header
-from tailrace.protocol.message import versions_of
-from tailrace.protocol.messages import REQUESTS, ApiKey
+from tailrace.protocol.messages import REQUESTS, SPOKEN, ApiKey
 from tailrace.protocol.messages.fetch import FetchRequest, FetchResponse
 from tailrace.protocol.messages.produce import ProduceRequest
 from tailrace.server.budget import FIRST_BYTES_SCARCE
@@ -317,7 +316,7 @@ class Connection:
         header = read_request_header(frame)
         pending = Pending(header, started)
         api = APIS.get(header.api_key)
-        if api is None or header.api_version not in versions_of(REQUESTS[header.api_key]):
+        if api is None or header.api_version not in SPOKEN[header.api_key].versions:
             self._refuse_version(pending)
             return
         request = codec.decode(

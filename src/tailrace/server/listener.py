@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 AT_ONCE_MAX = 64  # connections that are accepted before others have their turn
 HELD_MAX = 1000  # connections over a quota; more are closed at once
 REST_S = 1.0  # after the operating system has refused another connection: there are too many descriptors, say
+_DIGITS = frozenset("0123456789.:")
 _NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
@@ -32,8 +33,10 @@ def bind(host: str, port: int, undo: ExitStack) -> list[socket.socket]:
     """Sockets for every address that `host` has, all with the same port; `undo` closes them. Raises OSError where one
     is taken, or none is this machine's.
     """
+    # Digits as bytes: for a text Python imports the rules for names in all scripts, and a start waits for it.
+    name = host.encode() if set(host) <= _DIGITS else host
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except UnicodeError:
         raise OSError(errno.EINVAL, f"{host!r} is no name of a machine") from None
     sockets: list[socket.socket] = []

@@ -1,9 +1,10 @@
-"""Log lines: for people where somebody looks at a terminal, and as JSON where a machine collects them."""
+"""Log lines: for people where somebody looks at a terminal, and as JSON where a machine collects them.
 
-import json
+What a line is made with is imported for the first one: a broker that starts has nothing to say.
+"""
+
 import logging
 import sys
-from datetime import UTC, datetime
 
 _COLOURS = {logging.WARNING: "\033[33m", logging.ERROR: "\033[31m", logging.CRITICAL: "\033[31;1m"}
 _PLAIN = "\033[0m"
@@ -15,6 +16,8 @@ class ForPeople(logging.Formatter):
         self._colours = colours
 
     def format(self, record: logging.LogRecord) -> str:
+        from datetime import datetime
+
         time = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S.%f")[:-3]
         line = f"{time} {record.levelname.lower():7} {record.getMessage()}"
         if record.exc_info:
@@ -25,6 +28,9 @@ class ForPeople(logging.Formatter):
 
 class ForMachines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
+        import json
+        from datetime import UTC, datetime
+
         line = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),

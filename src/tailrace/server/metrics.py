@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tailrace import __version__
-from tailrace.broker.groups.classic import State
 from tailrace.broker.losses import damaged_ranges, recorded_gaps
 from tailrace.log.retention import Reason
 from tailrace.protocol.messages import ApiKey
@@ -60,6 +59,8 @@ class Metrics:
         histogram.add(seconds)
 
     def _groups(self) -> Iterator[str]:
+        from tailrace.broker.groups.classic import State  # which a broker without groups does not need at its start
+
         groups = self._node.broker.groups
         states = Counter(group.state for group in groups.groups.values())
         samples = [(f'state="{state}"', states[state]) for state in State if state is not State.DEAD]

@@ -35,6 +35,7 @@ from tailrace.server.connection import Connection
 from tailrace.server.frames import SharedBuffers
 from tailrace.server.lending import Lender
 from tailrace.server.listener import Listener, bind
+from tailrace.server.loading import Loading
 from tailrace.server.metrics import Metrics
 from tailrace.server.syncing import Syncs
 from tailrace.server.threads import Workers
@@ -120,6 +121,7 @@ class Node:
                 self.listeners.append(Listener(self, sock, advertised))
                 undo.callback(self.listeners[-1].close)
             undo.pop_all()
+        self._loading = Loading(self.loop)
         self._set_heartbeat()
         self._set_alarm()
         self._settling = self.loop.call_later(SETTLED_S, self._syncs.open)
@@ -156,6 +158,7 @@ class Node:
         for timer in (self._heartbeat, self._alarm, self._settling):
             if timer is not None:
                 timer.cancel()
+        self._loading.stop()
         self.pump()
         workers = (self._flushers, self.readers, self.jobs)
         await self._wait_until(lambda: not any(one.under_way for one in (*workers, self._syncs)), JOBS_S)

@@ -5,20 +5,23 @@ broker's configs: `log.segment.bytes = 1000000`, or `bytes = 1000000` under `[lo
 are taken, too: `listeners`, `advertised.listeners`, `log.dirs`.
 """
 
-import ipaddress
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.broker.config_keys import InvalidConfig, parts_of
 from tailrace.broker.configs import BrokerConfigs
 from tailrace.broker.requests import Endpoint
 from tailrace.server.node import Listen
 
+if TYPE_CHECKING:
+    from ipaddress import IPv4Address, IPv6Address
+
 DATA = "./tailrace-data"
 LISTEN = "127.0.0.1:9092"
 METRICS = "127.0.0.1:9464"
 PORT = 9092
 
+_HERE = ("localhost", "127.0.0.1", "::1")
 _OWN_KEYS = ("data", "listen", "advertise", "metrics", "insecure")
 
 
@@ -30,13 +33,12 @@ class NotSafe(BadSettings):
     """It could, but anyone could then reach it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    data: str = DATA
-    listen: list[Listen] = field(default_factory=list)
-    metrics: Endpoint | None = None
-    metrics_is_default: bool = True
-    configs: dict[str, str] = field(default_factory=dict)
+class Settings(NamedTuple):
+    data: str
+    listen: list[Listen]
+    metrics: Endpoint | None
+    metrics_is_default: bool
+    configs: dict[str, str]
 
 
 def read_settings(
@@ -178,20 +180,27 @@ def _require_loopback(addresses: Sequence[Endpoint], risk: str, flag: str) -> No
 
 
 def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
+    return host in _HERE or ((address := _ip_address(host)) is not None and address.is_loopback)
+
+
+def _ip_address(host: str) -> "IPv4Address | IPv6Address | None":
+    """None of a name."""
+    from ipaddress import ip_address  # for those who serve others: who starts a broker for itself does not wait for it
+
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return ip_address(host)
     except ValueError:
-        return False
+        return None
 
 
 def _advertised(listen: Endpoint, told: Endpoint | None) -> Endpoint | None:
     """What clients are told: None where that is the address at which they have reached us."""
     if told is not None:
         return told if told.port or not listen.port else Endpoint(told.host, listen.port)
-    try:
-        is_wildcard = ipaddress.ip_address(listen.host).is_unspecified
-    except ValueError:  # a name: clients may need it, for the certificate or to find their way
-        return Endpoint(listen.host, listen.port) if listen.port else None
-    return None if is_wildcard or not listen.port else Endpoint(listen.host, listen.port)
+    if not listen.port or _is_wildcard(listen.host):
+        return None
+    return Endpoint(listen.host, listen.port)  # also of a name: clients may need it, to find their way
+
+
+def _is_wildcard(host: str) -> bool:
+    return host not in _HERE and (address := _ip_address(host)) is not None and address.is_unspecified

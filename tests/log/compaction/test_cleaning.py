@@ -1,7 +1,6 @@
 """What one pass leaves of a log."""
 
 import struct
-from dataclasses import replace
 
 import pytest
 from compactions import CONFIG, World, batches_of, compact, records_of
@@ -332,7 +331,7 @@ def test_no_more_segments_flow_together_than_may_be_open_at_once() -> None:
         world.write([(b"%d" % number, b"")], NONE, -1, False)
         world.log.roll()
     world.checkpoint()
-    world.log.configure(replace(CONFIG, segment_bytes=1 << 20))
+    world.log.configure(CONFIG._replace(segment_bytes=1 << 20))
     passed(world)
     ends = [segment.base_offset for segment in world.log.segments]
     assert ends == [0, SEGMENTS_MAX, 2 * SEGMENTS_MAX, 2 * SEGMENTS_MAX + 1]
@@ -370,6 +369,6 @@ def test_a_batch_with_a_record_that_lies_outside_of_it_stays_as_it_is(delta: int
 
 def test_tombstones_may_be_kept_for_ever() -> None:
     world = world_of([(b"a", b"1")], [(b"a", None)])
-    world.log.configure(replace(CONFIG, delete_retention_ms=(1 << 63) - 1))
+    world.log.configure(CONFIG._replace(delete_retention_ms=(1 << 63) - 1))
     passed(world)
     assert [record.value for record in records_of(world.log)] == [None]

@@ -109,5 +109,4 @@ API = Api(
     produce,
     frame_bytes_max=1 << 31,  # socket.request.max.bytes says less
     elements_max=3_000,  # each may be an append, of 20 to 30 µs
-    advertised_min=0,
 )

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from tailrace.broker.requests import Api, Call
 from tailrace.protocol.errors import ErrorCode
-from tailrace.protocol.message import versions_of
-from tailrace.protocol.messages import REQUESTS, ApiKey
+from tailrace.protocol.messages import SPOKEN, ApiKey
 from tailrace.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 
 if TYPE_CHECKING:
@@ -30,14 +29,10 @@ def unsupported_version() -> ApiVersionsResponse:
 
 
 def advertised() -> list[ApiVersion]:
-    from tailrace.broker.apis.registry import APIS  # which lists this module, too
-
-    listed = []
-    for api in APIS.values():
-        versions = versions_of(REQUESTS[api.key])
-        lowest = versions.first if api.advertised_min is None else api.advertised_min
-        listed.append(ApiVersion(api_key=api.key, min_version=lowest, max_version=versions.last))
-    return listed
+    return [
+        ApiVersion(api_key=key, min_version=spoken.advertised_from, max_version=spoken.versions.last)
+        for key, spoken in SPOKEN.items()
+    ]
 
 
 API = Api(ApiKey.API_VERSIONS, api_versions, frame_bytes_max=8 << 10)

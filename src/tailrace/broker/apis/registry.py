@@ -1,92 +1,19 @@
-"""Every API that we speak, by its key. A module beside this one that is not listed here does not exist for clients."""
+"""Every API that we speak, by its key. Its handler is in the module beside this one that has its key and its name,
+which is imported when it is first asked for.
+"""
 
-from tailrace.broker.apis import (
-    k00_produce,
-    k01_fetch,
-    k02_list_offsets,
-    k03_metadata,
-    k08_offset_commit,
-    k09_offset_fetch,
-    k10_find_coordinator,
-    k11_join_group,
-    k12_heartbeat,
-    k13_leave_group,
-    k14_sync_group,
-    k15_describe_groups,
-    k16_list_groups,
-    k18_api_versions,
-    k19_create_topics,
-    k20_delete_topics,
-    k21_delete_records,
-    k22_init_producer_id,
-    k23_offset_for_leader_epoch,
-    k29_describe_acls,
-    k30_create_acls,
-    k31_delete_acls,
-    k32_describe_configs,
-    k33_alter_configs,
-    k35_describe_log_dirs,
-    k37_create_partitions,
-    k42_delete_groups,
-    k43_elect_leaders,
-    k44_incremental_alter_configs,
-    k45_alter_partition_reassignments,
-    k46_list_partition_reassignments,
-    k47_offset_delete,
-    k48_describe_client_quotas,
-    k49_alter_client_quotas,
-    k50_describe_user_scram_credentials,
-    k60_describe_cluster,
-    k61_describe_producers,
-    k65_describe_transactions,
-    k66_list_transactions,
-    k74_list_config_resources,
-    k75_describe_topic_partitions,
-)
+from importlib import import_module
+
+from tailrace.broker import apis
 from tailrace.broker.requests import Api
+from tailrace.lazily import Lazily
+from tailrace.protocol.messages import SPOKEN, ApiKey
 
-_MODULES = (
-    k00_produce,
-    k01_fetch,
-    k02_list_offsets,
-    k03_metadata,
-    k08_offset_commit,
-    k09_offset_fetch,
-    k10_find_coordinator,
-    k11_join_group,
-    k12_heartbeat,
-    k13_leave_group,
-    k14_sync_group,
-    k15_describe_groups,
-    k16_list_groups,
-    k18_api_versions,
-    k19_create_topics,
-    k20_delete_topics,
-    k21_delete_records,
-    k22_init_producer_id,
-    k23_offset_for_leader_epoch,
-    k29_describe_acls,
-    k30_create_acls,
-    k31_delete_acls,
-    k32_describe_configs,
-    k33_alter_configs,
-    k35_describe_log_dirs,
-    k37_create_partitions,
-    k42_delete_groups,
-    k43_elect_leaders,
-    k44_incremental_alter_configs,
-    k45_alter_partition_reassignments,
-    k46_list_partition_reassignments,
-    k47_offset_delete,
-    k48_describe_client_quotas,
-    k49_alter_client_quotas,
-    k50_describe_user_scram_credentials,
-    k60_describe_cluster,
-    k61_describe_producers,
-    k65_describe_transactions,
-    k66_list_transactions,
-    k74_list_config_resources,
-    k75_describe_topic_partitions,
-)
 
-APIS: dict[int, Api] = {module.API.key: module.API for module in _MODULES}
+def _api_of(key: int) -> Api:
+    module = import_module(f"{apis.__name__}.k{key:02}_{ApiKey(key).name.lower()}")
+    api: Api = module.API
+    return api
+
+
+APIS = Lazily(SPOKEN, _api_of)

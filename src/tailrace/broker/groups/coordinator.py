@@ -4,7 +4,7 @@ A request is decided by its group (`classic.py`) or here, for offsets. What it c
 appended to the log of groups (`log.py`) and replayed at once, by the same function that replays the log at the start.
 An answer leaves when all that it may rest on is on disk (`when_safe`).
 
-Until the log is read, whoever asks is told to come again (`begin`).
+Until the log is read (`load`), whoever asks is told to come again (`begin`).
 """
 
 import logging
@@ -19,7 +19,7 @@ from tailrace.broker.groups.log import GroupLog
 from tailrace.broker.groups.offsets import CommittedOffsets
 from tailrace.broker.groups.records import Change, GroupMetadataValue, OffsetCommitValue, OffsetRecord
 from tailrace.broker.groups.saving import NotSaved
-from tailrace.broker.groups.timers import Timer, Timers
+from tailrace.broker.groups.timers import Timer
 from tailrace.broker.requests import Call
 from tailrace.broker.topics import Topic
 from tailrace.broker.waiting import Answer, InTurns, Later
@@ -45,12 +45,12 @@ class GroupCoordinator:
     def __init__(self, broker: "Broker") -> None:
         self.groups: dict[str, ClassicGroup] = {}
         self.offsets = CommittedOffsets()
-        self.timers = Timers()
+        self.timers = broker.timers
         self.log = GroupLog(broker)
         self._broker = broker
         self._now_ms = 0
         self.rebalances = 0  # that have shared out the work
-        self._is_loaded = False
+        self._is_loaded = not any(self.log.logs)
         self._has_resumed = False
         self._failure: Exception | None = None
         number = broker.configs.number
@@ -92,10 +92,8 @@ class GroupCoordinator:
 
     def load(self) -> None:
         """Begins to read the log; `begin` lets requests in when that is done."""
-        if list(self.log.logs):
+        if not self._is_loaded:
             self.log.read(self._replay, self._cannot_load)
-        else:
-            self._is_loaded = True
 
     def _cannot_load(self, error: Exception) -> None:
         logger.error("the log of groups cannot be read, so there are no groups until it is repaired: %s", error)

@@ -11,7 +11,7 @@ it removes the new files.
 
 import logging
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tailrace.log.checkpoints import CorruptCheckpoint, decode_lines, encode_lines
 from tailrace.log.files import Files, join, put_in_place, read_whole, remove_if_there
@@ -21,8 +21,7 @@ from tailrace.records.checksum import crc32c
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Swap:
+class Swap(NamedTuple):
     """The segment at `base_offset` takes the place of the one there, and of those at `others`."""
 
     base_offset: int

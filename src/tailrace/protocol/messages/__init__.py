@@ -1,64 +1,17 @@
-"""The messages that we speak, by API key: this list, with the versions that each class declares, is all of it."""
+"""The messages that we speak, by API key: the table here is all of it.
+
+Each API has a module beside this one, of its own name, which is imported when its messages are first asked for. Its
+classes declare their versions, and the table says the same (a test holds them together): who asks what we speak, as
+every client does at first, is told without any of them.
+"""
 
 from enum import IntEnum
-from typing import Any
+from functools import partial
+from importlib import import_module
+from typing import Any, NamedTuple
 
-from tailrace.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
-from tailrace.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
-from tailrace.protocol.messages.alter_partition_reassignments import (
-    AlterPartitionReassignmentsRequest,
-    AlterPartitionReassignmentsResponse,
-)
-from tailrace.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from tailrace.protocol.messages.create_acls import CreateAclsRequest, CreateAclsResponse
-from tailrace.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
-from tailrace.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
-from tailrace.protocol.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
-from tailrace.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-from tailrace.protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
-from tailrace.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
-from tailrace.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
-from tailrace.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
-from tailrace.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-from tailrace.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
-from tailrace.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-from tailrace.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
-from tailrace.protocol.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse
-from tailrace.protocol.messages.describe_topic_partitions import (
-    DescribeTopicPartitionsRequest,
-    DescribeTopicPartitionsResponse,
-)
-from tailrace.protocol.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
-from tailrace.protocol.messages.describe_user_scram_credentials import (
-    DescribeUserScramCredentialsRequest,
-    DescribeUserScramCredentialsResponse,
-)
-from tailrace.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
-from tailrace.protocol.messages.fetch import FetchRequest, FetchResponse
-from tailrace.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from tailrace.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from tailrace.protocol.messages.incremental_alter_configs import (
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
-from tailrace.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from tailrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from tailrace.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
-from tailrace.protocol.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
-from tailrace.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from tailrace.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
-from tailrace.protocol.messages.list_partition_reassignments import (
-    ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsResponse,
-)
-from tailrace.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
-from tailrace.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from tailrace.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
-from tailrace.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
-from tailrace.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
-from tailrace.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
-from tailrace.protocol.messages.produce import ProduceRequest, ProduceResponse
-from tailrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from tailrace.lazily import Lazily
+from tailrace.protocol.message import Versions, parse_versions
 
 
 class ApiKey(IntEnum):
@@ -105,91 +58,68 @@ class ApiKey(IntEnum):
     DESCRIBE_TOPIC_PARTITIONS = 75
 
 
-REQUESTS: dict[int, type[Any]] = {
-    ApiKey.PRODUCE: ProduceRequest,
-    ApiKey.FETCH: FetchRequest,
-    ApiKey.LIST_OFFSETS: ListOffsetsRequest,
-    ApiKey.METADATA: MetadataRequest,
-    ApiKey.OFFSET_COMMIT: OffsetCommitRequest,
-    ApiKey.OFFSET_FETCH: OffsetFetchRequest,
-    ApiKey.FIND_COORDINATOR: FindCoordinatorRequest,
-    ApiKey.JOIN_GROUP: JoinGroupRequest,
-    ApiKey.HEARTBEAT: HeartbeatRequest,
-    ApiKey.LEAVE_GROUP: LeaveGroupRequest,
-    ApiKey.SYNC_GROUP: SyncGroupRequest,
-    ApiKey.DESCRIBE_GROUPS: DescribeGroupsRequest,
-    ApiKey.LIST_GROUPS: ListGroupsRequest,
-    ApiKey.API_VERSIONS: ApiVersionsRequest,
-    ApiKey.CREATE_TOPICS: CreateTopicsRequest,
-    ApiKey.DELETE_TOPICS: DeleteTopicsRequest,
-    ApiKey.DELETE_RECORDS: DeleteRecordsRequest,
-    ApiKey.INIT_PRODUCER_ID: InitProducerIdRequest,
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpochRequest,
-    ApiKey.DESCRIBE_ACLS: DescribeAclsRequest,
-    ApiKey.CREATE_ACLS: CreateAclsRequest,
-    ApiKey.DELETE_ACLS: DeleteAclsRequest,
-    ApiKey.DESCRIBE_CONFIGS: DescribeConfigsRequest,
-    ApiKey.ALTER_CONFIGS: AlterConfigsRequest,
-    ApiKey.DESCRIBE_LOG_DIRS: DescribeLogDirsRequest,
-    ApiKey.CREATE_PARTITIONS: CreatePartitionsRequest,
-    ApiKey.DELETE_GROUPS: DeleteGroupsRequest,
-    ApiKey.ELECT_LEADERS: ElectLeadersRequest,
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: IncrementalAlterConfigsRequest,
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: AlterPartitionReassignmentsRequest,
-    ApiKey.LIST_PARTITION_REASSIGNMENTS: ListPartitionReassignmentsRequest,
-    ApiKey.OFFSET_DELETE: OffsetDeleteRequest,
-    ApiKey.DESCRIBE_CLIENT_QUOTAS: DescribeClientQuotasRequest,
-    ApiKey.ALTER_CLIENT_QUOTAS: AlterClientQuotasRequest,
-    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: DescribeUserScramCredentialsRequest,
-    ApiKey.DESCRIBE_CLUSTER: DescribeClusterRequest,
-    ApiKey.DESCRIBE_PRODUCERS: DescribeProducersRequest,
-    ApiKey.DESCRIBE_TRANSACTIONS: DescribeTransactionsRequest,
-    ApiKey.LIST_TRANSACTIONS: ListTransactionsRequest,
-    ApiKey.LIST_CONFIG_RESOURCES: ListConfigResourcesRequest,
-    ApiKey.DESCRIBE_TOPIC_PARTITIONS: DescribeTopicPartitionsRequest,
+class Spoken(NamedTuple):
+    versions: Versions
+    flexible: Versions
+    advertised_from: int  # lower than what is served, where clients would not talk to us otherwise
+
+
+def _spoken(versions: str, flexible: str | None = None, *, advertised_from: int | None = None) -> Spoken:
+    served = parse_versions(versions)
+    return Spoken(served, parse_versions(flexible), served.first if advertised_from is None else advertised_from)
+
+
+SPOKEN: dict[int, Spoken] = {
+    ApiKey.PRODUCE: _spoken("3-13", "9+", advertised_from=0),
+    ApiKey.FETCH: _spoken("4-18", "12+"),
+    ApiKey.LIST_OFFSETS: _spoken("1-11", "6+"),
+    ApiKey.METADATA: _spoken("0-13", "9+"),
+    ApiKey.OFFSET_COMMIT: _spoken("2-10", "8+"),
+    ApiKey.OFFSET_FETCH: _spoken("1-10", "6+"),
+    ApiKey.FIND_COORDINATOR: _spoken("0-6", "3+"),
+    ApiKey.JOIN_GROUP: _spoken("0-9", "6+"),
+    ApiKey.HEARTBEAT: _spoken("0-4", "4+"),
+    ApiKey.LEAVE_GROUP: _spoken("0-5", "4+"),
+    ApiKey.SYNC_GROUP: _spoken("0-5", "4+"),
+    ApiKey.DESCRIBE_GROUPS: _spoken("0-6", "5+"),
+    ApiKey.LIST_GROUPS: _spoken("0-5", "3+"),
+    ApiKey.API_VERSIONS: _spoken("0-4", "3+"),
+    ApiKey.CREATE_TOPICS: _spoken("2-7", "5+"),
+    ApiKey.DELETE_TOPICS: _spoken("1-6", "4+"),
+    ApiKey.DELETE_RECORDS: _spoken("0-2", "2+"),
+    ApiKey.INIT_PRODUCER_ID: _spoken("0-5", "2+"),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: _spoken("2-4", "4+"),
+    ApiKey.DESCRIBE_ACLS: _spoken("1-3", "2+"),
+    ApiKey.CREATE_ACLS: _spoken("1-3", "2+"),
+    ApiKey.DELETE_ACLS: _spoken("1-3", "2+"),
+    ApiKey.DESCRIBE_CONFIGS: _spoken("1-4", "4+"),
+    ApiKey.ALTER_CONFIGS: _spoken("0-2", "2+"),
+    ApiKey.DESCRIBE_LOG_DIRS: _spoken("1-5", "2+"),
+    ApiKey.CREATE_PARTITIONS: _spoken("0-3", "2+"),
+    ApiKey.DELETE_GROUPS: _spoken("0-2", "2+"),
+    ApiKey.ELECT_LEADERS: _spoken("0-2", "2+"),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: _spoken("0-1", "1+"),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: _spoken("0-1", "0+"),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: _spoken("0", "0+"),
+    ApiKey.OFFSET_DELETE: _spoken("0"),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: _spoken("0-1", "1+"),
+    ApiKey.ALTER_CLIENT_QUOTAS: _spoken("0-1", "1+"),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _spoken("0", "0+"),
+    ApiKey.DESCRIBE_CLUSTER: _spoken("0-2", "0+"),
+    ApiKey.DESCRIBE_PRODUCERS: _spoken("0", "0+"),
+    ApiKey.DESCRIBE_TRANSACTIONS: _spoken("0", "0+"),
+    ApiKey.LIST_TRANSACTIONS: _spoken("0-2", "0+"),
+    ApiKey.LIST_CONFIG_RESOURCES: _spoken("0-1", "0+"),
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: _spoken("0", "0+"),
 }
 
 
-RESPONSES: dict[int, type[Any]] = {
-    ApiKey.PRODUCE: ProduceResponse,
-    ApiKey.FETCH: FetchResponse,
-    ApiKey.LIST_OFFSETS: ListOffsetsResponse,
-    ApiKey.METADATA: MetadataResponse,
-    ApiKey.OFFSET_COMMIT: OffsetCommitResponse,
-    ApiKey.OFFSET_FETCH: OffsetFetchResponse,
-    ApiKey.FIND_COORDINATOR: FindCoordinatorResponse,
-    ApiKey.JOIN_GROUP: JoinGroupResponse,
-    ApiKey.HEARTBEAT: HeartbeatResponse,
-    ApiKey.LEAVE_GROUP: LeaveGroupResponse,
-    ApiKey.SYNC_GROUP: SyncGroupResponse,
-    ApiKey.DESCRIBE_GROUPS: DescribeGroupsResponse,
-    ApiKey.LIST_GROUPS: ListGroupsResponse,
-    ApiKey.API_VERSIONS: ApiVersionsResponse,
-    ApiKey.CREATE_TOPICS: CreateTopicsResponse,
-    ApiKey.DELETE_TOPICS: DeleteTopicsResponse,
-    ApiKey.DELETE_RECORDS: DeleteRecordsResponse,
-    ApiKey.INIT_PRODUCER_ID: InitProducerIdResponse,
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpochResponse,
-    ApiKey.DESCRIBE_ACLS: DescribeAclsResponse,
-    ApiKey.CREATE_ACLS: CreateAclsResponse,
-    ApiKey.DELETE_ACLS: DeleteAclsResponse,
-    ApiKey.DESCRIBE_CONFIGS: DescribeConfigsResponse,
-    ApiKey.ALTER_CONFIGS: AlterConfigsResponse,
-    ApiKey.DESCRIBE_LOG_DIRS: DescribeLogDirsResponse,
-    ApiKey.CREATE_PARTITIONS: CreatePartitionsResponse,
-    ApiKey.DELETE_GROUPS: DeleteGroupsResponse,
-    ApiKey.ELECT_LEADERS: ElectLeadersResponse,
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: IncrementalAlterConfigsResponse,
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: AlterPartitionReassignmentsResponse,
-    ApiKey.LIST_PARTITION_REASSIGNMENTS: ListPartitionReassignmentsResponse,
-    ApiKey.OFFSET_DELETE: OffsetDeleteResponse,
-    ApiKey.DESCRIBE_CLIENT_QUOTAS: DescribeClientQuotasResponse,
-    ApiKey.ALTER_CLIENT_QUOTAS: AlterClientQuotasResponse,
-    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: DescribeUserScramCredentialsResponse,
-    ApiKey.DESCRIBE_CLUSTER: DescribeClusterResponse,
-    ApiKey.DESCRIBE_PRODUCERS: DescribeProducersResponse,
-    ApiKey.DESCRIBE_TRANSACTIONS: DescribeTransactionsResponse,
-    ApiKey.LIST_TRANSACTIONS: ListTransactionsResponse,
-    ApiKey.LIST_CONFIG_RESOURCES: ListConfigResourcesResponse,
-    ApiKey.DESCRIBE_TOPIC_PARTITIONS: DescribeTopicPartitionsResponse,
-}
+def _class_of(kind: str, key: int) -> type[Any]:
+    """DescribeGroupsRequest of `describe_groups`, say."""
+    name = ApiKey(key).name
+    found: type[Any] = getattr(import_module(f"{__name__}.{name.lower()}"), name.title().replace("_", "") + kind)
+    return found
+
+
+REQUESTS = Lazily(SPOKEN, partial(_class_of, "Request"))
+RESPONSES = Lazily(SPOKEN, partial(_class_of, "Response"))
