@@ -45,7 +45,9 @@ def main(kind: str) -> None:
         tell_early()
 
     from tailrace.cli.main import main
+    from tailrace.server import syncing
 
+    syncing._CALLS.clear()  # or the system would sync what is large, honestly and at once
     sys.argv[0] = "tailrace"
     main()
 

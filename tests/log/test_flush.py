@@ -96,6 +96,36 @@ def test_who_asks_before_the_disk_was_is_served_by_the_flush_that_is_about_to_be
     assert setup.queue.next_job() is None
 
 
+def test_what_comes_while_the_disk_syncs_is_not_taken_for_synced(monkeypatch: pytest.MonkeyPatch) -> None:
+    setup = Setup()
+    called = setup.files.called
+    setup.wait("early", end := setup.append())
+
+    def append_meanwhile(kind: str, path: str) -> None:
+        called(kind, path)
+        if kind == "sync":
+            setup.append()
+
+    job = setup.job()
+    monkeypatch.setattr(setup.files, "called", append_meanwhile)
+    setup.finish(job)
+    assert setup.answered == ["early"]
+    assert (setup.logs[0].high_watermark, setup.logs[0].end_offset) == (end, end + 2)
+
+
+def test_a_roll_before_the_disk_is_asked_leaves_what_is_new_to_the_next_flush() -> None:
+    setup = Setup()
+    setup.wait("early", end := setup.append())
+    job = setup.job()
+    setup.logs[0].roll()
+    setup.wait("late", setup.append())
+    setup.finish(job)
+    assert setup.answered == ["early"]
+    assert setup.logs[0].high_watermark == end
+    setup.queue.run_all()
+    assert setup.answered == ["early", "late"]
+
+
 def test_who_asks_for_what_a_running_flush_covers_is_served_by_that_one() -> None:
     setup = Setup()
     end = setup.append()

@@ -215,7 +215,7 @@ def test_a_session_is_read_the_short_way(node: RunningNode, client: RawClient, m
         decoded.append(request.session_epoch)
         return real.handle(request, *more)
 
-    monkeypatch.setitem(APIS, ApiKey.FETCH, real._replace(handle=handle))
+    monkeypatch.setitem(APIS.made, ApiKey.FETCH, real._replace(handle=handle))
     session = client.ask(fetch_request(from_offset(0), session_epoch=0), 12).session_id
     for epoch in range(1, 6):
         answer = client.ask(fetch_request(from_offset(epoch), session_id=session, session_epoch=epoch), 12)

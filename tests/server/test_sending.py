@@ -17,7 +17,7 @@ from tailrace.server.metrics import Metrics
 from tailrace.server.sending import COPIED_BYTES_MAX, LOOP_BYTES_MAX, PIECE_BYTES, Outbox, length_of
 from tailrace.server.threads import Workers
 
-BY_THREAD, BY_LOOP = {"tailrace-test-0"}, {"MainThread"}
+BY_THREAD, BY_SENDER, BY_LOOP = {"tailrace-test-0"}, {"tailrace-test-send-0"}, {"MainThread"}
 
 
 class FakeSlice:
@@ -88,6 +88,7 @@ class Setup:
         self.theirs.setblocking(False)
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16 << 10)
         self.workers = Workers(self.loop, "test", 2)
+        self.senders = Workers(self.loop, "test-send", 2)
         self.metrics = SimpleNamespace(bytes_in=0, bytes_out=0)
         self.sent = 0
         self.errors: list[Exception] = []
@@ -95,6 +96,7 @@ class Setup:
             self.loop,
             ours,
             self.workers,
+            self.senders,
             cast(Metrics, self.metrics),
             timeout_s=timeout_s,
             on_sent=self._on_sent,
@@ -124,6 +126,7 @@ class Setup:
         self.socket.close()
         self.theirs.close()
         self.workers.stop()
+        self.senders.stop()
 
 
 async def until(is_so: Callable[[], bool]) -> None:
@@ -355,7 +358,23 @@ def test_what_is_large_is_sent_by_a_thread_although_it_is_in_memory(on_loop: Any
         assert await setup.receive(4 + large.length) == b"head" + large.data
         setup.put(small)
         assert await setup.receive(small.length) == small.data
-        assert (large.senders, small.senders) == (BY_THREAD, BY_LOOP)
+        assert (large.senders, small.senders) == (BY_SENDER, BY_LOOP)
+
+    on_loop(main)
+
+
+def test_where_all_threads_that_send_are_busy_the_loop_does_and_what_is_cold_has_threads_of_its_own(
+    on_loop: Any,
+) -> None:
+    async def main(setup: Setup) -> None:
+        hold = threading.Event()
+        for _ in range(2):
+            setup.senders.submit(lambda: cast(None, hold.wait(10)), lambda: None)
+        warm, cold = FakeSlice(piece(PIECE_BYTES, 1)), FakeSlice(piece(PIECE_BYTES, 2), cold=1)
+        setup.put(warm, cold)
+        assert await setup.receive(2 * PIECE_BYTES) == warm.data + cold.data
+        hold.set()
+        assert (warm.senders, cold.senders) == (BY_LOOP, BY_THREAD)
 
     on_loop(main)
 
@@ -364,14 +383,14 @@ def test_a_slow_client_holds_no_thread_until_it_is_tried_again(on_loop: Any) -> 
     async def main(setup: Setup) -> None:
         slow, soon, later = (FakeSlice(piece(PIECE_BYTES, n)) for n in range(3))
         setup.put(slow)
-        await until(lambda: not setup.workers.under_way)  # although the client takes nothing
+        await until(lambda: not setup.senders.under_way)  # although the client takes nothing
         assert await setup.receive(slow.length) == slow.data
         setup.put(soon)
         assert await setup.receive(soon.length) == soon.data
         setup.outbox._slow_until -= sending.SLOW_S
         setup.put(later)
         assert await setup.receive(later.length) == later.data
-        assert (slow.senders, soon.senders, later.senders) == (BY_THREAD | BY_LOOP, BY_LOOP, BY_THREAD)
+        assert (slow.senders, soon.senders, later.senders) == (BY_SENDER | BY_LOOP, BY_LOOP, BY_SENDER)
 
     on_loop(main)
 
@@ -381,8 +400,8 @@ def test_a_client_that_takes_little_of_what_is_cold_holds_no_thread_for_long(on_
         first = FakeSlice(piece(2 * PIECE_BYTES, 1), cold=1)
         first.is_cold_behind = True
         setup.put(first)
-        await until(lambda: not setup.workers.under_way)  # although the client takes nothing
-        assert first.senders == BY_THREAD | BY_LOOP, "the rest does not wait for a thread"
+        await until(lambda: not setup.senders.under_way)  # although the client takes nothing
+        assert first.senders == BY_SENDER | BY_LOOP, "the rest does not wait for a thread"
         assert await setup.receive(first.length) == first.data
 
     on_loop(main)

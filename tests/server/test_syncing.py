@@ -1,8 +1,11 @@
 """Syncs that the system does: who is told what, and what is left to threads."""
 
 import asyncio
+import sys
+import time
 from collections.abc import Callable
 from errno import EIO
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +26,7 @@ from tailrace.server.syncing import LEAST_BYTES, Syncs, System
 from tailrace.testing.faulty_files import FaultyFiles
 
 LARGE = LEAST_BYTES + 1000
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="for Linux alone")
 
 
 def begun(log: Log, size: int = LARGE) -> FlushJob:
@@ -150,11 +154,89 @@ def test_a_descriptor_that_cannot_be_synced_is_refused() -> None:
     try:
         assert not system.submit(system.eventfd, 1)
     finally:
-        system.close(wait=True)
+        system.close()
+
+
+def test_all_are_told_although_one_of_them_fails(
+    on_loop: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main(syncs: Syncs) -> None:
+        logs = [new_log(tmp_path / str(number)) for number in range(3)]
+        told: list[int] = []
+
+        def done(number: int) -> None:
+            told.append(number)
+            raise RuntimeError("nobody foresaw that")
+
+        for number, log in enumerate(logs):
+            log.flush()
+            assert syncs.start(begun(log), partial(done, number))
+        time.sleep(0.1)  # noqa: ASYNC251 - so that the loop hears of all at once
+        async with asyncio.timeout(10):
+            while syncs.under_way:
+                await asyncio.sleep(0.001)
+        assert sorted(told) == [0, 1, 2]
+        assert "nobody foresaw that" in caplog.text
+
+    on_loop(main)
+
+
+def test_closing_waits_for_what_is_under_way(on_loop: Any, tmp_path: Path) -> None:
+    async def main(syncs: Syncs) -> None:
+        log = new_log(tmp_path)
+        log.flush()
+        job, told = begun(log), []
+        assert syncs.start(job, lambda: told.append(job))
+        syncs.close()
+        assert told == [job]
+        assert job.failure is None
+        assert not syncs.start(job, lambda: None)
+
+    on_loop(main)
+
+
+def test_a_log_may_be_removed_while_it_is_synced(on_loop: Any, tmp_path: Path) -> None:
+    async def main(syncs: Syncs) -> None:
+        directory = DataDirectory(OperatingSystemFiles(), str(tmp_path), LogConfig())
+        log = directory.create(ORDERS)
+        log.flush()
+        job, done = begun(log), asyncio.Event()
+        assert syncs.start(job, done.set)
+        removal = directory.begin_remove([ORDERS])
+        removal.run()
+        async with asyncio.timeout(10):
+            await done.wait()
+        assert job.finish() is None
+
+    on_loop(main)
+
+
+def test_a_file_that_cannot_be_opened_again_takes_the_log_offline_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node, "SETTLED_S", 0.0)
+    files = OperatingSystemFiles()
+    with RunningNode(tmp_path, files=files) as running, RawClient(running.address) as client:
+        running.create_topic()
+        running.create_topic("others")
+        client.produce(b"first")
+
+        def write_and_lose_the_file() -> None:
+            log = running.node.directory.logs[ORDERS]
+            log.append(batch_of(1, size=LARGE), 0)
+            with files._descriptors.mutex:
+                files._descriptors._shrink_to(0)
+            Path(log.active.log.path).rename(tmp_path / "lost")
+            running.node.broker.flushes.request(log)
+            running.node.pump()
+
+        running.on_loop(write_and_lose_the_file)
+        running.until(lambda: running.node.directory.logs[ORDERS].offline)
+        assert client.produce(bytes(LARGE), topic="others").base_offset == 0
 
 
 def test_an_architecture_that_nobody_knows_has_threads_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(syncing.os, "uname", lambda: SimpleNamespace(sysname="Linux", machine="abacus"))
+    monkeypatch.setattr(syncing.os, "uname", lambda: SimpleNamespace(machine="abacus"))
 
     async def main() -> None:
         syncs = Syncs(asyncio.get_running_loop())

@@ -10,9 +10,9 @@ nobody waits for an index. A log has one flush and one save under way at most: a
 caller only, so nobody else may ask meanwhile and be told that all is well. `Log.flush` and `Log.checkpoint` are all
 steps in one, for those who may wait.
 
-A log may be removed while a job of it is under way. From then on the job does nothing, wherever it is; who takes
-the log's files away waits for one that is just running (`wait_while_running`), so that nothing is written where a
-new log of the same name may stand by then.
+A log may be removed while a job of it is under way. From then on the job does nothing, wherever it is (but for a sync
+that the system does, which harms nobody); who takes the log's files away waits for one that is just running
+(`wait_while_running`), so that nothing is written where a new log of the same name may stand by then.
 """
 
 import logging

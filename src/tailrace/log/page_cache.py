@@ -32,7 +32,8 @@ def is_cached(descriptor: int, position: int, size: int) -> bool:
     count = _count(descriptor, position, size)
     if count >= 0:
         pages = last // _PAGE_BYTES - position // _PAGE_BYTES + 1
-        # A page counts from when it was asked for. They come in their order, so the last one says that all are there.
+        # A page counts from when it was asked for. As a rule they come in their order, so that the last one says that
+        # all are there; else whoever sends them waits for the rest of one read.
         return count == pages and fill_without_waiting(_PROBE, descriptor, last)
     _count = _does_not_say
     return fill_without_waiting(_PROBE, descriptor, *range(position, last, _PROBED_BYTES), last)

@@ -1,9 +1,9 @@
 """Sending much, by somebody who may wait, and being felt by nobody else.
 
 Whoever sends history has the processors in common with everybody else, and in a thread the interpreter, too. So the
-socket blocks while he has it: he waits in the kernel, and not in between. And after each chunk whoever waits for the
-processor has it first: on a kernel that does not preempt itself, and lets each task have its time slice, a producer
-would else wait for half a millisecond behind a reader.
+socket blocks while he has it: he waits in the kernel, and not in between. And who brings something from a disk lets
+whoever waits for the processor have it first after each chunk: on a kernel that does not preempt itself, and lets each
+task have its time slice, a producer would else wait for half a millisecond behind a reader.
 """
 
 import math

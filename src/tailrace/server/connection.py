@@ -73,6 +73,7 @@ class Connection:
             node.loop,
             sock,
             node.readers,
+            node.senders,
             node.metrics,
             timeout_s=node.write_timeout_s,
             on_sent=self.answer,

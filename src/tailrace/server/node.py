@@ -43,7 +43,8 @@ from tailrace.server.wakefulness import Wakefulness
 
 logger = logging.getLogger(__name__)
 
-READ_THREADS = 8
+READ_THREADS = 4
+SEND_THREADS = 8
 JOB_THREADS = 6  # for what the broker has done elsewhere; one may wait for a compaction, and one scrub
 SETTLED_S = 0.5  # after its start a broker has time for what the first acknowledgement did not need
 HEARTBEAT_S = 0.25
@@ -104,6 +105,7 @@ class Node:
         self.loop = asyncio.get_running_loop()
         self.failed: asyncio.Future[Exception] = self.loop.create_future()
         self.readers = Workers(self.loop, "read", READ_THREADS)
+        self.senders = Workers(self.loop, "send", SEND_THREADS)
         self.lender = Lender(self.loop, self.readers)
         self.wakefulness = Wakefulness(self.loop)
         self.jobs = Workers(self.loop, "job", JOB_THREADS)
@@ -160,7 +162,7 @@ class Node:
                 timer.cancel()
         self._loading.stop()
         self.pump()
-        workers = (self._flushers, self.readers, self.jobs)
+        workers = (self._flushers, self.readers, self.senders, self.jobs)
         await self._wait_until(lambda: not any(one.under_way for one in (*workers, self._syncs)), JOBS_S)
         self.broker.recompressor.give_up()
         self.lender.stop()

@@ -69,6 +69,7 @@ class Outbox:
         "_parts",
         "_readers",
         "_received",
+        "_senders",
         "_sent_of_part",
         "_slow_until",
         "_socket",
@@ -82,6 +83,7 @@ class Outbox:
         loop: AbstractEventLoop,
         sock: socket.socket,
         readers: Workers,
+        senders: Workers,
         metrics: Metrics,
         *,
         timeout_s: float,
@@ -92,7 +94,8 @@ class Outbox:
         self._socket = sock
         self._fd = sock.fileno()
         set_patience(sock)
-        self._readers = readers
+        self._readers = readers  # of what is cold
+        self._senders = senders  # of what is not: whoever reads slowly stands in the way of nobody who waits for a disk
         self._metrics = metrics
         self._timeout_s = timeout_s
         self._on_sent = on_sent
@@ -179,22 +182,26 @@ class Outbox:
         if left <= COPIED_BYTES_MAX:
             data = part.read_cached(self._sent_of_part, left)
             if data is None:
-                self._send_in_thread(part, left)
+                self._send_in_thread(part, left, self._readers)
                 return False
             part.release()
             self._parts[0] = data
             self._sent_of_part = 0
             return True
         size = min(left, max(self._left_of_turn, COPIED_BYTES_MAX))
-        sent = part.send_cached_to(self._fd, self._sent_of_part, size) if self._is_for_loop(left) else None
+        is_for_loop = self._is_for_loop(left)
+        sent = part.send_cached_to(self._fd, self._sent_of_part, size) if is_for_loop else None
         if sent is None:
-            self._send_in_thread(part, min(left, PIECE_BYTES))
+            workers = self._readers if is_for_loop or self.is_cold else self._senders
+            self._send_in_thread(part, min(left, PIECE_BYTES), workers)
             return False
         self._sent(sent)
         return sent == size
 
     def _is_for_loop(self, left: int) -> bool:
-        return not self.is_cold and (left <= LOOP_BYTES_MAX or self._loop.time() < self._slow_until)
+        if self.is_cold:
+            return False
+        return left <= LOOP_BYTES_MAX or self._senders.are_busy or self._loop.time() < self._slow_until
 
     def _send_buffers(self) -> bool:
         if len(self._parts) == 1 and not self._sent_of_part:
@@ -274,10 +281,10 @@ class Outbox:
 
     # By a thread
 
-    def _send_in_thread(self, part: Slice, size: int) -> None:
+    def _send_in_thread(self, part: Slice, size: int, workers: Workers) -> None:
         piece = Piece(os.dup(self._fd), part, self._sent_of_part, size)
         self._is_in_thread = True
-        self._readers.submit(piece.send, lambda: self._was_sent(piece))
+        workers.submit(piece.send, lambda: self._was_sent(piece))
 
     def _was_sent(self, piece: "Piece") -> None:
         self._is_in_thread = False

@@ -12,6 +12,7 @@ such system call, or a container forbids it.
 import logging
 import os
 import struct
+import sys
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
 from typing import NamedTuple
@@ -60,7 +61,7 @@ class Syncs:
         except OSError as error:
             logger.debug("syncs are for threads here: %s", error)
             return
-        self._loop.add_reader(self._system.eventfd, self._done)
+        self._loop.add_reader(self._system.eventfd, self._readable)
 
     def start(self, job: Job, done: Callable[[], None]) -> bool:
         """Whether the system does the job; then `done` is called on the loop. If not, a thread has to."""
@@ -69,7 +70,10 @@ class Syncs:
         if (file := job.only_file) is None:
             return False
         self._number += 1
-        file.pin()  # until the system has it: then it may be closed
+        try:
+            file.pin()  # until the system has it: then it may be closed
+        except OSError:
+            return False  # a thread meets that, too, and says so
         try:
             descriptor = file.sync_descriptor()
             if descriptor is None or not self._system.submit(descriptor, self._number):
@@ -79,18 +83,27 @@ class Syncs:
         self._under_way[self._number] = job, done
         return True
 
-    def _done(self) -> None:
+    def _readable(self) -> None:
         assert self._system is not None
-        for number, result in self._system.finished():
+        os.eventfd_read(self._system.eventfd)
+        self._tell(self._system.finished())
+
+    def _tell(self, finished: list[tuple[int, int]]) -> None:
+        for number, result in finished:
             job, done = self._under_way.pop(number)
             job.synced(OSError(-result, os.strerror(-result)) if result < 0 else None)
-            done()
+            try:
+                done()
+            except Exception:  # the others are to be told all the same
+                logger.exception("what follows a sync failed in a way that nobody foresaw")
 
     def close(self) -> None:
-        """Afterwards nobody is told of anything. What is under way goes on without us."""
+        """Afterwards all that was handed over is done, however long that takes, and nothing is handed over."""
         if self._system is not None:
             self._loop.remove_reader(self._system.eventfd)
-            self._system.close(wait=not self._under_way)
+            while self._under_way:
+                self._tell(self._system.finished(wait=True))
+            self._system.close()
             self._system = None
 
 
@@ -99,38 +112,45 @@ class System:
 
     def __init__(self, most: int) -> None:
         """Raises OSError where there are none."""
-        calls = _CALLS.get(os.uname().machine) if os.uname().sysname == "Linux" else None
-        if calls is None:
+        calls = _CALLS.get(os.uname().machine) if sys.platform == "linux" else None
+        if calls is None or sys.maxsize < 1 << 32:  # the numbers of a program of 32 bits mean something else
             raise OSError("this system has no asynchronous sync that we know")
         import ctypes  # here, as it takes some milliseconds: the first acknowledgement is sooner without
 
         self._call = ctypes.PyDLL(None, use_errno=True).syscall  # which keeps the interpreter: it takes microseconds
-        self._errno = ctypes.get_errno
+        self._waiting_call = ctypes.CDLL(None).syscall  # which does not
         context = ctypes.c_ulong(0)
         if self._call(calls.setup, most, ctypes.byref(context)):
-            raise OSError(self._errno(), "io_setup")
-        self.eventfd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+            raise OSError(ctypes.get_errno(), "io_setup")
+        self._destroy = ctypes.c_long(calls.destroy), context
+        self.eventfd = self._eventfd()
         self._request = ctypes.create_string_buffer(_REQUEST.size)
         self._events = ctypes.create_string_buffer(most * _EVENT.size)
-        address = ctypes.c_ulong(ctypes.addressof(self._request))
-        self._requests = ctypes.byref(address), address  # a list of one; the second keeps what the first points to
-        self._submit = ctypes.c_long(calls.submit), context, ctypes.c_long(1), self._requests[0]
-        self._reap = ctypes.c_long(calls.events), context, ctypes.c_long(0), ctypes.c_long(most), self._events, None
-        self._destroy = ctypes.c_long(calls.destroy), context
+        self._address = ctypes.c_ulong(ctypes.addressof(self._request))
+        self._submit = ctypes.c_long(calls.submit), context, ctypes.c_long(1), ctypes.byref(self._address)
+        number, all_of_them = ctypes.c_long(calls.events), ctypes.c_long(most)
+        self._reap = number, context, ctypes.c_long(0), all_of_them, self._events, None
+        self._wait = number, context, ctypes.c_long(1), all_of_them, self._events, None
+
+    def _eventfd(self) -> int:
+        try:
+            return os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        except OSError:
+            self._call(*self._destroy)
+            raise
 
     def submit(self, descriptor: int, number: int) -> bool:
         """False where the system does not take it."""
         _REQUEST.pack_into(self._request, 0, number, 0, _FDSYNC, 0, descriptor, 0, 0, 0, 0, _TELL_EVENTFD, self.eventfd)
         return bool(self._call(*self._submit) == 1)
 
-    def finished(self) -> list[tuple[int, int]]:
-        """The numbers of those that are done, and 0 or an error's number below it."""
-        os.eventfd_read(self.eventfd)
-        count = self._call(*self._reap)
+    def finished(self, *, wait: bool = False) -> list[tuple[int, int]]:
+        """The numbers of those that are done, and 0 or an error's number below it. May `wait` for the first."""
+        count = self._waiting_call(*self._wait) if wait else self._call(*self._reap)
         found = (_EVENT.unpack_from(self._events, at * _EVENT.size) for at in range(count))
         return [(number, result) for number, _, result, _ in found]
 
-    def close(self, *, wait: bool) -> None:
-        if wait:  # which the system would do for those that are under way
-            self._call(*self._destroy)
+    def close(self) -> None:
+        """When nothing is under way."""
+        self._call(*self._destroy)
         os.close(self.eventfd)

@@ -1,4 +1,4 @@
-"""A few threads for what waits for a disk. What they have done comes back on the loop.
+"""A few threads for what waits for a disk, or for a client. What they have done comes back on the loop.
 
 A thread is started when all others are busy, up to a number; so a broker that has nothing to wait for has none.
 """
@@ -29,6 +29,11 @@ class Workers:
     def under_way(self) -> int:
         """How much was submitted and has not come back."""
         return self._under_way
+
+    @property
+    def are_busy(self) -> bool:
+        """Whether what is submitted now has to wait for a thread."""
+        return self._under_way >= self._count
 
     def submit(self, work: Work, done: Work) -> None:
         """`work` is run in a thread, and then `done` on the loop, also where `work` has failed."""
