@@ -44,7 +44,7 @@ from tailrace.server.wakefulness import Wakefulness
 logger = logging.getLogger(__name__)
 
 READ_THREADS = 4
-SEND_THREADS = 8
+SEND_THREADS = 16
 JOB_THREADS = 6  # for what the broker has done elsewhere; one may wait for a compaction, and one scrub
 SETTLED_S = 0.5  # after its start a broker has time for what the first acknowledgement did not need
 HEARTBEAT_S = 0.25
