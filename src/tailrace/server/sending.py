@@ -24,7 +24,7 @@ from tailrace.server.metrics import Metrics
 from tailrace.server.threads import Workers
 
 COPIED_BYTES_MAX = 32 << 10  # a slice up to here costs less to copy than another system call
-LOOP_BYTES_MAX = 128 << 10  # of a slice that is in the page cache: to hand over less takes longer than to send it
+LOOP_BYTES_MAX = 128 << 10  # of a slice that is in the page cache: that is sent in about the time of a hand-over
 PIECE_BYTES = 1 << 20  # of a slice, by a thread
 PIECE_S = 0.05  # a client that takes longer to take it is slow: the loop sends to it as it takes, and holds no thread
 SLOW_S = 1.0  # until it is tried again

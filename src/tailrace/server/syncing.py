@@ -4,9 +4,9 @@ A thread that syncs takes the interpreter from the loop twice, just when the loo
 sync that is handed over (`io_submit`, FDSYNC) is done by the system's own threads, and the loop is told: with batches
 of a megabyte a producer has a tenth more, for a sixth less of our processor time.
 
-Small syncs are for our threads all the same: those of the system stay on the processor where they were asked for, and
-wait there behind whoever is busy. So is a job that is more than the sync of one file, and everything where there is no
-such system call, or a container forbids it.
+Small syncs are for our threads all the same: with batches of 16 KB, and more who want a processor than there are, a
+producer had a tenth less by the system (perhaps as its threads stay on the processor where they were asked for). So is
+a job that is more than the sync of one file, and everything where there is no such system call, or it is forbidden.
 """
 
 import logging
