@@ -23,6 +23,7 @@ from tailrace.broker.errors import Refused
 from tailrace.broker.fetch_sessions import FetchSessions
 from tailrace.broker.fetching import Fetch
 from tailrace.broker.groups.timers import Timers
+from tailrace.broker.journaling import Journaling
 from tailrace.broker.log_sizes import LogSizes
 from tailrace.broker.metadata import Metadata
 from tailrace.broker.metadata_log import MetadataLog
@@ -38,6 +39,7 @@ from tailrace.broker.space import DiskSpace
 from tailrace.broker.topics import OFFSETS_TOPIC, Topic
 from tailrace.broker.upkeep import Upkeep
 from tailrace.broker.waiting import Flushed, Later, Relayed, StartJob
+from tailrace.log.committing import CommitJob
 from tailrace.log.directory import DataDirectory
 from tailrace.log.errors import LogOffline
 from tailrace.log.flush import FlushQueue, Job
@@ -75,6 +77,7 @@ class Broker:
         self.flushes = FlushQueue()
         self.metadata_log = MetadataLog(metadata_log, metadata, self.flushes)
         checkpoint_ms = self.configs.number("log.flush.offset.checkpoint.interval.ms")
+        self.journaling = Journaling(directory, self.flushes, start_job, self.configs.number("tailrace.journal.bytes"))
         self.upkeep = Upkeep(directory, self.flushes, start_job, checkpoint_ms)
         self.recompressor = Recompressor(start_job)
         self.counters = Counters()
@@ -188,16 +191,22 @@ class Broker:
             self.flushes.when_flushed(partition.log, partition.log.end_offset, flushed.resolve)
         return flushed
 
-    def flushed(self, job: Job) -> None:
-        """Takes a flush job back that was run: those who waited for it, writers and readers, are told."""
+    def flushed(self, job: Job | CommitJob) -> None:
+        """Takes a job back that was run: those who waited for it, writers and readers, are told."""
         self.flushes.finished(job)
-        if isinstance(job, FlushJob):
+        if isinstance(job, CommitJob):
+            for log in job.logs:
+                self._moved(log)
+        elif isinstance(job, FlushJob):
             self.notice(job.log)
-            partition = self._partitions.get(job.log)
-            if partition is not None:
-                self.sizes.measure(job.log)
-                if partition.watchers:
-                    partition.moved()
+            self._moved(job.log)
+
+    def _moved(self, log: Log) -> None:
+        partition = self._partitions.get(log)
+        if partition is not None:
+            self.sizes.measure(log)
+            if partition.watchers:
+                partition.moved()
 
     def remove_logs(self, topics: Sequence[Topic]) -> Later[None]:
         """Takes the logs of topics that the metadata no longer knows from the disk; who waits to read them is told.
@@ -252,6 +261,7 @@ class Broker:
         """Some times a second. Raises what duties have met that nobody foresaw, after all have had their turn."""
         duties: Sequence[Callable[[], None]] = (
             lambda: self.upkeep.tick(now_ms),
+            self.journaling.tick,
             self.space.tick,
             lambda: self.retention.tick(now_ms),
             lambda: self.disk_budget.tick(now_ms, self.space.disk_bytes),

@@ -178,6 +178,9 @@ _STATIC_KEYS = (
         "that are many milliseconds away read faster so; those near by cost the broker up to half as much more."),
     _long("tailrace.inflight.bytes", None, 512 << 20, 1 << 20,
         "How many bytes of requests the broker holds at once, of all connections."),
+    _long("tailrace.journal.bytes", None, 32 << 20, 0,
+        "How large the journal is, in which little that is waited for is brought to disk, of all partitions at once; 0 "
+        "is none: then each partition is synced for itself."),
     _long("tailrace.scrub.bytes.per.second", None, 8 << 20, 0,
         "How much of what is on disk is read again in a second, to find rot before a reader does; 0 is nothing."),
     _long("tailrace.scrub.interval.ms", None, WEEK_MS, 1000,

@@ -150,7 +150,7 @@ class RepeatedProduce:
             return None  # it will be refused there, with the reason
         if not is_duplicate:
             broker.appended(partition, log, now_ms)
-            if start_flushes is not None and form.acks == ALL:
+            if start_flushes is not None and form.acks == ALL and broker.flushes.journal is None:
                 broker.flushes.request(log)
                 start_flushes()
             broker.counters.produced(partition.topic.name, last_offset - base_offset + 1, len(records))

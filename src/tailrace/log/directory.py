@@ -6,6 +6,7 @@
     recovery-point-offset-checkpoint     from where each log is scanned after a crash
     log-start-offset-checkpoint          where each log begins
     cleaner-offset-checkpoint            up to where each log is compacted
+    tailrace.journal                     what was committed and is perhaps not in its log yet: read after a crash
     .kafka_cleanshutdown                 there if, and only if, the last stop was clean
     .lock                                held by the process that has the directory open
     tailrace.format                      the version of what we write; a newer one is refused
@@ -22,7 +23,9 @@ from tailrace.log.checkpoints import CLEAN_SHUTDOWN, FORMAT_FILE
 from tailrace.log.config import LogConfig
 from tailrace.log.directory_state import DirectoryState, Place
 from tailrace.log.errors import JobUnderWay, StorageError
-from tailrace.log.files import Files, join, parent, replace_whole, write_whole
+from tailrace.log.files import Files, join, parent, remove_if_there, replace_whole, write_whole
+from tailrace.log.journal import FILE_NAME as JOURNAL_FILE
+from tailrace.log.journal import Journal, open_journal, read_journal
 from tailrace.log.log import Log
 from tailrace.log.names import (
     PARTITION_METADATA,
@@ -36,6 +39,7 @@ from tailrace.log.names import (
 from tailrace.log.partition_metadata import encode_topic_id
 from tailrace.log.recovery import RecoveryReport, recover
 from tailrace.log.removal import DeleteJob, Removal, RemoveJob
+from tailrace.log.restoring import by_log
 from tailrace.log.saved_offsets import NotedOffsets, OffsetsJob, SavedOffsets
 from tailrace.log.segment import DerivedCache
 
@@ -60,6 +64,7 @@ class DataDirectory:
         self.removing: dict[TopicPartition, RemoveJob] = {}  # their names are not free yet
         self.leftovers: list[str] = []  # directories of removed logs, to be deleted
         self.put_away: set[str] = set()  # and those, with what was set aside
+        self.journal: Journal | None = None  # as it was found; who wants one and has none can make it (`log/journal`)
         self._cache = DerivedCache()
         self._last_checkpoint_ms: int | None = None
         self._offsets_noted = 0
@@ -94,16 +99,24 @@ class DataDirectory:
         self._open_logs(state)
         if not state.clean or not state.is_ours or not state.names_only(self.logs):
             self._save_what_recovery_found()
+        self._open_journal()
         if not state.is_ours:
             replace_whole(self.files, join(self.path, FORMAT_FILE), f"{FORMAT_VERSION}\n".encode())
 
+    def _open_journal(self) -> None:
+        """What it held is in the logs by now. One that cannot be read is of no use to anybody."""
+        self.journal = open_journal(self.files, self.path)
+        if self.journal is None:
+            remove_if_there(self.files, join(self.path, JOURNAL_FILE))
+
     def _open_logs(self, state: DirectoryState) -> None:
+        journaled = {} if state.clean else by_log(read_journal(self.files, self.path))
         for name in self.files.directories_in(self.path):
             partition = parse_partition(name)
             if partition is not None:
                 place = state.place(join(self.path, name), partition)
                 self.logs[partition], self.reports[partition] = recover(
-                    self.files, place, self.config, cache=self._cache
+                    self.files, place, self.config, cache=self._cache, journaled=journaled
                 )
             elif is_put_away(name):
                 self.put_away.add(name)
@@ -275,7 +288,25 @@ class DataDirectory:
         log.require_settled()
         log.recovery_point = min(log.recovery_point, log.end_after_truncation(end))
         self._save_offsets()
+        self._void_journal()  # it may have what is about to be cut off
         log.truncate(end)
+
+    def _void_journal(self) -> None:
+        """Afterwards nobody needs what is in it, and nothing in it counts."""
+        if self.journal is not None:
+            for log in self.logs.values():
+                if log.offline is None:
+                    log.flush()
+            self.journal.begin_session()
+
+    def use_journal(self, size: int) -> Journal | None:
+        """The journal, if one of this size is there. Of another one nothing is left; and 0 is none. Right after the
+        start: nobody may need yet what is in it.
+        """
+        if self.journal is not None and self.journal.size != size:
+            self._close_journal()
+            remove_if_there(self.files, join(self.path, JOURNAL_FILE))
+        return self.journal
 
     def close(self, now_ms: int) -> None:
         """Afterwards everything is on disk. If all went well the stop counts as clean, and the next start reads no
@@ -293,13 +324,20 @@ class DataDirectory:
             if not self.removing and all(log.is_cleanly_closed for log in self.logs.values()):
                 self._leave_clean_marker()
         finally:
+            self._close_journal()
             self._lock.release()
 
     def abandon(self) -> None:
         """Afterwards another process may open the directory, and finds it as a crash would have left it."""
         for log in self.logs.values():
             log.let_go()
+        self._close_journal()
         self._lock.release()
+
+    def _close_journal(self) -> None:
+        if self.journal is not None:
+            self.journal.close()
+            self.journal = None
 
     def _leave_clean_marker(self) -> None:
         try:

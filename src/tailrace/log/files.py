@@ -34,6 +34,9 @@ class File(Protocol):
     def write_at(self, position: int, data: Data) -> None:
         """All of `data` is written, or OSError is raised and any part of it may be."""
 
+    def write_synced_at(self, position: int, data: Data) -> None:
+        """The same, and afterwards it is on disk: as to write and to sync, in one."""
+
     def read_at(self, position: int, size: int) -> bytes:
         """Up to `size` bytes; fewer only where the file ends."""
 
@@ -309,6 +312,7 @@ class DescriptorPool:
 
 
 _NO_DESCRIPTOR = -1
+_SYNCED: int | None = getattr(os, "RWF_DSYNC", None)
 _GIVEN_UP_AT_ONCE = 32  # descriptors, where the process has no other left
 
 
@@ -408,6 +412,16 @@ class OperatingSystemFile:
             written = os.pwrite(descriptor, data, position)
             while written < len(data):
                 written += os.pwrite(descriptor, memoryview(data)[written:], position + written)
+        finally:
+            self.unpin()
+
+    def write_synced_at(self, position: int, data: Data) -> None:
+        descriptor = self._pin()
+        try:
+            if _SYNCED is not None and os.pwritev(descriptor, (data,), position, _SYNCED) == len(data):
+                return
+            self.write_at(position, data)
+            _sync_descriptor(descriptor)
         finally:
             self.unpin()
 

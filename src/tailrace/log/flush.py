@@ -5,6 +5,8 @@ An fsync costs the same for one record as for ten thousand. So a caller that mus
 ones gather.
 
     one flush at a time for a log, a few jobs at a time for a disk
+    where there is a journal, little that is waited for is committed there instead, of all logs at once (`log/journal`);
+        their files are flushed as those that nobody waits for, and before that part of the journal is used again
     a log that has rolled is checkpointed: that flush is followed by a save, which nobody waits for
     a log with `dirty_bytes_max` unflushed, or dirty for `dirty_ms_max`, is flushed although nobody asked; sooner, if
         its own config says so
@@ -20,8 +22,10 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
 
+from tailrace.log.committing import COMMIT_LOGS_MAX, ENOUGH_BYTES, CommitJob, bytes_to_commit
 from tailrace.log.errors import LogError, LogOffline, LogRemoved, OutOfSpace
 from tailrace.log.jobs import FlushJob, SaveJob
+from tailrace.log.journal import Journal, size_of_commit
 from tailrace.log.log import Log
 
 logger = logging.getLogger(__name__)
@@ -62,6 +66,10 @@ class FlushQueue:
         dirty_bytes_max: int = DIRTY_BYTES_MAX,
         dirty_ms_max: int = DIRTY_MS_MAX,
     ) -> None:
+        self.journal: Journal | None = None
+        self.small_flushes = 0  # that a journal would have taken
+        self._to_commit: dict[Log, None] = {}
+        self._is_committing = False
         self._in_flight_max = in_flight_max
         self._dirty_bytes_max = dirty_bytes_max
         self._dirty_ms_max = dirty_ms_max
@@ -103,9 +111,18 @@ class FlushQueue:
                 self._due_early[log] = now_ms + log.config.flush_ms
         too_dirty = log.dirty_bytes >= self._dirty_bytes_max or log.dirty_records >= log.config.flush_messages
         if too_dirty or (log.wants_checkpoint and log.is_idle):
-            self.request(log)
+            self._request_flush(log)
 
     def request(self, log: Log) -> None:
+        """Afterwards all that was appended to the log before now is about to count, and readers to see it."""
+        is_small = bytes_to_commit(log) > 0
+        if is_small and self.journal is not None:
+            self._to_commit[log] = None
+        else:
+            self.small_flushes += is_small
+            self._request_flush(log)
+
+    def _request_flush(self, log: Log) -> None:
         """Afterwards a flush of the log is due: one that begins after now, so that it covers all that was appended
         before.
         """
@@ -116,7 +133,7 @@ class FlushQueue:
     def request_checkpoint(self, log: Log) -> None:
         """Afterwards a flush of the log is due that also saves what is derived, so that recovery can begin there."""
         self._checkpoints.add(log)
-        self.request(log)
+        self._request_flush(log)
 
     def tick(self, now_ms: int) -> None:
         """To be told now and then: asks for a flush of what has been dirty for too long."""
@@ -124,10 +141,10 @@ class FlushQueue:
         for log, since in self._dirty_since.items():
             if 0 <= now_ms - since < self._dirty_ms_max:  # if not, the clock was put back
                 break
-            self.request(log)
+            self._request_flush(log)
         for log, due_ms in self._due_early.items():
             if now_ms >= due_ms or now_ms < due_ms - log.config.flush_ms:
-                self.request(log)
+                self._request_flush(log)
 
     def forget(self, log: Log) -> None:
         """Afterwards nothing in here knows of the log, and those who waited for it are told that it was removed. A
@@ -135,6 +152,7 @@ class FlushQueue:
         """
         self._clean(log)
         self._checkpoints.discard(log)
+        self._to_commit.pop(log, None)
         if log in self._is_wanted:
             self._is_wanted.discard(log)
             self._wanted.remove(log)
@@ -147,13 +165,17 @@ class FlushQueue:
         self._dirty_since.pop(log, None)
         self._due_early.pop(log, None)
 
+    def next_job(self) -> Job | CommitJob | None:
+        """The next job to run, of any kind, if one is due and may run now."""
+        return self.next_commit() or self.next_of_one_log()
+
     @property
     def has_work(self) -> bool:
-        """Whether `next_job` may have something to say."""
+        """Whether `next_of_one_log` may have something to say."""
         return bool(self._wanted or self._saves)
 
-    def next_job(self) -> Job | None:
-        """The next job to run, if one is due and may run now. Flushes and saves take turns, so that neither starves."""
+    def next_of_one_log(self) -> Job | None:
+        """Flushes and saves take turns, so that neither starves."""
         if self._in_flight >= self._in_flight_max:
             return None
         job = self._next_save() or self._next_flush() if self._was_flush else self._next_flush() or self._next_save()
@@ -189,15 +211,60 @@ class FlushQueue:
             self._answer(log, None)
         return job
 
-    def finished(self, job: Job) -> None:
+    @property
+    def has_commit(self) -> bool:
+        """Whether `next_commit` may have something to say."""
+        return bool(self._to_commit) and not self._is_committing
+
+    def next_commit(self) -> CommitJob | None:
+        """A commit of what is waited for and goes into the journal, of all logs that have come by now. There is one at
+        a time; what has no room, or became too much meanwhile, is flushed.
+        """
+        journal = self.journal
+        if journal is None or not self.has_commit:
+            return None
+        logs: list[Log] = []
+        names = data = 0
+        while self._to_commit and len(logs) < COMMIT_LOGS_MAX and data < ENOUGH_BYTES:
+            log, _ = self._to_commit.popitem()
+            if size := bytes_to_commit(log):
+                logs.append(log)
+                names, data = names + len(log.name), data + size
+            elif log.high_watermark < log.end_offset:
+                self._request_flush(log)
+        has_room = bool(logs) and journal.room(size_of_commit(len(logs), names, data))
+        for log in journal.take_overdue() if has_room else logs:
+            self._request_flush(log)
+        if not has_room:
+            return None
+        self._is_committing = True
+        return CommitJob(journal, logs)
+
+    def _committed(self, job: CommitJob) -> None:
+        self._is_committing = False
+        left_out = job.finish()
+        if job.error is not None:  # whatever it is, the logs have their own files
+            logger.error("the journal cannot be written, and is not used any more: %s", job.error)
+            self.journal = None
+            left_out += self._to_commit
+            self._to_commit.clear()
+        for log in left_out:
+            self._request_flush(log)
+        for log in job.logs:
+            self._answer(log, None)
+
+    def finished(self, job: Job | CommitJob) -> None:
         """Takes back a job that was run. Afterwards all whom it served have been told, and the log may be flushed
         again.
         """
+        if isinstance(job, CommitJob):
+            self._committed(job)
+            return
         self._in_flight -= 1
         if isinstance(job, SaveJob):
             job.finish()
             if job.log in self._checkpoints or job.log.wants_checkpoint:
-                self.request(job.log)  # asked for while this one was under way
+                self._request_flush(job.log)  # asked for while this one was under way
             return
         try:
             save = job.finish()

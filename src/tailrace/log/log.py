@@ -84,9 +84,11 @@ class Log(ReadableLog):
         """A log as recovery left it: everything in it is on disk. See `recovery.open_log`."""
         super().__init__(files, directory, segments=segments, bounds=bounds, epochs=epochs, producers=producers)
         self.configure(config)
+        self.name = name_of(directory).encode()  # as the journal has it
         self.topic_id = topic_id
         self.recorded_gaps = recorded_gaps  # what repairs have given up; readers pass over it
         self.recovery_point: int = bounds.end
+        self.synced: int = bounds.end  # what its own files have; the rest may be in the journal
         self.offline: LogOffline | None = None
         self.flushing: FlushJob | None = None
         self.saving: SaveJob | None = None
@@ -332,9 +334,9 @@ class Log(ReadableLog):
             raise JobUnderWay(f"segments of {self.directory} are being replaced, which must come back first")
 
     def flushed(self, up_to: int, visible: Position) -> None:
-        """Called by a job that is done: what it covered counts from now on."""
+        """Called by a job that is done: what it covered counts from now on. A commit may have been quicker."""
         self.bounds.flushed(up_to)
-        self.publish(visible=visible)
+        self.publish(visible=max(visible, self.view.visible))
 
     def saved(self, up_to: int, snapshots: Iterable[int]) -> None:
         """Called by a job that is done: recovery need not look at what lies below."""
@@ -465,6 +467,7 @@ class Log(ReadableLog):
         self.snapshots_due = {offset: data for offset, data in self.snapshots_due.items() if offset <= end}
         self.recovery_point = min(self.recovery_point, end)
         self.compacted_to = min(self.compacted_to, end)
+        self.synced = end
         self.bounds.truncated(end)
         self._room = NO_ROOM_KNOWN
         self.publish(segments=segments, visible=Position(segments[-1].base_offset, segments[-1].size))

@@ -4,7 +4,8 @@
                         whose log is gone
     pass 2  list        the segments by name; those wholly below the start offset are leftovers of a deletion
     pass 3  remember    topic id, leader epochs and the newest usable snapshot of the producers
-    pass 4  scan        every batch behind the recovery point: indexes, epochs and producers are built from it
+    pass 4  restore     what only the journal has is written where it belongs (`log/restoring`)
+            scan        every batch behind the recovery point: indexes, epochs and producers are built from it
     pass 5  cut         the log ends where a write never reached the disk; the bytes behind are kept aside
     pass 6  sync        what is kept is on disk before anyone counts on it
     pass 7  epoch       after an unclean stop it rises, so that clients can tell old records from new
@@ -37,6 +38,7 @@ from tailrace.log.producer_state import ProducerState
 from tailrace.log.recorded_gaps import FILE_NAME as GAPS_FILE
 from tailrace.log.recorded_gaps import CorruptGaps, RecordedGap, read_gaps
 from tailrace.log.replay import load_snapshot, remove_snapshots, replay_batch, replay_segments
+from tailrace.log.restoring import Journaled, restore
 from tailrace.log.scan import FoundBatch
 from tailrace.log.segment import DerivedCache, Segment, number_of_segment_at
 from tailrace.log.segment_walk import SegmentWalk
@@ -94,15 +96,25 @@ def open_log(
 
 
 def recover(
-    files: Files, place: Place, config: LogConfig, *, leader_epoch: int = 0, cache: DerivedCache | None = None
+    files: Files,
+    place: Place,
+    config: LogConfig,
+    *,
+    leader_epoch: int = 0,
+    cache: DerivedCache | None = None,
+    journaled: Journaled | None = None,
 ) -> tuple[Log, RecoveryReport]:
-    """The same for a log whose data directory says what `place` says."""
-    recovery = Recovery(files, place, config, cache or DerivedCache())
+    """The same for a log whose data directory says what `place` says, and whose journal has what is `journaled`."""
+    recovery = Recovery(files, place, config, cache or DerivedCache(), journaled or {})
     return recovery.run(leader_epoch), recovery.report
 
 
 class Recovery:
-    def __init__(self, files: Files, place: Place, config: LogConfig, cache: DerivedCache) -> None:
+    def __init__(
+        self, files: Files, place: Place, config: LogConfig, cache: DerivedCache, journaled: Journaled
+    ) -> None:
+        self._journaled = journaled
+        self._topic_id: bytes | None = None
         self.files = files
         self.place = place
         self.directory = place.directory
@@ -123,14 +135,14 @@ class Recovery:
             self.files.make_directory(self.directory)
         names = self._pass_1_sweep()
         self._pass_2_list(names)
-        topic_id = self._topic_id() if PARTITION_METADATA in names else None
+        self._topic_id = self._read_topic_id() if PARTITION_METADATA in names else None
         self.recorded_gaps = self._recorded_gaps() if GAPS_FILE in names else ()
         producers_from = self._pass_3_remember()
         if not self._is_known_without_reading(producers_from):
             self._pass_4_scan(producers_from)
             self._pass_6_sync(producers_from)
         self._pass_7_epoch(leader_epoch)
-        return self._log(topic_id)
+        return self._log()
 
     def _pass_1_sweep(self) -> dict[str, int]:
         """What was in the directory, with sizes; logs are never swept."""
@@ -174,7 +186,7 @@ class Recovery:
             interval_bytes=self.config.index_interval_bytes,
         )
 
-    def _topic_id(self) -> bytes | None:
+    def _read_topic_id(self) -> bytes | None:
         """Not worth a failed start: whoever knows the topics can tell the log again."""
         try:
             return decode_topic_id(read_whole(self.files, join(self.directory, PARTITION_METADATA)) or b"")
@@ -230,6 +242,7 @@ class Recovery:
             return
         self._end = producers_from
         first = max(0, number_of_segment_at(self._segments, producers_from))
+        self._restore(first, producers_from)
         for number in range(first, len(self._segments)):
             segment = self._segments[number]
             if number > first and segment.base_offset != self._end and self._ends_before(segment, number):
@@ -237,6 +250,27 @@ class Recovery:
             if not self._scan_segment(segment, number, producers_from):
                 return
         self._go_on_behind_what_is_lost()
+
+    def _restore(self, first: int, offset: int) -> None:
+        """Afterwards the segments from this one on, and this offset, have what the journal has of them."""
+        journaled = self._journaled.get((self.place.name.encode(), self._topic_id or b""))
+        if journaled is None:
+            return
+        for number, segment in enumerate(self._segments[first:], first):
+            derived, position = segment.derived_files.load_before(segment.size, max(offset, segment.base_offset))
+            size = restore(
+                journaled,
+                segment.log,
+                segment.size,
+                segment=segment.base_offset,
+                position=position,
+                offset=derived.next_offset,
+                gaps=derived.may_have_gaps,
+                epochs=self.known_epochs,
+            )
+            if size != segment.size:
+                self._segments[number] = self._segment(segment.base_offset, size)
+                segment.close()
 
     def _forget_what_was_not_flushed(self) -> None:
         """After a flush that failed, the system may remember bytes that the disk does not have: they are read anew."""
@@ -383,7 +417,7 @@ class Recovery:
             replace_whole(self.files, join(self.directory, EPOCHS_FILE), self._epochs.encode())
         self.report.leader_epoch = self._epochs.latest
 
-    def _log(self, topic_id: bytes | None) -> Log:
+    def _log(self) -> Log:
         self._segments[-1].open_for_append()
         log = Log(
             self.files,
@@ -394,7 +428,7 @@ class Recovery:
             epochs=self._epochs,
             producers=self._producers,
             cache=self._cache,
-            topic_id=topic_id,
+            topic_id=self._topic_id,
             # Beyond the end it is another log's.
             compacted_to=self.place.compacted_to if self.place.compacted_to <= self._end else 0,
             recorded_gaps=self.recorded_gaps,

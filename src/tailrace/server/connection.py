@@ -176,7 +176,8 @@ class Connection:
             self.node.wakefulness.answered(self, started, ended)
         else:
             self._line_up(form, started, answer)
-            self._answer()  # what was on disk already, as it is a repetition
+            if self._pending[0].is_answered:  # what was on disk already, as it is a repetition
+                self._answer()
         self.node.start_flushes()
         return True
 

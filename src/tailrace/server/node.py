@@ -25,6 +25,7 @@ from tailrace.broker.broker import Broker
 from tailrace.broker.configs import BrokerConfigs
 from tailrace.broker.opening import open_broker
 from tailrace.broker.requests import FRAME_BYTES_MAX, Endpoint
+from tailrace.log.committing import CommitJob
 from tailrace.log.directory import DataDirectory
 from tailrace.log.files import Files, OperatingSystemFiles
 from tailrace.log.flush import IN_FLIGHT_MAX, Job
@@ -37,6 +38,7 @@ from tailrace.server.lending import Lender
 from tailrace.server.listener import Listener, bind
 from tailrace.server.loading import Loading
 from tailrace.server.metrics import Metrics
+from tailrace.server.pace import DiskPace
 from tailrace.server.syncing import Syncs
 from tailrace.server.threads import Workers
 from tailrace.server.wakefulness import Wakefulness
@@ -111,6 +113,8 @@ class Node:
         self.jobs = Workers(self.loop, "job", JOB_THREADS)
         self._flushers = Workers(self.loop, "flush", IN_FLIGHT_MAX)
         self._syncs = Syncs(self.loop)
+        self._pace = DiskPace()
+        self._is_commit_due = False
         self.budget = Budget(self.loop, self.configs.number("tailrace.inflight.bytes"), self.write_timeout_s)
         for name, reason in self.configs.ignored.items():
             logger.warning("%s has no effect: %s", name, reason)
@@ -246,12 +250,30 @@ class Node:
     def start_flushes(self) -> None:
         """All that is to be done after an append of a client's."""
         flushes = self.broker.flushes
-        while flushes.has_work and (job := flushes.next_job()) is not None:
+        if flushes.has_commit and not self._is_commit_due:
+            self._is_commit_due = True
+            self.loop.call_soon(self._commit)  # at the end of this turn, with what others have sent in it
+        while flushes.has_work and (job := flushes.next_of_one_log()) is not None:
             done = partial(self._flushed, job, time.perf_counter())
             if not self._syncs.start(job, done):
                 self._flushers.submit(job.run, done)
 
-    def _flushed(self, job: Job, started: float) -> None:
+    def _commit(self) -> None:
+        """Where the disk is quick, and has nothing else of ours to do, it is waited for right here: to hand that over
+        and back takes as long.
+        """
+        self._is_commit_due = False
+        if (job := self.broker.flushes.next_commit()) is None:
+            self.start_flushes()
+            return
+        started = time.perf_counter()
+        if self._pace.is_quick and not self._flushers.under_way and not self._syncs.under_way:
+            self._pace.time(job.run)
+            self._flushed(job, started)
+        else:
+            self._flushers.submit(partial(self._pace.time, job.run), partial(self._flushed, job, started))
+
+    def _flushed(self, job: Job | CommitJob, started: float) -> None:
         """What waited for it is answered right here: another turn of the loop would only make it later."""
         ended = time.perf_counter()
         self._is_gathering = True

@@ -121,6 +121,10 @@ class FaultyFile:
             raise
         self._file.write_at(position, data)
 
+    def write_synced_at(self, position: int, data: Data) -> None:
+        self.write_at(position, data)
+        self.sync()
+
     def read_at(self, position: int, size: int) -> bytes:
         self._files.called("read_at", self.path)
         return self._file.read_at(position, size)

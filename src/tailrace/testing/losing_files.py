@@ -69,6 +69,10 @@ class LosingFile:
     def write_at(self, position: int, data: Data) -> None:
         self._pending.writes.append((position, bytes(data)))
 
+    def write_synced_at(self, position: int, data: Data) -> None:
+        self.write_at(position, data)
+        self.sync()
+
     def read_at(self, position: int, size: int) -> bytes:
         data = bytearray(self._file.read_at(position, size))
         for start, written in self._pending.writes:

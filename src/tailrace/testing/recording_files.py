@@ -313,6 +313,10 @@ class RecordedFile:
     def write_at(self, position: int, data: Data) -> None:
         self._files.record(Call("write", self._number, position=position, data=bytes(data)))
 
+    def write_synced_at(self, position: int, data: Data) -> None:
+        self.write_at(position, data)
+        self.sync()
+
     def read_at(self, position: int, size: int) -> bytes:
         return bytes(self._files.content(self._number)[position : position + size])
 
