@@ -1,9 +1,10 @@
 #!/usr/bin/env python
 """Makes tests/data/format-N: data directories as today's release leaves them, and what is in them.
 
-    python scripts/make_format_fixture.py tests/data/format-1
+    python scripts/make_format_fixture.py tests/data/format-2
 
-Two directories: `stopped`, after a clean stop, and `killed`, after a kill -9 of a broker that went on from there.
+Two directories: `stopped`, after a clean stop, and `killed`, after a kill -9 of a broker that went on from there, and
+the loss of what a log had not synced and the journal has.
 Beside them `expected.json`, written from what was sent and answered, not from what can be read again. Later releases
 prove by tests/server/test_format.py that they open them. Each release adds a directory of its own, made by its own
 code, and never changes one that is there (docs/FORMAT.md).
@@ -38,6 +39,7 @@ TOPICS: dict[str, tuple[int, dict[str, str]]] = {
     "trimmed": (1, {**FOR_EVER, "segment.ms": "1"}),
     "repaired": (1, {**FOR_EVER, "segment.ms": "1"}),
     "stamped": (1, {**FOR_EVER, "message.timestamp.type": "LogAppendTime"}),
+    "journaled": (1, FOR_EVER),
     "untouched": (3, FOR_EVER),
     "gone": (1, FOR_EVER),
 }
@@ -50,7 +52,8 @@ def broker(data: Path, number: int = signal.SIGTERM) -> Iterator[str]:
     said = data.with_suffix(".said")
     with said.open("wb") as file:
         command = [sys.executable, "-m", "tailrace", "serve", "--data", str(data), "--listen", "127.0.0.1:0"]
-        process = subprocess.Popen([*command, "--metrics", "off"], stdout=file, stderr=subprocess.STDOUT)
+        command += ["--metrics", "off", "--set", "tailrace.journal.bytes=65536"]
+        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
     try:
         while not (found := re.search(r"Connect any Kafka client to (\S+:\d+)", said.read_text())):
             assert process.poll() is None, said.read_text()
@@ -107,6 +110,11 @@ class Ledger:
             self.send(address, topic, {"value": f"{topic} {number}"})
             time.sleep(0.01)
 
+    def send_one_by_one(self, address: str, topic: str, count: int) -> None:
+        """Each waits for the disk."""
+        for number in range(count):
+            self.send(address, topic, {"value": f"{topic} {number}"})
+
     def commit(self, address: str, group: str, topic: str, offset: int, metadata: str = "") -> None:
         consumer = Consumer({"bootstrap.servers": address, "group.id": group})
         place = TopicPartition(topic, 0, offset, metadata)
@@ -153,6 +161,17 @@ def fill(address: str, ledger: Ledger) -> None:
     ledger.expected["broker_configs"]["log.retention.bytes"] = "1000000000"
 
 
+def fill_journal(address: str, data: Path, ledger: Ledger) -> tuple[Path, int]:
+    """Afterwards the journal has what a log's file need not have: the file, and how much of it is there at any rate."""
+    log = data / "journaled-0" / f"{0:020d}.log"
+    while not (data / "tailrace.journal").exists():
+        ledger.send_one_by_one(address, "journaled", 5)
+    time.sleep(1)  # until it is in use
+    synced = log.stat().st_size
+    ledger.send_one_by_one(address, "journaled", 3)
+    return log, synced
+
+
 def rot_and_repair(data: Path, ledger: Ledger) -> None:
     """The third record of a log is lost, and the last one; the log gets over both."""
     segments = sorted((data / "repaired-0").glob("*.log"))
@@ -189,6 +208,9 @@ def main(target: Path) -> None:
             ledger.send_segments(address, "rolled", 2)
             ledger.send(address, "keyed", {"key": "user 100", "value": "late"}, codec="zstd")
             ledger.commit(address, "billing", "rolled", 6, "all but one")
+            log, synced = fill_journal(address, killed, ledger)
+        with log.open("r+b") as file:
+            file.truncate(synced)
         keep(killed, ledger, target, all_expected)
     (target / "expected.json").write_text(json.dumps(all_expected, indent=1) + "\n")
 

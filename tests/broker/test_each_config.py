@@ -308,6 +308,7 @@ ELSEWHERE = {
     "socket.request.max.bytes": SERVER,
     "socket.send.buffer.bytes": SERVER,
     "tailrace.inflight.bytes": "server/test_connection.py",
+    "tailrace.journal.bytes": "broker/test_journaling.py",
     "tailrace.write.timeout.ms": "server/test_connection.py",
 }
 # Retention, compaction, scrubbing and quotas have modules of their own, where these are observed at length.

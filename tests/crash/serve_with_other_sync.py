@@ -15,11 +15,11 @@ from typing import Any
 SECONDS = 0.02
 
 
-def slow(sync: Callable[[int], None]) -> Callable[[int], None]:
-    def wait_and_sync(descriptor: int) -> None:
+def slow(sync: Callable[..., Any]) -> Callable[..., Any]:
+    def wait_and_sync(*arguments: Any) -> Any:
         if threading.current_thread() is not threading.main_thread():  # a start is slow enough
             time.sleep(SECONDS)
-        sync(descriptor)
+        return sync(*arguments)
 
     return wait_and_sync
 
@@ -37,10 +37,13 @@ def tell_early() -> None:
 
 
 def main(kind: str) -> None:
+    write = os.pwritev
     if kind == "none":
         os.fsync = os.fdatasync = lambda descriptor: None
+        os.pwritev = lambda descriptor, buffers, position, flags=0: write(descriptor, buffers, position)
     else:
         os.fsync, os.fdatasync = slow(os.fsync), slow(os.fdatasync)
+        os.pwritev = slow(write)  # into the journal: which is slow then, so that threads do it
     if kind == "early":
         tell_early()
 

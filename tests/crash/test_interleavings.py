@@ -12,15 +12,16 @@ and the same log goes on from there to the next stop. A failure names its seed a
 """
 
 import random
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import pytest
 from logs import DATA, ORDERS, SMALL, answers, batch_of, memory_files, reopen, stored_batches
 
+from tailrace.log.committing import CommitJob, bytes_to_commit
 from tailrace.log.directory import DataDirectory, OffsetsJob
 from tailrace.log.jobs import FlushJob, SaveJob
+from tailrace.log.journal import BYTES_MIN, make_journal, size_of_commit
 from tailrace.log.log import Log
 from tailrace.records.control import Marker, encode_marker
 from tailrace.records.record import Record, encode_batch
@@ -40,6 +41,9 @@ WEIGHTS = {
     "begin_flush": 2,
     "run_flush": 2,
     "finish_flush": 2,
+    "begin_commit": 3,
+    "run_commit": 3,
+    "finish_commit": 3,
     "begin_checkpoint": 1,
     "run_save": 1,
     "finish_save": 1,
@@ -96,8 +100,9 @@ class Interleaving:
         self.sequences: dict[int, int] = {}
         self.files = memory_files()
         self.directory = DataDirectory(self.files, DATA, SMALL)
-        self.log = self.directory.create(ORDERS)
+        self.log = self.directory.create(ORDERS, topic_id=bytes(range(16)))
         self.log.flush()
+        self.directory.journal = make_journal(self.files, DATA, BYTES_MIN)
         self._forget_jobs()
 
     def play(self) -> None:
@@ -172,6 +177,7 @@ class Interleaving:
 
     def _forget_jobs(self) -> None:
         self.flush: FlushJob | None = None
+        self.commit: CommitJob | None = None
         self.save: SaveJob | None = None
         self.offsets: OffsetsJob | None = None
         self.offsets_start = 0
@@ -179,9 +185,9 @@ class Interleaving:
 
     @property
     def is_idle(self) -> bool:
-        return self.flush is None and self.save is None and self.offsets is None
+        return self.flush is None and self.save is None and self.offsets is None and self.commit is None
 
-    def _run(self, job: FlushJob | SaveJob | OffsetsJob | None) -> bool:
+    def _run(self, job: FlushJob | CommitJob | SaveJob | OffsetsJob | None) -> bool:
         """Whether there was something to run."""
         if job is None or job in self.was_run:
             return False
@@ -208,6 +214,22 @@ class Interleaving:
             self.save = self.flush.finish() or self.save
             self.flush = None
             self._say(f"finish FlushJob: high watermark {self.log.high_watermark}")
+
+    def begin_commit(self) -> None:
+        journal, size = self.directory.journal, bytes_to_commit(self.log)
+        assert journal is not None
+        if self.commit is None and size and journal.make_room(size_of_commit(1, len(self.log.name), size)):
+            self.commit = CommitJob(journal, [self.log])
+            self._say(f"begin CommitJob up to {self.log.end_offset}")
+
+    def run_commit(self) -> None:
+        self._run(self.commit)
+
+    def finish_commit(self) -> None:
+        if self.commit in self.was_run:
+            assert self.commit.finish() == []
+            self.commit = None
+            self._say(f"finish CommitJob: high watermark {self.log.high_watermark}")
 
     def run_save(self) -> None:
         self._run(self.save)
@@ -393,9 +415,15 @@ def does_nothing(*_: object) -> None:
     pass
 
 
-CONTROLS: dict[str, tuple[str, Callable[..., None]]] = {
+def writes_only(file: RecordedFile, position: int, data: bytes) -> None:
+    file.write_at(position, data)
+
+
+CONTROLS: dict[str, tuple[str, object]] = {
     "syncs no segment": ("tailrace.testing.recording_files.RecordedFile.sync", sync_other_files_only),
     "syncs no directory": ("tailrace.testing.recording_files.RecordingFiles.sync_directory", does_nothing),
+    "syncs no commit": ("tailrace.testing.recording_files.RecordedFile.write_synced_at", writes_only),
+    "reads no journal": ("tailrace.log.directory.read_journal", lambda *_: []),
     "saves no epoch": ("tailrace.log.log.Log._save_epochs", does_nothing),
 }
 

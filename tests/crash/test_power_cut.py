@@ -7,6 +7,8 @@ import pytest
 
 from tailrace.log.config import LogConfig
 from tailrace.log.directory import DataDirectory
+from tailrace.log.flush import FlushQueue
+from tailrace.log.journal import BYTES_MIN, make_journal
 from tailrace.log.log import Log
 from tailrace.log.names import TopicPartition
 from tailrace.log.producer_state import ProducerState
@@ -29,10 +31,12 @@ class Script:
     seen: list[tuple[int, int, int]] = field(default_factory=lambda: [(0, 0, 0)])  # calls, high watermark, start
     now_ms: int = 1_000
     sequence: int = 0
+    config: LogConfig = CONFIG
 
     def __post_init__(self) -> None:
-        self.directory = DataDirectory(self.files, DATA, CONFIG)
-        self.log = self.directory.create(ORDERS)
+        self.directory = DataDirectory(self.files, DATA, self.config)
+        self.log = self.directory.create(ORDERS, topic_id=bytes(range(16)))
+        self.queue = FlushQueue()
 
     def append(self, count: int = 2, *, size: int = 60, producer: int = -1, transactional: bool = False) -> None:
         sequence = self.sequence if producer >= 0 else -1
@@ -61,6 +65,18 @@ class Script:
 
     def flush(self) -> None:
         self.log.flush()
+        self.note()
+
+    def make_journal(self) -> None:
+        self.flush()
+        self.queue.journal = self.directory.journal = make_journal(self.files, DATA, BYTES_MIN)
+        self.note()
+
+    def commit(self) -> None:
+        """As the broker does when somebody waits: where the journal does not take it, the log is flushed."""
+        self.queue.request(self.log)
+        self.queue.run_all()
+        assert self.log.high_watermark == self.log.end_offset
         self.note()
 
     def checkpoint(self) -> None:
@@ -162,7 +178,61 @@ def large_batches(script: Script) -> None:
     script.append(1, size=300)
 
 
+def commit_and_flush(script: Script) -> None:
+    script.make_journal()
+    script.append()
+    script.commit()
+    script.append()
+    script.append(1)
+    script.commit()
+    script.flush()
+    script.append()
+    script.commit()
+    script.append()
+
+
+def commit_and_roll(script: Script) -> None:
+    script.make_journal()
+    for _ in range(7):
+        script.append(producer=7)
+        script.commit()
+
+
+def commit_and_checkpoint(script: Script) -> None:
+    script.make_journal()
+    script.append(producer=7, transactional=True)
+    script.commit()
+    script.checkpoint()
+    script.end_transaction(7, Marker.ABORT)
+    script.commit()
+    script.append(producer=7)
+    script.commit()
+
+
+def commit_until_the_journal_begins_anew(script: Script) -> None:
+    script.make_journal()
+    for _ in range(18):  # 7 fill a half
+        script.append(1, size=5)
+        script.commit()
+
+
+def commit_and_stop(script: Script) -> None:
+    script.make_journal()
+    script.append()
+    script.commit()
+    script.append()
+    script.close()
+
+
+COMMITTING = [
+    commit_and_flush,
+    commit_and_roll,
+    commit_and_checkpoint,
+    commit_until_the_journal_begins_anew,
+    commit_and_stop,
+]
 SCRIPTS = [
+    *COMMITTING,
     append_and_flush,
     roll_and_flush,
     roll_without_flush,
@@ -215,8 +285,8 @@ def check_all(script: Script, calls: int, disks: Iterator[RecordingFiles]) -> No
         check(script, calls, disk)
 
 
-def check_every_cut(script: Callable[[Script], None], limit: int) -> None:
-    recorded = Script()
+def check_every_cut(script: Callable[[Script], None], limit: int, config: LogConfig = CONFIG) -> None:
+    recorded = Script(config=config)
     script(recorded)
     for calls in range(len(recorded.files.calls) + 1):
         check_all(recorded, calls, recorded.files.power_cuts(calls, limit=limit, seed=calls))
@@ -227,6 +297,11 @@ def test_no_power_cut_takes_back_what_a_reader_could_see(script: Callable[[Scrip
     check_every_cut(script, limit=60)
 
 
+@pytest.mark.parametrize("script", COMMITTING, ids=lambda script: script.__name__)
+def test_no_power_cut_takes_back_what_is_only_in_the_journal(script: Callable[[Script], None]) -> None:
+    check_every_cut(script, limit=60, config=LogConfig(index_interval_bytes=150))
+
+
 @pytest.mark.crash
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
 def test_no_power_cut_of_many_more_takes_back_what_a_reader_could_see(script: Callable[[Script], None]) -> None:
@@ -234,9 +309,10 @@ def test_no_power_cut_of_many_more_takes_back_what_a_reader_could_see(script: Ca
 
 
 @pytest.mark.slow
-def test_a_power_cut_during_recovery_loses_nothing_either() -> None:
+@pytest.mark.parametrize("script", [roll_without_flush, commit_and_flush], ids=lambda script: script.__name__)
+def test_a_power_cut_during_recovery_loses_nothing_either(script: Callable[[Script], None]) -> None:
     recorded = Script()
-    roll_without_flush(recorded)
+    script(recorded)
     calls = len(recorded.files.calls) - 3
     for first in recorded.files.power_cuts(calls, limit=20, seed=1):
         DataDirectory(first, DATA, CONFIG)
@@ -245,10 +321,31 @@ def test_a_power_cut_during_recovery_loses_nothing_either() -> None:
                 check(recorded, calls, second)
 
 
-def test_the_harness_sees_a_loss_where_a_flush_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("script", [append_and_flush, commit_and_flush], ids=lambda script: script.__name__)
+def test_the_harness_sees_a_loss_where_a_flush_does_nothing(
+    script: Callable[[Script], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     recorded = Script()
     monkeypatch.setattr("tailrace.testing.recording_files.RecordedFile.sync", lambda self: None)
-    append_and_flush(recorded)
+    script(recorded)
     calls = len(recorded.files.calls)
     with pytest.raises(AssertionError):
+        check_all(recorded, calls, recorded.files.power_cuts(calls, limit=60))
+
+
+def test_the_harness_sees_a_loss_where_nobody_reads_the_journal(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded = Script(config=LogConfig())  # without a roll, which would be flushed
+    commit_and_flush(recorded)
+    calls = len(recorded.files.calls)
+    monkeypatch.setattr("tailrace.log.directory.read_journal", lambda *_: [])
+    with pytest.raises(AssertionError, match="readers had seen what is gone"):
+        check_all(recorded, calls, recorded.files.power_cuts(calls, limit=60))
+
+
+def test_the_harness_sees_a_loss_where_a_half_is_written_to_too_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded = Script(config=LogConfig())
+    monkeypatch.setattr("tailrace.log.journal._is_past", lambda *_: True)
+    commit_until_the_journal_begins_anew(recorded)
+    calls = len(recorded.files.calls)
+    with pytest.raises(AssertionError, match="readers had seen what is gone"):
         check_all(recorded, calls, recorded.files.power_cuts(calls, limit=60))

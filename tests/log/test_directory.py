@@ -95,10 +95,17 @@ def test_a_stop_that_fails_lets_the_directory_go(tmp_path: Path) -> None:
 def test_a_new_directory_is_made_and_says_its_format(tmp_path: Path) -> None:
     path = tmp_path / "not" / "there"
     DataDirectory(OperatingSystemFiles(), str(path)).close(NOW)
-    assert (path / FORMAT_FILE).read_text() == "1\n"
+    assert (path / FORMAT_FILE).read_text() == "2\n"
 
 
-@pytest.mark.parametrize("content", ["2\n", "10", "0", "", "\n", "-1\n", "1.5\n", "garbage", "\xff\xfe"])
+def test_a_directory_of_an_older_format_is_raised_to_ours(tmp_path: Path) -> None:
+    DataDirectory(OperatingSystemFiles(), str(tmp_path)).close(NOW)
+    (tmp_path / FORMAT_FILE).write_text("1\n")
+    DataDirectory(OperatingSystemFiles(), str(tmp_path)).close(NOW)
+    assert (tmp_path / FORMAT_FILE).read_text() == "2\n"
+
+
+@pytest.mark.parametrize("content", ["3\n", "10", "0", "", "\n", "-1\n", "1.5\n", "garbage", "\xff\xfe"])
 def test_a_format_that_is_newer_or_nonsense_is_refused_and_nothing_is_touched(tmp_path: Path, content: str) -> None:
     (tmp_path / FORMAT_FILE).write_bytes(content.encode("latin-1"))
     (tmp_path / CLEAN_SHUTDOWN).write_text("")
@@ -132,7 +139,7 @@ def test_a_directory_of_kafka_s_is_taken_over(tmp_path: Path, clean: bool) -> No
     log, report = directory.logs[WORDS], directory.reports[WORDS]
     assert (log.start_offset, log.end_offset, report.cut, report.damage) == (0, 1033, None, [])
     assert b"".join(stored_batches(log).values()) == KAFKA_SEGMENT.read_bytes()
-    assert (tmp_path / FORMAT_FILE).read_text() == "1\n"
+    assert (tmp_path / FORMAT_FILE).read_text() == "2\n"
     assert log.append(batch_of(2), NOW).base_offset == 1033
     directory.close(NOW)
     assert (tmp_path / "meta.properties").read_text() == "version=1\n"

@@ -4,7 +4,7 @@ from tailrace.log.checkpoints import FORMAT_FILE
 from tailrace.log.errors import DirectoryInUse, UnknownFormat
 from tailrace.log.files import Files, Lock, join, read_whole
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 LOCK_FILE = ".lock"
 
 

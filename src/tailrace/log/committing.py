@@ -51,7 +51,7 @@ class CommitJob:
     def __init__(self, journal: Journal, logs: Sequence[Log]) -> None:
         """Of logs that have something to commit, and for which there is room."""
         self.logs = logs
-        self.error: OSError | None = None  # the journal's
+        self.error: Exception | None = None  # the journal's
         self._journal = journal
         self._noted = [_note(log) for log in logs]
         self._written: list[Noted] = []
@@ -59,11 +59,11 @@ class CommitJob:
             journal.hold(noted.log, noted.target)
 
     def run(self) -> None:
-        found = [(noted, part) for noted in self._noted if (part := _part(noted)) is not None]
         try:
+            found = [(noted, part) for noted in self._noted if (part := _part(noted)) is not None]
             self._journal.write([part for _, part in found])
             self._written = [noted for noted, _ in found]
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, nobody knows what the journal has then
             self.error = error
 
     def finish(self) -> list[Log]:

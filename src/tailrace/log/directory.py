@@ -23,7 +23,7 @@ from tailrace.log.checkpoints import CLEAN_SHUTDOWN, FORMAT_FILE
 from tailrace.log.config import LogConfig
 from tailrace.log.directory_state import DirectoryState, Place
 from tailrace.log.errors import JobUnderWay, StorageError
-from tailrace.log.files import Files, join, parent, remove_if_there, replace_whole, write_whole
+from tailrace.log.files import Files, join, parent, read_whole, remove_if_there, replace_whole, write_whole
 from tailrace.log.journal import FILE_NAME as JOURNAL_FILE
 from tailrace.log.journal import Journal, open_journal, read_journal
 from tailrace.log.log import Log
@@ -99,15 +99,14 @@ class DataDirectory:
         self._open_logs(state)
         if not state.clean or not state.is_ours or not state.names_only(self.logs):
             self._save_what_recovery_found()
-        self._open_journal()
-        if not state.is_ours:
-            replace_whole(self.files, join(self.path, FORMAT_FILE), f"{FORMAT_VERSION}\n".encode())
-
-    def _open_journal(self) -> None:
-        """What it held is in the logs by now. One that cannot be read is of no use to anybody."""
+        self._raise_format()
         self.journal = open_journal(self.files, self.path)
-        if self.journal is None:
-            remove_if_there(self.files, join(self.path, JOURNAL_FILE))
+
+    def _raise_format(self) -> None:
+        """Before anything is written that an older release would not read: the journal."""
+        path, current = join(self.path, FORMAT_FILE), f"{FORMAT_VERSION}\n".encode()
+        if read_whole(self.files, path) != current:
+            replace_whole(self.files, path, current)
 
     def _open_logs(self, state: DirectoryState) -> None:
         journaled = {} if state.clean else by_log(read_journal(self.files, self.path))

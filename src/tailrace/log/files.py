@@ -418,10 +418,9 @@ class OperatingSystemFile:
     def write_synced_at(self, position: int, data: Data) -> None:
         descriptor = self._pin()
         try:
-            if _SYNCED is not None and os.pwritev(descriptor, (data,), position, _SYNCED) == len(data):
-                return
-            self.write_at(position, data)
-            _sync_descriptor(descriptor)
+            if not _write_synced(descriptor, position, data):
+                self.write_at(position, data)
+                _sync_descriptor(descriptor)
         finally:
             self.unpin()
 
@@ -523,6 +522,18 @@ def read_ahead(descriptor: int, position: int, size: int) -> bool:
 _FADVISE = getattr(os, "posix_fadvise", None)
 _AHEAD_BYTES = (1 << 20) + (64 << 10)  # what most readers ask for next, and the header of the batch behind it
 _ASKED_BYTES = 128 << 10  # at a time: 30 to 80 µs; of much more the system may bring only a part
+
+
+def _write_synced(descriptor: int, position: int, data: Data) -> bool:
+    """Whether the system can do both in one, and did."""
+    if _SYNCED is None:
+        return False
+    try:
+        return os.pwritev(descriptor, (data,), position, _SYNCED) == len(data)
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
+            raise
+        return False
 
 
 def _sync_descriptor(descriptor: int) -> None:

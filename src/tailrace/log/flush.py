@@ -226,13 +226,16 @@ class FlushQueue:
         logs: list[Log] = []
         names = data = 0
         while self._to_commit and len(logs) < COMMIT_LOGS_MAX and data < ENOUGH_BYTES:
-            log, _ = self._to_commit.popitem()
+            log = next(iter(self._to_commit))  # who has come first
+            del self._to_commit[log]
             if size := bytes_to_commit(log):
                 logs.append(log)
                 names, data = names + len(log.name), data + size
             elif log.high_watermark < log.end_offset:
                 self._request_flush(log)
-        has_room = bool(logs) and journal.room(size_of_commit(len(logs), names, data))
+        has_room = bool(logs) and journal.make_room(size_of_commit(len(logs), names, data))
+        if logs and not has_room and journal.is_stuck:
+            logs += self._give_up_journal("a partition that is offline needs what is in it")
         for log in journal.take_overdue() if has_room else logs:
             self._request_flush(log)
         if not has_room:
@@ -243,15 +246,21 @@ class FlushQueue:
     def _committed(self, job: CommitJob) -> None:
         self._is_committing = False
         left_out = job.finish()
-        if job.error is not None:  # whatever it is, the logs have their own files
-            logger.error("the journal cannot be written, and is not used any more: %s", job.error)
-            self.journal = None
-            left_out += self._to_commit
-            self._to_commit.clear()
+        if job.error is not None:
+            left_out += self._give_up_journal(f"it cannot be written: {job.error}")
         for log in left_out:
             self._request_flush(log)
         for log in job.logs:
+            if not log.is_removed:
+                self._dirty_since.setdefault(log, self._now_ms)
             self._answer(log, None)
+
+    def _give_up_journal(self, reason: str) -> list[Log]:
+        """The logs have their own files: returns those that have to be flushed now."""
+        logger.error("the journal is not used any more until the next start: %s", reason)
+        self.journal = None
+        waiting, self._to_commit = list(self._to_commit), {}
+        return waiting
 
     def finished(self, job: Job | CommitJob) -> None:
         """Takes back a job that was run. Afterwards all whom it served have been told, and the log may be flushed

@@ -162,8 +162,8 @@ class FlushJob(LogJob):
             raise self.log.take_offline("a flush failed", failure) from failure
         if self._more is not NOTHING:
             self.log.unflushed.synced(self._unflushed.segments[-1], self._more)
-        self.log.synced = max(self.log.synced, self.target)
         self.log.flushed(self.target, self._visible)
+        self.log.files_synced(self.target)
         return self._save
 
 

@@ -10,20 +10,26 @@ number of logs goes in together. It is read after a crash alone: what a log lack
                head · for each log: its name, topic id, segment, position, length · the bytes of all of them
 
 One half is written to until it is full, then the other. By then all logs whose bytes are in that one have to be synced
-past them; as long as they are not, the journal takes nothing (`room`), and logs are synced one by one, as without it.
+past them; as long as they are not, the journal takes nothing (`make_room`), and logs are synced one by one.
 
 Nothing in here decides who waits for what: see `log/flush`. The bytes are said in docs/FORMAT.md.
 """
 
+import logging
+import os
 import struct
 from collections.abc import Iterator, Sequence
+from errno import ENOSPC
 from typing import TYPE_CHECKING, NamedTuple
 
-from tailrace.log.files import Data, File, Files, join
+from tailrace.log.files import Data, File, Files, join, remove_if_there
+from tailrace.log.names import CUT
 from tailrace.records.checksum import crc32c
 
 if TYPE_CHECKING:
     from tailrace.log.log import Log
+
+logger = logging.getLogger(__name__)
 
 FILE_NAME = "tailrace.journal"
 BLOCK_BYTES = 4096
@@ -63,7 +69,7 @@ class Journal:
         self._overdue: list[Log] = []
         self._held: tuple[dict[Log, int], dict[Log, int]] = ({}, {})  # up to which offset, in each half
 
-    def room(self, size: int) -> bool:
+    def make_room(self, size: int) -> bool:
         """Whether a commit of so many bytes can be written now. Where the half at hand has no room, the other one's
         turn has come, if nobody needs what it holds.
         """
@@ -75,6 +81,12 @@ class Journal:
         self._half, self._position = 1 - self._half, 0
         self._held[self._half].clear()
         return True
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether the other half is needed for as long as this process lives: by a log that takes no flush."""
+        held = self._held[1 - self._half]
+        return any(log.offline is not None and not _is_past(log, offset) for log, offset in held.items())
 
     def take_overdue(self) -> list["Log"]:
         """The logs that have to be synced before the half that has become full can be written to again; each is named
@@ -91,9 +103,9 @@ class Journal:
         """Afterwards these are on disk. There must be room for them."""
         commit = encode_commit(self.session, self._sequence, parts)
         position = BLOCK_BYTES + self._half * self._half_bytes + self._position
+        self._file.write_synced_at(position, commit)
         self._sequence += 1
         self._position += len(commit)
-        self._file.write_synced_at(position, commit)
 
     def begin_session(self) -> None:
         """Afterwards nothing that was written counts any more, on disk."""
@@ -192,8 +204,13 @@ class MakeJournalJob:
 
 
 def make_journal(files: Files, directory: str, size: int) -> Journal:
-    """Afterwards there is one, on disk, with blocks that were all written. Takes a while."""
-    file = files.open(join(directory, FILE_NAME), create=True)
+    """Afterwards there is one, on disk, with blocks that were all written. Takes a while. Raises OSError, and leaves
+    nothing, where there is no room for it and as much again.
+    """
+    path = join(directory, FILE_NAME)
+    if files.space(directory).free < 2 * size:
+        raise OSError(ENOSPC, os.strerror(ENOSPC), path)
+    file = files.open(path, create=True)
     try:
         file.truncate(0)
         for position in range(0, size, _ZEROS_AT_ONCE):
@@ -203,22 +220,37 @@ def make_journal(files: Files, directory: str, size: int) -> Journal:
         _write_session(file, 1)
     except BaseException:
         file.close()
+        remove_if_there(files, path)
         raise
     return Journal(file, size, 1)
 
 
 def open_journal(files: Files, directory: str) -> Journal | None:
-    """The one that is there, if there is one that can be used: afterwards what was in it counts for nothing."""
-    if not files.exists(join(directory, FILE_NAME)):
+    """The one that is there, if there is one that can be used: afterwards what was in it counts for nothing. So it does
+    where it cannot be used: then it is removed, or kept under another name where it may have had something.
+    """
+    path = join(directory, FILE_NAME)
+    if not files.exists(path):
         return None
-    file = files.open(join(directory, FILE_NAME))
-    size, session = file.size(), _session_of(file)
-    if session is None or size < BYTES_MIN:
-        file.close()
-        return None
-    journal = Journal(file, size, session)
-    journal.begin_session()
-    return journal
+    file = files.open(path)
+    try:
+        size, session = file.size(), _session_of(file)
+        if session is not None and size >= BYTES_MIN:
+            journal = Journal(file, size, session)
+            journal.begin_session()
+            return journal
+        was_used = any(file.read_at(0, _SESSION.size))
+    except OSError as error:
+        logger.warning("%s cannot be used: %s", path, error)
+        was_used = False  # what it had is in the logs by now
+    file.close()
+    if was_used:
+        logger.warning("%s cannot be read, and is kept as %s", path, path + CUT)
+        files.rename(path, path + CUT)
+    else:
+        files.remove(path)
+    files.sync_directory(directory)
+    return None
 
 
 def _write_session(file: File, session: int) -> None:

@@ -338,6 +338,12 @@ class Log(ReadableLog):
         self.bounds.flushed(up_to)
         self.publish(visible=max(visible, self.view.visible))
 
+    def files_synced(self, up_to: int) -> None:
+        """Called by a flush that is done: the files have everything below; what waited for that is condemned."""
+        self.synced = max(self.synced, up_to)
+        if len(self.segments) > 1 and self.segments[1].base_offset <= self.bounds.start:
+            self._condemn()
+
     def saved(self, up_to: int, snapshots: Iterable[int]) -> None:
         """Called by a job that is done: recovery need not look at what lies below."""
         for offset in snapshots:
@@ -400,9 +406,10 @@ class Log(ReadableLog):
 
     def _condemn(self) -> None:
         """The segments wholly below the start; but where nobody knows what their names stand for, they wait until that
-        is known.
+        is known, and where they are not synced, until they are: what follows them on disk must not lack them.
         """
-        kept = max(0, number_of_segment_at(self.segments, self.bounds.start)) if self.owns_its_names else 0
+        below = min(self.bounds.start, self.synced)
+        kept = max(0, number_of_segment_at(self.segments, below)) if self.owns_its_names else 0
         condemned = self.segments[:kept]
         self.condemned += condemned
         self.unflushed.forget(condemned)
@@ -440,8 +447,8 @@ class Log(ReadableLog):
     def truncate(self, offset: int) -> None:
         """Afterwards the log ends where `end_after_truncation` says, and all that is left is on disk.
 
-        This takes back what readers may have seen: only a follower of another log has a reason to. No reads and no
-        job may be under way, and the recovery point on disk must not be beyond the new end: see
+        This takes back what readers may have seen: only a follower of another log has a reason to. No reads, no job
+        and no commit may be under way, and the recovery point on disk must not be beyond the new end: see
         `DataDirectory.truncate`.
         """
         self._require_writable()

@@ -405,9 +405,18 @@ class Recovery:
             for segment in self._segments:
                 if not segment.is_saved:
                     segment.log.sync()
+            if self._topic_id is not None:  # the process before may have been killed before it was
+                self._sync_topic_id()
             remove_snapshots(self.files, self.directory, lambda offset: offset > producers_from)
         remove_if_there(self.files, join(self.directory, FLUSH_FAILED))
         self.files.sync_directory(self.directory)
+
+    def _sync_topic_id(self) -> None:
+        file = self.files.open(join(self.directory, PARTITION_METADATA))
+        try:
+            file.sync()
+        finally:
+            file.close()
 
     def _pass_7_epoch(self, leader_epoch: int) -> None:
         least = self._epochs.latest + (0 if self.place.clean or self._is_new else 1)
@@ -435,6 +444,7 @@ class Recovery:
         )
         if self._is_new:
             log.note_creation()
+            log.unflushed.topic_id = self._topic_id is not None
         elif not self.place.clean:
             # It rises with the first checkpoint: what was found out by the scan is not saved before.
             log.recovery_point = log.recovery_point_on_disk = min(self._end, self.place.recovery_point or 0)

@@ -8,6 +8,7 @@ A plan is made of what `verify` finds, so that both speak of the same damage:
     offsets that two segments have     the second copy is set aside
     a file that is derived             built anew, or left to the next start, which does
     the rest of a torn write           left to the next start, which cuts it off
+    what the journal has               left to the next start, which puts it where it belongs
     a swap that was cut short          completed before a plan is made that is carried out: until then nobody knows
                                        which files of a compacted log count
 
@@ -21,15 +22,29 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tailrace.log.audit import DerivedFault
+from tailrace.log.checkpoints import CorruptCheckpoint
 from tailrace.log.compaction.swapping import announced, finish_swaps
 from tailrace.log.damage import DamagedRange, overlap
 from tailrace.log.directory_state import Place
-from tailrace.log.files import Files, join, read_whole
+from tailrace.log.files import Files, join, parent, read_whole
 from tailrace.log.healing import Flip, chunks_of, find_flips
-from tailrace.log.names import DERIVED, LOG, SNAPSHOT, SUMS, SWAP, is_leftover, numbered, parse_numbered
+from tailrace.log.journal import read_journal
+from tailrace.log.names import (
+    DERIVED,
+    LOG,
+    PARTITION_METADATA,
+    SNAPSHOT,
+    SUMS,
+    SWAP,
+    is_leftover,
+    numbered,
+    parse_numbered,
+)
+from tailrace.log.partition_metadata import decode_topic_id
 from tailrace.log.places import Places
 from tailrace.log.recorded_gaps import FILE_NAME as GAPS_FILE
 from tailrace.log.recorded_gaps import CorruptGaps, read_gaps
+from tailrace.log.restoring import Journaled, JournaledLog, by_log
 from tailrace.log.sums import Sums
 from tailrace.log.survey import Tail
 from tailrace.log.verify import PartitionSummary, PartitionVerification, Progress
@@ -94,6 +109,7 @@ class PartitionPlan:
     summary: PartitionSummary
     steps: list[Step] = field(default_factory=list)
     tail: list[Tail] = field(default_factory=list)
+    journaled: Journaled = field(default_factory=dict)
 
     @property
     def is_internal(self) -> bool:
@@ -146,7 +162,10 @@ class RepairPlan:
 
 def make_plan(files: Files, places: Places, progress: Progress | None = None) -> RepairPlan:
     """What is wrong in these logs, and what would be done about it. Reads all of them, and writes nothing."""
-    plans = [plan_partition(files, place, progress) for place in places.found]
+    journaled: Journaled = {}
+    if places.found and not places.found[0].clean:
+        journaled = by_log(read_journal(files, parent(places.found[0].directory)))
+    plans = [plan_partition(files, place, progress, journaled) for place in places.found]
     return RepairPlan(plans, list(places.state.damaged) if places.state else [])
 
 
@@ -162,7 +181,9 @@ def complete_swaps(files: Files, places: Places) -> list[str]:
     return completed
 
 
-def plan_partition(files: Files, place: Place, progress: Progress | None = None) -> PartitionPlan:
+def plan_partition(
+    files: Files, place: Place, progress: Progress | None = None, journaled: Journaled | None = None
+) -> PartitionPlan:
     place = place._replace(prefix="")
     found = PartitionVerification(files, place, progress).run()
     names = files.files_in(place.directory)
@@ -171,7 +192,12 @@ def plan_partition(files: Files, place: Place, progress: Progress | None = None)
         for swap in announced(files, place.directory, names)
     ]
     steps += _set_gaps_aside(files, place)
-    steps += _heal_or_cut(files, place, [bad for bad in found.damage if bad.length])
+    bad_bytes = [bad for bad in found.damage if bad.length]
+    known = _journaled(files, place, journaled or {})
+    if known is not None and any(known.has(bad) for bad in bad_bytes):  # positions must be as they were until then
+        steps += [Step(Action.LEAVE, bad.file, f"{bad.reason}; the journal comes first", bad) for bad in bad_bytes]
+    else:
+        steps += _heal_or_cut(files, place, bad_bytes)
     steps += [_missing_or_double(bad, names) for bad in found.damage if not bad.length]
     rewritten = {parse_numbered(step.file) for step in steps if step.action in (Action.CUT_OUT, Action.HEAL)}
     steps += [_derived(fault) for fault in found.derived if not _goes_with(fault.file, rewritten)]
@@ -179,7 +205,18 @@ def plan_partition(files: Files, place: Place, progress: Progress | None = None)
     steps += [Step(Action.REMOVE, name, "an earlier process has left it") for name in leftovers]
     for tail in found.tail:
         steps.append(Step(Action.LEAVE, tail.file, f"a torn write at byte {tail.position} ({tail.reason})"))
-    return PartitionPlan(place, found.partitions[0], steps, found.tail)
+    return PartitionPlan(place, found.partitions[0], steps, found.tail, journaled or {})
+
+
+def _journaled(files: Files, place: Place, journaled: Journaled) -> JournaledLog | None:
+    """What the journal has of this log, and not of another one that had its name."""
+    if not journaled:
+        return None
+    try:
+        topic_id = decode_topic_id(read_whole(files, join(place.directory, PARTITION_METADATA)) or b"")
+    except CorruptCheckpoint:
+        return None
+    return journaled.get((place.name.encode(), topic_id))
 
 
 def _set_gaps_aside(files: Files, place: Place) -> list[Step]:

@@ -343,5 +343,5 @@ def _repair_partition(files: Files, plan: PartitionPlan, repaired_at: str) -> No
         if not plan.to_do:
             return
         PartitionRepair(files, plan, repaired_at).run()
-        plan = plan_partition(files, plan.place)
+        plan = plan_partition(files, plan.place, journaled=plan.journaled)
     raise NotRepaired(f"{plan.place.name} has still something to repair: repair it again")

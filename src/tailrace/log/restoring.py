@@ -8,9 +8,11 @@ records that were deleted or compacted since does no harm.
 
 from collections.abc import Iterable, Iterator
 
+from tailrace.log.damage import DamagedRange
 from tailrace.log.epochs import LeaderEpochs
 from tailrace.log.files import Data, File
 from tailrace.log.journal import Part
+from tailrace.log.names import parse_numbered
 from tailrace.log.scan import FoundBatch
 from tailrace.log.walk import walk
 from tailrace.records.batch import EXTENT, HEADER_SIZE, LENGTH_END
@@ -41,6 +43,13 @@ class JournaledLog:
                 return
             yield batch
             position, offset = position + len(batch), base_offset + last_offset_delta + 1
+
+    def has(self, damage: DamagedRange) -> bool:
+        """Whether the batch that is due where bad bytes begin is here."""
+        parsed = parse_numbered(damage.file)
+        if parsed is None:
+            return False
+        return any(True for _ in self.batches_at(parsed[0], damage.position, damage.first_offset))
 
 
 Journaled = dict[tuple[bytes, bytes], JournaledLog]  # by the directory's name and the topic's id

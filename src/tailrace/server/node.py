@@ -167,7 +167,9 @@ class Node:
         self._loading.stop()
         self.pump()
         workers = (self._flushers, self.readers, self.senders, self.jobs)
-        await self._wait_until(lambda: not any(one.under_way for one in (*workers, self._syncs)), JOBS_S)
+        await self._wait_until(
+            lambda: not self._is_commit_due and not any(one.under_way for one in (*workers, self._syncs)), JOBS_S
+        )
         self.broker.recompressor.give_up()
         self.lender.stop()
         self._syncs.close()

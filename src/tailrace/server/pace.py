@@ -32,7 +32,7 @@ class DiskPace:
         self.took(time.perf_counter() - start)
 
     def took(self, seconds: float) -> None:
-        """A stall counts for as long as it would take to make up for: some hundred quick ones."""
+        """A stall counts in full: some fifty quick ones make up for one of 5 ms."""
         if seconds >= STALL_S:
             self._mean_s = max(self._mean_s, seconds)
         else:

@@ -1,0 +1,108 @@
+"""Commits on the loop and in threads: who waits is answered, by either, and others need not wait for a slow disk."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from nodes import LOOPS, RunningNode
+from raw_client import RawClient, a_produce
+
+from tailrace.broker.journaling import SMALL_FLUSHES
+from tailrace.log.files import Data, OperatingSystemFile
+from tailrace.log.journal import FILE_NAME
+from tailrace.protocol.messages.api_versions import ApiVersionsRequest
+from tailrace.server import pace
+
+CONFIGS = {"tailrace.journal.bytes": "1000000"}
+
+
+def make_journal(node: RunningNode, client: RawClient) -> None:
+    for _ in range(SMALL_FLUSHES + 1):
+        client.produce(b"before")
+    deadline = time.monotonic() + 20
+    while node.on_loop(lambda: node.node.broker.flushes.journal) is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.fixture(params=["the loop", "a thread"])
+def who_waits(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(pace.DiskPace, "is_quick", request.param == "the loop")
+    return str(request.param)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.usefixtures("who_waits")
+def test_what_is_acknowledged_is_seen_by_readers_and_by_the_next_start(tmp_path: Path, loop: str) -> None:
+    with RunningNode(tmp_path, CONFIGS, loop=LOOPS[loop]) as node, RawClient(node.address) as client:
+        node.create_topic()
+        make_journal(node, client)
+        assert client.produce(b"committed").error_code == 0
+        assert client.values()[-1] == b"committed"
+        client.produce(b"last")
+    with RunningNode(tmp_path, CONFIGS) as node, RawClient(node.address) as client:
+        assert client.values()[-2:] == [b"committed", b"last"]
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.usefixtures("who_waits")
+def test_many_clients_of_many_partitions_are_all_answered(tmp_path: Path, loop: str) -> None:
+    partitions, each = 8, 40
+
+    def produce(partition: int) -> list[int]:
+        with RawClient(node.address) as client:
+            found = []
+            for first in range(0, each, 4):  # some of them ahead of their answers
+                for number in range(first, first + 4):
+                    client.send(a_produce(b"%d" % number, partition=partition), 12)
+                found += [client.receive().responses[0].partition_responses[0].base_offset for _ in range(4)]
+            return found
+
+    with RunningNode(tmp_path, CONFIGS, loop=LOOPS[loop]) as node, RawClient(node.address) as client:
+        node.create_topic(partitions=partitions)
+        make_journal(node, client)
+        with ThreadPoolExecutor(partitions - 1) as pool:
+            assert list(pool.map(produce, range(1, partitions))) == [list(range(each))] * (partitions - 1)
+        for partition in range(1, partitions):
+            assert client.values(partition=partition) == [b"%d" % number for number in range(each)]
+
+
+def test_while_a_slow_disk_commits_others_are_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write, is_slow = OperatingSystemFile.write_synced_at, False
+
+    def late(self: OperatingSystemFile, position: int, data: Data) -> None:
+        if is_slow and self.path.endswith(FILE_NAME):
+            time.sleep(0.3)
+        write(self, position, data)
+
+    monkeypatch.setattr(OperatingSystemFile, "write_synced_at", late)
+    with RunningNode(tmp_path, CONFIGS) as node, RawClient(node.address) as client, RawClient(node.address) as other:
+        node.create_topic()
+        make_journal(node, client)
+        is_slow = True
+        client.produce(b"the first that is slow may be the loop's")
+        client.send(a_produce(b"slow"), 12)
+        time.sleep(0.05)
+        start = time.monotonic()
+        other.ask(ApiVersionsRequest(client_software_name="test", client_software_version="1"), 3)
+        is_served_meanwhile = client.has_nothing(0.02)
+        took = time.monotonic() - start
+        assert client.receive().responses[0].partition_responses[0].error_code == 0
+        assert is_served_meanwhile, f"it took {took:.3f} s"
+
+
+def test_a_journal_that_fails_is_not_the_clients_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(self: OperatingSystemFile, position: int, data: Data) -> None:
+        raise OSError(5, "Input/output error")
+
+    with RunningNode(tmp_path, CONFIGS) as node, RawClient(node.address) as client:
+        node.create_topic()
+        make_journal(node, client)
+        monkeypatch.setattr(OperatingSystemFile, "write_synced_at", refuse)
+        for _ in range(3):
+            assert client.produce(b"all the same").error_code == 0
+        assert node.on_loop(lambda: node.node.broker.flushes.journal) is None
+    assert "the journal is not used any more" in caplog.text
