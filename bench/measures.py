@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from bench import (
     append,
+    committing,
     compaction,
     flushing,
     groups,
@@ -29,6 +30,7 @@ MEASURES: dict[str, Callable[[Bench], list[Figure]]] = {
     "preallocation": preallocation.ways,
     "broker-start": serving.start,
     "broker-ack": serving.acknowledgement,
+    "broker-journal": committing.journal,
     "broker-produce": serving.produce,
     "broker-consume": serving.consume,
     "broker-wake": waiting.wake,

@@ -11,8 +11,9 @@ Read in this order:
     offsets, epochs, partition_metadata, producer_state, producer_snapshot      what a log remembers beside bytes
     reading, appending, log      the log: what anyone may do, what its owner does
     unflushed, jobs, flush       what waits for a disk, and for whom
+    journal, committing          little of many logs, brought to disk at once
     retention                    what need not be kept
-    replay, tail, cutting, segment_walk, recovery           after a stop or a crash
+    replay, tail, cutting, restoring, segment_walk, recovery           after a stop or a crash
     names, checkpoints, admission, directory_state, saved_offsets, removal, directory      many logs in a directory
     scrubbing                    reading again what was sealed long ago
     store                        what the layers above see of all this
