@@ -146,7 +146,7 @@ def test_a_directory_in_use_is_refused(data: Path) -> None:
 def test_a_directory_of_somebody_elses_or_of_a_newer_release_is_refused(data: Path, tmp_path: Path) -> None:
     (data / "tailrace.format").write_text("3\n")
     before = everything(data)
-    assert "'2', and this release knows 1" in tailrace("log", "repair", data, "--apply", code=REFUSED)[1]
+    assert "'3', and this release knows 2" in tailrace("log", "repair", data, "--apply", code=REFUSED)[1]
     (data / "tailrace.format").unlink()
     assert "no data directory of tailrace's" in tailrace("log", "repair", data, "--apply", code=REFUSED)[1]
     assert everything(data) == {path: data for path, data in before.items() if path.name != "tailrace.format"}

@@ -86,7 +86,7 @@ def test_a_directory_of_a_newer_release_is_refused_and_left_alone(tmp_path: Path
     before = state_of(data)
     code, said = serve("--data", str(data), "--listen", "127.0.0.1:0", "--metrics", "off")
     assert code == REFUSED
-    says = "has format '2', and this release knows 1: open it with the release that wrote it, or a newer one"
+    says = "has format '3', and this release knows 2: open it with the release that wrote it, or a newer one"
     assert said == f"tailrace: {data} {says}\n"
     assert state_of(data) == before, "not even a file for the lock was made"
 
