@@ -3,6 +3,7 @@
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from nodes import LOOPS, RunningNode
@@ -106,3 +107,24 @@ def test_a_journal_that_fails_is_not_the_clients_fault(
             assert client.produce(b"all the same").error_code == 0
         assert node.on_loop(lambda: node.node.broker.flushes.journal) is None
     assert "the journal is not used any more" in caplog.text
+
+
+def test_beside_clients_that_do_not_wait_for_the_disk_a_thread_commits(tmp_path: Path) -> None:
+    with RunningNode(tmp_path, CONFIGS) as node, RawClient(node.address) as client, RawClient(node.address) as other:
+        node.create_topic(partitions=2)
+        make_journal(node, client)
+        pace_of_node = node.node._pace
+        job = SimpleNamespace(logs=[None])
+
+        def has_time() -> bool:
+            pace_of_node._mean_s = 0.0  # whatever the disk of this machine is like
+            return node.node._has_time_for(job)  # type: ignore[arg-type]
+
+        client.produce(b"waits")
+        time.sleep(0.02)  # nothing is under way
+        assert node.on_loop(has_time)
+        other.produce(b"does not", partition=1, acks=1)
+        assert not node.on_loop(has_time)
+        client.produce(b"waits")
+        time.sleep(0.02)
+        assert node.on_loop(has_time)

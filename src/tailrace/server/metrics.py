@@ -48,11 +48,14 @@ class Metrics:
         self._requests: dict[int, Histogram] = {}
         self._flushes = Histogram()
         self._loop_lag = Histogram()
+        self.requests = 0  # that were answered
+        self.commits = 0  # to the journal
         self.bytes_in = 0
         self.bytes_out = 0
         self.connections_opened = 0
 
     def answered(self, api_key: int, seconds: float) -> None:
+        self.requests += 1
         histogram = self._requests.get(api_key)
         if histogram is None:
             histogram = self._requests[api_key] = Histogram()
@@ -118,7 +121,8 @@ class Metrics:
         offline = sum(log.offline is not None for log in logs)
         yield from _one("tailrace_logs_offline", "gauge", "Logs that take no appends: the disk failed.", offline)
         dirty = sum(log.dirty_bytes for log in logs)
-        yield from _one("tailrace_unflushed_bytes", "gauge", "Written, and not yet on disk.", dirty)
+        yield from _one("tailrace_unflushed_bytes", "gauge", "Written, and not yet synced in their own files.", dirty)
+        yield from _one("tailrace_commits_total", "counter", "To the journal, of all logs at once.", self.commits)
         yield from self._disk_lines()
         unclean = node.broker.metadata.unclean_starts
         yield from _one("tailrace_unclean_starts_total", "counter", "Starts after a crash.", unclean)

@@ -114,6 +114,7 @@ class Node:
         self._flushers = Workers(self.loop, "flush", IN_FLIGHT_MAX)
         self._syncs = Syncs(self.loop)
         self._pace = DiskPace()
+        self._requests_before = 0  # answered when the last commit was
         self._is_commit_due = False
         self.budget = Budget(self.loop, self.configs.number("tailrace.inflight.bytes"), self.write_timeout_s)
         for name, reason in self.configs.ignored.items():
@@ -261,19 +262,26 @@ class Node:
                 self._flushers.submit(job.run, done)
 
     def _commit(self) -> None:
-        """Where the disk is quick, and has nothing else of ours to do, it is waited for right here: to hand that over
-        and back takes as long.
-        """
         self._is_commit_due = False
         if (job := self.broker.flushes.next_commit()) is None:
             self.start_flushes()
             return
+        self.metrics.commits += 1
         started = time.perf_counter()
-        if self._pace.is_quick and not self._flushers.under_way and not self._syncs.under_way:
+        done = partial(self._flushed, job, started)
+        if self._has_time_for(job):
             self._pace.time(job.run)
-            self._flushed(job, started)
+            done()
         else:
-            self._flushers.submit(partial(self._pace.time, job.run), partial(self._flushed, job, started))
+            self._flushers.submit(partial(self._pace.time, job.run), done)
+
+    def _has_time_for(self, job: CommitJob) -> bool:
+        """Whether the loop waits for the disk itself: where that is quick, has nothing else of ours to do, and hardly
+        anybody else was served since the last time. To hand it over and back takes as long as the disk does.
+        """
+        others = self.metrics.requests - self._requests_before
+        is_idle = not self._flushers.under_way and not self._syncs.under_way
+        return self._pace.is_quick and is_idle and others < max(1, len(job.logs))
 
     def _flushed(self, job: Job | CommitJob, started: float) -> None:
         """What waited for it is answered right here: another turn of the loop would only make it later."""
@@ -285,6 +293,7 @@ class Node:
         finally:  # whatever has gone wrong: who is not answered now would stand in the way of all others
             self._is_gathering = False
             self._answer_all()
+            self._requests_before = self.metrics.requests
         self.metrics.flushed(ended - started)
         self.pump()
 

@@ -31,6 +31,7 @@ Response = TypeVar("Response")
 
 STOP_S = 30.0
 IMPATIENT = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "100"}
+SMALL = {"tailrace.journal.bytes": "1048576"}  # nobody's test needs 32 MiB of a disk
 KEEPING = {"log.retention.check.interval.ms": "86400000"}  # records of tests are as old as they like
 
 
@@ -44,10 +45,10 @@ class Broker:
         files: Files | None = None,
     ) -> None:
         """`configs` are broker configs, by Kafka's names; those of groups that would only keep a test waiting have
-        other defaults here, and retention looks once a day. `data` is kept where it is given; otherwise a temporary
-        directory is used, and removed at the end.
+        other defaults here, retention looks once a day, and the journal is small. `data` is kept where it is given;
+        otherwise a temporary directory is used, and removed at the end.
         """
-        self._configs = IMPATIENT | KEEPING | dict(configs or {})
+        self._configs = IMPATIENT | KEEPING | SMALL | dict(configs or {})
         self._files = files
         self._is_temporary = data is None
         self.data = data or tempfile.mkdtemp(prefix="tailrace-")
