@@ -23,6 +23,7 @@ from brokers import LocalBroker
 
 from tailrace.backup.copying import Copied
 from tailrace.backup.store import Store
+from tailrace.log.admission import FORMAT_VERSION
 from tailrace.log.errors import UnknownFormat
 from tailrace.log.files import Files, read_whole
 from tailrace.testing.faulty_files import FaultyFiles
@@ -138,7 +139,7 @@ def test_a_restore_that_is_killed_is_opened_by_no_broker_and_begins_anew(step: i
     wanted = restored_batches(a_source_with_a_backup())
     for files in killed_at(step, restored, a_source_with_a_backup):
         said = read_whole(files, f"{RESTORED}/tailrace.format")
-        if said == b"1\n":  # it was done, but for the last sync
+        if said == f"{FORMAT_VERSION}\n".encode():  # it was done, but for the last sync
             assert batches_of(LocalBroker(RESTORED, files=files).log()) == wanted
             continue
         if said is not None:
