@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from tailrace.log.config import LogConfig
 from tailrace.log.damage import DamagedRange
 from tailrace.log.directory import DataDirectory
-from tailrace.log.errors import Damaged
+from tailrace.log.errors import Damaged, LogError
+from tailrace.log.flush import FlushQueue
 from tailrace.log.log import Log
 from tailrace.log.names import TopicPartition
 from tailrace.log.recovery import RecoveryReport
@@ -102,3 +103,22 @@ def answers(log: Log) -> list[object]:
     times = [log.find_time(time) for time in range(900, 5100, 97)]
     aborted = log.aborted_transactions(0, log.end_offset)
     return [times, log.find_max_timestamp(), dict(log.producers.producers), aborted, log.end_offset]
+
+
+class Waiting:
+    """Who waits for a flush of some logs, and what was answered: who, and with which error."""
+
+    logs: list[Log]
+    queue: FlushQueue
+
+    def __init__(self) -> None:
+        self.answers: list[tuple[str, LogError | None]] = []
+
+    def wait(self, name: str, offset: int, log: Log | None = None) -> None:
+        self.queue.when_flushed(log or self.logs[0], offset, lambda error: self.answers.append((name, error)))
+
+    @property
+    def answered(self) -> list[str]:
+        """All of them, in the order in which they were told; none of an error."""
+        assert all(error is None for _, error in self.answers)
+        return [name for name, _ in self.answers]

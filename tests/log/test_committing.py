@@ -5,12 +5,11 @@ from errno import EIO, ENOSPC
 from itertools import islice
 
 import pytest
-from logs import DATA, batch_of, memory_files, stored_batches
+from logs import DATA, Waiting, batch_of, memory_files, stored_batches
 
 from tailrace.log.committing import COMMIT_BYTES_MAX, COMMIT_LOGS_MAX, CommitJob, bytes_to_commit
 from tailrace.log.config import LogConfig
 from tailrace.log.directory import DataDirectory
-from tailrace.log.errors import LogError
 from tailrace.log.files import Space
 from tailrace.log.flush import FlushQueue
 from tailrace.log.jobs import FlushJob
@@ -23,10 +22,11 @@ NOW = 5000
 SIZE = 1 << 20
 
 
-class Setup:
+class Setup(Waiting):
     """Some logs that have all been flushed once, and a journal."""
 
     def __init__(self, logs: int = 1, *, size: int = SIZE) -> None:
+        super().__init__()
         self.memory = memory_files()
         self.files = FaultyFiles(self.memory)
         self.directory = DataDirectory(self.files, DATA, LogConfig())
@@ -36,7 +36,6 @@ class Setup:
         self.queue = FlushQueue()
         self.queue.journal = self.directory.journal = make_journal(self.files, DATA, size)
         self.files.count.clear()
-        self.answers: list[tuple[str, LogError | None]] = []
 
     def create(self, topic: str, number: int) -> Log:
         return self.directory.create(TopicPartition(topic, 0), topic_id=(number + 1).to_bytes(16))
@@ -47,13 +46,9 @@ class Setup:
         self.queue.appended(log, NOW)
         return end
 
-    def wait(self, name: str, offset: int, log: Log | None = None) -> None:
-        self.queue.when_flushed(log or self.logs[0], offset, lambda error: self.answers.append((name, error)))
-
     @property
     def answered(self) -> list[str]:
-        assert all(error is None for _, error in self.answers)
-        return sorted(name for name, _ in self.answers)
+        return sorted(super().answered)
 
     def commit(self) -> CommitJob:
         job = self.queue.next_commit()

@@ -8,7 +8,7 @@ from errno import EIO
 from pathlib import Path
 
 import pytest
-from logs import DATA, batch_of, memory_files, stored_batches
+from logs import DATA, Waiting, batch_of, memory_files, stored_batches
 
 from tailrace.log.config import LogConfig
 from tailrace.log.directory import DataDirectory
@@ -23,10 +23,11 @@ from tailrace.testing.faulty_files import FaultyFiles
 NOW = 5000
 
 
-class Setup:
-    """Some logs on a disk in memory, a queue, and what was answered: who, and with which error."""
+class Setup(Waiting):
+    """Some logs on a disk in memory, and a queue."""
 
     def __init__(self, logs: int = 1, **options: int) -> None:
+        super().__init__()
         self.memory = memory_files()
         self.files = FaultyFiles(self.memory)
         directory = DataDirectory(self.files, DATA, LogConfig())
@@ -34,21 +35,12 @@ class Setup:
         for log in self.logs:
             log.flush()
         self.queue = FlushQueue(**options)
-        self.answers: list[tuple[str, LogError | None]] = []
 
     def append(self, log: Log | None = None, now_ms: int = NOW) -> int:
         log = log or self.logs[0]
         end = log.append(batch_of(2), now_ms).last_offset + 1
         self.queue.appended(log, now_ms)
         return end
-
-    def wait(self, name: str, offset: int, log: Log | None = None) -> None:
-        self.queue.when_flushed(log or self.logs[0], offset, lambda error: self.answers.append((name, error)))
-
-    @property
-    def answered(self) -> list[str]:
-        assert all(error is None for _, error in self.answers)
-        return [name for name, _ in self.answers]
 
     def job(self) -> FlushJob | SaveJob:
         job = self.queue.next_job()

@@ -25,8 +25,8 @@ from tailrace.log.directory_state import DirectoryState
 from tailrace.log.epochs import FILE_NAME as EPOCHS_FILE
 from tailrace.log.epochs import EpochStart, LeaderEpochs
 from tailrace.log.files import File, Files, join, read_whole
-from tailrace.log.names import LOG, PARTITION_METADATA, SUMS, SWAP, TopicPartition, numbered, parse_numbered
-from tailrace.log.partition_metadata import decode_topic_id
+from tailrace.log.names import LOG, SUMS, SWAP, TopicPartition, numbered, parse_numbered
+from tailrace.log.partition_metadata import read_topic_id
 from tailrace.log.sums import Gaps, Sums
 from tailrace.log.walk import Boundary, walk
 
@@ -142,7 +142,7 @@ class Source:
 
     def _topic_id(self, directory: str) -> str | None:
         try:
-            return decode_topic_id(read_whole(self.files, join(directory, PARTITION_METADATA)) or b"").hex()
+            return read_topic_id(self.files, directory).hex()
         except CorruptCheckpoint:
             return None
 

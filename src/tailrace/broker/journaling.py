@@ -25,7 +25,7 @@ class Journaling:
         self._may_make = size > 0 and flushes.journal is None  # once: one that fails still has what it was given
 
     def tick(self) -> None:
-        if self._may_make and self._flushes.journal is None and self._flushes.small_flushes >= SMALL_FLUSHES:
+        if self._may_make and self._flushes.small_flushes >= SMALL_FLUSHES:
             self._may_make = False
             job = MakeJournalJob(self._directory.files, self._directory.path, self._size)
             self._start_job(job, lambda: self._made(job))

@@ -132,7 +132,8 @@ class RepeatedProduce:
     ) -> "tuple[ProduceForm, bytes | SingleAcknowledgement] | None":
         """The answer, in all its bytes, or later. None where it must go the long way; then nothing was changed.
 
-        Where nobody is about to append more, a flush can begin (`start_flushes`) before all else is noted.
+        Where nobody is about to append more, a flush can begin (`start_flushes`) before all else is noted; a commit to
+        the journal waits for the end of the turn.
         """
         form = self._forms.find(frame)
         if form is None:

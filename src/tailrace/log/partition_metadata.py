@@ -10,6 +10,8 @@ of the new.
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 
 from tailrace.log.checkpoints import CorruptCheckpoint
+from tailrace.log.files import Files, join, read_whole
+from tailrace.log.names import PARTITION_METADATA
 
 ID_BYTES = 16
 
@@ -36,3 +38,8 @@ def decode_topic_id(data: bytes) -> bytes:
     if len(text) != _ID_LENGTH or urlsafe_b64encode(topic_id)[:_ID_LENGTH] != text:
         raise CorruptCheckpoint(f"{text!r} is no topic id")
     return topic_id
+
+
+def read_topic_id(files: Files, directory: str) -> bytes:
+    """That of the log in this directory. Raises CorruptCheckpoint, also where there is none, and OSError."""
+    return decode_topic_id(read_whole(files, join(directory, PARTITION_METADATA)) or b"")

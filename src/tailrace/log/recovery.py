@@ -33,7 +33,7 @@ from tailrace.log.files import Files, join, read_whole, remove_if_there, replace
 from tailrace.log.log import Log
 from tailrace.log.names import FLUSH_FAILED, LOG, PARTITION_METADATA, is_leftover, parse_numbered
 from tailrace.log.offsets import OffsetBounds
-from tailrace.log.partition_metadata import decode_topic_id
+from tailrace.log.partition_metadata import read_topic_id
 from tailrace.log.producer_state import ProducerState
 from tailrace.log.recorded_gaps import FILE_NAME as GAPS_FILE
 from tailrace.log.recorded_gaps import CorruptGaps, RecordedGap, read_gaps
@@ -189,7 +189,7 @@ class Recovery:
     def _read_topic_id(self) -> bytes | None:
         """Not worth a failed start: whoever knows the topics can tell the log again."""
         try:
-            return decode_topic_id(read_whole(self.files, join(self.directory, PARTITION_METADATA)) or b"")
+            return read_topic_id(self.files, self.directory)
         except (CorruptCheckpoint, OSError) as error:
             logger.warning("%s in %s cannot be read: %s", PARTITION_METADATA, self.directory, error)
             return None

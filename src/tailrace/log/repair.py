@@ -32,7 +32,6 @@ from tailrace.log.journal import read_journal
 from tailrace.log.names import (
     DERIVED,
     LOG,
-    PARTITION_METADATA,
     SNAPSHOT,
     SUMS,
     SWAP,
@@ -40,7 +39,7 @@ from tailrace.log.names import (
     numbered,
     parse_numbered,
 )
-from tailrace.log.partition_metadata import decode_topic_id
+from tailrace.log.partition_metadata import read_topic_id
 from tailrace.log.places import Places
 from tailrace.log.recorded_gaps import FILE_NAME as GAPS_FILE
 from tailrace.log.recorded_gaps import CorruptGaps, read_gaps
@@ -213,7 +212,7 @@ def _journaled(files: Files, place: Place, journaled: Journaled) -> JournaledLog
     if not journaled:
         return None
     try:
-        topic_id = decode_topic_id(read_whole(files, join(place.directory, PARTITION_METADATA)) or b"")
+        topic_id = read_topic_id(files, place.directory)
     except CorruptCheckpoint:
         return None
     return journaled.get((place.name.encode(), topic_id))

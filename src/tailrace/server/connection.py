@@ -176,8 +176,7 @@ class Connection:
             self.node.wakefulness.answered(self, started, ended)
         else:
             self._line_up(form, started, answer)
-            if self._pending[0].is_answered:  # what was on disk already, as it is a repetition
-                self._answer()
+            self._answer()  # what was on disk already, as it is a repetition
         self.node.start_flushes()
         return True
 

@@ -281,7 +281,7 @@ class Node:
         """
         others = self.metrics.requests - self._requests_before
         is_idle = not self._flushers.under_way and not self._syncs.under_way
-        return self._pace.is_quick and is_idle and others < max(1, len(job.logs))
+        return self._pace.is_quick and is_idle and others < len(job.logs)
 
     def _flushed(self, job: Job | CommitJob, started: float) -> None:
         """What waited for it is answered right here: another turn of the loop would only make it later."""
