@@ -26,7 +26,8 @@ The file that `--json` writes, and `bench.peers` to bench/results, schema 2:
     seconds         how long the run took
     quick           whether it was a short run, which shows that it works and no more
     full            whether `bench.peers` ran its whole matrix
-    host            python, platform, cpus, load (of the last minute, at the start), tailrace (version)
+    host            python, optimized (whether its build was, which takes a third off), platform, cpus, load (of the
+                    last minute, at the start), tailrace (version)
     place           file_system, device, real_disk (false: syncing proves nothing there), and fdatasync_us: p50
                     and p99 of a small write and an fdatasync there, before and after the measures
     peers           a list of those that ours was compared with, itself included; empty but for `bench.peers`:

@@ -15,6 +15,7 @@ from rich.table import Table
 import tailrace
 from bench.harness import Figure, Sample
 from bench.place import FileSystem
+from tailrace.cli.doctor_machine import runs_optimized
 
 SCHEMA = 2
 _WIDTH_IN_FILES = 140
@@ -78,7 +79,8 @@ def caption(run: Run) -> str:
     syncing = f"write and fdatasync: p50 {run.disk.sync_p50:.0f} µs, p99 {run.disk.sync_p99:.0f} µs"
     return (
         f"{length} of {run.seconds:.0f} s on {disk} ({syncing}), with a load of {run.load:.1f} "
-        f"on {os.cpu_count()} CPUs at its start; ± is half the distance of the quartiles"
+        f"on {os.cpu_count()} CPUs at its start, by Python {platform.python_version()}"
+        f"{'' if runs_optimized() else ', built WITHOUT optimizations'}; ± is half the distance of the quartiles"
     )
 
 
@@ -141,6 +143,7 @@ def as_json(run: Run) -> dict[str, Any]:
         "full": run.full,
         "host": {
             "python": platform.python_version(),
+            "optimized": runs_optimized(),
             "platform": platform.platform(),
             "cpus": os.cpu_count(),
             "load": run.load,

@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import pty
 import re
 import socket
@@ -19,6 +20,7 @@ from nodes import RunningNode
 from tailrace.cli.doctor_broker import broker_checks, health, quantile
 from tailrace.cli.doctor_check import Check, State
 from tailrace.cli.doctor_disk import disk_checks, mount_of
+from tailrace.cli.doctor_machine import is_optimized, runs_optimized
 
 MEMORY = Path("/dev/shm")
 NOWHERE = ("127.0.0.1", 1)
@@ -207,3 +209,25 @@ def test_on_a_terminal_no_line_is_wider_than_it(columns: int) -> None:
     assert columns - 20 < max(map(len, lines)) <= columns
     assert lines[0].startswith("warning  disk speed   word")
     assert any(line.startswith(" " * 22 + "→ advice") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("configured", "prefix", "optimized"),
+    [
+        ("'--prefix=/home/me/.pyenv/versions/3.11.7' '--enable-shared'", "/home/me/.pyenv/versions/3.11.7", False),
+        ("'--enable-optimizations' '--with-lto'", "/usr/local", True),
+        ("'--enable-shared' '--prefix=/usr'", "/usr", True),
+        ("", "/opt/python", False),
+    ],
+)
+def test_an_interpreter_that_was_built_without_optimizations_is_known(
+    configured: str, prefix: str, optimized: bool
+) -> None:
+    assert is_optimized(configured, prefix) is optimized
+
+
+def test_the_interpreter_is_looked_at(tmp_path: Path) -> None:
+    state = "ok" if runs_optimized() else "warning"
+    found = doctor("--data", tmp_path, code=0)["python"]
+    assert found["state"] == state
+    assert platform.python_version() in found["text"]

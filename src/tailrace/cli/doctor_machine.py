@@ -7,6 +7,7 @@ import resource
 import shutil
 import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Iterator
 from importlib import import_module, metadata
@@ -112,12 +113,31 @@ def _is_synchronised() -> bool | None:
 
 
 def _versions() -> Iterator[Check]:
-    yield ok("tailrace", f"{__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}")
+    yield ok("tailrace", f"{__version__}, {platform.system()} {platform.machine()}")
+    yield _python()
     yield _installed("uvloop", "asyncio's own loop is used", "pip install uvloop: round trips are a third faster")
     yield _record_parser()
     yield _kafka_client()
     if _version("pyspark") is not None:
         yield _spark()
+
+
+def is_optimized(configured: str, prefix: str) -> bool:
+    """Whether an interpreter's compiler was shown a run of it, by what its build was told and where it is: a
+    distribution's own is, and need not say so."""
+    return "--enable-optimizations" in configured or prefix == "/usr"
+
+
+def runs_optimized() -> bool:
+    return is_optimized(sysconfig.get_config_var("CONFIG_ARGS") or "", sys.base_prefix)
+
+
+def _python() -> Check:
+    text = f"{platform.python_implementation()} {platform.python_version()}"
+    if runs_optimized():
+        return ok("python", text)
+    advice = "use the system's own python3, or build it with --enable-optimizations (pyenv: PYTHON_CONFIGURE_OPTS)"
+    return warning("python", f"{text}, built without optimizations: it takes half as long again", advice)
 
 
 def _version(package: str) -> str | None:
