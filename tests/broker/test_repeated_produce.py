@@ -102,6 +102,41 @@ def test_the_second_request_goes_the_short_way_in_every_version_that_is_flexible
     assert written(local) == [b"a", b"b"] * 6
 
 
+def frame_of(request: ProduceRequest) -> memoryview:
+    return memoryview(bytearray(encode_request(request, 12, 7, "client")))[4:]
+
+
+def test_an_answer_that_may_leave_is_sent_when_the_batch_is_written_and_before_the_rest_is_noted(
+    local: LocalBroker,
+) -> None:
+    producer = Producer(local)
+    producer.ask(produce_request(a_batch(b"a"), acks=1))
+    log, counters = local.log(), local.broker.counters.topic("orders")
+    seen: list[tuple[bytes, int, int]] = []
+    repeated = producer.repeated.append(
+        frame_of(produce_request(a_batch(b"b"), acks=1)),
+        local.now_ms,
+        send=lambda answer: seen.append((answer, log.end_offset, counters.records_in)),
+    )
+    assert repeated is not None
+    assert seen == [(repeated[1], 2, 1)]
+    assert counters.records_in == 2
+
+
+def test_an_answer_that_waits_for_the_disk_or_is_a_refusal_is_not_sent_first(local: LocalBroker) -> None:
+    producer = Producer(local)
+    producer.ask(produce_request(a_batch(b"a"), acks=-1))
+    sent: list[bytes] = []
+    waits = producer.repeated.append(frame_of(produce_request(a_batch(b"b"), acks=-1)), local.now_ms, send=sent.append)
+    assert waits is not None
+    assert isinstance(waits[1], Later)
+    producer.ask(produce_request(a_batch(b"c"), acks=1))
+    damaged = bytearray(a_batch(b"d"))
+    damaged[-1] ^= 1
+    assert producer.repeated.append(frame_of(produce_request(damaged, acks=1)), local.now_ms, send=sent.append) is None
+    assert sent == []
+
+
 def written(local: LocalBroker, partition: int = 0) -> list[bytes]:
     """What readers see once all is on disk."""
     local.tick(2000)

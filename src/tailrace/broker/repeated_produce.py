@@ -128,12 +128,17 @@ class RepeatedProduce:
         return form is not None and form.partition is partition and form.config is partition.topic.config
 
     def append(
-        self, frame: memoryview, now_ms: int, start_flushes: Callable[[], None] | None = None
+        self,
+        frame: memoryview,
+        now_ms: int,
+        start_flushes: Callable[[], None] | None = None,
+        send: Callable[[bytes], None] | None = None,
     ) -> "tuple[ProduceForm, bytes | SingleAcknowledgement] | None":
         """The answer, in all its bytes, or later. None where it must go the long way; then nothing was changed.
 
         Where nobody is about to append more, a flush can begin (`start_flushes`) before all else is noted; a commit to
-        the journal waits for the end of the turn.
+        the journal waits for the end of the turn. An answer that may leave now is handed to `send` first, where there
+        is one: the rest is done while it is under way.
         """
         form = self._forms.find(frame)
         if form is None:
@@ -149,13 +154,15 @@ class RepeatedProduce:
             base_offset, last_offset, append_time, is_duplicate = log.append(records, now_ms)
         except NOT_APPENDED:
             return None  # it will be refused there, with the reason
+        answer = form.answer(correlation_id, base_offset, append_time, log.view.start)
+        if form.acks == LEADER and send is not None:
+            send(answer)
         if not is_duplicate:
             broker.appended(partition, log, now_ms)
             if start_flushes is not None and form.acks == ALL and broker.flushes.journal is None:
                 broker.flushes.request(log)
                 start_flushes()
             broker.counters.produced(partition.topic.name, last_offset - base_offset + 1, len(records))
-        answer = form.answer(correlation_id, base_offset, append_time, log.view.start)
         if form.acks == LEADER:
             return form, answer
         acknowledgement = SingleAcknowledgement(form, correlation_id, answer)

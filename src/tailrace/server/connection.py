@@ -83,6 +83,7 @@ class Connection:
         self._quotas = self.muting.quotas
         self._repeated_produce = RepeatedProduce(node.broker)
         self._repeated_fetch = RepeatedFetch(node.broker)
+        self._sent_at = 0.0
         self._is_reading = False
         self._has_more = False  # requests have arrived that were not started
         self._is_lent = False  # to another process, which answers it for a while
@@ -165,20 +166,23 @@ class Connection:
 
     def _append_again(self, frame: memoryview) -> bool:
         started = time.perf_counter()
-        repeated = self._repeated_produce.append(frame, int(time.time() * 1000), self.node.start_flushes)
+        send = None if self._pending else self._send_first
+        repeated = self._repeated_produce.append(frame, int(time.time() * 1000), self.node.start_flushes, send)
         if repeated is None:
             return False
         form, answer = repeated
-        if isinstance(answer, bytes) and not self._pending:
-            self._outbox.send_at_once(answer)
-            ended = time.perf_counter()
-            self.node.metrics.answered(form.header.api_key, ended - started)
-            self.node.wakefulness.answered(self, started, ended)
+        if send is not None and isinstance(answer, bytes):
+            self.node.metrics.answered(form.header.api_key, self._sent_at - started)
+            self.node.wakefulness.answered(self, started, self._sent_at)
         else:
             self._line_up(form, started, answer)
             self._answer()  # what was on disk already, as it is a repetition
         self.node.start_flushes()
         return True
+
+    def _send_first(self, answer: bytes) -> None:
+        self._outbox.send_at_once(answer)
+        self._sent_at = time.perf_counter()
 
     def _line_up(self, form: ProduceForm, started: float, answer: Any) -> None:
         if self._pending:

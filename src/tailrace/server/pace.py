@@ -9,7 +9,7 @@ goes on doing so until the disk has been quick for a while.
 import time
 from collections.abc import Callable
 
-QUICK_S = 0.000_4
+QUICK_S = 0.001  # a quick disk looks like 0.4 ms where clients take all processors
 STALL_S = 0.005
 _WEIGHT = 1 / 16  # of the latest
 
@@ -32,7 +32,7 @@ class DiskPace:
         self.took(time.perf_counter() - start)
 
     def took(self, seconds: float) -> None:
-        """A stall counts in full: some fifty quick ones make up for one of 5 ms."""
+        """A stall counts in full: some thirty quick ones make up for one of 5 ms."""
         if seconds >= STALL_S:
             self._mean_s = max(self._mean_s, seconds)
         else:
