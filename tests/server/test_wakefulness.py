@@ -24,11 +24,14 @@ class Client:
         self.answer_at = answer_at  # which of the looks finds something
         self.wakefulness: Wakefulness | None = None
 
-    def look(self) -> None:
+    def look(self) -> bool:
         self.looks += 1
-        if self.looks == self.answer_at and self.wakefulness is not None:
+        if self.looks != self.answer_at:
+            return False
+        if self.wakefulness is not None:
             now = time.perf_counter()
             self.wakefulness.answered(self, now, now)
+        return True
 
 
 def ask(wakefulness: Wakefulness, client: Client, count: int, pause_s: float) -> None:
@@ -107,3 +110,18 @@ def test_the_client_is_looked_at_until_it_has_asked_and_then_everybody(answer_at
     loop.looks.pop()()
     assert client.looks == (answer_at or LOOKS)
     assert len(loop.looks) == 1, "the others have their turn"
+
+
+def test_a_request_that_waits_for_the_disk_is_not_looked_behind_before_it_is_answered() -> None:
+    loop, client = CountingLoop(), Client(answer_at=2)  # which is not told of
+    wakefulness = Wakefulness(loop)  # type: ignore[arg-type]
+    now = time.perf_counter()
+    for _ in range(2 * SOME):
+        wakefulness.answered(client, now, now)
+    wakefulness._answered_at = time.perf_counter()
+    loop.looks.pop()()
+    assert client.looks == 2
+    assert loop.looks == []
+    now = time.perf_counter()
+    wakefulness.answered(client, wakefulness._answered_at, now)
+    assert len(loop.looks) == 1, "now it is"

@@ -119,10 +119,13 @@ class Connection:
             self._is_reading = False
             self.node.loop.remove_reader(self._fd)
 
-    def look(self) -> None:
-        """Starts what has arrived, as the loop would have it done soon."""
+    def look(self) -> bool:
+        """Starts what has arrived, as the loop would have it done soon. False where nothing has."""
+        metrics = self.node.metrics
+        before = metrics.bytes_in
         if self._is_reading:
             self._readable()
+        return metrics.bytes_in > before
 
     def _readable(self) -> None:
         if not self._outbox.is_empty:  # rarely: nearly all wait for an answer before they ask again
@@ -430,7 +433,7 @@ class Connection:
                 self.node.loop.call_soon(self.answer)
                 return
             if isinstance(self._pending[0].answer, bytes):
-                self._outbox.send_at_once(self._take_encoded())
+                self._send_encoded()
             else:
                 gathered = 0
                 while self._is_next_answered() and gathered < GATHERED_BYTES:
@@ -439,12 +442,15 @@ class Connection:
                 self._outbox.send()
             self.active_at = self.node.loop.time()
 
-    def _take_encoded(self) -> bytes:
+    def _send_encoded(self) -> None:
         """What stands next and is encoded already. It is small: at most a hundred acknowledgements."""
         encoded: list[bytes] = []
         while self._pending and isinstance(self._pending[0].answer, bytes):
-            encoded.append(self._pending.popleft().answer)
-        return b"".join(encoded)
+            last = self._pending.popleft()
+            encoded.append(last.answer)
+        self._outbox.send_at_once(b"".join(encoded))
+        if self.node.has_waited_itself and not self._pending:
+            self.node.wakefulness.answered(self, last.started, time.perf_counter())
 
     def _is_next_answered(self) -> bool:
         return bool(self._pending) and self._pending[0].is_answered

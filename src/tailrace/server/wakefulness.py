@@ -4,7 +4,8 @@ A loop that goes to sleep has to be woken, on another processor as a rule, which
 request. So while one client sends one request after the other, and nobody else sends any, the loop looks for the next
 one without going to sleep, for a tenth of a millisecond at most: some times at that client, which is quickest, and then
 at everybody. Where it does not come so soon, or others come in
-between, that ends; it begins again after some that did. Everything else has its turns as always.
+between, that ends; it begins again after some that did. Everything else has its turns as always. A request that waits
+for the disk is not looked behind: that goes on when it is answered.
 """
 
 import time
@@ -20,8 +21,8 @@ MOST = 8  # of them are remembered: so many may come late before it is forgotten
 
 
 class Client(Protocol):
-    def look(self) -> None:
-        """Handles what has arrived, if anything has."""
+    def look(self) -> bool:
+        """Handles what has arrived, if anything has, and says whether."""
 
 
 class Wakefulness:
@@ -52,12 +53,18 @@ class Wakefulness:
 
     def _look(self) -> None:
         """Called again at once, after a look at what has arrived for others."""
-        if self._soon <= 0 or time.perf_counter() - self._answered_at >= AWAKE_S:
+        answered_at = self._answered_at
+        if self._soon <= 0 or time.perf_counter() - answered_at >= AWAKE_S:
             self._is_awake = False
             return
+        if self._client is not None and self._has_come(self._client) and self._answered_at == answered_at:
+            self._is_awake = False  # it waits for the disk
+            return
         self._loop.call_soon(self._look)
-        answered_at = self._answered_at
-        for _ in range(LOOKS):
-            if self._client is None or self._answered_at != answered_at:
-                break
-            self._client.look()
+
+    @staticmethod
+    def _has_come(client: Client) -> bool:
+        for _ in range(LOOKS):  # noqa: SIM110 - a generator would take longer than a look
+            if client.look():
+                return True
+        return False
