@@ -17,10 +17,11 @@ from typing import Any
 import pytest
 from nodes import RunningNode
 
+from tailrace.cli import doctor_machine
 from tailrace.cli.doctor_broker import broker_checks, health, quantile
 from tailrace.cli.doctor_check import Check, State
 from tailrace.cli.doctor_disk import disk_checks, mount_of
-from tailrace.cli.doctor_machine import is_optimized, runs_optimized
+from tailrace.cli.doctor_machine import is_optimized, machine_checks
 
 MEMORY = Path("/dev/shm")
 NOWHERE = ("127.0.0.1", 1)
@@ -212,22 +213,22 @@ def test_on_a_terminal_no_line_is_wider_than_it(columns: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("configured", "prefix", "optimized"),
+    ("configured", "optimized"),
     [
-        ("'--prefix=/home/me/.pyenv/versions/3.11.7' '--enable-shared'", "/home/me/.pyenv/versions/3.11.7", False),
-        ("'--enable-optimizations' '--with-lto'", "/usr/local", True),
-        ("'--enable-shared' '--prefix=/usr'", "/usr", True),
-        ("", "/opt/python", False),
+        ("'--prefix=/home/me/.pyenv/versions/3.11.7' '--enable-shared'", False),
+        ("'--prefix=/usr/local' '--enable-optimizations' '--with-lto'", True),
+        ("'--enable-shared' '--prefix=/usr' '--enable-ipv6'", True),
+        ("'--prefix=/usr/local'", False),
+        ("", False),
     ],
 )
-def test_an_interpreter_that_was_built_without_optimizations_is_known(
-    configured: str, prefix: str, optimized: bool
-) -> None:
-    assert is_optimized(configured, prefix) is optimized
+def test_an_interpreter_that_was_built_without_optimizations_is_known(configured: str, optimized: bool) -> None:
+    assert is_optimized(configured) is optimized
 
 
-def test_the_interpreter_is_looked_at(tmp_path: Path) -> None:
-    state = "ok" if runs_optimized() else "warning"
-    found = doctor("--data", tmp_path, code=0)["python"]
-    assert found["state"] == state
-    assert platform.python_version() in found["text"]
+@pytest.mark.parametrize(("configured", "state"), [("", State.WARNING), ("'--enable-optimizations'", State.OK)])
+def test_the_interpreter_is_looked_at(configured: str, state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor_machine, "get_config_var", lambda _: configured)
+    found = named(machine_checks())["python"]
+    assert found.state is state
+    assert platform.python_version() in found.text

@@ -24,6 +24,7 @@ from tailrace.protocol.messages.create_topics import CreatableTopic, CreateTopic
 from tailrace.protocol.messages.metadata import MetadataRequest
 from tailrace.server import connection as connection_module
 from tailrace.server.connection import PIPELINED_MAX, TURN_S
+from tailrace.server.sending import Outbox
 
 
 @pytest.fixture(params=LOOPS)
@@ -56,6 +57,20 @@ def test_bytes_in_any_pieces(node: RunningNode, client: RawClient) -> None:
     client.receive()
     assert only_partition(client.receive()).error_code == 0
     assert client.values() == [b"one", b"two"]
+
+
+def test_what_a_client_has_appended_counts_where_it_cannot_be_answered(
+    node: RunningNode, client: RawClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.produce(b"before", acks=1)
+    with RawClient(node.address) as reader:
+        reader.send(park(offset=1), 12)
+        node.until(lambda: watchers(node) == 1)
+        monkeypatch.setattr(Outbox, "send_at_once", lambda outbox, _: outbox._on_error(BrokenPipeError()))
+        client.send(a_produce(b"after", acks=1), 12)
+        assert values_of(only_partition(reader.receive())) == [b"after"]
+    assert client.socket.recv(1) == b"", "it is gone"
+    assert node.on_loop(lambda: node.node.broker.counters.topic("orders").records_in) == 2
 
 
 def test_what_was_sent_is_read_as_it_was(node: RunningNode, client: RawClient) -> None:

@@ -133,12 +133,13 @@ class RepeatedProduce:
         now_ms: int,
         start_flushes: Callable[[], None] | None = None,
         send: Callable[[bytes], None] | None = None,
-    ) -> "tuple[ProduceForm, bytes | SingleAcknowledgement] | None":
-        """The answer, in all its bytes, or later. None where it must go the long way; then nothing was changed.
+    ) -> "tuple[ProduceForm, bytes | SingleAcknowledgement | None] | None":
+        """The answer, in all its bytes, or later, or none that is left to send. None where it must go the long way;
+        then nothing was changed.
 
         Where nobody is about to append more, a flush can begin (`start_flushes`) before all else is noted; a commit to
-        the journal waits for the end of the turn. An answer that may leave now is handed to `send` first, where there
-        is one: the rest is done while it is under way.
+        the journal waits for the end of the turn. An answer that may leave now is sent (`send`) before that, too: the
+        rest is done while it is under way.
         """
         form = self._forms.find(frame)
         if form is None:
@@ -155,7 +156,7 @@ class RepeatedProduce:
         except NOT_APPENDED:
             return None  # it will be refused there, with the reason
         answer = form.answer(correlation_id, base_offset, append_time, log.view.start)
-        if form.acks == LEADER and send is not None:
+        if is_sent := send is not None and form.acks == LEADER:
             send(answer)
         if not is_duplicate:
             broker.appended(partition, log, now_ms)
@@ -164,7 +165,7 @@ class RepeatedProduce:
                 start_flushes()
             broker.counters.produced(partition.topic.name, last_offset - base_offset + 1, len(records))
         if form.acks == LEADER:
-            return form, answer
+            return form, None if is_sent else answer
         acknowledgement = SingleAcknowledgement(form, correlation_id, answer)
         broker.flushes.when_flushed(log, last_offset + 1, acknowledgement.flushed)
         return form, acknowledgement

@@ -7,11 +7,11 @@ import resource
 import shutil
 import subprocess
 import sys
-import sysconfig
 import time
 from collections.abc import Iterator
 from importlib import import_module, metadata
 from pathlib import Path
+from sysconfig import get_config_var
 
 from tailrace import __version__
 from tailrace.cli import output
@@ -122,14 +122,15 @@ def _versions() -> Iterator[Check]:
         yield _spark()
 
 
-def is_optimized(configured: str, prefix: str) -> bool:
-    """Whether an interpreter's compiler was shown a run of it, by what its build was told and where it is: a
-    distribution's own is, and need not say so."""
-    return "--enable-optimizations" in configured or prefix == "/usr"
+def is_optimized(configured: str) -> bool:
+    """Whether an interpreter has profile-guided optimization, by what its build was told. That of Debian is told so by
+    other means: whoever builds for /usr is a distribution.
+    """
+    return "--enable-optimizations" in configured or "'--prefix=/usr'" in configured
 
 
 def runs_optimized() -> bool:
-    return is_optimized(sysconfig.get_config_var("CONFIG_ARGS") or "", sys.base_prefix)
+    return is_optimized(get_config_var("CONFIG_ARGS") or "")
 
 
 def _python() -> Check:

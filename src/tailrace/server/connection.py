@@ -83,7 +83,6 @@ class Connection:
         self._quotas = self.muting.quotas
         self._repeated_produce = RepeatedProduce(node.broker)
         self._repeated_fetch = RepeatedFetch(node.broker)
-        self._sent_at = 0.0
         self._is_reading = False
         self._has_more = False  # requests have arrived that were not started
         self._is_lent = False  # to another process, which answers it for a while
@@ -120,21 +119,18 @@ class Connection:
             self.node.loop.remove_reader(self._fd)
 
     def look(self) -> bool:
-        """Starts what has arrived, as the loop would have it done soon. False where nothing has."""
-        metrics = self.node.metrics
-        before = metrics.bytes_in
-        if self._is_reading:
-            self._readable()
-        return metrics.bytes_in > before
+        """Starts what has arrived, as the loop would have it done soon. True where something has, or was under way."""
+        return bool(self._pending) or (self._is_reading and self._readable())
 
-    def _readable(self) -> None:
+    def _readable(self) -> bool:
+        """Whether something has arrived. The loop does not care, but `look` does."""
         if not self._outbox.is_empty:  # rarely: nearly all wait for an answer before they ask again
             self._pause()  # until it has gone
-            return
+            return False
         growth = self._frames.growth
         if growth and not self.node.budget.may_hold(self, self._frames.held_bytes + growth):
             self._pause()  # until others have let go of theirs
-            return
+            return False
         room = self._frames.room()
         if self.node.budget.is_used_up and not self._frames.is_amid:
             room = room[:FIRST_BYTES_SCARCE]
@@ -142,16 +138,17 @@ class Connection:
             count = self._socket.recv_into(room)
         except (BlockingIOError, InterruptedError):
             self._frames.keep()
-            return
+            return False
         except OSError as error:
             self.fail(error)
-            return
+            return False
         if not count:
             self.close()
-            return
+            return False
         self.active_at = self.node.loop.time()
         self.node.metrics.bytes_in += count
         self._safely(partial(self._received, count))
+        return True
 
     def _received(self, count: int) -> None:
         if not self._repeat(count):
@@ -169,23 +166,20 @@ class Connection:
 
     def _append_again(self, frame: memoryview) -> bool:
         started = time.perf_counter()
-        send = None if self._pending else self._send_first
+        send = None if self._pending else self._outbox.send_at_once
         repeated = self._repeated_produce.append(frame, int(time.time() * 1000), self.node.start_flushes, send)
         if repeated is None:
             return False
         form, answer = repeated
-        if send is not None and isinstance(answer, bytes):
-            self.node.metrics.answered(form.header.api_key, self._sent_at - started)
-            self.node.wakefulness.answered(self, started, self._sent_at)
+        if answer is None:
+            ended = time.perf_counter()
+            self.node.metrics.answered(form.header.api_key, ended - started)
+            self.node.wakefulness.answered(self, started, ended)
         else:
             self._line_up(form, started, answer)
             self._answer()  # what was on disk already, as it is a repetition
         self.node.start_flushes()
         return True
-
-    def _send_first(self, answer: bytes) -> None:
-        self._outbox.send_at_once(answer)
-        self._sent_at = time.perf_counter()
 
     def _line_up(self, form: ProduceForm, started: float, answer: Any) -> None:
         if self._pending:
@@ -449,7 +443,7 @@ class Connection:
             last = self._pending.popleft()
             encoded.append(last.answer)
         self._outbox.send_at_once(b"".join(encoded))
-        if self.node.has_waited_itself and not self._pending:
+        if self.node.has_waited_itself and not self._pending and not self._is_closed:  # nobody else needs the loop
             self.node.wakefulness.answered(self, last.started, time.perf_counter())
 
     def _is_next_answered(self) -> bool:

@@ -116,7 +116,7 @@ class Node:
         self._pace = DiskPace()
         self._requests_before = 0  # answered when the last commit was
         self._is_commit_due = False
-        self.has_waited_itself = False  # the loop, for the latest commit
+        self.has_waited_itself = False  # the loop, for the commit whose answers leave now
         self.budget = Budget(self.loop, self.configs.number("tailrace.inflight.bytes"), self.write_timeout_s)
         for name, reason in self.configs.ignored.items():
             logger.warning("%s has no effect: %s", name, reason)
@@ -270,10 +270,13 @@ class Node:
         self.metrics.commits += 1
         started = time.perf_counter()
         done = partial(self._flushed, job, started)
-        self.has_waited_itself = self._has_time_for(job)
-        if self.has_waited_itself:
+        if self._has_time_for(job):
             self._pace.time(job.run)
-            done()
+            self.has_waited_itself = True
+            try:
+                done()
+            finally:
+                self.has_waited_itself = False
         else:
             self._flushers.submit(partial(self._pace.time, job.run), done)
 

@@ -3,9 +3,9 @@
 A loop that goes to sleep has to be woken, on another processor as a rule, which takes longer than to answer a small
 request. So while one client sends one request after the other, and nobody else sends any, the loop looks for the next
 one without going to sleep, for a tenth of a millisecond at most: some times at that client, which is quickest, and then
-at everybody. Where it does not come so soon, or others come in
-between, that ends; it begins again after some that did. Everything else has its turns as always. A request that waits
-for the disk is not looked behind: that goes on when it is answered.
+at everybody. Where it does not come so soon, or others come in between, that ends; it begins again after some that did.
+Everything else has its turns as always. While a request is under way, as one that waits for the disk, there is nothing
+to look for: that goes on when it is answered.
 """
 
 import time
@@ -22,7 +22,7 @@ MOST = 8  # of them are remembered: so many may come late before it is forgotten
 
 class Client(Protocol):
     def look(self) -> bool:
-        """Handles what has arrived, if anything has, and says whether."""
+        """Handles what has arrived, if anything has. True where something has, or is under way."""
 
 
 class Wakefulness:
@@ -43,7 +43,11 @@ class Wakefulness:
             self._soon = min(self._soon + 1, MOST)
         elif self._soon > 0:
             self._soon = max(self._soon - 2, 0)
-        if self._soon >= SOME and not self._is_awake:
+        if self._soon >= SOME:
+            self._stay_awake()
+
+    def _stay_awake(self) -> None:
+        if not self._is_awake:
             self._is_awake = True
             self._loop.call_soon(self._look)
 
@@ -52,19 +56,12 @@ class Wakefulness:
         self._soon = -A_WHILE
 
     def _look(self) -> None:
-        """Called again at once, after a look at what has arrived for others."""
-        answered_at = self._answered_at
-        if self._soon <= 0 or time.perf_counter() - answered_at >= AWAKE_S:
-            self._is_awake = False
+        """Called again after a look at what has arrived for others; or, where something has come, with its answer."""
+        self._is_awake = False
+        client = self._client
+        if client is None or self._soon <= 0 or time.perf_counter() - self._answered_at >= AWAKE_S:
             return
-        if self._client is not None and self._has_come(self._client) and self._answered_at == answered_at:
-            self._is_awake = False  # it waits for the disk
-            return
-        self._loop.call_soon(self._look)
-
-    @staticmethod
-    def _has_come(client: Client) -> bool:
-        for _ in range(LOOKS):  # noqa: SIM110 - a generator would take longer than a look
+        for _ in range(LOOKS):
             if client.look():
-                return True
-        return False
+                return
+        self._stay_awake()
