@@ -63,7 +63,7 @@ def run(
                 try:
                     figures.extend(measure(subject))  # one after the other: what came before a crash is kept
                 except Exception as error:  # noqa: BLE001 - the other measures still run
-                    failures[name] = f"{type(error).__name__}: {error}"
+                    failures[name] = f"{type(error).__name__}: {error}".replace(sys.executable, "python")
                     progress.tell("")
                     traceback.print_exc()
         syncs += bare_syncs(bench, number)

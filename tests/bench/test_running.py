@@ -1,5 +1,7 @@
+import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
+from subprocess import CalledProcessError
 
 import pytest
 
@@ -25,3 +27,12 @@ def test_a_crash_is_reported_and_costs_only_what_comes_after_it(
     assert done.failures == {"one": "OSError: no more"}
     assert done.disk.sync_p99 >= done.disk.sync_p50 > 0
     assert "OSError" in capsys.readouterr().err
+
+
+def test_a_report_does_not_say_where_our_interpreter_is(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(bench: Bench) -> list[Figure]:
+        raise CalledProcessError(1, [sys.executable, "-m", "bench.load"])
+
+    monkeypatch.setenv("TAILRACE_BENCH_DIR", str(tmp_path))
+    done = run({"one": fails}, quick=True, given=nullcontext)
+    assert "'python', '-m', 'bench.load'" in done.failures["one"]

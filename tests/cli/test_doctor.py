@@ -215,7 +215,7 @@ def test_on_a_terminal_no_line_is_wider_than_it(columns: int) -> None:
 @pytest.mark.parametrize(
     ("configured", "optimized"),
     [
-        ("'--prefix=/home/me/.pyenv/versions/3.11.7' '--enable-shared'", False),
+        ("'--prefix=/opt/pythons/3.11.7' '--enable-shared'", False),
         ("'--prefix=/usr/local' '--enable-optimizations' '--with-lto'", True),
         ("'--enable-shared' '--prefix=/usr' '--enable-ipv6'", True),
         ("'--prefix=/usr/local'", False),
