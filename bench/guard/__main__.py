@@ -4,12 +4,12 @@ import argparse
 import os
 import subprocess
 import sys
-import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from io import BytesIO
 from pathlib import Path
+from zipfile import ZipFile
 
 from rich.console import Console
 from rich.table import Table
@@ -65,8 +65,9 @@ def _git(*words: str) -> bytes:
 @contextmanager
 def source_of(revision: str, place: Place) -> Iterator[Path]:
     """The `src` of a revision, in a directory that goes away."""
-    with place.directory() as path, tarfile.open(fileobj=BytesIO(_git("archive", revision, "src"))) as archive:
-        archive.extractall(path, filter="data")
+    packed = BytesIO(_git("archive", "--format=zip", revision, "src"))
+    with place.directory() as path, ZipFile(packed) as archive:
+        archive.extractall(path)
         yield Path(path, "src")
 
 

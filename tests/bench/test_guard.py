@@ -1,6 +1,10 @@
 """The guard fails a change that is slower, and none that only seemed so once."""
 
+import pytest
+
+from bench.guard.__main__ import ROOT, source_of
 from bench.guard.verdict import Path, failed, words
+from bench.place import temporary_place
 
 
 def path(*ours: float) -> Path:
@@ -29,3 +33,9 @@ def test_what_is_said_is_how_it_ended() -> None:
     assert words([path(12.0)])[-1] == "SLOWER"
     assert words([path(12.0), path(10.0)])[-1] == "ok, measured 2 times"
     assert words([path(10.0)]) == ("10 µs", "10", "× 1.000 ± 0", "ok")
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="this is no clone")
+def test_the_source_of_a_revision_is_had_by_every_interpreter_that_we_support() -> None:
+    with temporary_place() as place, source_of("HEAD", place) as source:
+        assert (source / "tailrace" / "__init__.py").is_file()
