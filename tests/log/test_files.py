@@ -17,6 +17,7 @@ import pytest
 from tailrace.log.files import (
     OperatingSystemFile,
     OperatingSystemFiles,
+    block_buffer,
     join,
     name_of,
     parent,
@@ -27,6 +28,7 @@ from tailrace.log.files import (
 )
 
 LIMIT = 8
+PAGE = 4096
 
 
 def files_with_numbers(directory: Path, files: OperatingSystemFiles, count: int) -> list[OperatingSystemFile]:
@@ -269,6 +271,34 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM
 """
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert result.stdout.split() == ["27", "50000"], "EFBIG, after a part was written"
+
+
+def direct_file(files: OperatingSystemFiles, tmp_path: Path) -> OperatingSystemFile:
+    file = files.open(str(tmp_path / "blocks"), create=True)
+    file.write_at(0, bytes(2 * PAGE))
+    file.pin()
+    file.write_past_cache()
+    return file
+
+
+def test_blocks_that_are_written_past_the_cache_are_where_they_belong(tmp_path: Path) -> None:
+    files = OperatingSystemFiles()
+    file, block = direct_file(files, tmp_path), block_buffer(PAGE)
+    block[:4] = b"here"
+    file.write_synced_at(PAGE, block)
+    assert files.open(file.path).read_at(PAGE, 4) == b"here"
+    file.unpin()
+    file.close()
+    assert files.open_descriptors == 1, "that of the reader"
+
+
+def test_what_cannot_be_written_past_the_cache_is_written_all_the_same(tmp_path: Path) -> None:
+    files = OperatingSystemFiles()
+    file = direct_file(files, tmp_path)
+    file.write_synced_at(1, b"no block")  # which the system refuses, as some do whatever it is
+    assert file.read_at(1, 8) == b"no block"
+    file.write_synced_at(PAGE, b"nor this")
+    assert file.read_at(PAGE, 8) == b"nor this"
 
 
 def test_bytes_are_sent_to_a_descriptor_without_being_read(tmp_path: Path) -> None:

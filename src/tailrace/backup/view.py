@@ -117,6 +117,9 @@ class ReadOnlyFile:
     def write_synced_at(self, position: int, data: Data) -> None:
         raise PermissionError(self._path)
 
+    def write_past_cache(self) -> None:
+        raise PermissionError(self._path)
+
     def truncate(self, size: int) -> None:
         raise PermissionError(self._path)
 

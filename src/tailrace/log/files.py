@@ -13,6 +13,7 @@ Errors are `OSError`, as the operating system gives them: what they mean is the 
 
 import errno
 import fcntl
+import mmap
 import os
 import sys
 import threading
@@ -36,6 +37,11 @@ class File(Protocol):
 
     def write_synced_at(self, position: int, data: Data) -> None:
         """The same, and afterwards it is on disk: as to write and to sync, in one."""
+
+    def write_past_cache(self) -> None:
+        """From now on what is written goes to the disk past the page cache, where the file system has that: whole
+        blocks, from a `block_buffer`. It must stay pinned, and nothing is read from it any more.
+        """
 
     def read_at(self, position: int, size: int) -> bytes:
         """Up to `size` bytes; fewer only where the file ends."""
@@ -186,6 +192,11 @@ def name_of(path: str) -> str:
     return os.path.basename(path)
 
 
+def block_buffer(size: int) -> memoryview:
+    """Memory that a disk can read by itself, as it begins where a page does."""
+    return memoryview(mmap.mmap(-1, size))
+
+
 def default_descriptor_limit() -> int:
     """Half of what the process may open, 4,000 at most: the other half belongs to connections."""
     limit = os.sysconf("SC_OPEN_MAX")  # -1 where there is none
@@ -313,6 +324,7 @@ class DescriptorPool:
 
 _NO_DESCRIPTOR = -1
 _SYNCED: int | None = getattr(os, "RWF_DSYNC", None)
+_DIRECT: int = getattr(os, "O_DIRECT", 0)
 _GIVEN_UP_AT_ONCE = 32  # descriptors, where the process has no other left
 
 
@@ -415,10 +427,16 @@ class OperatingSystemFile:
         finally:
             self.unpin()
 
+    def write_past_cache(self) -> None:
+        assert self._pins, "only what is pinned stays as it is"
+        with suppress(OSError):  # some file systems, and systems, have no such thing
+            _set_direct(self._descriptor, True)
+
     def write_synced_at(self, position: int, data: Data) -> None:
         descriptor = self._pin()
         try:
             if not _write_synced(descriptor, position, data):
+                _set_direct(descriptor, False)  # which may be what it does not take
                 self.write_at(position, data)
                 _sync_descriptor(descriptor)
         finally:
@@ -534,6 +552,12 @@ def _write_synced(descriptor: int, position: int, data: Data) -> bool:
         if error.errno not in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
             raise
         return False
+
+
+def _set_direct(descriptor: int, is_direct: bool) -> None:
+    if _DIRECT:
+        flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
+        fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | _DIRECT if is_direct else flags & ~_DIRECT)
 
 
 def _sync_descriptor(descriptor: int) -> None:

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from errno import ENOSPC
 from typing import TYPE_CHECKING, NamedTuple
 
-from tailrace.log.files import Data, File, Files, join, remove_if_there
+from tailrace.log.files import Data, File, Files, block_buffer, join, remove_if_there
 from tailrace.log.names import CUT
 from tailrace.records.checksum import crc32c
 
@@ -62,6 +62,9 @@ class Journal:
         self.size = size
         self.session = session
         self._file = file
+        self._buffer = block_buffer(BLOCK_BYTES)
+        file.pin()  # for as long as it is open
+        file.write_past_cache()  # nobody reads it: a copy there would only take time
         self._half_bytes = _half_bytes(size)
         self._half = 0
         self._position = 0  # in it
@@ -101,11 +104,14 @@ class Journal:
 
     def write(self, parts: Sequence[Part]) -> None:
         """Afterwards these are on disk. There must be room for them."""
-        commit = encode_commit(self.session, self._sequence, parts)
+        size = _in_blocks(_HEAD.size + sum(_PART.size + len(part.name) + len(part.data) for part in parts))
+        if size > len(self._buffer):
+            self._buffer = block_buffer(size)
+        encode_commit(self._buffer[:size], self.session, self._sequence, parts)
         position = BLOCK_BYTES + self._half * self._half_bytes + self._position
-        self._file.write_synced_at(position, commit)
+        self._file.write_synced_at(position, self._buffer[:size])
         self._sequence += 1
-        self._position += len(commit)
+        self._position += size
 
     def begin_session(self) -> None:
         """Afterwards nothing that was written counts any more, on disk."""
@@ -115,6 +121,7 @@ class Journal:
         self._overdue, self._held = [], ({}, {})
 
     def close(self) -> None:
+        self._file.unpin()
         self._file.close()
 
 
@@ -139,23 +146,20 @@ def _in_blocks(size: int) -> int:
     return -(-size // BLOCK_BYTES) * BLOCK_BYTES
 
 
-def encode_commit(session: int, sequence: int, parts: Sequence[Part]) -> bytearray:
-    """It ends where a block does."""
-    names, data_bytes = sum(len(part.name) for part in parts), sum(len(part.data) for part in parts)
-    size = len(parts) * _PART.size + names + data_bytes
-    commit = bytearray(size_of_commit(len(parts), names, data_bytes))
-    _HEAD.pack_into(commit, 0, _COMMIT, 0, session, sequence, len(parts), size)
+def encode_commit(buffer: memoryview, session: int, sequence: int, parts: Sequence[Part]) -> None:
+    """Afterwards `buffer` begins with it, and has zeros behind."""
     at = _HEAD.size
     for name, topic_id, segment, position, data in parts:
-        _PART.pack_into(commit, at, topic_id, segment, position, len(data), len(name))
+        _PART.pack_into(buffer, at, topic_id, segment, position, len(data), len(name))
         at += _PART.size
-        commit[at : at + len(name)] = name
+        buffer[at : at + len(name)] = name
         at += len(name)
     for part in parts:
-        commit[at : at + len(part.data)] = part.data
+        buffer[at : at + len(part.data)] = part.data
         at += len(part.data)
-    _CRC.pack_into(commit, _CRC_START - _CRC.size, crc32c(memoryview(commit)[_CRC_START:at]))
-    return commit
+    buffer[at:] = bytes(len(buffer) - at)
+    _HEAD.pack_into(buffer, 0, _COMMIT, 0, session, sequence, len(parts), at - _HEAD.size)
+    _CRC.pack_into(buffer, _CRC_START - _CRC.size, crc32c(buffer[_CRC_START:at]))
 
 
 def decode_commit(data: memoryview, session: int) -> tuple[int, list[Part], int] | None:
@@ -236,9 +240,8 @@ def open_journal(files: Files, directory: str) -> Journal | None:
     try:
         size, session = file.size(), _session_of(file)
         if session is not None and size >= BYTES_MIN:
-            journal = Journal(file, size, session)
-            journal.begin_session()
-            return journal
+            _write_session(file, session + 1)
+            return Journal(file, size, session + 1)
         was_used = any(file.read_at(0, _SESSION.size))
     except OSError as error:
         logger.warning("%s cannot be used: %s", path, error)
@@ -254,8 +257,9 @@ def open_journal(files: Files, directory: str) -> Journal | None:
 
 
 def _write_session(file: File, session: int) -> None:
-    told = session.to_bytes(8)
-    file.write_synced_at(0, _SESSION.pack(_MAGIC, crc32c(told), session))
+    block = block_buffer(BLOCK_BYTES)
+    _SESSION.pack_into(block, 0, _MAGIC, crc32c(session.to_bytes(8)), session)
+    file.write_synced_at(0, block)
 
 
 def _session_of(file: File) -> int | None:

@@ -125,6 +125,9 @@ class FaultyFile:
         self.write_at(position, data)
         self.sync()
 
+    def write_past_cache(self) -> None:
+        pass
+
     def read_at(self, position: int, size: int) -> bytes:
         self._files.called("read_at", self.path)
         return self._file.read_at(position, size)
