@@ -69,7 +69,7 @@ def encoded(session: int, sequence: int, written: list[Part]) -> bytearray:
     """Where another commit stood before."""
     names, data = sum(len(part.name) for part in written), sum(len(part.data) for part in written)
     commit = bytearray(b"\xff" * size_of_commit(len(written), names, data))
-    encode_commit(memoryview(commit), session, sequence, written)
+    assert encode_commit(memoryview(commit), session, sequence, written) == len(commit)
     return commit
 
 

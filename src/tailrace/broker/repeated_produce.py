@@ -23,6 +23,7 @@ from tailrace.broker.producing import NOT_APPENDED, TIMED_OUT, is_usual, refuse
 from tailrace.broker.topics import Topic
 from tailrace.broker.waiting import Later
 from tailrace.log.errors import LogError
+from tailrace.log.log import Log
 from tailrace.protocol.codec import encode
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.frame import RequestHeader, response_header
@@ -39,6 +40,10 @@ from tailrace.records.batch import HEADER_SIZE, read_header
 
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
+
+Commit = Callable[[Log, memoryview], Callable[[], None] | None]
+"""Brings a batch that was just appended to disk, and returns what is to be done when the answer has left; or None,
+where it has to be waited for."""
 
 _NUMBERS = struct.Struct(">hqqq")  # error, offset, time, start offset
 _BEFORE_TOPIC = struct.Struct(">bhib")  # no transactional id, acks, timeout, one topic
@@ -133,13 +138,15 @@ class RepeatedProduce:
         now_ms: int,
         start_flushes: Callable[[], None] | None = None,
         send: Callable[[bytes], None] | None = None,
+        commit: Commit | None = None,
     ) -> "tuple[ProduceForm, bytes | SingleAcknowledgement | None] | None":
         """The answer, in all its bytes, or later, or none that is left to send. None where it must go the long way;
         then nothing was changed.
 
         Where nobody is about to append more, a flush can begin (`start_flushes`) before all else is noted; a commit to
-        the journal waits for the end of the turn. An answer that may leave now is sent (`send`) before that, too: the
-        rest is done while it is under way.
+        the journal waits for the end of the turn, or, for who need not share it with others, is done at once
+        (`commit`). An answer that may leave now is sent (`send`) before that, too: the rest is done while it is under
+        way.
         """
         form = self._forms.find(frame)
         if form is None:
@@ -156,15 +163,21 @@ class RepeatedProduce:
         except NOT_APPENDED:
             return None  # it will be refused there, with the reason
         answer = form.answer(correlation_id, base_offset, append_time, log.view.start)
-        if is_sent := send is not None and form.acks == LEADER:
+        finish = commit(log, records) if commit is not None and form.acks == ALL and not is_duplicate else None
+        may_leave = form.acks == LEADER or finish is not None
+        if is_sent := may_leave and send is not None:
             send(answer)
-        if not is_duplicate:
+        if finish is not None:
+            broker.flushes.appended(log, now_ms)
+            finish()
+        elif not is_duplicate:
             broker.appended(partition, log, now_ms)
             if start_flushes is not None and form.acks == ALL and broker.flushes.journal is None:
                 broker.flushes.request(log)
                 start_flushes()
+        if not is_duplicate:
             broker.counters.produced(partition.topic.name, last_offset - base_offset + 1, len(records))
-        if form.acks == LEADER:
+        if may_leave:
             return form, None if is_sent else answer
         acknowledgement = SingleAcknowledgement(form, correlation_id, answer)
         broker.flushes.when_flushed(log, last_offset + 1, acknowledgement.flushed)

@@ -7,6 +7,7 @@ the owner. What it wrote counts, and readers see it; the logs' own files are sti
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tailrace.log.files import Data
 from tailrace.log.journal import Journal, Part
 from tailrace.log.log import Log
 from tailrace.log.reading import Position
@@ -48,21 +49,29 @@ def bytes_to_commit(log: Log) -> int:
 
 
 class CommitJob:
-    def __init__(self, journal: Journal, logs: Sequence[Log]) -> None:
-        """Of logs that have something to commit, and for which there is room."""
+    def __init__(self, journal: Journal, logs: Sequence[Log], batch: Data | None = None) -> None:
+        """Of logs that have something to commit, and for which there is room. Where that is the last batch of one log,
+        and at hand, it need not be read again.
+        """
         self.logs = logs
         self.error: Exception | None = None  # the journal's
         self._journal = journal
-        self._noted = [_note(log) for log in logs]
+        self._batch = batch
+        self._noted: list[Noted] = []
         self._written: list[Noted] = []
-        for noted in self._noted:
-            journal.hold(noted.log, noted.target)
+        for log in logs:
+            self._noted.append(noted := _note(log))
+            journal.hold(log, noted.target)
 
     def run(self) -> None:
+        written, parts = [], []
         try:
-            found = [(noted, part) for noted in self._noted if (part := _part(noted)) is not None]
-            self._journal.write([part for _, part in found])
-            self._written = [noted for noted, _ in found]
+            for noted in self._noted:
+                if (part := _part(noted, self._batch)) is not None:
+                    written.append(noted)
+                    parts.append(part)
+            self._journal.write(parts)
+            self._written = written
         except Exception as error:  # noqa: BLE001 - whatever it is, nobody knows what the journal has then
             self.error = error
 
@@ -82,11 +91,12 @@ def _note(log: Log) -> Noted:
     return Noted(log, active, view.visible.position, end, log.bounds.end)
 
 
-def _part(noted: Noted) -> Part | None:
+def _part(noted: Noted, batch: Data | None) -> Part | None:
     """None where the log was removed meanwhile, or cannot be read."""
     log, segment, start, end, _ = noted
     try:
-        data = segment.log.read_at(start, end.position - start)  # which is in the page cache: it was just written
+        # which is in the page cache: it was just written
+        data = segment.log.read_at(start, end.position - start) if batch is None else batch
     except OSError:
         return None
     assert log.topic_id is not None

@@ -24,6 +24,7 @@ from itertools import count
 
 from tailrace.log.committing import COMMIT_LOGS_MAX, ENOUGH_BYTES, CommitJob, bytes_to_commit
 from tailrace.log.errors import LogError, LogOffline, LogRemoved, OutOfSpace
+from tailrace.log.files import Data
 from tailrace.log.jobs import FlushJob, SaveJob
 from tailrace.log.journal import Journal, size_of_commit
 from tailrace.log.log import Log
@@ -233,15 +234,34 @@ class FlushQueue:
                 names, data = names + len(log.name), data + size
             elif log.high_watermark < log.end_offset:
                 self._request_flush(log)
-        has_room = bool(logs) and journal.make_room(size_of_commit(len(logs), names, data))
-        if logs and not has_room and journal.is_stuck:
-            logs += self._give_up_journal("a partition that is offline needs what is in it")
-        for log in journal.take_overdue() if has_room else logs:
-            self._request_flush(log)
-        if not has_room:
+        if not logs:
             return None
+        if (job := self._begin_commit(journal, logs, names, data)) is None:
+            if journal.is_stuck:
+                logs += self._give_up_journal("a partition that is offline needs what is in it")
+            for log in logs:
+                self._request_flush(log)
+        return job
+
+    def _begin_commit(
+        self, journal: Journal, logs: list[Log], names: int, data: int, batch: Data | None = None
+    ) -> CommitJob | None:
+        """None where there is no room for it."""
+        if not journal.make_room(size_of_commit(len(logs), names, data)):
+            return None
+        for log in journal.take_overdue():
+            self._request_flush(log)
         self._is_committing = True
-        return CommitJob(journal, logs)
+        return CommitJob(journal, logs, batch)
+
+    def commit_of(self, log: Log, batch: Data) -> CommitJob | None:
+        """The same of nothing but a batch that was just appended, and is at hand. None where there is more to commit,
+        or no room: then it has to be waited for.
+        """
+        journal, size = self.journal, len(batch)
+        if journal is None or self._is_committing or self._to_commit or bytes_to_commit(log) != size:
+            return None
+        return self._begin_commit(journal, [log], len(log.name), size, batch)
 
     def _committed(self, job: CommitJob) -> None:
         self._is_committing = False

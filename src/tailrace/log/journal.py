@@ -76,6 +76,8 @@ class Journal:
         """Whether a commit of so many bytes can be written now. Where the half at hand has no room, the other one's
         turn has come, if nobody needs what it holds.
         """
+        if size > len(self._buffer):
+            self._buffer = block_buffer(size)
         if self._position + size <= self._half_bytes:
             return True
         if size > self._half_bytes or not _is_free(self._held[1 - self._half]):
@@ -104,10 +106,7 @@ class Journal:
 
     def write(self, parts: Sequence[Part]) -> None:
         """Afterwards these are on disk. There must be room for them."""
-        size = _in_blocks(_HEAD.size + sum(_PART.size + len(part.name) + len(part.data) for part in parts))
-        if size > len(self._buffer):
-            self._buffer = block_buffer(size)
-        encode_commit(self._buffer[:size], self.session, self._sequence, parts)
+        size = encode_commit(self._buffer, self.session, self._sequence, parts)
         position = BLOCK_BYTES + self._half * self._half_bytes + self._position
         self._file.write_synced_at(position, self._buffer[:size])
         self._sequence += 1
@@ -146,8 +145,8 @@ def _in_blocks(size: int) -> int:
     return -(-size // BLOCK_BYTES) * BLOCK_BYTES
 
 
-def encode_commit(buffer: memoryview, session: int, sequence: int, parts: Sequence[Part]) -> None:
-    """Afterwards `buffer` begins with it, and has zeros behind."""
+def encode_commit(buffer: memoryview, session: int, sequence: int, parts: Sequence[Part]) -> int:
+    """Afterwards `buffer` begins with it. Says how long it is: it ends where a block does."""
     at = _HEAD.size
     for name, topic_id, segment, position, data in parts:
         _PART.pack_into(buffer, at, topic_id, segment, position, len(data), len(name))
@@ -157,9 +156,11 @@ def encode_commit(buffer: memoryview, session: int, sequence: int, parts: Sequen
     for part in parts:
         buffer[at : at + len(part.data)] = part.data
         at += len(part.data)
-    buffer[at:] = bytes(len(buffer) - at)
     _HEAD.pack_into(buffer, 0, _COMMIT, 0, session, sequence, len(parts), at - _HEAD.size)
     _CRC.pack_into(buffer, _CRC_START - _CRC.size, crc32c(buffer[_CRC_START:at]))
+    end = _in_blocks(at)
+    buffer[at:end] = bytes(end - at)
+    return end
 
 
 def decode_commit(data: memoryview, session: int) -> tuple[int, list[Part], int] | None:

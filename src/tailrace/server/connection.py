@@ -166,8 +166,9 @@ class Connection:
 
     def _append_again(self, frame: memoryview) -> bool:
         started = time.perf_counter()
-        send = None if self._pending else self._outbox.send_at_once
-        repeated = self._repeated_produce.append(frame, int(time.time() * 1000), self.node.start_flushes, send)
+        node, send = self.node, None if self._pending else self._outbox.send_at_once
+        commit = node.commit_at_once if send is not None and node.wakefulness.is_alone_with(self) else None
+        repeated = self._repeated_produce.append(frame, int(time.time() * 1000), node.start_flushes, send, commit)
         if repeated is None:
             return False
         form, answer = repeated

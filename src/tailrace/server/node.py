@@ -29,6 +29,7 @@ from tailrace.log.committing import CommitJob
 from tailrace.log.directory import DataDirectory
 from tailrace.log.files import Files, OperatingSystemFiles
 from tailrace.log.flush import IN_FLIGHT_MAX, Job
+from tailrace.log.log import Log
 from tailrace.log.store import Job as AnyJob
 from tailrace.server.admission import Admission
 from tailrace.server.budget import Budget
@@ -280,13 +281,39 @@ class Node:
         else:
             self._flushers.submit(partial(self._pace.time, job.run), done)
 
+    def commit_at_once(self, log: Log, batch: memoryview) -> Callable[[], None] | None:
+        """Brings a batch that was just appended to disk, for a client that is alone: nobody is to share the commit, and
+        nobody is held up by it. Returns what is left to do; None where the disk is not quick, or failed: then it has to
+        be waited for.
+        """
+        if not self._is_disk_quick or (job := self.broker.flushes.commit_of(log, batch)) is None:
+            return None
+        started = time.perf_counter()
+        job.run()
+        finish = partial(self._committed, job, time.perf_counter() - started)
+        if job.error is not None:
+            finish()
+            return None
+        return finish
+
+    def _committed(self, job: CommitJob, seconds: float) -> None:
+        self._pace.took(seconds)
+        self.metrics.commits += 1
+        self.metrics.flushed(seconds)
+        self._requests_before = self.metrics.requests + 1  # with the one that is answered by it
+        self.broker.flushed(job)
+
+    @property
+    def _is_disk_quick(self) -> bool:
+        """And has nothing else of ours to do."""
+        return self._pace.is_quick and not self._flushers.under_way and not self._syncs.under_way
+
     def _has_time_for(self, job: CommitJob) -> bool:
-        """Whether the loop waits for the disk itself: where that is quick, has nothing else of ours to do, and hardly
-        anybody else was served since the last time. To hand it over and back takes as long as the disk does.
+        """Whether the loop waits for the disk itself: where that is quick, and hardly anybody else was served since the
+        last time. To hand it over and back takes as long as the disk does.
         """
         others = self.metrics.requests - self._requests_before
-        is_idle = not self._flushers.under_way and not self._syncs.under_way
-        return self._pace.is_quick and is_idle and others < len(job.logs)
+        return self._is_disk_quick and others < len(job.logs)
 
     def _flushed(self, job: Job | CommitJob, started: float) -> None:
         """What waited for it is answered right here: another turn of the loop would only make it later."""

@@ -16,7 +16,7 @@ SOON_S = 0.000_150  # from an answer to the next request, with the time that wak
 AWAKE_S = 0.000_100
 SOME = 4  # requests that came soon, before it is worth it
 A_WHILE = 64  # requests
-LOOKS = 8  # at the client, for each at everybody: some 15 µs
+LOOKS = 16  # at the client, for each at everybody: some 30 µs
 MOST = 8  # of them are remembered: so many may come late before it is forgotten
 
 
@@ -34,6 +34,10 @@ class Wakefulness:
         self._answered_at = 0.0
         self._soon = 0  # how many have come soon, lately
         self._is_awake = False
+
+    def is_alone_with(self, client: Client) -> bool:
+        """Whether it is this client that sends one request after the other, and nobody else."""
+        return self._soon >= SOME and client is self._client
 
     def answered(self, client: Client, started: float, ended: float) -> None:
         """A request of this client was begun and answered at these times, by the performance counter."""
