@@ -13,7 +13,7 @@ looked into, a disk that is full, a topic that was changed. So there is one plac
 
 import struct
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tailrace.broker.apis.k00_produce import ALL, BY_TOPIC_ID, LEADER, topic_of
 from tailrace.broker.errors import code_of
@@ -23,6 +23,7 @@ from tailrace.broker.producing import NOT_APPENDED, TIMED_OUT, is_usual, refuse
 from tailrace.broker.topics import Topic
 from tailrace.broker.waiting import Later
 from tailrace.log.errors import LogError
+from tailrace.log.flush import FlushQueue
 from tailrace.log.log import Log
 from tailrace.protocol.codec import encode
 from tailrace.protocol.errors import ErrorCode
@@ -48,6 +49,8 @@ where it has to be waited for."""
 _NUMBERS = struct.Struct(">hqqq")  # error, offset, time, start offset
 _BEFORE_TOPIC = struct.Struct(">bhib")  # no transactional id, acks, timeout, one topic
 _BEFORE_RECORDS = struct.Struct(">bi")  # one partition, its index
+TOGETHER_MAX = 16  # requests that are answered by one acknowledgement
+
 _NO_TAGS = bytes(3)  # behind the partition, the topic and the request
 
 
@@ -139,14 +142,15 @@ class RepeatedProduce:
         start_flushes: Callable[[], None] | None = None,
         send: Callable[[bytes], None] | None = None,
         commit: Commit | None = None,
-    ) -> "tuple[ProduceForm, bytes | SingleAcknowledgement | None] | None":
+        behind: Later[Any] | None = None,
+    ) -> "tuple[ProduceForm, bytes | Acknowledgement | None] | None":
         """The answer, in all its bytes, or later, or none that is left to send. None where it must go the long way;
         then nothing was changed.
 
         Where nobody is about to append more, a flush can begin (`start_flushes`) before all else is noted; a commit to
         the journal waits for the end of the turn, or, for who need not share it with others, is done at once
         (`commit`). An answer that may leave now is sent (`send`) before that, too: the rest is done while it is under
-        way.
+        way. Where it has to wait for the same as the one before it, that one answers both (`behind`).
         """
         form = self._forms.find(frame)
         if form is None:
@@ -179,7 +183,11 @@ class RepeatedProduce:
             broker.counters.produced(partition.topic.name, last_offset - base_offset + 1, len(records))
         if may_leave:
             return form, None if is_sent else answer
-        acknowledgement = SingleAcknowledgement(form, correlation_id, answer)
+        if isinstance(behind, Acknowledgement) and behind.takes(form):
+            behind.join(correlation_id, answer, last_offset + 1)
+            return form, behind
+        acknowledgement = Acknowledgement(form, broker.flushes, log)
+        acknowledgement.join(correlation_id, answer, last_offset + 1)
         broker.flushes.when_flushed(log, last_offset + 1, acknowledgement.flushed)
         return form, acknowledgement
 
@@ -221,22 +229,40 @@ def _records_in(frame: memoryview, start: int) -> memoryview | None:
     return frame[begin:end]
 
 
-class SingleAcknowledgement(Later[bytes]):
-    """An answer that leaves when the one batch that it speaks of is on disk."""
+class Acknowledgement(Later[bytes]):
+    """An answer that leaves when what it speaks of is on disk: a batch, or some that were sent one behind the other."""
 
-    __slots__ = ("_acknowledged", "_correlation_id", "_form")
+    __slots__ = ("_acknowledged", "_correlation_ids", "_end", "_flushes", "_form", "_log")
 
-    def __init__(self, form: ProduceForm, correlation_id: int, acknowledged: bytes) -> None:
+    def __init__(self, form: ProduceForm, flushes: FlushQueue, log: Log) -> None:
         super().__init__(form.timeout_ms)
         self._form = form
-        self._correlation_id = correlation_id
-        self._acknowledged = acknowledged
+        self._flushes = flushes
+        self._log = log
+        self._end = 0
+        self._correlation_ids: list[int] = []
+        self._acknowledged: list[bytes] = []
+
+    def takes(self, form: ProduceForm) -> bool:
+        """Whether a batch that was just appended need not be waited for on its own: the commit has not begun."""
+        is_same = form is self._form and not self.is_resolved and len(self._acknowledged) < TOGETHER_MAX
+        return is_same and self._flushes.will_commit(self._log)
+
+    def join(self, correlation_id: int, acknowledged: bytes, end: int) -> None:
+        self._correlation_ids.append(correlation_id)
+        self._acknowledged.append(acknowledged)
+        self._end = end
 
     def flushed(self, error: LogError | None) -> None:
-        if error is None:
-            self.resolve(self._acknowledged)
+        if error is not None:
+            self._refuse(code_of(error), str(error))
+        elif self._log.high_watermark < self._end:  # what was under way has not taken all of them along
+            self._flushes.when_flushed(self._log, self._end, self.flushed)
         else:
-            self.resolve(self._form.refusal(self._correlation_id, code_of(error), str(error)))
+            self.resolve(b"".join(self._acknowledged))
 
     def expire(self) -> None:
-        self.resolve(self._form.refusal(self._correlation_id, *TIMED_OUT))
+        self._refuse(*TIMED_OUT)
+
+    def _refuse(self, code: ErrorCode, message: str) -> None:
+        self.resolve(b"".join(self._form.refusal(one, code, message) for one in self._correlation_ids))

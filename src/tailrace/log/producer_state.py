@@ -106,14 +106,14 @@ class ProducerState:
         if header.is_control:
             return None
         same_epoch = header.producer_epoch == producer.epoch
+        due = (producer.last_sequence + 1) & _SEQUENCE_MASK if same_epoch else 0
+        if header.base_sequence == due:  # so it is none of those that were before
+            return None
         if same_epoch and (original := producer.find(header)):
             return original
-        due = (producer.last_sequence + 1) & _SEQUENCE_MASK if same_epoch else 0
-        if header.base_sequence != due:
-            raise OutOfOrderSequence(
-                f"producer {header.producer_id} sent sequence {header.base_sequence} where {due} is due"
-            )
-        return None
+        raise OutOfOrderSequence(
+            f"producer {header.producer_id} sent sequence {header.base_sequence} where {due} is due"
+        )
 
     def replay(
         self, header: BatchHeader, marker: Marker | None, coordinator_epoch: int, now_ms: int | None = None

@@ -182,6 +182,19 @@ class Connection:
         self.node.start_flushes()
         return True
 
+    def _append_behind(self, frame: memoryview, now_ms: int, started: float) -> bool:
+        """The same of one that has not come alone."""
+        behind = self._pending[-1] if self._pending else None
+        repeated = self._repeated_produce.append(frame, now_ms, behind=behind.later if behind is not None else None)
+        if repeated is None:
+            return False
+        form, answer = repeated
+        if behind is not None and answer is behind.later:
+            behind.requests += 1
+        else:
+            self._line_up(form, started, answer)
+        return True
+
     def _line_up(self, form: ProduceForm, started: float, answer: Any) -> None:
         if self._pending:
             self.node.wakefulness.disturbed()
@@ -313,8 +326,7 @@ class Connection:
 
     def _start(self, frame: memoryview, now_ms: int, steady_ms: int) -> None:
         started = time.perf_counter()
-        if not self._quotas.values and (repeated := self._repeated_produce.append(frame, now_ms)) is not None:
-            self._line_up(repeated[0], started, repeated[1])
+        if not self._quotas.values and self._append_behind(frame, now_ms, started):
             return
         header = read_request_header(frame)
         pending = Pending(header, started)
@@ -405,8 +417,8 @@ class Connection:
             self.muting.charge_answer(pending.header, answer)
         pending.answer = answer
         pending.is_answered = True
-        header = pending.header
-        self.node.metrics.answered(header.api_key, time.perf_counter() - pending.started)
+        seconds = time.perf_counter() - pending.started
+        self.node.metrics.answered(pending.header.api_key, seconds, pending.requests)
 
     def _unmuted(self) -> None:
         """What has arrived meanwhile is no more than was read at once. It is started, and more is read."""

@@ -70,7 +70,7 @@ class Frames:
         self._buffers = buffers
         self._scratch = self._room = buffers.scratch
         self._limit_of = limit_of
-        self._produce_max = limit_of(0) + _LENGTH.size
+        self._produce_max = limit_of(0)
         self._first_bytes = first_bytes
         self._data: memoryview | None = None  # has arrived, and was not taken
         self._position = 0
@@ -121,7 +121,7 @@ class Frames:
         """
         if self._own is not None or self._data is not None or self._room is not self._scratch:
             return None
-        if not _LENGTH.size < count <= self._produce_max:
+        if not _LENGTH.size < count <= _LENGTH.size + self._produce_max:
             return None
         (length,) = _LENGTH.unpack_from(self._scratch)
         return self._scratch[_LENGTH.size : count] if length == count - _LENGTH.size else None
@@ -154,7 +154,7 @@ class Frames:
         if left < 2:  # not even its key
             return None
         length, key = _LENGTH_AND_KEY.unpack_from(self._data, self._position)
-        if not 8 <= length <= self._limit_of(key):
+        if not 8 <= length <= (self._limit_of(key) if key else self._produce_max):
             raise BadFrame(f"a request of {length} bytes for API key {key}")
         self._is_large = length > len(self._scratch)
         if length > left:

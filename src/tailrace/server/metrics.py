@@ -27,9 +27,9 @@ class Histogram:
         self.counts = [0] * (len(BUCKETS_S) + 1)
         self.total = 0.0
 
-    def add(self, seconds: float) -> None:
-        self.counts[bisect_left(BUCKETS_S, seconds)] += 1
-        self.total += seconds
+    def add(self, seconds: float, times: int = 1) -> None:
+        self.counts[bisect_left(BUCKETS_S, seconds)] += times
+        self.total += seconds * times
 
     def lines(self, name: str, labels: str = "") -> Iterator[str]:
         count = 0
@@ -54,12 +54,12 @@ class Metrics:
         self.bytes_out = 0
         self.connections_opened = 0
 
-    def answered(self, api_key: int, seconds: float) -> None:
-        self.requests += 1
+    def answered(self, api_key: int, seconds: float, requests: int = 1) -> None:
+        self.requests += requests
         histogram = self._requests.get(api_key)
         if histogram is None:
             histogram = self._requests[api_key] = Histogram()
-        histogram.add(seconds)
+        histogram.add(seconds, requests)
 
     def _groups(self) -> Iterator[str]:
         from tailrace.broker.groups.classic import State  # which a broker without groups does not need at its start

@@ -16,13 +16,14 @@ _EARLY_S = 0.001  # the loop counts milliseconds
 
 
 class Pending:
-    """A request that is under way, at its place in the line."""
+    """A request that is under way, at its place in the line; or several that are answered together."""
 
-    __slots__ = ("answer", "deadline", "header", "is_answered", "is_hurried", "later", "started")
+    __slots__ = ("answer", "deadline", "header", "is_answered", "is_hurried", "later", "requests", "started")
 
     def __init__(self, header: RequestHeader, started: float) -> None:
         self.header = header
         self.started = started
+        self.requests = 1
         self.answer: Any = None
         self.is_answered = False
         self.is_hurried = False
