@@ -110,7 +110,8 @@ class FlushQueue:
             self._dirty_since[log] = now_ms
             if log.config.flush_ms < self._dirty_ms_max:
                 self._due_early[log] = now_ms + log.config.flush_ms
-        too_dirty = log.dirty_bytes >= self._dirty_bytes_max or log.dirty_records >= log.config.flush_messages
+        dirty_bytes, dirty_records = log.unflushed.written
+        too_dirty = dirty_bytes >= self._dirty_bytes_max or dirty_records >= log.config.flush_messages
         if too_dirty or (log.wants_checkpoint and log.is_idle):
             self._request_flush(log)
 

@@ -108,9 +108,9 @@ class TimeIndex:
 
     def append(self, timestamp: int, last_offset: int) -> None:
         """An entry that says nothing new is left out: timestamps in the index only grow."""
-        last = self.last()
-        if last is None or timestamp > last.timestamp:
-            self.data += _TIME_ENTRY.pack(timestamp, last_offset - self._base_offset)
+        data = self.data
+        if not data or timestamp > _TIME_ENTRY.unpack_from(data, len(data) - self.ENTRY_SIZE)[0]:
+            data += _TIME_ENTRY.pack(timestamp, last_offset - self._base_offset)
 
     def entry(self, number: int) -> TimeEntry:
         timestamp, relative = _TIME_ENTRY.unpack_from(self.data, number * self.ENTRY_SIZE)

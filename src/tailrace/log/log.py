@@ -110,11 +110,6 @@ class Log(ReadableLog):
         return self.unflushed.bytes
 
     @property
-    def dirty_records(self) -> int:
-        """The same in records."""
-        return self.unflushed.records
-
-    @property
     def wants_checkpoint(self) -> bool:
         """Whether a segment was sealed since the last one. If that one failed, it is not wanted at once again."""
         return bool(self.snapshots_due) and not self.save_failed

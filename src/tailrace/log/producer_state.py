@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from tailrace.log.errors import InvalidProducerEpoch, OutOfOrderSequence
 from tailrace.log.transaction_index import AbortedTransaction
-from tailrace.records.batch import NO_PRODUCER, NO_SEQUENCE, BatchHeader
+from tailrace.records.batch import CONTROL, NO_PRODUCER, NO_SEQUENCE, TRANSACTIONAL, BatchHeader
 from tailrace.records.control import Marker
 
 BATCHES_KEPT = 5
@@ -103,7 +103,7 @@ class ProducerState:
             raise InvalidProducerEpoch(
                 f"producer {header.producer_id} is at epoch {producer.epoch}, this batch has {header.producer_epoch}"
             )
-        if header.is_control:
+        if header.attributes & CONTROL:
             return None
         same_epoch = header.producer_epoch == producer.epoch
         due = (producer.last_sequence + 1) & _SEQUENCE_MASK if same_epoch else 0
@@ -129,14 +129,13 @@ class ProducerState:
             producer.batches.clear()
         producer.last_timestamp = header.max_timestamp
         producer.last_seen_ms = now_ms
-        if header.is_control:
+        attributes, sequence, delta = header.attributes, header.base_sequence, header.last_offset_delta
+        if attributes & CONTROL:
             return self._close_transaction(producer, header, marker, coordinator_epoch)
-        if header.base_sequence != NO_SEQUENCE:
-            delta = header.last_offset_delta
-            producer.batches.append(
-                ProducedBatch(header.last_sequence, header.last_offset, delta, header.max_timestamp)
-            )
-        if header.is_transactional and producer.transaction_start == NO_OFFSET:
+        if sequence != NO_SEQUENCE:
+            last_sequence, last_offset = (sequence + delta) & _SEQUENCE_MASK, header.base_offset + delta
+            producer.batches.append(ProducedBatch(last_sequence, last_offset, delta, header.max_timestamp))
+        if attributes & TRANSACTIONAL and producer.transaction_start == NO_OFFSET:
             producer.transaction_start = header.base_offset
             self._open[header.base_offset] = None
         return None
