@@ -1,9 +1,11 @@
-"""The least that an acknowledgement can take here: a server of a few lines that answers whatever it gets.
+"""The least that it can take here: a server of a few lines that answers whatever it gets, or just stores it.
 
     python -m bench.peers.echo answer            at once
     python -m bench.peers.echo sync FILE         when it has written that to a file and synced it
     python -m bench.peers.echo thread FILE       the same, where a thread syncs: others could be served meanwhile
     python -m bench.peers.echo pass-on FILE      … and another client is told, too, before the one who has sent it
+    python -m bench.peers.echo store FILE        receives, sums and writes by the megabyte, and answers at the end, with
+                                                 the CPU time that this took: what a broker does with a batch, at least
 
 It says the port that it listens on, serves these clients, and ends with them. Like any server it sleeps while there is
 nothing to do; to be woken, on another processor, is most of what it takes.
@@ -11,6 +13,7 @@ nothing to do; to be woken, on another processor, is most of what it takes.
 
 import os
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -22,9 +25,12 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from bench.waiting import PARKED_S
+from tailrace.records.checksum import crc32c
 
 REQUEST = bytes(260)  # about as long as a Produce of one record of 100 bytes
 ANSWER = bytes(60)
+CHUNK_BYTES = 1 << 20
+CPU = struct.Struct(">d")
 
 
 def round_trips(number: int, how: str = "answer", file: Path | None = None) -> list[float]:
@@ -53,6 +59,18 @@ def passed_on(number: int, file: Path) -> list[float]:
     return times
 
 
+def stored(size: int, file: Path) -> float:
+    """CPU seconds for each GB."""
+    chunk = os.urandom(CHUNK_BYTES)
+    with _clients(1, "store", file) as (client,):
+        for _ in range(0, size, len(chunk)):
+            client.sendall(chunk)
+        client.shutdown(socket.SHUT_WR)
+        (cpu,) = CPU.unpack(client.recv(CPU.size, socket.MSG_WAITALL))
+    file.unlink()
+    return float(cpu) / (size / 1e9)
+
+
 @contextmanager
 def _clients(count: int, how: str, file: Path | None) -> Iterator[list[socket.socket]]:
     command = [sys.executable, "-m", "bench.peers.echo", how, *([str(file)] if file is not None else [])]
@@ -74,8 +92,20 @@ def serve(how: str, file: str | None) -> None:
         for client in clients:
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND) if file is not None else None
+        if how == "store" and descriptor is not None:
+            clients[0].sendall(CPU.pack(_store(clients[0], descriptor)))
+            return
         answer = partial(_answer, clients, descriptor)
         _converse(clients[0], descriptor, answer if how in ("answer", "sync") else _in_thread(answer))
+
+
+def _store(client: socket.socket, descriptor: int) -> float:
+    room = memoryview(bytearray(CHUNK_BYTES))
+    start = time.process_time()
+    while count := client.recv_into(room, 0, socket.MSG_WAITALL):
+        crc32c(room[:count])
+        os.write(descriptor, room[:count])
+    return time.process_time() - start
 
 
 def _converse(client: socket.socket, descriptor: int | None, answer: Callable[[], None]) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from bench import trees
 from bench.harness import Demand, Figure, compare
 from bench.load import payload
-from bench.peers import tools
+from bench.peers import echo, tools
 from bench.peers.session import MB, Peer, Session, against_kafka
 from bench.peers.tools import GB, Done
 from bench.processes import BrokerProcess
@@ -93,7 +93,20 @@ def _produce(session: Session, case: Case) -> list[Figure]:
         costs = [[done.broker_cpu_per_gb + done.kernel_cpu_per_gb for done in side] for side in (ours, theirs)]
         title = f"CPU of the broker and of the kernel's threads, {title}"
         figures.append(against_kafka(f"cpu-in/{case.name}/kernel", title, "s/GB", costs[0], costs[1]))
+    if case.is_plain and case.size in CPU_IN:
+        figures.append(_least(session, case, volume, theirs))
     return figures
+
+
+def _least(session: Session, case: Case, volume: int, theirs: list[Done]) -> Figure:
+    """What no broker can do without, against what Kafka took a moment before."""
+    file, least = Path(session.bench.place.path, "stored"), []
+    for _ in theirs:
+        session.ready_memory(volume)
+        least.append(echo.stored(volume, file))
+    title = f"the least: a bare loop that receives, sums and writes, beside {case.title}"
+    costs = [done.broker_cpu_per_gb for done in theirs]
+    return against_kafka(f"cpu-in/{case.name}/floor", title, "s/GB", least, costs)
 
 
 def _with_kernel(work: Callable[[], Done], volume: int) -> Done:

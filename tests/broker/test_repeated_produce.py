@@ -2,6 +2,7 @@
 
 import os
 import struct
+from collections.abc import Callable
 from errno import EIO
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,14 @@ from logs import DATA, memory_files
 
 from tailrace.broker.apis.registry import APIS
 from tailrace.broker.forms import FORGOTTEN_AFTER, FORM_BYTES_MAX, FORMS_MAX
-from tailrace.broker.repeated_produce import RepeatedProduce
+from tailrace.broker.repeated_produce import TOGETHER_MAX, RepeatedProduce
 from tailrace.broker.requests import Call
 from tailrace.broker.topic_changes import create_topic
 from tailrace.broker.waiting import Later
 from tailrace.log.files import OperatingSystemFiles
+from tailrace.log.journal import make_journal
+from tailrace.log.log import Log
+from tailrace.log.reading import Position
 from tailrace.protocol import codec
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.frame import decode_response, encode_request, read_request_header, response_header
@@ -367,6 +371,122 @@ def test_an_acknowledgement_waits_for_the_disk_and_says_when_that_takes_too_long
         for found in (decode_response(ProduceResponse, 12, answer[4:]) for answer in answers)
     ]
     assert errors == [(3, ErrorCode.REQUEST_TIMED_OUT), (2, 0)]
+
+
+class Line:
+    """Requests that came one behind the other, where there is a journal; and all answers of the first of them."""
+
+    def __init__(self, local: LocalBroker) -> None:
+        self.local = local
+        local.broker.flushes.journal = make_journal(local.directory.files, local.directory.path, 1 << 20)
+        self.producer = Producer(local)
+        self.producer.ask(produce_request(a_batch(b"before")))
+        self.first: Later[bytes] | None = None
+        self.answers: list[tuple[int, int, int]] = []  # correlation id, error, offset
+
+    def send(self, value: bytes) -> Any:
+        self.producer.last_id += 1
+        request = encode_request(produce_request(a_batch(value)), 12, self.producer.last_id, "client")
+        frame = memoryview(bytearray(request))[4:]
+        repeated = self.producer.repeated.append(frame, self.local.now_ms, behind=self.first)
+        assert repeated is not None
+        if self.first is None:
+            self.first = repeated[1]  # type: ignore[assignment]
+            assert isinstance(self.first, Later)
+            self.first.when_resolved(self._answered)
+        return repeated[1]
+
+    def _answered(self, data: bytes) -> None:
+        while data:
+            (length,) = struct.unpack_from(">i", data)
+            correlation_id, response = decode_response(ProduceResponse, 12, data[4 : 4 + length])
+            partition = response.responses[0].partition_responses[0]
+            self.answers.append((correlation_id, partition.error_code, partition.base_offset))
+            data = data[4 + length :]
+
+
+def test_requests_that_came_together_are_answered_together_each_with_what_is_its_own(local: LocalBroker) -> None:
+    line = Line(local)
+    laters = [line.send(b"%d" % number) for number in range(TOGETHER_MAX + 1)]
+    assert all(later is line.first for later in laters[:-1])
+    assert laters[-1] is not line.first, "they are not gathered without end"
+    assert line.answers == []
+    local.run_jobs()
+    assert line.answers == [(2 + number, 0, 1 + number) for number in range(TOGETHER_MAX)]
+    assert laters[-1].is_resolved
+    assert len(local.values()) == TOGETHER_MAX + 2
+
+
+def test_one_that_comes_when_the_commit_has_begun_waits_for_the_next(local: LocalBroker) -> None:
+    line = Line(local)
+    line.send(b"first")
+    job = local.broker.flushes.next_commit()
+    assert job is not None
+    assert line.send(b"second") is not line.first
+    job.run()
+    local.broker.flushed(job)
+    assert [offset for _, _, offset in line.answers] == [1]
+
+
+def test_nothing_is_acknowledged_by_a_flush_that_has_only_some_of_it(local: LocalBroker) -> None:
+    line = Line(local)
+    line.send(b"first")
+    log = local.log()
+    end, place = log.end_offset, Position(log.view.segments[-1].base_offset, log.view.segments[-1].size)
+    line.send(b"second")
+    log.flushed(end, place)  # as one would that was under way
+    local.broker.flushes._answer(log, None)
+    assert line.answers == []
+    local.run_jobs()
+    assert [offset for _, _, offset in line.answers] == [1, 2]
+
+
+def test_what_hinders_the_disk_is_said_to_all_that_came_together(local: LocalBroker) -> None:
+    line = Line(local)
+    for value in (b"one", b"two"):
+        line.send(value)
+    assert line.first is not None
+    line.first.expire()
+    local.run_jobs()
+    assert [answer[:2] for answer in line.answers] == [
+        (2, ErrorCode.REQUEST_TIMED_OUT),
+        (3, ErrorCode.REQUEST_TIMED_OUT),
+    ]
+
+
+def test_a_batch_that_is_committed_at_once_is_acknowledged_before_the_rest_is_noted(local: LocalBroker) -> None:
+    line, steps = Line(local), []
+    flushes, log = local.broker.flushes, local.log()
+
+    def commit(log: Log, batch: memoryview) -> Callable[[], None] | None:
+        job = flushes.commit_of(log, batch)
+        assert job is not None
+        job.run()
+        steps.append("on disk")
+        return lambda: (steps.append("noted"), local.broker.flushed(job))[1]
+
+    frame = frame_of(produce_request(a_batch(b"alone")))
+    repeated = line.producer.repeated.append(
+        frame, local.now_ms, send=lambda _: steps.append("answered"), commit=commit
+    )
+    assert repeated is not None
+    assert repeated[1] is None, "nothing is left to send"
+    assert steps == ["on disk", "answered", "noted"]
+    assert log.high_watermark == log.end_offset == 2
+    assert flushes.next_commit() is None
+    assert local.values() == [b"before", b"alone"]
+
+
+def test_one_that_cannot_be_committed_at_once_is_waited_for(local: LocalBroker) -> None:
+    line, sent = Line(local), []
+    frame = frame_of(produce_request(a_batch(b"waits")))
+    repeated = line.producer.repeated.append(frame, local.now_ms, send=sent.append, commit=lambda _, __: None)
+    assert repeated is not None
+    assert isinstance(repeated[1], Later)
+    assert not repeated[1].is_resolved
+    local.run_jobs()
+    assert repeated[1].is_resolved
+    assert sent == []
 
 
 @pytest.mark.parametrize("acks", [1, -1])

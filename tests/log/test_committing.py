@@ -118,6 +118,53 @@ def test_records_nobody_waited_for_are_committed_with_those_behind_them() -> Non
     assert setup.after_power_cut() == {"topic-0": stored_batches(setup.logs[0])}
 
 
+def append_one(setup: Setup) -> bytearray:
+    batch = batch_of(2)
+    setup.logs[0].append(batch, NOW)
+    return batch
+
+
+def test_a_batch_that_is_at_hand_is_committed_as_it_was_written_and_not_read_again() -> None:
+    setup = Setup()
+    for _ in range(3):
+        batch, reads = append_one(setup), setup.files.count["read_at"]
+        job = setup.queue.commit_of(setup.logs[0], batch)
+        assert job is not None
+        job.run()
+        setup.queue.finished(job)
+        assert setup.files.count["read_at"] == reads
+    assert setup.logs[0].high_watermark == 6
+    assert setup.after_power_cut() == {"topic-0": stored_batches(setup.logs[0])}
+    setup.wait("as ever", setup.append())
+    setup.queue.run_all()
+    assert setup.answered == ["as ever"]
+
+
+HINDRANCES: dict[str, Callable[[Setup], object]] = {
+    "somebody waits for a commit": lambda setup: setup.wait("other", setup.append(setup.logs[1]), setup.logs[1]),
+    "a commit is under way": lambda setup: (
+        setup.wait("other", setup.append(setup.logs[1]), setup.logs[1]),
+        setup.commit(),
+    ),
+    "one before it is not on disk": append_one,
+    "there is no journal": lambda setup: setattr(setup.queue, "journal", None),
+    "the other half is needed": lambda setup: (
+        setup.directory.journal.hold(setup.logs[1], setup.append(setup.logs[1])),  # type: ignore[union-attr]
+        setattr(setup.directory.journal, "_half", 1),
+        setattr(setup.directory.journal, "_position", SIZE // 2),
+    ),
+}
+
+
+@pytest.mark.parametrize("hindrance", HINDRANCES)
+def test_a_batch_that_is_at_hand_has_to_wait_for_its_turn_where(hindrance: str) -> None:
+    setup = Setup(logs=2)
+    HINDRANCES[hindrance](setup)
+    batch = append_one(setup)
+    assert setup.queue.commit_of(setup.logs[0], batch) is None
+    assert setup.logs[0].high_watermark < setup.logs[0].end_offset
+
+
 def test_much_is_synced_where_it_is() -> None:
     setup = Setup()
     setup.wait("much", setup.append(size=COMMIT_BYTES_MAX))

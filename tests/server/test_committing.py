@@ -2,21 +2,24 @@
 
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from brokers import only_partition
+from brokers import fetch_request, from_offset, only_partition, values_of
 from nodes import LOOPS, RunningNode
 from raw_client import RawClient, a_produce
 
 from tailrace.broker.journaling import SMALL_FLUSHES
-from tailrace.log.files import Data, OperatingSystemFile
-from tailrace.log.journal import FILE_NAME
+from tailrace.log.files import Data, OperatingSystemFile, OperatingSystemFiles
+from tailrace.log.journal import FILE_NAME, read_journal
+from tailrace.log.log import Log
 from tailrace.protocol.messages.api_versions import ApiVersionsRequest
 from tailrace.server import pace
 from tailrace.server.connection import Connection
+from tailrace.server.node import Node
 from tailrace.server.wakefulness import Wakefulness
 
 CONFIGS = {"tailrace.journal.bytes": "1000000"}
@@ -48,6 +51,27 @@ def test_what_is_acknowledged_is_seen_by_readers_and_by_the_next_start(tmp_path:
         client.produce(b"last")
     with RunningNode(tmp_path, CONFIGS) as node, RawClient(node.address) as client:
         assert client.values()[-2:] == [b"committed", b"last"]
+
+
+def test_who_sends_while_the_loop_gives_up_its_processor_has_a_part_in_the_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with RunningNode(tmp_path, CONFIGS) as node, RawClient(node.address) as client, RawClient(node.address) as other:
+        node.create_topic(partitions=2)
+        make_journal(node, client)
+        other.produce(b"its log is named by now", partition=1)
+        time.sleep(0.05)
+        commits = node.on_loop(lambda: node.node.metrics.commits)
+
+        def let_the_other_send() -> None:
+            monkeypatch.undo()
+            other.send(a_produce(b"along with it", partition=1), 12)
+            time.sleep(0.05)
+
+        monkeypatch.setattr("os.sched_yield", let_the_other_send)
+        client.produce(b"first")
+        assert only_partition(other.receive()).error_code == 0
+        assert node.on_loop(lambda: node.node.metrics.commits) == commits + 1
 
 
 @pytest.mark.parametrize("loop", LOOPS)
@@ -91,6 +115,77 @@ def test_the_loop_stays_awake_for_one_whose_commit_it_has_waited_for_itself(
         (connection,) = node.on_loop(lambda: list(node.node.connections))
         assert node.on_loop(lambda: list(told)) == ([connection] if who_waits == "the loop" else [])
         assert not node.on_loop(lambda: node.node.has_waited_itself)
+
+
+def log_of(node: RunningNode) -> Log:
+    (log,) = [log for name, log in node.node.directory.logs.items() if name.topic == "orders"]
+    return log
+
+
+@pytest.fixture
+def is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever this machine is like: the disk is quick, and nobody else has sent anything."""
+    monkeypatch.setattr(pace.DiskPace, "is_quick", True)
+    monkeypatch.setattr(Wakefulness, "is_alone_with", lambda *_: True)
+
+
+def at_once(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether each that could be was committed at once."""
+    commit, found = Node.commit_at_once, []
+
+    def note(self: Node, log: Log, batch: memoryview) -> Callable[[], None] | None:
+        finish = commit(self, log, batch)
+        found.append(finish is not None)
+        return finish
+
+    monkeypatch.setattr(Node, "commit_at_once", note)
+    return found
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.usefixtures("is_alone")
+def test_who_is_alone_is_committed_at_once_and_readers_that_wait_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loop: str
+) -> None:
+    found = at_once(monkeypatch)
+    with (
+        RunningNode(tmp_path, CONFIGS, loop=LOOPS[loop]) as node,
+        RawClient(node.address) as client,
+        RawClient(node.address) as reader,
+    ):
+        node.create_topic()
+        make_journal(node, client)
+        client.produce(b"the log is dirty now")
+        found.clear()
+        commits = node.on_loop(lambda: node.node.metrics.commits)
+        end = node.on_loop(lambda: log_of(node).end_offset)
+        reader.send(fetch_request(from_offset(end), max_wait_ms=20_000), 12)
+        assert reader.has_nothing(0.05)
+        assert client.produce(b"alone").base_offset == end
+        assert values_of(only_partition(reader.receive())) == [b"alone"]
+        assert found == [True]
+        assert node.on_loop(lambda: node.node.metrics.commits) == commits + 1
+        written = node.on_loop(lambda: log_of(node).segments[-1].log.read_at(0, 1 << 20))
+        assert written.endswith(bytes(read_journal(OperatingSystemFiles(), str(tmp_path))[-1].data))
+
+
+@pytest.mark.usefixtures("is_alone")
+def test_who_is_alone_is_waited_for_where_its_journal_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(self: OperatingSystemFile, position: int, data: Data) -> None:
+        raise OSError(5, "Input/output error")
+
+    with RunningNode(tmp_path, CONFIGS) as node, RawClient(node.address) as client:
+        node.create_topic()
+        make_journal(node, client)
+        client.produce(b"the log is dirty now")
+        found = at_once(monkeypatch)
+        monkeypatch.setattr(OperatingSystemFile, "write_synced_at", refuse)
+        assert [client.produce(b"all the same").error_code for _ in range(3)] == [0, 0, 0]
+        assert found == [False] * 3
+        assert client.values()[-3:] == [b"all the same"] * 3
+    assert "the journal is not used any more" in caplog.text
 
 
 def test_a_client_that_waits_for_the_disk_is_not_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,6 +54,20 @@ def test_after_some_that_come_soon_the_loop_stays_awake_and_not_for_long() -> No
     assert loop.looks == [], "nothing came"
 
 
+def test_it_is_alone_with_who_asks_again_and_again_until_somebody_else_does() -> None:
+    wakefulness, client, other = Wakefulness(CountingLoop()), Client(), Client()  # type: ignore[arg-type]
+    ask(wakefulness, client, SOME, SOON_S / 2)
+    assert not wakefulness.is_alone_with(client), "it is not known yet"
+    ask(wakefulness, client, SOME, SOON_S / 2)
+    assert wakefulness.is_alone_with(client)
+    assert not wakefulness.is_alone_with(other)
+    ask(wakefulness, other, 1, 0)
+    assert not wakefulness.is_alone_with(client)
+    ask(wakefulness, client, 2 * SOME, SOON_S / 2)
+    wakefulness.disturbed()
+    assert not wakefulness.is_alone_with(client)
+
+
 def test_a_client_that_takes_its_time_is_not_waited_for() -> None:
     loop = CountingLoop()
     ask(Wakefulness(loop), Client(), 100, 2 * SOON_S)  # type: ignore[arg-type]

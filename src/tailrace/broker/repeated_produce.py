@@ -159,8 +159,7 @@ class RepeatedProduce:
         records = _records_in(frame, form.start)
         if records is None or key_and_version != form.version or not self._is_usual(form, records, now_ms):
             return None
-        broker, partition = self._broker, form.partition
-        log = partition.log
+        log = form.partition.log
         assert log is not None
         try:
             base_offset, last_offset, append_time, is_duplicate = log.append(records, now_ms)
@@ -171,25 +170,41 @@ class RepeatedProduce:
         may_leave = form.acks == LEADER or finish is not None
         if is_sent := may_leave and send is not None:
             send(answer)
-        if finish is not None:
-            broker.flushes.appended(log, now_ms)
-            finish()
-        elif not is_duplicate:
-            broker.appended(partition, log, now_ms)
-            if start_flushes is not None and form.acks == ALL and broker.flushes.journal is None:
-                broker.flushes.request(log)
-                start_flushes()
         if not is_duplicate:
-            broker.counters.produced(partition.topic.name, last_offset - base_offset + 1, len(records))
+            self._broker.counters.produced(form.partition.topic.name, last_offset - base_offset + 1, len(records))
+            self._note(form, log, now_ms, start_flushes, finish)
         if may_leave:
             return form, None if is_sent else answer
+        return form, self._acknowledge(form, log, correlation_id, answer, last_offset + 1, behind)
+
+    def _note(
+        self,
+        form: ProduceForm,
+        log: Log,
+        now_ms: int,
+        start_flushes: Callable[[], None] | None,
+        finish: Callable[[], None] | None,
+    ) -> None:
+        flushes = self._broker.flushes
+        if finish is not None:
+            flushes.appended(log, now_ms)
+            finish()
+            return
+        self._broker.appended(form.partition, log, now_ms)
+        if start_flushes is not None and form.acks == ALL and flushes.journal is None:
+            flushes.request(log)
+            start_flushes()
+
+    def _acknowledge(
+        self, form: ProduceForm, log: Log, correlation_id: int, answer: bytes, end: int, behind: Later[Any] | None
+    ) -> "Acknowledgement":
         if isinstance(behind, Acknowledgement) and behind.takes(form):
-            behind.join(correlation_id, answer, last_offset + 1)
-            return form, behind
-        acknowledgement = Acknowledgement(form, broker.flushes, log)
-        acknowledgement.join(correlation_id, answer, last_offset + 1)
-        broker.flushes.when_flushed(log, last_offset + 1, acknowledgement.flushed)
-        return form, acknowledgement
+            behind.join(correlation_id, answer, end)
+            return behind
+        acknowledgement = Acknowledgement(form, self._broker.flushes, log)
+        acknowledgement.join(correlation_id, answer, end)
+        self._broker.flushes.when_flushed(log, end, acknowledgement.flushed)
+        return acknowledgement
 
     def _is_usual(self, form: ProduceForm, records: memoryview, now_ms: int) -> bool:
         """Whether the long way would append it at once."""
