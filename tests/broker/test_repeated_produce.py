@@ -385,8 +385,11 @@ class Line:
         self.answers: list[tuple[int, int, int]] = []  # correlation id, error, offset
 
     def send(self, value: bytes) -> Any:
+        return self.send_batch(a_batch(value))
+
+    def send_batch(self, batch: bytearray) -> Any:
         self.producer.last_id += 1
-        request = encode_request(produce_request(a_batch(value)), 12, self.producer.last_id, "client")
+        request = encode_request(produce_request(batch), 12, self.producer.last_id, "client")
         frame = memoryview(bytearray(request))[4:]
         repeated = self.producer.repeated.append(frame, self.local.now_ms, behind=self.first)
         assert repeated is not None
@@ -417,41 +420,66 @@ def test_requests_that_came_together_are_answered_together_each_with_what_is_its
     assert len(local.values()) == TOGETHER_MAX + 2
 
 
-def test_one_that_comes_when_the_commit_has_begun_waits_for_the_next(local: LocalBroker) -> None:
+def test_one_that_comes_later_waits_by_itself(local: LocalBroker) -> None:
     line = Line(local)
     line.send(b"first")
     job = local.broker.flushes.next_commit()
     assert job is not None
+    local.now_ms += 1
     assert line.send(b"second") is not line.first
     job.run()
     local.broker.flushed(job)
     assert [offset for _, _, offset in line.answers] == [1]
 
 
+def flush_up_to_now(local: LocalBroker) -> Callable[[], None]:
+    """As a flush does that is under way now: what is called when it comes back."""
+    log, flushes = local.log(), local.broker.flushes
+    end, place = log.end_offset, Position(log.view.segments[-1].base_offset, log.view.segments[-1].size)
+
+    def come_back() -> None:
+        log.flushed(end, place)
+        flushes._answer(log, None)
+
+    return come_back
+
+
 def test_nothing_is_acknowledged_by_a_flush_that_has_only_some_of_it(local: LocalBroker) -> None:
     line = Line(local)
     line.send(b"first")
-    log = local.log()
-    end, place = log.end_offset, Position(log.view.segments[-1].base_offset, log.view.segments[-1].size)
+    come_back = flush_up_to_now(local)
     line.send(b"second")
-    log.flushed(end, place)  # as one would that was under way
-    local.broker.flushes._answer(log, None)
+    come_back()
     assert line.answers == []
     local.run_jobs()
     assert [offset for _, _, offset in line.answers] == [1, 2]
 
 
-def test_what_hinders_the_disk_is_said_to_all_that_came_together(local: LocalBroker) -> None:
+def test_nor_is_it_where_a_repetition_of_what_the_flush_has_comes_behind(local: LocalBroker) -> None:
     line = Line(local)
-    for value in (b"one", b"two"):
+    first, second = (a_batch(b"x", producer_id=7, producer_epoch=0, base_sequence=number) for number in (0, 1))
+    line.send_batch(bytearray(first))
+    come_back = flush_up_to_now(local)
+    line.send_batch(bytearray(second))
+    line.send_batch(bytearray(first))
+    come_back()
+    assert line.answers == []
+    local.run_jobs()
+    assert [offset for _, _, offset in line.answers] == [1, 2, 1]
+
+
+def test_what_hinders_the_disk_is_said_to_those_that_came_together_and_are_not_on_it(local: LocalBroker) -> None:
+    line = Line(local)
+    line.send(b"on disk")
+    come_back = flush_up_to_now(local)
+    for value in (b"two", b"three"):
         line.send(value)
+    come_back()
     assert line.first is not None
     line.first.expire()
     local.run_jobs()
-    assert [answer[:2] for answer in line.answers] == [
-        (2, ErrorCode.REQUEST_TIMED_OUT),
-        (3, ErrorCode.REQUEST_TIMED_OUT),
-    ]
+    timed_out = ErrorCode.REQUEST_TIMED_OUT
+    assert [answer[:2] for answer in line.answers] == [(2, 0), (3, timed_out), (4, timed_out)]
 
 
 def test_a_batch_that_is_committed_at_once_is_acknowledged_before_the_rest_is_noted(local: LocalBroker) -> None:

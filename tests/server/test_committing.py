@@ -53,7 +53,7 @@ def test_what_is_acknowledged_is_seen_by_readers_and_by_the_next_start(tmp_path:
         assert client.values()[-2:] == [b"committed", b"last"]
 
 
-def test_who_sends_while_the_loop_gives_up_its_processor_has_a_part_in_the_commit(
+def test_who_sends_while_the_loop_gives_up_its_processor_for_one_that_is_ahead_has_a_part_in_the_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with RunningNode(tmp_path, CONFIGS) as node, RawClient(node.address) as client, RawClient(node.address) as other:
@@ -62,16 +62,34 @@ def test_who_sends_while_the_loop_gives_up_its_processor_has_a_part_in_the_commi
         other.produce(b"its log is named by now", partition=1)
         time.sleep(0.05)
         commits = node.on_loop(lambda: node.node.metrics.commits)
+        node.on_loop(lambda: setattr(node.node, "_are_ahead", True))
 
         def let_the_other_send() -> None:
             monkeypatch.undo()
             other.send(a_produce(b"along with it", partition=1), 12)
             time.sleep(0.05)
 
-        monkeypatch.setattr("os.sched_yield", let_the_other_send)
+        monkeypatch.setattr("tailrace.server.node._YIELD", let_the_other_send)
         client.produce(b"first")
         assert only_partition(other.receive()).error_code == 0
         assert node.on_loop(lambda: node.node.metrics.commits) == commits + 1
+
+
+def test_the_processor_is_given_up_for_a_client_that_sends_ahead_of_its_answers_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = []
+    monkeypatch.setattr("tailrace.server.node._YIELD", lambda: times.append(None))
+    with RunningNode(tmp_path, CONFIGS) as node, RawClient(node.address) as client:
+        node.create_topic()
+        make_journal(node, client)
+        for _ in range(3):
+            client.produce(b"one by one")
+        assert times == []
+        for _ in range(2):
+            client.socket.sendall(b"".join(client.frame(a_produce(b"ahead"), 12) for _ in range(3)))
+            assert [only_partition(client.receive()).error_code for _ in range(3)] == [0] * 3
+        assert times == [None], "it is known by the first of these"
 
 
 @pytest.mark.parametrize("loop", LOOPS)

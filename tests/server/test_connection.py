@@ -132,7 +132,7 @@ def held_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 
 
 def under_way(node: RunningNode) -> int:
-    return sum(len(connection._pending) for connection in node.node.connections)
+    return sum(pending.requests for connection in node.node.connections for pending in connection._pending)
 
 
 def test_requests_that_come_while_a_flush_runs_are_answered_in_their_order(
@@ -164,6 +164,21 @@ def test_only_so_many_produces_are_under_way_although_they_come_one_by_one(
     held_disk.set()
     answers = [only_partition(client.receive()) for _ in range(1, PIPELINED_MAX + 20)]
     assert [answer.base_offset for answer in answers] == list(range(1, PIPELINED_MAX + 20))
+
+
+def test_only_so_many_produces_are_under_way_although_they_come_together(
+    node: RunningNode, client: RawClient, held_disk: threading.Event
+) -> None:
+    client.ask(a_produce(b"x"), 12)
+    held_disk.clear()
+    count = 3 * PIPELINED_MAX
+    client.socket.sendall(b"".join(client.frame(a_produce(b"x"), 12) for _ in range(count)))
+    node.until(lambda: under_way(node) == PIPELINED_MAX)
+    assert client.has_nothing()
+    assert under_way(node) == PIPELINED_MAX
+    held_disk.set()
+    answers = [only_partition(client.receive()) for _ in range(count)]
+    assert [answer.base_offset for answer in answers] == list(range(1, count + 1))
 
 
 def test_a_request_behind_a_parked_fetch_completes_it(node: RunningNode, client: RawClient) -> None:

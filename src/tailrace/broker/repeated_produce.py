@@ -13,7 +13,7 @@ looked into, a disk that is full, a topic that was changed. So there is one plac
 
 import struct
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tailrace.broker.apis.k00_produce import ALL, BY_TOPIC_ID, LEADER, topic_of
 from tailrace.broker.errors import code_of
@@ -42,6 +42,8 @@ from tailrace.records.batch import HEADER_SIZE, read_header
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
 
+TOGETHER_MAX = 16  # requests that are answered by one acknowledgement
+
 Commit = Callable[[Log, memoryview], Callable[[], None] | None]
 """Brings a batch that was just appended to disk, and returns what is to be done when the answer has left; or None,
 where it has to be waited for."""
@@ -49,8 +51,6 @@ where it has to be waited for."""
 _NUMBERS = struct.Struct(">hqqq")  # error, offset, time, start offset
 _BEFORE_TOPIC = struct.Struct(">bhib")  # no transactional id, acks, timeout, one topic
 _BEFORE_RECORDS = struct.Struct(">bi")  # one partition, its index
-TOGETHER_MAX = 16  # requests that are answered by one acknowledgement
-
 _NO_TAGS = bytes(3)  # behind the partition, the topic and the request
 
 
@@ -100,6 +100,14 @@ class ProduceForm:
         refuse(answer, code, message)
         body = response_header(0, self.version, correlation_id) + self._encode(answer)
         return len(body).to_bytes(4) + body
+
+
+class Waiting(NamedTuple):
+    """A request whose answer stands ready, for when everything below `end` is on disk."""
+
+    correlation_id: int
+    acknowledged: bytes
+    end: int
 
 
 class RepeatedProduce:
@@ -168,14 +176,18 @@ class RepeatedProduce:
         answer = form.answer(correlation_id, base_offset, append_time, log.view.start)
         finish = commit(log, records) if commit is not None and form.acks == ALL and not is_duplicate else None
         may_leave = form.acks == LEADER or finish is not None
-        if is_sent := may_leave and send is not None:
-            send(answer)
-        if not is_duplicate:
-            self._broker.counters.produced(form.partition.topic.name, last_offset - base_offset + 1, len(records))
-            self._note(form, log, now_ms, start_flushes, finish)
+        is_sent = may_leave and send is not None
+        try:
+            if send is not None and may_leave:
+                send(answer)
+        finally:  # whatever becomes of the client: what is begun is finished
+            if not is_duplicate:
+                self._note(form, log, now_ms, start_flushes, finish)
+                self._broker.counters.produced(form.partition.topic.name, last_offset - base_offset + 1, len(records))
         if may_leave:
             return form, None if is_sent else answer
-        return form, self._acknowledge(form, log, correlation_id, answer, last_offset + 1, behind)
+        waiting = Waiting(correlation_id, answer, last_offset + 1)
+        return form, self._acknowledge(form, log, now_ms, waiting, behind)
 
     def _note(
         self,
@@ -196,14 +208,14 @@ class RepeatedProduce:
             start_flushes()
 
     def _acknowledge(
-        self, form: ProduceForm, log: Log, correlation_id: int, answer: bytes, end: int, behind: Later[Any] | None
+        self, form: ProduceForm, log: Log, now_ms: int, waiting: Waiting, behind: Later[Any] | None
     ) -> "Acknowledgement":
-        if isinstance(behind, Acknowledgement) and behind.takes(form):
-            behind.join(correlation_id, answer, end)
+        if isinstance(behind, Acknowledgement) and behind.takes(form, now_ms):
+            behind.join(waiting)
             return behind
-        acknowledgement = Acknowledgement(form, self._broker.flushes, log)
-        acknowledgement.join(correlation_id, answer, end)
-        self._broker.flushes.when_flushed(log, end, acknowledgement.flushed)
+        acknowledgement = Acknowledgement(form, self._broker.flushes, log, now_ms)
+        acknowledgement.join(waiting)
+        self._broker.flushes.when_flushed(log, waiting.end, acknowledgement.flushed)
         return acknowledgement
 
     def _is_usual(self, form: ProduceForm, records: memoryview, now_ms: int) -> bool:
@@ -245,39 +257,45 @@ def _records_in(frame: memoryview, start: int) -> memoryview | None:
 
 
 class Acknowledgement(Later[bytes]):
-    """An answer that leaves when what it speaks of is on disk: a batch, or some that were sent one behind the other."""
+    """An answer that leaves when what it speaks of is on disk: a batch, or some that arrived together."""
 
-    __slots__ = ("_acknowledged", "_correlation_ids", "_end", "_flushes", "_form", "_log")
+    __slots__ = ("_arrived_ms", "_end", "_flushes", "_form", "_log", "_waiting")
 
-    def __init__(self, form: ProduceForm, flushes: FlushQueue, log: Log) -> None:
+    def __init__(self, form: ProduceForm, flushes: FlushQueue, log: Log, now_ms: int) -> None:
         super().__init__(form.timeout_ms)
         self._form = form
         self._flushes = flushes
         self._log = log
+        self._arrived_ms = now_ms
         self._end = 0
-        self._correlation_ids: list[int] = []
-        self._acknowledged: list[bytes] = []
+        self._waiting: list[Waiting] = []
 
-    def takes(self, form: ProduceForm) -> bool:
-        """Whether a batch that was just appended need not be waited for on its own: the commit has not begun."""
-        is_same = form is self._form and not self.is_resolved and len(self._acknowledged) < TOGETHER_MAX
-        return is_same and self._flushes.will_commit(self._log)
+    def takes(self, form: ProduceForm, now_ms: int) -> bool:
+        """Whether another batch need not be waited for on its own: it came in the same turn, for the same log, so one
+        flush has both as a rule.
+        """
+        is_together = form is self._form and now_ms == self._arrived_ms
+        return is_together and not self.is_resolved and len(self._waiting) < TOGETHER_MAX
 
-    def join(self, correlation_id: int, acknowledged: bytes, end: int) -> None:
-        self._correlation_ids.append(correlation_id)
-        self._acknowledged.append(acknowledged)
-        self._end = end
+    def join(self, waiting: Waiting) -> None:
+        self._waiting.append(waiting)
+        self._end = max(self._end, waiting.end)  # one that is a repetition stands before others
 
     def flushed(self, error: LogError | None) -> None:
         if error is not None:
             self._refuse(code_of(error), str(error))
-        elif self._log.high_watermark < self._end:  # what was under way has not taken all of them along
+        elif self._log.high_watermark < self._end:  # a flush that was under way has not taken all of them along
             self._flushes.when_flushed(self._log, self._end, self.flushed)
         else:
-            self.resolve(b"".join(self._acknowledged))
+            self.resolve(b"".join([one.acknowledged for one in self._waiting]))
 
     def expire(self) -> None:
         self._refuse(*TIMED_OUT)
 
     def _refuse(self, code: ErrorCode, message: str) -> None:
-        self.resolve(b"".join(self._form.refusal(one, code, message) for one in self._correlation_ids))
+        """Those that are on disk are acknowledged all the same."""
+        safe, refusal = self._log.high_watermark, self._form.refusal
+        answers = [
+            one.acknowledged if one.end <= safe else refusal(one.correlation_id, code, message) for one in self._waiting
+        ]
+        self.resolve(b"".join(answers))

@@ -213,10 +213,6 @@ class FlushQueue:
             self._answer(log, None)
         return job
 
-    def will_commit(self, log: Log) -> bool:
-        """Whether the log has its part in the next commit, with all that is appended until then."""
-        return log in self._to_commit
-
     @property
     def has_commit(self) -> bool:
         """Whether `next_commit` may have something to say."""

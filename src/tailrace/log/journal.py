@@ -63,6 +63,7 @@ class Journal:
         self.session = session
         self._file = file
         self._buffer = block_buffer(BLOCK_BYTES)
+        self._commit_bytes = 0  # of the next one, at most
         file.pin()  # for as long as it is open
         file.write_past_cache()  # nobody reads it: a copy there would only take time
         self._half_bytes = _half_bytes(size)
@@ -76,8 +77,7 @@ class Journal:
         """Whether a commit of so many bytes can be written now. Where the half at hand has no room, the other one's
         turn has come, if nobody needs what it holds.
         """
-        if size > len(self._buffer):
-            self._buffer = block_buffer(size)
+        self._commit_bytes = size
         if self._position + size <= self._half_bytes:
             return True
         if size > self._half_bytes or not _is_free(self._held[1 - self._half]):
@@ -106,6 +106,8 @@ class Journal:
 
     def write(self, parts: Sequence[Part]) -> None:
         """Afterwards these are on disk. There must be room for them."""
+        if self._commit_bytes > len(self._buffer):
+            self._buffer = block_buffer(self._commit_bytes)
         size = encode_commit(self._buffer, self.session, self._sequence, parts)
         position = BLOCK_BYTES + self._half * self._half_bytes + self._position
         self._file.write_synced_at(position, self._buffer[:size])
@@ -223,11 +225,11 @@ def make_journal(files: Files, directory: str, size: int) -> Journal:
         file.sync()
         files.sync_directory(directory)
         _write_session(file, 1)
+        return Journal(file, size, 1)
     except BaseException:
         file.close()
         remove_if_there(files, path)
         raise
-    return Journal(file, size, 1)
 
 
 def open_journal(files: Files, directory: str) -> Journal | None:

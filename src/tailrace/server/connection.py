@@ -68,6 +68,7 @@ class Connection:
         self._endpoint = endpoint
         self._frames = Frames(node.buffers, node.frame_bytes_max, node.budget.first_bytes)
         self._pending: deque[Pending] = deque()
+        self._under_way = 0  # requests of these
         self._deadlines = Deadlines(node.loop, self._pending, self._expire)
         self._outbox = Outbox(
             node.loop,
@@ -160,7 +161,7 @@ class Connection:
     def _repeat(self, count: int) -> bool:
         """Whether what has arrived is one request like one before it. Then it is under way, or answered."""
         frame = self._frames.only_frame(count)
-        if frame is None or self._quotas.values or self.node.is_stopping or len(self._pending) + 1 >= PIPELINED_MAX:
+        if frame is None or self._quotas.values or self.node.is_stopping or self._under_way + 1 >= PIPELINED_MAX:
             return False
         return self._append_again(frame) or (not self._pending and self._fetch_again(frame))
 
@@ -191,6 +192,7 @@ class Connection:
         form, answer = repeated
         if behind is not None and answer is behind.later:
             behind.requests += 1
+            self._under_way += 1
         else:
             self._line_up(form, started, answer)
         return True
@@ -304,7 +306,7 @@ class Connection:
     @property
     def _may_start(self) -> bool:
         return (
-            len(self._pending) < PIPELINED_MAX
+            self._under_way < PIPELINED_MAX
             and self._outbox.is_empty
             and not self.muting.is_on
             and not self._is_lent
@@ -368,7 +370,7 @@ class Connection:
             self.close()
             return
         pending.header = header._replace(api_version=0)
-        self._pending.append(pending)
+        self._enter(pending)
         self._answered(pending, unsupported_version())
 
     def _started(self, pending: Pending, answer: Any) -> None:
@@ -377,7 +379,7 @@ class Connection:
             if answer.close:
                 self.close()
             return
-        self._pending.append(pending)
+        self._enter(pending)
         if not isinstance(answer, Later):
             self._answered(pending, answer)
             return
@@ -386,6 +388,16 @@ class Connection:
             if answer.wait_ms is not None:
                 self._deadlines.watch(pending, answer.wait_ms)
         answer.when_resolved(partial(self._resolved, pending))
+
+    def _enter(self, pending: Pending) -> None:
+        self._pending.append(pending)
+        self._under_way += 1
+
+    def _leave(self) -> Pending:
+        """The next one has its answer."""
+        pending = self._pending.popleft()
+        self._under_way -= pending.requests
+        return pending
 
     def _expire(self, pending: Pending) -> None:
         if pending.later is not None:
@@ -407,6 +419,7 @@ class Connection:
     def _silenced(self, pending: Pending, answer: Silence) -> None:
         self.node.metrics.answered(pending.header.api_key, time.perf_counter() - pending.started)
         self._pending.remove(pending)
+        self._under_way -= pending.requests
         if answer.close:
             self.close()
         else:
@@ -445,7 +458,7 @@ class Connection:
                 gathered = 0
                 while self._is_next_answered() and gathered < GATHERED_BYTES:
                     gathered += self._outbox.put(_encode(self._pending[0]))
-                    self._pending.popleft()
+                    self._leave()
                 self._outbox.send()
             self.active_at = self.node.loop.time()
 
@@ -453,7 +466,7 @@ class Connection:
         """What stands next and is encoded already. It is small: at most a hundred acknowledgements."""
         encoded: list[bytes] = []
         while self._pending and isinstance(self._pending[0].answer, bytes):
-            last = self._pending.popleft()
+            last = self._leave()
             encoded.append(last.answer)
         self._outbox.send_at_once(b"".join(encoded))
         if self.node.has_waited_itself and not self._pending and not self._is_closed:  # nobody else needs the loop

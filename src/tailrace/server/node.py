@@ -52,6 +52,7 @@ JOB_THREADS = 6  # for what the broker has done elsewhere; one may wait for a co
 SETTLED_S = 0.5  # after its start a broker has time for what the first acknowledgement did not need
 HEARTBEAT_S = 0.25
 STALL_S = 0.1
+_YIELD: Callable[[], None] | None = getattr(os, "sched_yield", None)
 ANSWERS_S = 2.0  # for those that are under way at a stop; then connections are closed
 JOBS_S = 5.0
 
@@ -116,6 +117,7 @@ class Node:
         self._syncs = Syncs(self.loop)
         self._pace = DiskPace()
         self._requests_before = 0  # answered when the last commit was
+        self._are_ahead = False  # clients of the last commit or flush, of their answers
         self._is_commit_due = False
         self.has_waited_itself = False  # the loop, for the commit whose answers leave now
         self.budget = Budget(self.loop, self.configs.number("tailrace.inflight.bytes"), self.write_timeout_s)
@@ -229,10 +231,12 @@ class Node:
             self.loop.call_soon(self._answer_all)
         self._to_answer.append(connection)
 
-    def _answer_all(self) -> None:
-        connections, self._to_answer = self._to_answer, []
-        for connection in dict.fromkeys(connections):
+    def _answer_all(self) -> int:
+        """Says how many connections that were."""
+        connections, self._to_answer = dict.fromkeys(self._to_answer), []
+        for connection in connections:
             connection.answer()
+        return len(connections)
 
     # Jobs
 
@@ -257,17 +261,21 @@ class Node:
         flushes = self.broker.flushes
         if flushes.has_commit and not self._is_commit_due:
             self._is_commit_due = True
-            self.loop.call_soon(self._let_others_send)  # at the end of this turn, with what they have sent in it
+            # at the end of this turn, with what others have sent in it
+            self.loop.call_soon(self._let_clients_send if self._are_ahead else self._commit)
         while flushes.has_work and (job := flushes.next_of_one_log()) is not None:
             done = partial(self._flushed, job, time.perf_counter())
             if not self._syncs.start(job, done):
                 self._flushers.submit(job.run, done)
 
-    def _let_others_send(self) -> None:
-        """Where clients keep all processors busy, one that is about to send more may wait for this one: what it sends
-        now has its part in the commit. Where nobody waits, it takes no time.
+    def _let_clients_send(self) -> None:
+        """A client that sends ahead of its answers, and is amid that, may wait for this processor: what it sends now
+        has its part in the commit, as it is looked for once more (not by asyncio's own loop, which does so behind what
+        it has to do). Where nobody waits for the processor, this takes no time; where others do, a while, which is why
+        it is not done for clients that wait for each answer.
         """
-        os.sched_yield()
+        if _YIELD is not None:
+            _YIELD()
         self.loop.call_soon(self._commit)
 
     def _commit(self) -> None:
@@ -289,9 +297,8 @@ class Node:
             self._flushers.submit(partial(self._pace.time, job.run), done)
 
     def commit_at_once(self, log: Log, batch: memoryview) -> Callable[[], None] | None:
-        """Brings a batch that was just appended to disk, for a client that is alone: nobody is to share the commit, and
-        nobody is held up by it. Returns what is left to do; None where the disk is not quick, or failed: then it has to
-        be waited for.
+        """Brings a batch that was just appended to disk, for a client that is alone, so that nobody would share the
+        commit. Returns what is left to do; None where the disk is not quick, or failed: then it has to be waited for.
         """
         if not self._is_disk_quick or (job := self.broker.flushes.commit_of(log, batch)) is None:
             return None
@@ -307,8 +314,8 @@ class Node:
         self._pace.took(seconds)
         self.metrics.commits += 1
         self.metrics.flushed(seconds)
-        self._requests_before = self.metrics.requests + 1  # with the one that is answered by it
         self.broker.flushed(job)
+        self._requests_before = self.metrics.requests + 1  # with the one that is answered by it
 
     @property
     def _is_disk_quick(self) -> bool:
@@ -324,15 +331,16 @@ class Node:
 
     def _flushed(self, job: Job | CommitJob, started: float) -> None:
         """What waited for it is answered right here: another turn of the loop would only make it later."""
-        ended = time.perf_counter()
+        ended, answered = time.perf_counter(), self.metrics.requests
         self._is_gathering = True
         try:
             self.broker.flushed(job)
             self.start_flushes()
         finally:  # whatever has gone wrong: who is not answered now would stand in the way of all others
             self._is_gathering = False
-            self._answer_all()
+            clients = self._answer_all()
             self._requests_before = self.metrics.requests
+            self._are_ahead = self._requests_before - answered > clients
         self.metrics.flushed(ended - started)
         self.pump()
 

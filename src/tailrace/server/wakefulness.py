@@ -36,7 +36,7 @@ class Wakefulness:
         self._is_awake = False
 
     def is_alone_with(self, client: Client) -> bool:
-        """Whether it is this client that sends one request after the other, and nobody else."""
+        """Whether it is this client that sends one request after the other, and hardly anybody else any."""
         return self._soon >= SOME and client is self._client
 
     def answered(self, client: Client, started: float, ended: float) -> None:

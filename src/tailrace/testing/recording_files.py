@@ -21,6 +21,8 @@ from tailrace.log.files import Data, Space, join, name_of, parent
 
 KEPT, LOST, TORN = "kept", "lost", "torn"
 
+_BLOCK = 4096
+
 
 class Call(NamedTuple):
     """One recorded call: `inode` for those on bytes, `path` for those on names, and the inode of the `directory`
@@ -297,6 +299,7 @@ class RecordedFile:
         self._inode: int | None = None
         self._pins = 0
         self._closed = False
+        self._is_past_cache = False
 
     @property
     def path(self) -> str:
@@ -314,11 +317,13 @@ class RecordedFile:
         self._files.record(Call("write", self._number, position=position, data=bytes(data)))
 
     def write_synced_at(self, position: int, data: Data) -> None:
+        assert not self._is_past_cache or position % _BLOCK == len(data) % _BLOCK == 0, "a disk takes whole blocks"
         self.write_at(position, data)
         self.sync()
 
     def write_past_cache(self) -> None:
-        pass
+        assert self._pins, "only what is pinned stays as it is"
+        self._is_past_cache = True
 
     def read_at(self, position: int, size: int) -> bytes:
         return bytes(self._files.content(self._number)[position : position + size])
