@@ -2,8 +2,8 @@
 
 A commit is one write into blocks that were written before. Where that takes a tenth of a millisecond or two, as it does
 on a good disk, a thread that does it takes longer to be woken, and to wake the loop again, than the disk does: so the
-loop waits itself, once for all that came in its turn. Where the disk is slower than that, or once it is, a thread
-waits, and goes on doing so until the disk has been quick for a while.
+loop waits itself: once for all that came in its turn, or at once for a client that is alone. Where the disk is slower
+than that, or once it is, a thread waits, and goes on doing so until the disk has been quick for a while.
 
 Where clients keep all processors busy, who has waited for the disk waits for a processor, too; a thread and the loop
 behind it do so twice. So it is the least of the latest that says how quick the disk is, and their mean whether it can
