@@ -135,6 +135,10 @@ def test_the_loop_stays_awake_for_one_whose_commit_it_has_waited_for_itself(
         assert not node.on_loop(lambda: node.node.has_waited_itself)
 
 
+def refuse(self: OperatingSystemFile, position: int, data: Data) -> None:
+    raise OSError(5, "Input/output error")
+
+
 def log_of(node: RunningNode) -> Log:
     (log,) = [log for name, log in node.node.directory.logs.items() if name.topic == "orders"]
     return log
@@ -191,9 +195,6 @@ def test_who_is_alone_is_committed_at_once_and_readers_that_wait_are_told(
 def test_who_is_alone_is_waited_for_where_its_journal_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refuse(self: OperatingSystemFile, position: int, data: Data) -> None:
-        raise OSError(5, "Input/output error")
-
     with RunningNode(tmp_path, CONFIGS) as node, RawClient(node.address) as client:
         node.create_topic()
         make_journal(node, client)
@@ -257,9 +258,6 @@ def test_while_a_slow_disk_commits_others_are_served(tmp_path: Path, monkeypatch
 def test_a_journal_that_fails_is_not_the_clients_fault(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refuse(self: OperatingSystemFile, position: int, data: Data) -> None:
-        raise OSError(5, "Input/output error")
-
     with RunningNode(tmp_path, CONFIGS) as node, RawClient(node.address) as client:
         node.create_topic()
         make_journal(node, client)
