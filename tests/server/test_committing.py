@@ -146,8 +146,8 @@ def log_of(node: RunningNode) -> Log:
 
 @pytest.fixture
 def is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever this machine is like: the disk is quick, and nobody else has sent anything."""
-    monkeypatch.setattr(pace.DiskPace, "is_quick", True)
+    """Whatever this machine is like: the disk is quick and idle, and nobody else has sent anything."""
+    monkeypatch.setattr(Node, "_is_disk_quick", True)
     monkeypatch.setattr(Wakefulness, "is_alone_with", lambda *_: True)
 
 

@@ -171,7 +171,7 @@ def test_only_so_many_produces_are_under_way_although_they_come_together(
 ) -> None:
     client.ask(a_produce(b"x"), 12)
     held_disk.clear()
-    count = 3 * PIPELINED_MAX
+    count, answered = 3 * PIPELINED_MAX, node.on_loop(lambda: node.node.metrics.requests)
     client.socket.sendall(b"".join(client.frame(a_produce(b"x"), 12) for _ in range(count)))
     node.until(lambda: under_way(node) == PIPELINED_MAX)
     assert client.has_nothing()
@@ -179,6 +179,7 @@ def test_only_so_many_produces_are_under_way_although_they_come_together(
     held_disk.set()
     answers = [only_partition(client.receive()) for _ in range(count)]
     assert [answer.base_offset for answer in answers] == list(range(1, count + 1))
+    assert node.on_loop(lambda: node.node.metrics.requests) == answered + count
 
 
 def test_a_request_behind_a_parked_fetch_completes_it(node: RunningNode, client: RawClient) -> None:

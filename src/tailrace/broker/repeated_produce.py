@@ -271,7 +271,7 @@ class Acknowledgement(Later[bytes]):
         self._waiting: list[Waiting] = []
 
     def takes(self, form: ProduceForm, now_ms: int) -> bool:
-        """Whether another batch need not be waited for on its own: it came in the same turn, for the same log, so one
+        """Whether another batch need not be waited for on its own: it came at the same time, for the same log, so one
         flush has both as a rule.
         """
         is_together = form is self._form and now_ms == self._arrived_ms

@@ -95,7 +95,7 @@ def _part(noted: Noted, batch: Data | None) -> Part | None:
     """None where the log was removed meanwhile, or cannot be read."""
     log, segment, start, end, _ = noted
     try:
-        # which is in the page cache: it was just written
+        # What is read is in the page cache: it was just written.
         data = segment.log.read_at(start, end.position - start) if batch is None else batch
     except OSError:
         return None

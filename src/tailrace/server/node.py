@@ -117,7 +117,7 @@ class Node:
         self._syncs = Syncs(self.loop)
         self._pace = DiskPace()
         self._requests_before = 0  # answered when the last commit was
-        self._are_ahead = False  # clients of the last commit or flush, of their answers
+        self._are_ahead = False  # of their answers, the clients of the last commit or flush that had any
         self._is_commit_due = False
         self.has_waited_itself = False  # the loop, for the commit whose answers leave now
         self.budget = Budget(self.loop, self.configs.number("tailrace.inflight.bytes"), self.write_timeout_s)
@@ -340,7 +340,8 @@ class Node:
             self._is_gathering = False
             clients = self._answer_all()
             self._requests_before = self.metrics.requests
-            self._are_ahead = self._requests_before - answered > clients
+            if served := self._requests_before - answered:  # by a flush that nobody waited for, none
+                self._are_ahead = served > clients
         self.metrics.flushed(ended - started)
         self.pump()
 
