@@ -278,11 +278,65 @@ def test_a_client_that_is_gone_is_an_error(local: LocalBroker) -> None:
         assert reader.returned.error
 
 
-def test_nothing_is_lent_of_the_active_segment_nor_of_one_that_follows_the_end(local: LocalBroker) -> None:
+def test_nothing_is_lent_of_what_lies_behind_the_end(local: LocalBroker) -> None:
     with Lent(local, max_bytes=500) as reader:
-        assert reader.stretch(reader.request(local.log().segments[-1].base_offset)) is None
         assert reader.stretch(reader.request(local.log().high_watermark)) is None
         assert reader.stretch(reader.request(local.log().high_watermark + 5)) is None
+
+
+@pytest.mark.parametrize("is_rolled", [False, True])
+def test_of_the_segment_that_is_written_to_all_is_lent_that_readers_may_see(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_rolled: bool
+) -> None:
+    """And what is appended meanwhile is none of it, nor what stands in a segment behind it."""
+    monkeypatch.setattr(repeated_fetch, "STRETCH_BYTES_MIN", 1)
+    with LocalBroker(tmp_path) as local:
+        local.create_topic()
+        for number in range(10):
+            local.produce(bytes([number]) * 100)
+        log, end = local.log(), local.log().high_watermark
+        visible = log.size
+        with Lent(local, max_bytes=1_000) as reader:
+            first = reader.request(0)
+            expected = reader.answer(first)
+            if is_rolled:
+                log.roll()
+            log.append(encode_batch([Record(0, NOW_MS, None, bytes(100))]), NOW_MS)
+            assert log.high_watermark == end < log.end_offset
+            stretch = reader.stretch(first)
+            assert stretch is not None
+            assert (stretch.records.length, stretch.records.next_offset) == (visible, end)
+            stretch.records.release()
+            reader.lend(first)
+            received, offset = reader.receive(len(expected)), next_offset(reader, 0, 1_000)
+            assert received == expected
+            while offset < end:
+                reader.send(frame := reader.request(offset))
+                answer = reader.answer(frame)
+                assert reader.receive(len(answer)) == answer
+                offset = next_offset(reader, offset, 1_000)
+            reader.send(last := reader.request(end))
+            assert reader.take_back().unread == struct.pack(">i", len(last)) + last, "it is the broker's to answer"
+
+
+def test_a_reader_of_committed_records_is_not_lent_a_segment_with_a_transaction_that_is_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repeated_fetch, "STRETCH_BYTES_MIN", 1)
+    with LocalBroker(tmp_path) as local:
+        local.create_topic()
+        for _ in range(10):
+            local.produce(bytes(100))
+        log, record = local.log(), Record(0, NOW_MS, None, bytes(100))
+        log.append(encode_batch([record], producer_id=7, producer_epoch=0, base_sequence=0, transactional=True), NOW_MS)
+        local.produce(b"behind it")
+        assert log.last_stable_offset < log.high_watermark
+        with Lent(local, max_bytes=500, isolation_level=1) as reader:
+            assert reader.stretch(reader.request(0)) is None
+        with Lent(local, max_bytes=500) as reader:
+            stretch = reader.stretch(reader.request(0))
+            assert stretch is not None
+            stretch.records.release()
 
 
 def test_nothing_is_lent_that_was_not_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -172,24 +172,26 @@ class ReadableLog:
                     raise self._cannot_be_read(error) from error
 
     def stretch(self, offset: int, max_bytes: int, *, up_to: int) -> FileSlice | None:
-        """What lies ahead of a reader, for somebody who reads it without asking us again: bytes of a sealed segment
-        that were checked, from the batch that holds `offset` on, all of it before `up_to`. It may end amid a batch. Its
-        next offset is that of the segment which follows. None where no such is known without asking a disk.
+        """What lies ahead of a reader, for somebody who reads it without asking us again: bytes of one segment that
+        were checked, from the batch that holds `offset` on, all of it before `up_to`. It may end amid a batch. Its next
+        offset is one that none of it reaches. None where no such is known without asking a disk.
         """
         view = self.view
-        if self.is_removed or not view.start <= offset < up_to:
+        if self.is_removed or not view.first_readable <= offset < up_to:
             return None
-        number = number_of_segment_at(view.segments, offset) + 1
-        if number >= len(view.segments) or view.segments[number].base_offset >= up_to:
+        number = number_of_segment_at(view.segments, offset)
+        segment = view.segments[number]
+        is_last = segment.base_offset == view.visible.segment_base
+        next_offset = view.high_watermark if is_last else view.segments[number + 1].base_offset
+        if next_offset > up_to:
             return None
         try:
             place = self._reached(view, offset, max_bytes) or self._find(view, offset, wait=False)
-            if place is None or place.segment is not view.segments[number - 1]:
+            if place is None or place.segment is not segment:
                 return None
-            segment, position = place
-            end = min(position + max_bytes, segment.size)
-            if segment.checks.are_sound(position, end):
-                return FileSlice(segment.log, position, end - position, view.segments[number].base_offset)
+            end = min(place.position + max_bytes, view.limit_of(segment))
+            if segment.checks.are_sound(place.position, end):
+                return FileSlice(segment.log, place.position, end - place.position, next_offset)
         except (Damaged, OSError, WouldWait):
             pass
         return None
