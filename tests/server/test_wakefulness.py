@@ -126,6 +126,23 @@ def test_the_client_is_looked_at_until_it_has_asked_and_then_everybody(answer_at
     assert len(loop.looks) == 1, "the others have their turn"
 
 
+@pytest.mark.parametrize("answer_at", [0, 1, 2])
+def test_whoever_waits_for_the_processor_has_it_before_the_client_is_looked_at_again(
+    monkeypatch: pytest.MonkeyPatch, answer_at: int
+) -> None:
+    """It may be the client, which can ask no sooner."""
+    loop, client = CountingLoop(), Client(answer_at)
+    wakefulness = client.wakefulness = Wakefulness(loop)  # type: ignore[arg-type]
+    looks_before: list[int] = []
+    monkeypatch.setattr("tailrace.server.wakefulness.sched_yield", lambda: looks_before.append(client.looks))
+    now = time.perf_counter()
+    for _ in range(2 * SOME):
+        wakefulness.answered(client, now, now)
+    wakefulness._answered_at = time.perf_counter() + 1
+    loop.looks.pop()()
+    assert looks_before == ([] if answer_at == 1 else [1])
+
+
 def test_a_request_that_waits_for_the_disk_is_not_looked_behind_before_it_is_answered() -> None:
     loop, client = CountingLoop(), Client(answer_at=2)  # which is not told of
     wakefulness = Wakefulness(loop)  # type: ignore[arg-type]

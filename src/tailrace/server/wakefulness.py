@@ -4,12 +4,15 @@ A loop that goes to sleep has to be woken, on another processor as a rule, which
 request. So while one client sends one request after the other, and nobody else sends any, the loop looks for the next
 one without going to sleep, for a tenth of a millisecond at most: some times at that client, which is quickest, and then
 at everybody. Where it does not come so soon, or others come in between, that ends; it begins again after some that did.
+Where the machine is busy, the kernel has woken the client on the processor of who has answered it, in the belief that
+he is about to sleep: so whoever waits for the processor has it first.
 Everything else has its turns as always. While a request is under way, as one that waits for the disk, there is nothing
 to look for: that goes on when it is answered.
 """
 
 import time
 from asyncio import AbstractEventLoop
+from os import sched_yield
 from typing import Protocol
 
 SOON_S = 0.000_150  # from an answer to the next request, with the time that waking up takes
@@ -65,7 +68,10 @@ class Wakefulness:
         client = self._client
         if client is None or self._soon <= 0 or time.perf_counter() - self._answered_at >= AWAKE_S:
             return
-        for _ in range(LOOKS):
+        if client.look():
+            return
+        sched_yield()  # the client may be waiting for this very processor
+        for _ in range(LOOKS - 1):
             if client.look():
                 return
         self._stay_awake()
