@@ -69,7 +69,7 @@ def test_who_sends_while_the_loop_gives_up_its_processor_for_one_that_is_ahead_h
             other.send(a_produce(b"along with it", partition=1), 12)
             time.sleep(0.05)
 
-        monkeypatch.setattr("tailrace.server.node._YIELD", let_the_other_send)
+        monkeypatch.setattr("tailrace.server.node.sched_yield", let_the_other_send)
         client.produce(b"first")
         assert only_partition(other.receive()).error_code == 0
         assert node.on_loop(lambda: node.node.metrics.commits) == commits + 1
@@ -79,7 +79,7 @@ def test_the_processor_is_given_up_for_a_client_that_sends_ahead_of_its_answers_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     times = []
-    monkeypatch.setattr("tailrace.server.node._YIELD", lambda: times.append(None))
+    monkeypatch.setattr("tailrace.server.node.sched_yield", lambda: times.append(None))
     with RunningNode(tmp_path, CONFIGS) as node, RawClient(node.address) as client:
         node.create_topic()
         make_journal(node, client)

@@ -66,6 +66,27 @@ def test_nothing_is_left_of_a_stopped_node(tmp_path: Path) -> None:
     assert (threading.active_count(), len(os.listdir("/proc/self/fd"))) == before
 
 
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_job_that_takes_longer_than_a_stop_waits_is_finished_with_all_that_it_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loop: str
+) -> None:
+    """Or a thread would be left, beside a directory that is closed."""
+    monkeypatch.setattr("tailrace.server.node.JOBS_S", 0.01)
+    before, done = threading.active_count(), []
+
+    class Slow:
+        def run(self) -> None:
+            time.sleep(0.1)
+            done.append(self)
+
+    with RunningNode(tmp_path, loop=LOOPS[loop]) as node:
+        start = node.node.start_job
+        node.on_loop(lambda: start(Slow(), lambda: start(Slow(), lambda: start(Slow(), lambda: None))))
+    assert len(done) == 3
+    assert threading.active_count() == before
+    assert (tmp_path / CLEAN).exists()
+
+
 def test_two_nodes_do_not_share_a_directory(tmp_path: Path) -> None:
     with RunningNode(tmp_path) as first:
         with pytest.raises(DirectoryInUse), RunningNode(tmp_path):

@@ -15,9 +15,10 @@ import math
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
+from os import sched_yield
 from typing import NamedTuple
 
 from tailrace.broker.apis.registry import APIS
@@ -52,7 +53,6 @@ JOB_THREADS = 6  # for what the broker has done elsewhere; one may wait for a co
 SETTLED_S = 0.5  # after its start a broker has time for what the first acknowledgement did not need
 HEARTBEAT_S = 0.25
 STALL_S = 0.1
-_YIELD: Callable[[], None] | None = getattr(os, "sched_yield", None)
 ANSWERS_S = 2.0  # for those that are under way at a stop; then connections are closed
 JOBS_S = 5.0
 
@@ -178,9 +178,7 @@ class Node:
         self.broker.recompressor.give_up()
         self.lender.stop()
         self._syncs.close()
-        for one in workers:
-            one.stop()
-        await asyncio.sleep(0)  # what has just come back from a thread
+        await _finish(workers)
         self.directory.close(now_ms())
 
     async def _wait_until(self, is_so: Callable[[], bool], timeout_s: float) -> None:
@@ -274,8 +272,7 @@ class Node:
         it has to do). Where nobody waits for the processor, this takes no time; where others do, a while, which is why
         it is not done for clients that wait for each answer.
         """
-        if _YIELD is not None:
-            _YIELD()
+        sched_yield()
         self.loop.call_soon(self._commit)
 
     def _commit(self) -> None:
@@ -421,6 +418,16 @@ class Node:
                 is_over = connection.is_amid_request or silent_s > self._idle_s
             if connection.owes_nothing and is_over:
                 connection.close()
+
+
+async def _finish(workers: Sequence[Workers]) -> None:
+    """Afterwards all that they had to do is done and has come back, and so has what that has begun."""
+    while True:
+        for one in workers:
+            one.stop()
+        await asyncio.sleep(0)
+        if not any(one.under_way for one in workers):
+            return
 
 
 def now_ms() -> int:
