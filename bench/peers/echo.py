@@ -4,11 +4,13 @@
     python -m bench.peers.echo sync FILE         when it has written that to a file and synced it
     python -m bench.peers.echo thread FILE       the same, where a thread syncs: others could be served meanwhile
     python -m bench.peers.echo pass-on FILE      … and another client is told, too, before the one who has sent it
+    python -m bench.peers.echo look FILE µs      never sleeps; sums and writes, is busy for so long, and then answers
     python -m bench.peers.echo store FILE        receives, sums and writes by the megabyte, and answers at the end, with
                                                  the CPU time that this took: what a broker does with a batch, at least
 
-It says the port that it listens on, serves these clients, and ends with them. Like any server it sleeps while there is
-nothing to do; to be woken, on another processor, is most of what it takes.
+It says the port that it listens on, serves these clients, and ends with them. Like any server, but for the one that
+looks for the next request all the time, it sleeps while there is nothing to do; to be woken, on another processor, is
+most of what it takes.
 """
 
 import os
@@ -33,10 +35,10 @@ CHUNK_BYTES = 1 << 20
 CPU = struct.Struct(">d")
 
 
-def round_trips(number: int, how: str = "answer", file: Path | None = None) -> list[float]:
+def round_trips(number: int, how: str = "answer", file: Path | None = None, busy_us: float = 0) -> list[float]:
     """Seconds of each, with one in flight."""
     times = []
-    with _clients(1, how, file) as (client,):
+    with _clients(1, how, file, busy_us) as (client,):
         for _ in range(number):
             start = time.perf_counter()
             client.sendall(REQUEST)
@@ -59,11 +61,15 @@ def passed_on(number: int, file: Path) -> list[float]:
     return times
 
 
-def stored(size: int, file: Path) -> float:
-    """CPU seconds for each GB."""
+def stored(size: int, file: Path, per_second: float) -> float:
+    """CPU seconds for each GB, which comes at this rate: who is idle in between finds nothing of his in the caches. The
+    client is busy meanwhile, as one is that makes messages.
+    """
     chunk = os.urandom(CHUNK_BYTES)
     with _clients(1, "store", file) as (client,):
-        for _ in range(0, size, len(chunk)):
+        start = time.perf_counter()
+        for sent in range(0, size, len(chunk)):
+            _be_busy(start + sent / per_second)
             client.sendall(chunk)
         client.shutdown(socket.SHUT_WR)
         (cpu,) = CPU.unpack(client.recv(CPU.size, socket.MSG_WAITALL))
@@ -71,9 +77,15 @@ def stored(size: int, file: Path) -> float:
     return float(cpu) / (size / 1e9)
 
 
+def _be_busy(until: float) -> None:
+    while time.perf_counter() < until:
+        pass
+
+
 @contextmanager
-def _clients(count: int, how: str, file: Path | None) -> Iterator[list[socket.socket]]:
-    command = [sys.executable, "-m", "bench.peers.echo", how, *([str(file)] if file is not None else [])]
+def _clients(count: int, how: str, file: Path | None, busy_us: float = 0) -> Iterator[list[socket.socket]]:
+    words = [how] if file is None else [how, str(file), str(busy_us)]
+    command = [sys.executable, "-m", "bench.peers.echo", *words]
     with ExitStack() as stack:
         server = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
         assert server.stdout is not None
@@ -84,7 +96,7 @@ def _clients(count: int, how: str, file: Path | None) -> Iterator[list[socket.so
         yield clients
 
 
-def serve(how: str, file: str | None) -> None:
+def serve(how: str, file: str | None = None, busy_us: str = "0") -> None:
     with ExitStack() as stack:
         listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         print(listener.getsockname()[1], flush=True)
@@ -94,6 +106,9 @@ def serve(how: str, file: str | None) -> None:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND) if file is not None else None
         if how == "store" and descriptor is not None:
             clients[0].sendall(CPU.pack(_store(clients[0], descriptor)))
+            return
+        if how == "look" and descriptor is not None:
+            _look(clients[0], descriptor, float(busy_us) / 1e6)
             return
         answer = partial(_answer, clients, descriptor)
         _converse(clients[0], descriptor, answer if how in ("answer", "sync") else _in_thread(answer))
@@ -106,6 +121,23 @@ def _store(client: socket.socket, descriptor: int) -> float:
         crc32c(room[:count])
         os.write(descriptor, room[:count])
     return time.process_time() - start
+
+
+def _look(client: socket.socket, descriptor: int, busy_s: float) -> None:
+    room = memoryview(bytearray(CHUNK_BYTES))
+    client.setblocking(False)
+    while True:
+        try:
+            count = client.recv_into(room)
+        except BlockingIOError:
+            continue
+        if not count:
+            return
+        crc32c(room[:count])
+        os.write(descriptor, room[:count])
+        if busy_s:
+            _be_busy(time.perf_counter() + busy_s)
+        client.send(ANSWER)
 
 
 def _converse(client: socket.socket, descriptor: int | None, answer: Callable[[], None]) -> None:
@@ -135,4 +167,4 @@ def _in_thread(answer: Callable[[], None]) -> Callable[[], None]:
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else None)
+    serve(*sys.argv[1:])

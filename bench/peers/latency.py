@@ -16,6 +16,7 @@ from bench.serving import open_topic, round_trips
 from bench.waiting import wake_times
 
 PERCENTILES = (50, 99, 99.9)
+BUSY_US = 5  # of a broker's own work for a batch, in Python: a fraction of what there is to be done
 SYNCED_BY_BOTH = "both with an fsync"
 Demands = Mapping[float, Demand]
 
@@ -38,8 +39,9 @@ def acknowledged(session: Session) -> list[Figure]:
     file = Path(session.bench.place.path, "echo")
     sides.append(partial(echo.round_trips, number))
     sides += [partial(echo.round_trips, number, how, file) for how in ("sync", "thread")]
-    one, synced, kafka_one, kafka_all, kafka_synced, echoed, *echoed_synced = session.bench.take_turns(
-        "acknowledgements", session.bench.pick(9, 2), *sides
+    sides += [partial(echo.round_trips, number, "look", file, busy_us) for busy_us in (0, BUSY_US)]
+    one, synced, kafka_one, kafka_all, kafka_synced, echoed, bare_synced, in_thread, awake, busy = (
+        session.bench.take_turns("acknowledgements", session.bench.pick(9, 2), *sides)
     )
     figures = _percentiles("ack/1", "ack, acks=1", one, kafka_one, {50: most(0.35, 0.2), 99: most(0.5, 0.25)})
     title = "ack, ours with fsync, Kafka without"
@@ -48,10 +50,14 @@ def acknowledged(session: Session) -> list[Figure]:
     title = f"ack, {SYNCED_BY_BOTH}"
     figures += _percentiles("ack/synced", title, synced, kafka_synced, limits, KAFKA_SYNCING)
     figures += _percentiles("ack/floor/1", "the least: a bare socket that answers", echoed, kafka_one, {})
+    title = "the least: one that never sleeps, sums, writes, answers"
+    figures += _percentiles("ack/floor/awake", title, awake, kafka_one, {})
+    title = f"the least: the same, where that takes {BUSY_US} µs more"
+    figures += _percentiles("ack/floor/busy", title, busy, kafka_one, {})
     title = "the least: a bare socket that writes, syncs, answers"
-    figures += _percentiles("ack/floor/synced", title, echoed_synced[0], kafka_synced, {}, KAFKA_SYNCING)
+    figures += _percentiles("ack/floor/synced", title, bare_synced, kafka_synced, {}, KAFKA_SYNCING)
     title = "the least: the same, where a thread syncs"
-    return figures + _percentiles("ack/floor/thread", title, echoed_synced[1], kafka_synced, {}, KAFKA_SYNCING)
+    return figures + _percentiles("ack/floor/thread", title, in_thread, kafka_synced, {}, KAFKA_SYNCING)
 
 
 def _ack_times(peer: Peer, acks: int, number: int) -> list[float]:
