@@ -67,14 +67,15 @@ def stored(size: int, file: Path, per_second: float) -> float:
     """
     chunk = os.urandom(CHUNK_BYTES)
     with _clients(1, "store", file) as (client,):
-        start = time.perf_counter()
-        for sent in range(0, size, len(chunk)):
+        start, sent = time.perf_counter(), 0
+        while sent < size:
             _be_busy(start + sent / per_second)
             client.sendall(chunk)
+            sent += len(chunk)
         client.shutdown(socket.SHUT_WR)
         (cpu,) = CPU.unpack(client.recv(CPU.size, socket.MSG_WAITALL))
     file.unlink()
-    return float(cpu) / (size / 1e9)
+    return float(cpu) / (sent / 1e9)
 
 
 def _be_busy(until: float) -> None:

@@ -49,10 +49,10 @@ def acknowledged(session: Session) -> list[Figure]:
     limits = {50: most(0.5, 0.25), 99: most(0.7, 0.4)}
     title = f"ack, {SYNCED_BY_BOTH}"
     figures += _percentiles("ack/synced", title, synced, kafka_synced, limits, KAFKA_SYNCING)
-    figures += _percentiles("ack/floor/1", "the least: a bare socket that answers", echoed, kafka_one, {})
+    figures += _percentiles("ack/floor/1", "for scale: a bare socket that sleeps and answers", echoed, kafka_one, {})
     title = "the least: one that never sleeps, sums, writes, answers"
     figures += _percentiles("ack/floor/awake", title, awake, kafka_one, {})
-    title = f"the least: the same, where that takes {BUSY_US} µs more"
+    title = f"for scale: the same, where that takes {BUSY_US} µs more"
     figures += _percentiles("ack/floor/busy", title, busy, kafka_one, {})
     title = "the least: a bare socket that writes, syncs, answers"
     figures += _percentiles("ack/floor/synced", title, bare_synced, kafka_synced, {}, KAFKA_SYNCING)

@@ -98,14 +98,14 @@ def _produce(session: Session, case: Case) -> list[Figure]:
 
 
 def _least(session: Session, case: Case, volume: int, theirs: list[Done]) -> Figure:
-    """What no broker can do without, against what Kafka took a moment before."""
+    """What a loop takes that does no more than no broker can do without, as fast as the client was, against Kafka."""
     file, least = Path(session.bench.place.path, "stored"), []
     for done in theirs:
         session.ready_memory(volume)
         least.append(echo.stored(volume, file, done.messages_per_second * case.size))
     title = f"the least: a bare loop that receives, sums and writes at that rate, beside {case.title}"
     costs = [done.broker_cpu_per_gb for done in theirs]
-    return against_kafka(f"cpu-in/{case.name}/floor", title, "s/GB", least, costs)
+    return against_kafka(f"cpu-in/{case.name}/floor-at-rate", title, "s/GB", least, costs)
 
 
 def _with_kernel(work: Callable[[], Done], volume: int, session: Session) -> Done:

@@ -34,7 +34,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
         local.create_topic(partitions=2)
         for number in range(120):
             local.produce(*[bytes([number]) * (7 * number) for _ in range(1 + number % 3)])
-            if number % 40 == 39:
+            if number in (39, 79):
                 local.log().roll()
         for _ in range(20):  # more than sockets take
             local.produce(bytes(100_000), partition=1)
@@ -131,7 +131,7 @@ def next_offset(reader: Lent, offset: int, limit: int) -> int:
     version=st.sampled_from(VERSIONS),
     isolation=st.sampled_from([0, 1]),
     limit=st.sampled_from([0, 1, 700, 5_000, 20_000]),
-    offset=st.integers(0, 160),
+    offset=st.integers(0, 260),  # there are 240
 )
 def test_a_reader_gets_the_same_bytes_as_from_the_broker_itself(
     local: LocalBroker, version: int, isolation: int, limit: int, offset: int
@@ -141,7 +141,8 @@ def test_a_reader_gets_the_same_bytes_as_from_the_broker_itself(
         if stretch is None:
             return
         stretch.records.release()
-        end = next(one.base_offset for one in local.log().segments if one.base_offset > offset)
+        bases = (one.base_offset for one in local.log().segments)
+        end = next((base for base in bases if base > offset), local.log().high_watermark)
         reader.lend(frame)
         for _ in range(5):
             expected = reader.answer(frame)
@@ -339,6 +340,47 @@ def test_a_reader_of_committed_records_is_not_lent_a_segment_with_a_transaction_
             stretch.records.release()
 
 
+@pytest.mark.parametrize("max_wait_ms", [0, 60_000])
+def test_less_than_a_reader_would_wait_for_is_the_brokers_to_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_wait_ms: int
+) -> None:
+    monkeypatch.setattr(repeated_fetch, "STRETCH_BYTES_MIN", 1)
+    with LocalBroker(tmp_path) as local:
+        local.create_topic()
+        for _ in range(7):
+            local.produce(bytes(100))
+        limit = local.log().size * 5 // 7
+        with Lent(local, max_bytes=limit, min_bytes=limit // 2, max_wait_ms=max_wait_ms) as reader:
+            reader.lend(first := reader.request(0))
+            expected = reader.answer(first)
+            assert reader.receive(len(expected)) == expected
+            assert next_offset(reader, 0, limit) == 5
+            reader.send(frame := reader.request(5))
+            if max_wait_ms:
+                assert reader.take_back().unread == struct.pack(">i", len(frame)) + frame
+                assert reader.take_back().bytes_out == len(expected)
+            else:
+                expected = reader.answer(frame)
+                assert reader.receive(len(expected)) == expected
+                assert len(reader.take_back().seconds) == 2
+
+
+def test_what_nobody_has_checked_since_the_start_is_not_lent(tmp_path: Path) -> None:
+    with LocalBroker(tmp_path) as local:
+        local.create_topic()
+        for _ in range(10):
+            local.produce(bytes(100))
+    with LocalBroker(tmp_path) as local:
+        log = local.log()
+        assert log.stretch(0, 1 << 30, up_to=log.high_watermark) is None
+        found = log.read(0, 1 << 30)  # which checks them
+        assert found is not None
+        stretch = log.stretch(0, 1 << 30, up_to=log.high_watermark)
+        assert stretch is not None
+        with found, stretch:
+            assert stretch.length == found.length == log.size
+
+
 def test_nothing_is_lent_that_was_not_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repeated_fetch, "STRETCH_BYTES_MIN", 1)
     with LocalBroker(tmp_path) as local:
@@ -356,8 +398,9 @@ def test_nothing_is_lent_that_was_not_checked(tmp_path: Path, monkeypatch: pytes
             assert reader.stretch(reader.request(1)) is None
 
 
+@pytest.mark.parametrize("is_sealed", [False, True])
 def test_a_reader_of_committed_records_is_not_lent_where_there_are_aborted_ones(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_sealed: bool
 ) -> None:
     monkeypatch.setattr(repeated_fetch, "STRETCH_BYTES_MIN", 1)
     with LocalBroker(tmp_path) as local:
@@ -368,8 +411,10 @@ def test_a_reader_of_committed_records_is_not_lent_where_there_are_aborted_ones(
         log.append(encode_marker(Marker.ABORT, 7, 0, 0, NOW_MS), NOW_MS)
         for _ in range(10):
             local.produce(bytes(100))
-        log.roll()
+        if is_sealed:
+            log.roll()
         local.produce(b"active")
+        assert log.last_stable_offset == log.high_watermark
         with Lent(local, max_bytes=500, isolation_level=1) as reader:
             assert reader.stretch(reader.request(0)) is None
         with Lent(local, max_bytes=500) as reader:

@@ -75,7 +75,7 @@ def test_who_sends_while_the_loop_gives_up_its_processor_for_one_that_is_ahead_h
         assert node.on_loop(lambda: node.node.metrics.commits) == commits + 1
 
 
-def test_the_processor_is_given_up_for_a_client_that_sends_ahead_of_its_answers_alone(
+def test_the_processor_is_given_up_before_a_commit_for_a_client_that_sends_ahead_of_its_answers_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     times = []

@@ -1,11 +1,12 @@
 """A node: it starts, says where it is, stops cleanly, and keeps others from its directory."""
 
 import errno
+import itertools
 import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from nodes import LOOPS, RunningNode
 from raw_client import RawClient, a_produce
 
 from tailrace.broker.requests import Endpoint
+from tailrace.broker.waiting import STEPS_AT_ONCE, InTurns
 from tailrace.log.errors import DirectoryInUse
 from tailrace.log.files import OperatingSystemFiles
 from tailrace.protocol.messages.api_versions import ApiVersionsRequest
@@ -84,6 +86,22 @@ def test_a_job_that_takes_longer_than_a_stop_waits_is_finished_with_all_that_it_
         node.on_loop(lambda: start(Slow(), lambda: start(Slow(), lambda: start(Slow(), lambda: None))))
     assert len(done) == 3
     assert threading.active_count() == before
+    assert (tmp_path / CLEAN).exists()
+
+
+def test_what_goes_on_in_turns_is_left_alone_at_a_stop_that_has_waited_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tailrace.server.node.JOBS_S", 0.05)
+    steps = itertools.count()
+
+    def endless() -> Generator[None, None, None]:
+        for _ in steps:
+            yield
+
+    with RunningNode(tmp_path) as node:
+        node.on_loop(lambda: InTurns(endless(), node.node.start_job))
+    assert next(steps) > 2 * STEPS_AT_ONCE, "it went on for a while"
     assert (tmp_path / CLEAN).exists()
 
 

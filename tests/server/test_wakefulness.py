@@ -127,10 +127,10 @@ def test_the_client_is_looked_at_until_it_has_asked_and_then_everybody(answer_at
 
 
 @pytest.mark.parametrize("answer_at", [0, 1, 2])
-def test_whoever_waits_for_the_processor_has_it_before_the_client_is_looked_at_again(
+def test_the_processor_is_given_up_once_for_an_answer_where_the_next_request_has_not_come(
     monkeypatch: pytest.MonkeyPatch, answer_at: int
 ) -> None:
-    """It may be the client, which can ask no sooner."""
+    """The client may be waiting for it, and can ask no sooner."""
     loop, client = CountingLoop(), Client(answer_at)
     wakefulness = client.wakefulness = Wakefulness(loop)  # type: ignore[arg-type]
     looks_before: list[int] = []
@@ -141,6 +141,9 @@ def test_whoever_waits_for_the_processor_has_it_before_the_client_is_looked_at_a
     wakefulness._answered_at = time.perf_counter() + 1
     loop.looks.pop()()
     assert looks_before == ([] if answer_at == 1 else [1])
+    if answer_at == 0:
+        loop.looks.pop()()
+        assert looks_before == [1], "it is still the same answer"
 
 
 def test_a_request_that_waits_for_the_disk_is_not_looked_behind_before_it_is_answered() -> None:

@@ -181,8 +181,8 @@ class ReadableLog:
             return None
         number = number_of_segment_at(view.segments, offset)
         segment = view.segments[number]
-        is_last = segment.base_offset == view.visible.segment_base
-        next_offset = view.high_watermark if is_last else view.segments[number + 1].base_offset
+        is_at_end = segment.base_offset == view.visible.segment_base
+        next_offset = view.high_watermark if is_at_end else view.segments[number + 1].base_offset
         if next_offset > up_to:
             return None
         try:

@@ -50,6 +50,7 @@ class Loan(NamedTuple):
     answer: FetchAnswer
     bounds: bytes
     limit: int  # of the records in an answer
+    least: int  # of them in the last one: what is less may have to wait for more
     position: int  # in the file, of the batch that is asked for
     end: int  # of what may be served
 
@@ -143,7 +144,7 @@ class Conversation:
 
     def _find_end(self) -> int:
         """Where the batches end that fit into an answer, and may be served. None of them where their bytes make no
-        sense: the broker says so better than we could.
+        sense, or where a reader would wait for more than is left: the broker says so better than we could.
         """
         start, loan = self._position, self._loan
         wanted = min(start + max(loan.limit, 1), loan.end)
@@ -151,7 +152,7 @@ class Conversation:
             end, self._next_offset = end_of_whole_batches(self._read, start, start, wanted, loan.end)
         except OSError:
             return start
-        return end
+        return start if end == loan.end and end - start < loan.least else end
 
     def _read(self, position: int, size: int) -> bytes:
         return os.pread(self._file, size, position)

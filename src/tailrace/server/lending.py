@@ -39,7 +39,11 @@ def loan_of(number: int, stretch: Stretch) -> tuple[Loan, int]:
     """And the descriptor of the file."""
     form, (file, position) = stretch.form, stretch.records.place()
     end = position + stretch.records.length
-    return Loan(number, stretch.frame, form.places.offset, form.answer, stretch.bounds, form.limit, position, end), file
+    least = 0 if form.is_due else form.min_bytes
+    loan = Loan(
+        number, stretch.frame, form.places.offset, form.answer, stretch.bounds, form.limit, least, position, end
+    )
+    return loan, file
 
 
 class Lender:

@@ -26,6 +26,7 @@ from tailrace.broker.broker import Broker
 from tailrace.broker.configs import BrokerConfigs
 from tailrace.broker.opening import open_broker
 from tailrace.broker.requests import FRAME_BYTES_MAX, Endpoint
+from tailrace.broker.waiting import Pause
 from tailrace.log.committing import CommitJob
 from tailrace.log.directory import DataDirectory
 from tailrace.log.files import Files, OperatingSystemFiles
@@ -99,6 +100,7 @@ class Node:
         self._stall_seen_at = 0.0
         self._beat_due = math.inf
         self.is_stopping = False
+        self._is_finishing = False  # at the end of a stop
 
     # Start and stop
 
@@ -178,6 +180,7 @@ class Node:
         self.broker.recompressor.give_up()
         self.lender.stop()
         self._syncs.close()
+        self._is_finishing = True
         await _finish(workers)
         self.directory.close(now_ms())
 
@@ -239,7 +242,9 @@ class Node:
     # Jobs
 
     def start_job(self, job: AnyJob, finish: Callable[[], object]) -> None:
-        self.jobs.submit(job.run, partial(self._finished, finish))
+        """What goes on in turns does not at the end of a stop: nobody waits for it, and the next start sees to it."""
+        if not (self._is_finishing and isinstance(job, Pause)):
+            self.jobs.submit(job.run, partial(self._finished, finish))
 
     def _finished(self, finish: Callable[[], object]) -> None:
         finish()
@@ -269,8 +274,8 @@ class Node:
     def _let_clients_send(self) -> None:
         """A client that sends ahead of its answers, and is amid that, may wait for this processor: what it sends now
         has its part in the commit, as it is looked for once more (not by asyncio's own loop, which does so behind what
-        it has to do). Where nobody waits for the processor, this takes no time; where others do, a while, which is why
-        it is not done for clients that wait for each answer.
+        it has to do). Where nobody waits for the processor, this takes no time; where others do, a while, so no commit
+        is held up by it for clients that wait for each answer.
         """
         sched_yield()
         self.loop.call_soon(self._commit)

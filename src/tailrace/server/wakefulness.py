@@ -4,8 +4,8 @@ A loop that goes to sleep has to be woken, on another processor as a rule, which
 request. So while one client sends one request after the other, and nobody else sends any, the loop looks for the next
 one without going to sleep, for a tenth of a millisecond at most: some times at that client, which is quickest, and then
 at everybody. Where it does not come so soon, or others come in between, that ends; it begins again after some that did.
-Where the machine is busy, the kernel has woken the client on the processor of who has answered it, in the belief that
-he is about to sleep: so whoever waits for the processor has it first.
+Where the machine is busy, the kernel wakes the client on the processor of who has answered it, in the belief that he is
+about to sleep: so the processor is given up once for each answer, where the next request has not come before that.
 Everything else has its turns as always. While a request is under way, as one that waits for the disk, there is nothing
 to look for: that goes on when it is answered.
 """
@@ -29,7 +29,7 @@ class Client(Protocol):
 
 
 class Wakefulness:
-    __slots__ = ("_answered_at", "_client", "_is_awake", "_loop", "_soon")
+    __slots__ = ("_answered_at", "_client", "_gave_way", "_is_awake", "_loop", "_soon")
 
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
@@ -37,6 +37,7 @@ class Wakefulness:
         self._answered_at = 0.0
         self._soon = 0  # how many have come soon, lately
         self._is_awake = False
+        self._gave_way = False  # since the last answer
 
     def is_alone_with(self, client: Client) -> bool:
         """Whether it is this client that sends one request after the other, and hardly anybody else any."""
@@ -45,7 +46,7 @@ class Wakefulness:
     def answered(self, client: Client, started: float, ended: float) -> None:
         """A request of this client was begun and answered at these times, by the performance counter."""
         is_soon = client is self._client and started - self._answered_at < SOON_S
-        self._client, self._answered_at = client, ended
+        self._client, self._answered_at, self._gave_way = client, ended, False
         if is_soon:
             self._soon = min(self._soon + 1, MOST)
         elif self._soon > 0:
@@ -68,10 +69,10 @@ class Wakefulness:
         client = self._client
         if client is None or self._soon <= 0 or time.perf_counter() - self._answered_at >= AWAKE_S:
             return
-        if client.look():
-            return
-        sched_yield()  # the client may be waiting for this very processor
-        for _ in range(LOOKS - 1):
+        for _ in range(LOOKS):
             if client.look():
                 return
+            if not self._gave_way:
+                self._gave_way = True
+                sched_yield()  # the client may be waiting for this very processor
         self._stay_awake()
