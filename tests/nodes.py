@@ -26,6 +26,8 @@ LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "asyncio": asyncio.new_event_loop,
 }
 
+new_event_loop().close()  # libuv keeps a pipe from the first loop of a process on: it is there before anybody counts
+
 
 class RunningNode:
     def __init__(
