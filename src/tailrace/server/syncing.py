@@ -120,7 +120,7 @@ class System:
             raise OSError("this system has no asynchronous sync that we know")
         import ctypes  # here, as it takes some milliseconds: the first acknowledgement is sooner without
 
-        self._call = ctypes.PyDLL(None, use_errno=True).syscall  # which keeps the interpreter: of our own it takes microseconds
+        self._call = ctypes.PyDLL(None, use_errno=True).syscall  # which keeps the interpreter: it takes microseconds
         self._waiting_call = ctypes.CDLL(None).syscall  # which does not
         context = ctypes.c_ulong(0)
         if self._call(calls.setup, most, ctypes.byref(context)):
