@@ -27,8 +27,9 @@ VERSION = 12
 
 @pytest.fixture
 def all_is_cold(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every reader is taken for one of cold history."""
+    """Every reader is taken for one of cold history, and lent whenever it can be."""
     monkeypatch.setattr(sending.Outbox, "is_cold", property(lambda _: True, lambda *_: None))
+    monkeypatch.setattr(connection, "NOT_LENT_S", 0.0)
 
 
 @pytest.fixture(params=LOOPS)
@@ -91,6 +92,78 @@ def test_a_reader_gets_everything_in_order_and_most_of_it_from_the_other_process
         assert node.on_loop(lambda: node.node.metrics.bytes_out - before) < 1.05 * sent
     loans = node.on_loop(lambda: node.node.lender.loans)
     assert 1 <= loans < answers / 2
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Iterator[RunningNode]:
+    """A node with a topic that was just written: all of it is in the page cache."""
+    with RunningNode(tmp_path) as node:
+        node.create_topic()
+        with RawClient(node.address) as client:
+            for _ in range(BATCHES):
+                client.produce(VALUE)
+        yield node
+
+
+def read_all(client: RawClient) -> None:
+    offset = 0
+    while offset < BATCHES:
+        offset = read(client, offset)
+
+
+def test_who_reads_on_through_what_is_in_memory_is_lent_too(
+    history: RunningNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "LENT_BYTES_MIN", 20 * len(VALUE))
+    node = history
+    with RawClient(node.address) as client:
+        read_all(client)
+        node.until(lambda: node.node.lender._is_ready)
+        before = node.on_loop(lambda: node.node.metrics.bytes_out)
+        read_all(client)
+        node.until(lambda: node.node.metrics.bytes_out - before >= BATCHES * len(VALUE))
+    assert node.on_loop(lambda: node.node.lender.loans) >= 1
+
+
+def test_where_little_lies_ahead_nobody_is_lent_and_no_process_is_started(history: RunningNode) -> None:
+    assert BATCHES * len(VALUE) < connection.LENT_BYTES_MIN
+    with RawClient(history.address) as client:
+        read_all(client)
+        read_all(client)
+    assert history.on_loop(lambda: history.node.lender._control) is None
+
+
+def test_who_reads_in_small_pieces_is_not_lent(history: RunningNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "LENT_BYTES_MIN", 0)
+    with RawClient(history.address) as client:
+        for offset in range(10):
+            request = fetch_request(from_offset(offset, 0, len(VALUE) + 1000), max_wait_ms=0)
+            assert only_partition(client.ask(request, VERSION)).records
+    assert history.on_loop(lambda: history.node.lender._control) is None
+
+
+def test_who_pauses_between_his_requests_is_not_lent_again_for_a_while(
+    history: RunningNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "LENT_BYTES_MIN", 0)
+    monkeypatch.setattr(connection, "NOT_LENT_S", 60.0)
+    node = history
+    node.until(lambda: node.node.lender.can_lend())
+    with RawClient(node.address) as client:
+        offset = 0
+        for number in range(6):
+            offset = read(client, offset)
+            node.until(lambda: not node.node.lender._lent)  # which does not wait for it for long
+            assert node.on_loop(lambda: node.node.lender.loans) == min(max(number - 1, 0), 1)
+
+
+def test_one_more_than_can_be_lent_is_served_by_the_broker(node: RunningNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lending, "LOANS_MAX", 1)
+    with RawClient(node.address) as client, RawClient(node.address) as other:
+        process = stuck(node, client)
+        read_all(other)
+        process.send_signal(signal.SIGCONT)
+        assert only_partition(client.receive()).records
 
 
 def test_whatever_is_asked_in_between_is_answered(node: RunningNode) -> None:

@@ -152,10 +152,11 @@ class Stretch(NamedTuple):
 class RepeatedFetch:
     """One connection's. What came the long way is learnt (`learn`); what looks like it is answered (`read`)."""
 
-    __slots__ = ("_broker", "_forms", "_learnt")
+    __slots__ = ("_broker", "_forms", "_learnt", "reads_on")
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
+        self.reads_on = False  # the last answer had as much as fits, and that is much: history, most likely
         self._forms: Forms[FetchForm] = Forms()
         self._learnt: object = None  # what was learnt last: a reader that waits comes the long way each time
 
@@ -205,6 +206,7 @@ class RepeatedFetch:
         records = self._records(form, log, view, offset)
         if records is None:
             return None
+        self.reads_on = 2 * records.length > form.limit >= STRETCH_BYTES_MIN
         if session is not None:
             self._broker.fetch_sessions.advance(session, now_ms)
             session.repeated(form.topic, form.wanted_from(offset), view.high_watermark, view.start)

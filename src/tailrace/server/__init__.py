@@ -3,7 +3,7 @@
 frames        bytes from a socket, cut into requests
 sending       answers to a socket: bytes, and slices of files that are never copied through this process
 chunks        sending much, and being felt by nobody else
-lending       readers of cold history, lent to another process, which is `cold_reader`
+lending       readers of history, lent to another process, which is `history_reader`
 connection    one client: its requests start as they arrive, and are answered in order
 listener      accepting clients, and where they are told to connect
 threads       a few threads for what waits for a disk

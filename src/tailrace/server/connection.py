@@ -9,7 +9,7 @@ stands behind it. A Produce like one before it is not even decoded (`broker/repe
     what it holds of the broker's memory is counted (`Budget`)
     a client that has done more than its quotas allow is not read for a while (`Muting`)
 
-Who reads cold history is lent to another process (`Lender`); until it comes back, nothing of it is touched here.
+Who reads on through history is lent to another process (`Lender`); until it comes back, nothing of it is touched here.
 
 Bytes that are no request close the connection: there is no way to tell where the next one would begin.
 """
@@ -38,8 +38,8 @@ from tailrace.protocol.messages import REQUESTS, SPOKEN, ApiKey
 from tailrace.protocol.messages.fetch import FetchRequest, FetchResponse
 from tailrace.protocol.messages.produce import ProduceRequest
 from tailrace.server.budget import FIRST_BYTES_SCARCE
-from tailrace.server.cold_reader import LOAN_BYTES, Returned
 from tailrace.server.frames import BadFrame, Frames
+from tailrace.server.history_reader import LOAN_BYTES, Returned
 from tailrace.server.muting import Muting
 from tailrace.server.pending import Deadlines, Pending
 from tailrace.server.sending import Outbox, Part, length_of
@@ -54,6 +54,8 @@ AT_ONCE_MAX = 32  # requests of one connection before the others have their turn
 TURN_S = 0.01  # and for no longer than this, but to the end of the request that is under way
 TURN_BYTES = 4 << 20  # of answers, likewise
 GATHERED_BYTES = 64 << 10  # of answers for one system call
+LENT_BYTES_MIN = 8 << 20  # that lie ahead of a reader, unless they have to come from a disk
+NOT_LENT_S = 0.25
 TCP_ESTABLISHED = b"\x01"  # the first byte of what Linux says of a connection
 
 
@@ -87,6 +89,7 @@ class Connection:
         self._is_reading = False
         self._has_more = False  # requests have arrived that were not started
         self._is_lent = False  # to another process, which answers it for a while
+        self._not_lent_before = 0.0
         self._is_closed = False
         self._resume()
 
@@ -204,7 +207,7 @@ class Connection:
         self._started(Pending(form.header, started), answer)
 
     def _fetch_again(self, frame: memoryview) -> bool:
-        if self._outbox.is_cold and self._lend(frame):
+        if (self._repeated_fetch.reads_on or self._outbox.is_cold) and self._lend(frame):
             return True
         started = time.perf_counter()
         repeated = self._repeated_fetch.read(frame, int(time.time() * 1000))
@@ -219,10 +222,13 @@ class Connection:
 
     def _lend(self, frame: memoryview) -> bool:
         lender = self.node.lender
-        stretch = self._repeated_fetch.stretch(frame, LOAN_BYTES) if lender.can_lend() else None
+        if not lender.has_room or self.node.loop.time() < self._not_lent_before:
+            return False
+        stretch = self._repeated_fetch.stretch(frame, LOAN_BYTES)
         if stretch is None:
             return False
-        if not lender.lend(self._fd, stretch, self._taken_back):
+        is_enough = self._outbox.is_cold or stretch.records.length >= LENT_BYTES_MIN
+        if not (is_enough and lender.can_lend() and lender.lend(self._fd, stretch, self._taken_back)):
             stretch.records.release()
             return False
         self._is_lent = True
@@ -233,7 +239,7 @@ class Connection:
         self._safely(partial(self._go_on_after_loan, returned, records))
 
     def _go_on_after_loan(self, returned: Returned, records: FileSlice) -> None:
-        """One that has answered nothing, or has not been taken all of, is better off without another loan."""
+        """One that has answered once at most, or has not been taken all of, is better off without for a while."""
         self._is_lent = False
         metrics = self.node.metrics
         metrics.bytes_in += returned.bytes_in
@@ -246,7 +252,10 @@ class Connection:
             self.fail(OSError(returned.error, os.strerror(returned.error)))
             return
         self.active_at = self.node.loop.time()
-        self._outbox.is_cold = returned.is_cold and bool(returned.seconds) and returned.unsent is None
+        is_worth_it = len(returned.seconds) > 1 and returned.unsent is None
+        self._outbox.is_cold = returned.is_cold and is_worth_it
+        if not is_worth_it:
+            self._not_lent_before = self.active_at + NOT_LENT_S
         if returned.unsent is not None:
             head, position, size, after = returned.unsent
             self._outbox.put((head, records.part(position, size), after))

@@ -1,4 +1,4 @@
-"""Connections of readers of cold history, lent to another process (`cold_reader`), and taken back.
+"""Connections of readers of history, lent to another process (`history_reader`), and taken back.
 
 The process is started when the first such reader is met, by a thread, and ends with us: the socket that we talk through
 is then closed. Until it is there, and where it has as much to do as it can, readers are served as all others are.
@@ -19,7 +19,7 @@ from collections.abc import Callable
 from tailrace import children
 from tailrace.broker.repeated_fetch import Stretch
 from tailrace.log.slices import FileSlice
-from tailrace.server.cold_reader import LOANS_MAX, MESSAGE_BYTES, THERE, Loan, Returned
+from tailrace.server.history_reader import LOANS_MAX, MESSAGE_BYTES, THERE, Loan, Returned
 from tailrace.server.threads import Workers
 
 logger = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ PAUSE_S = 60.0  # after so many deaths in that time
 LOST_S = 10.0  # a loan is over in much less
 STOP_S = 2.0
 
-_PROGRAM = "tailrace.server.cold_reader"
+_PROGRAM = "tailrace.server.history_reader"
 _CAN_LEND = hasattr(socket, "SOCK_SEQPACKET") and sys.platform == "linux"
 
 TakeBack = Callable[[Returned, FileSlice], None]
@@ -60,11 +60,16 @@ class Lender:
         self._lent: dict[int, tuple[FileSlice, TakeBack, float]] = {}
         self.loans = 0  # so far
 
+    @property
+    def has_room(self) -> bool:
+        """Whether the process could have one more, if it is there."""
+        return len(self._lent) < LOANS_MAX
+
     def can_lend(self) -> bool:
         """Who asks would like to: where there is no process, there soon will be."""
         if self._control is None and self._loop.time() >= self._not_before:
             self._start()
-        return self._is_ready and len(self._lent) < LOANS_MAX
+        return self._is_ready and self.has_room
 
     def lend(self, client: int, stretch: Stretch, take_back: TakeBack) -> bool:
         """Afterwards the client's socket is not ours until `take_back` is called, with what has become of it and the
@@ -76,7 +81,7 @@ class Lender:
         try:
             socket.send_fds(self._control, [loan.encode()], [client, file])
         except OSError as error:  # its socket is full, or it has just died
-            logger.info("a reader of cold history is served by the broker itself: %s", error)
+            logger.info("a reader of history is served by the broker itself: %s", error)
             return False
         self.loans = number
         self._lent[number] = stretch.records, take_back, self._loop.time()
@@ -142,9 +147,7 @@ class Lender:
         now = self._loop.time()
         self._deaths.append(now)
         if len(self._deaths) == DEATHS_MAX and now - self._deaths[0] < PAUSE_S:
-            logger.warning(
-                "readers of cold history are served by the broker itself for a while: %s, again and again", what
-            )
+            logger.warning("readers of history are served by the broker itself for a while: %s, again and again", what)
             self._not_before = now + PAUSE_S
 
     def _take_all_back(self) -> None:
@@ -181,7 +184,7 @@ def _start_process(control: socket.socket, started: "list[subprocess.Popen[bytes
                 env=children.environment(),
             )
         except OSError as error:
-            logger.warning("no process can be had for readers of cold history: %s", error)
+            logger.warning("no process can be had for readers of history: %s", error)
         else:
             started.append(process)
 

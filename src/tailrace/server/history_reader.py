@@ -1,13 +1,13 @@
-"""A process that answers readers of cold history, so that nobody else feels them.
+"""A process that answers readers of history, so that nobody else feels them.
 
-    python -m tailrace.server.cold_reader DESCRIPTOR
+    python -m tailrace.server.history_reader DESCRIPTOR
 
-Who reads history that the page cache has forgotten asks several hundred times a second for another megabyte. Were the
-loop to answer each, it would be awake for two clients that have nothing to do with each other, and both would wait for
-it. So the broker lends such a connection to us (`lending`): through a Unix socket come a `Loan`, the client's socket
-and the file. A thread answers the Fetch that had come, and those that follow as long as each looks like the first and
-goes on where the answer before it ended. Then the connection goes back (`Returned`), with what was read of another
-request, or not sent of an answer.
+Who reads on through history asks several hundred times a second for another megabyte. Were the loop to answer each, it
+would be awake for two clients that have nothing to do with each other, and both would wait for it; and to hand each to
+a thread and back takes about as long as to send it. So the broker lends such a connection to us (`lending`): through a
+Unix socket come a `Loan`, the client's socket and the file. A thread answers the Fetch that had come, and those that
+follow as long as each looks like the first and goes on where the answer before it ended. Then the connection goes back
+(`Returned`), with what was read of another request, or not sent of an answer.
 
 Nothing is decided here: the broker has said what may be served. What it would say by now is asked soon (`LOAN_S`).
 """
@@ -28,11 +28,11 @@ from typing import NamedTuple
 from tailrace.log.batch_ends import end_of_whole_batches
 from tailrace.log.files import read_ahead
 from tailrace.protocol.fetch_answer import FetchAnswer
-from tailrace.server.chunks import MORE, send_chunks, set_patience
+from tailrace.server.chunks import CHUNK_BYTES, MORE, send_chunks, set_patience
 
 logger = logging.getLogger(__name__)
 
-LOANS_MAX = 4  # at a time
+LOANS_MAX = 16  # at a time
 LOAN_BYTES = 64 << 20
 LOAN_S = 0.25
 ANSWERS_MAX = 256  # each is told of when the connection goes back
@@ -166,7 +166,10 @@ class Conversation:
         if sent < len(head):
             self._unsent = head[sent:], position, size, answer.after
             return False
-        sent = send_chunks(lambda start, count: self._send_file(position + start, count), size, until=self._until)
+        chunk_bytes = CHUNK_BYTES if self._is_cold else size  # what is in memory goes in one call
+        sent = send_chunks(
+            lambda start, count: self._send_file(position + start, count), size, chunk_bytes, until=self._until
+        )
         self._bytes_out += sent
         if sent < size:
             self._unsent = b"", position + sent, size - sent, answer.after
@@ -227,7 +230,7 @@ def serve(control: socket.socket) -> None:
             with socket.socket(fileno=client) as sock:
                 returned = Conversation(loan, sock, file).run()
         except Exception:  # the broker waits for its connection
-            logger.exception("a reader of cold history was not answered, for a reason that nobody foresaw")
+            logger.exception("a reader of history was not answered, for a reason that nobody foresaw")
             returned = Returned(loan.number, error=errno.EIO)
         finally:
             os.close(file)
@@ -240,7 +243,7 @@ def serve_or_die(control: socket.socket) -> None:
         serve(control)
     except BaseException as error:
         if not isinstance(error, ConnectionError):  # else it is the broker that is gone
-            logger.exception("the process for readers of cold history fails")
+            logger.exception("the process for readers of history fails")
         os._exit(1)
 
 

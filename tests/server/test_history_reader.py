@@ -20,8 +20,8 @@ from tailrace.broker import repeated_fetch
 from tailrace.broker.repeated_fetch import Stretch
 from tailrace.records.control import Marker, encode_marker
 from tailrace.records.record import Record, encode_batch
-from tailrace.server import cold_reader
-from tailrace.server.cold_reader import Conversation, Loan, Returned
+from tailrace.server import history_reader
+from tailrace.server.history_reader import Conversation, Loan, Returned
 from tailrace.server.lending import loan_of
 
 VERSIONS = (5, 11, 12, 13, 17)
@@ -260,7 +260,7 @@ def test_an_answer_ends_before_what_may_not_be_served(local: LocalBroker) -> Non
 
 
 def test_a_loan_ends_after_so_many_answers(local: LocalBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cold_reader, "ANSWERS_MAX", 2)
+    monkeypatch.setattr(history_reader, "ANSWERS_MAX", 2)
     with Lent(local, max_bytes=2_000) as reader:
         reader.lend(frame := reader.request(0))
         reader.receive(len(reader.answer(frame)))
@@ -426,7 +426,7 @@ def test_a_reader_of_committed_records_is_not_lent_where_there_are_aborted_ones(
 def test_a_process_whose_broker_is_gone_ends_without_a_word() -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.close()
-    command = children.command("tailrace.server.cold_reader", str(theirs.fileno()))
+    command = children.command("tailrace.server.history_reader", str(theirs.fileno()))
     with theirs:
         done = subprocess.run(command, pass_fds=[theirs.fileno()], capture_output=True, text=True, timeout=30)
     assert (done.stdout, done.stderr) == ("", "")
