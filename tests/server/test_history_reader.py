@@ -5,6 +5,7 @@ import socket
 import struct
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,18 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
         local.log(index=1).roll()
         local.produce(b"active", partition=1)
         yield local
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More of it than a broker has: the machine may be busy."""
+    timeval = struct.pack("@ll", 0, 300_000)
+
+    def set_patience(sock: socket.socket) -> None:
+        for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
+            sock.setsockopt(socket.SOL_SOCKET, option, timeval)
+
+    monkeypatch.setattr(history_reader, "set_patience", set_patience)
 
 
 class Lent:
@@ -267,6 +280,72 @@ def test_a_loan_ends_after_so_many_answers(local: LocalBroker, monkeypatch: pyte
         reader.send(frame := reader.request(next_offset(reader, 0, 2_000)))
         reader.receive(len(reader.answer(frame)))
         assert len(reader.take_back().seconds) == 2
+
+
+@pytest.mark.parametrize("is_cold", [False, True])
+def test_a_loan_ends_in_time_however_slowly_and_steadily_a_client_takes_a_large_answer(
+    local: LocalBroker, monkeypatch: pytest.MonkeyPatch, is_cold: bool
+) -> None:
+    """Which is not the client's fault."""
+    monkeypatch.setattr(history_reader, "LOAN_S", 0.02)
+    monkeypatch.setattr(history_reader, "PIECE_BYTES", 1 << 16)
+    monkeypatch.setattr(history_reader, "read_ahead", lambda *_: not is_cold)
+    send_file = Conversation._send_file
+
+    def send_slowly(self: Conversation, position: int, size: int) -> int:
+        time.sleep(0.005)
+        return send_file(self, position, size)
+
+    monkeypatch.setattr(Conversation, "_send_file", send_slowly)
+    with Lent(local, partition=1, max_bytes=2_000_000) as reader:
+        whole = len(reader.answer(frame := reader.request(0)))
+        reader.lend(frame)
+        taken = 0
+        while reader.returned is None or taken < reader.returned.bytes_out:
+            taken += len(reader.theirs.recv(1 << 20))
+        returned = reader.take_back()
+        assert taken < whole
+        assert returned.unsent is not None
+        assert not returned.was_slow
+
+
+def test_a_client_that_takes_nothing_is_slow(local: LocalBroker) -> None:
+    with Lent(local, partition=1, max_bytes=2_000_000) as reader:
+        fill(reader.ours)
+        reader.lend(reader.request(0))
+        assert reader.take_back().was_slow
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 4, 30])
+def test_what_cannot_be_the_next_request_is_not_waited_for(
+    local: LocalBroker, monkeypatch: pytest.MonkeyPatch, length: int
+) -> None:
+    """Another request may be shorter, and there may be nothing behind it."""
+    monkeypatch.setattr(history_reader, "LOAN_S", 60.0)
+    monkeypatch.setattr(history_reader, "set_patience", lambda _: None)
+    with Lent(local, max_bytes=2_000) as reader:
+        reader.lend(frame := reader.request(0))
+        reader.receive(len(reader.answer(frame)))
+        reader.theirs.sendall(other := (struct.pack(">i", 0x01020304) + bytes(26))[:length])
+        assert reader.take_back().unread == other
+
+
+def test_a_request_that_comes_in_drops_is_not_waited_for_longer_than_the_loan_lasts(
+    local: LocalBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history_reader, "LOAN_S", 0.2)
+    monkeypatch.setattr(history_reader, "set_patience", lambda _: None)
+    with Lent(local, max_bytes=2_000) as reader:
+        reader.lend(frame := reader.request(0))
+        reader.receive(len(reader.answer(frame)))
+        follower = struct.pack(">i", len(frame)) + reader.request(next_offset(reader, 0, 2_000))
+        sent = 0
+        while reader.returned is None:
+            assert sent < len(follower), "it was waited for"
+            reader.theirs.sendall(follower[sent : sent + 1])
+            sent += 1
+            time.sleep(0.02)
+        assert follower.startswith(reader.take_back().unread)
 
 
 def test_a_client_that_is_gone_is_an_error(local: LocalBroker) -> None:

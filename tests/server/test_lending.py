@@ -18,6 +18,7 @@ from tailrace.protocol.messages.metadata import MetadataRequest, MetadataRequest
 from tailrace.records.batch import split
 from tailrace.server import connection, lending, sending
 from tailrace.server import node as nodes
+from tailrace.server.history_reader import Returned
 
 BATCHES = 60
 VALUE = bytes(range(256)) * 400  # 100 KB
@@ -30,6 +31,7 @@ def all_is_cold(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every reader is taken for one of cold history, and lent whenever it can be."""
     monkeypatch.setattr(sending.Outbox, "is_cold", property(lambda _: True, lambda *_: None))
     monkeypatch.setattr(connection, "NOT_LENT_S", 0.0)
+    monkeypatch.setattr(connection, "REFUSED_S", 0.0)
 
 
 @pytest.fixture(params=LOOPS)
@@ -115,6 +117,7 @@ def test_who_reads_on_through_what_is_in_memory_is_lent_too(
     history: RunningNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "LENT_BYTES_MIN", 20 * len(VALUE))
+    monkeypatch.setattr(connection, "REFUSED_S", 0.0)  # as one is at the end of the log
     node = history
     with RawClient(node.address) as client:
         read_all(client)
@@ -122,7 +125,8 @@ def test_who_reads_on_through_what_is_in_memory_is_lent_too(
         before = node.on_loop(lambda: node.node.metrics.bytes_out)
         read_all(client)
         node.until(lambda: node.node.metrics.bytes_out - before >= BATCHES * len(VALUE))
-    assert node.on_loop(lambda: node.node.lender.loans) >= 1
+        lent = node.on_loop(lambda: node.node.lender.loans)
+    assert 1 <= lent < 10, "the others were answered by the other process"
 
 
 def test_where_little_lies_ahead_nobody_is_lent_and_no_process_is_started(history: RunningNode) -> None:
@@ -155,6 +159,36 @@ def test_who_pauses_between_his_requests_is_not_lent_again_for_a_while(
             offset = read(client, offset)
             node.until(lambda: not node.node.lender._lent)  # which does not wait for it for long
             assert node.on_loop(lambda: node.node.lender.loans) == min(max(number - 1, 0), 1)
+
+
+@pytest.mark.parametrize(
+    ("returned", "is_of_use"),
+    [
+        (Returned(1, seconds=[0.0001] * 2), True),
+        (Returned(1, seconds=[0.0001] * 2, unsent=(b"", 0, 1, b"")), True),  # its time was over
+        (Returned(1, seconds=[0.01] * 2, is_cold=True), True),  # the disk
+        (Returned(1, seconds=[0.0001] * 2, unsent=(b"", 0, 1, b""), was_slow=True), False),
+        (Returned(1, seconds=[0.0001]), False),
+        (Returned(1), False),
+        (Returned(1, seconds=[0.001] * 20), False),  # batches are small
+    ],
+)
+def test_who_had_no_use_of_a_loan_is_not_lent_for_a_while_and_each_time_for_longer(
+    history: RunningNode, returned: Returned, is_of_use: bool
+) -> None:
+    with RawClient(history.address) as client:
+        read(client, 0)
+        (one,) = history.on_loop(lambda: list(history.node.connections))
+        pauses = []
+        for _ in range(8):
+            history.on_loop(lambda: one._judge_loan(returned))
+            pauses.append(max(0.0, one._not_lent_before - one.active_at))
+        if is_of_use:
+            assert not any(pauses)
+        else:
+            assert pauses == [min(connection.NOT_LENT_S * 2**n, connection.NOT_LENT_MAX_S) for n in range(8)]
+            history.on_loop(lambda: one._judge_loan(Returned(1, seconds=[0.0001] * 2)))
+            assert one._not_lent_s == connection.NOT_LENT_S
 
 
 def test_one_more_than_can_be_lent_is_served_by_the_broker(node: RunningNode, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -156,7 +156,7 @@ class RepeatedFetch:
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
-        self.reads_on = False  # the last answer had as much as fits, and that is much: history, most likely
+        self.reads_on = False  # the last answer was large, and about as large as it may be: history, most likely
         self._forms: Forms[FetchForm] = Forms()
         self._learnt: object = None  # what was learnt last: a reader that waits comes the long way each time
 
@@ -195,6 +195,7 @@ class RepeatedFetch:
 
     def read(self, frame: memoryview, now_ms: int) -> tuple[FetchForm, list[Any]] | None:
         """The answer, in parts. None where it must go the long way; then nothing was changed."""
+        self.reads_on = False
         asked = self._asked(frame)
         if asked is None:
             return None
@@ -206,7 +207,7 @@ class RepeatedFetch:
         records = self._records(form, log, view, offset)
         if records is None:
             return None
-        self.reads_on = 2 * records.length > form.limit >= STRETCH_BYTES_MIN
+        self.reads_on = session is None and 2 * records.length > form.limit >= STRETCH_BYTES_MIN
         if session is not None:
             self._broker.fetch_sessions.advance(session, now_ms)
             session.repeated(form.topic, form.wanted_from(offset), view.high_watermark, view.start)

@@ -55,7 +55,10 @@ TURN_S = 0.01  # and for no longer than this, but to the end of the request that
 TURN_BYTES = 4 << 20  # of answers, likewise
 GATHERED_BYTES = 64 << 10  # of answers for one system call
 LENT_BYTES_MIN = 8 << 20  # that lie ahead of a reader, unless they have to come from a disk
-NOT_LENT_S = 0.25
+REFUSED_S = 0.05  # until it is asked again whether one can be lent
+NOT_LENT_S = 0.25  # after a loan that was of no use, at first
+NOT_LENT_MAX_S = 8.0
+TEDIOUS_S = 0.000_3
 TCP_ESTABLISHED = b"\x01"  # the first byte of what Linux says of a connection
 
 
@@ -90,6 +93,7 @@ class Connection:
         self._has_more = False  # requests have arrived that were not started
         self._is_lent = False  # to another process, which answers it for a while
         self._not_lent_before = 0.0
+        self._not_lent_s = NOT_LENT_S
         self._is_closed = False
         self._resume()
 
@@ -226,6 +230,7 @@ class Connection:
             return False
         stretch = self._repeated_fetch.stretch(frame, LOAN_BYTES)
         if stretch is None:
+            self._not_lent_before = self.node.loop.time() + REFUSED_S
             return False
         is_enough = self._outbox.is_cold or stretch.records.length >= LENT_BYTES_MIN
         if not (is_enough and lender.can_lend() and lender.lend(self._fd, stretch, self._taken_back)):
@@ -239,23 +244,21 @@ class Connection:
         self._safely(partial(self._go_on_after_loan, returned, records))
 
     def _go_on_after_loan(self, returned: Returned, records: FileSlice) -> None:
-        """One that has answered once at most, or has not been taken all of, is better off without for a while."""
         self._is_lent = False
         metrics = self.node.metrics
         metrics.bytes_in += returned.bytes_in
         metrics.bytes_out += returned.bytes_out
         for seconds in returned.seconds:
             metrics.answered(ApiKey.FETCH, seconds)
+        self.node.served_elsewhere(len(returned.seconds))
         if self._is_closed:
             return
         if returned.error:
             self.fail(OSError(returned.error, os.strerror(returned.error)))
             return
         self.active_at = self.node.loop.time()
-        is_worth_it = len(returned.seconds) > 1 and returned.unsent is None
-        self._outbox.is_cold = returned.is_cold and is_worth_it
-        if not is_worth_it:
-            self._not_lent_before = self.active_at + NOT_LENT_S
+        self._outbox.is_cold = returned.is_cold and not returned.was_slow
+        self._judge_loan(returned)
         if returned.unsent is not None:
             head, position, size, after = returned.unsent
             self._outbox.put((head, records.part(position, size), after))
@@ -263,6 +266,18 @@ class Connection:
         self._resume()
         if returned.unread:
             self._received(self._frames.put_back(returned.unread))
+
+    def _judge_loan(self, returned: Returned) -> None:
+        """Who was answered once at most, was slow to take it, or reads batches so small that finding where an answer
+        ends takes longer than here, where there is an index, is better off without: for twice as long each time.
+        """
+        answers = len(returned.seconds)
+        is_tedious = not returned.is_cold and sum(returned.seconds) > answers * TEDIOUS_S
+        if answers > 1 and not returned.was_slow and not is_tedious:
+            self._not_lent_s = NOT_LENT_S
+        else:
+            self._not_lent_before = self.active_at + self._not_lent_s
+            self._not_lent_s = min(2 * self._not_lent_s, NOT_LENT_MAX_S)
 
     def _safely(self, step: Callable[[], None]) -> None:
         """Whatever goes wrong on the way ends this connection, and nothing else."""

@@ -34,6 +34,7 @@ logger = logging.getLogger(__name__)
 
 LOANS_MAX = 16  # at a time
 LOAN_BYTES = 64 << 20
+PIECE_BYTES = 1 << 20  # of an answer that is in memory, in one call: it ends however slow the client is
 LOAN_S = 0.25
 ANSWERS_MAX = 256  # each is told of when the connection goes back
 MESSAGE_BYTES = 16 << 10
@@ -74,6 +75,7 @@ class Returned(NamedTuple):
     bytes_in: int = 0
     bytes_out: int = 0
     is_cold: bool = False  # what comes next
+    was_slow: bool = False  # the client, to take its answer
     error: int = 0  # of the system
 
     def encode(self) -> bytes:
@@ -103,6 +105,7 @@ class Conversation:
         self._bytes_in = 0
         self._bytes_out = 0
         self._is_cold = True
+        self._was_slow = False
         self._until = time.perf_counter() + LOAN_S
 
     def run(self) -> Returned:
@@ -124,6 +127,7 @@ class Conversation:
             self._bytes_in,
             self._bytes_out,
             self._is_cold,
+            self._was_slow,
             error,
         )
 
@@ -164,14 +168,16 @@ class Conversation:
         head = answer.head(correlation_id, self._loan.bounds, size)
         sent = self._send_bytes(head, MORE)
         if sent < len(head):
+            self._was_slow = True
             self._unsent = head[sent:], position, size, answer.after
             return False
-        chunk_bytes = CHUNK_BYTES if self._is_cold else size  # what is in memory goes in one call
+        chunk_bytes = CHUNK_BYTES if self._is_cold else PIECE_BYTES
         sent = send_chunks(
             lambda start, count: self._send_file(position + start, count), size, chunk_bytes, until=self._until
         )
         self._bytes_out += sent
         if sent < size:
+            self._was_slow = time.perf_counter() <= self._until
             self._unsent = b"", position + sent, size - sent, answer.after
             return False
         sent = self._send_bytes(answer.after, 0)
@@ -197,9 +203,9 @@ class Conversation:
                 received = self._client.recv_into(view[count:])
             except BlockingIOError:
                 received = 0
-            if not received:
-                break
             count += received
+            if not received or view[: min(count, 4)] != self._length[:count] or time.perf_counter() > self._until:
+                break  # another request may be shorter: what it has of one of these would be waited for
         self._bytes_in += count
         if count < len(view) or not self._is_next():
             self._unread = bytes(view[:count])

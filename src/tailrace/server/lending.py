@@ -62,8 +62,8 @@ class Lender:
 
     @property
     def has_room(self) -> bool:
-        """Whether the process could have one more, if it is there."""
-        return len(self._lent) < LOANS_MAX
+        """Whether the process could have one more, if it is there or may be started."""
+        return len(self._lent) < LOANS_MAX and (self._is_ready or self._loop.time() >= self._not_before)
 
     def can_lend(self) -> bool:
         """Who asks would like to: where there is no process, there soon will be."""

@@ -319,6 +319,10 @@ class Node:
         self.broker.flushed(job)
         self._requests_before = self.metrics.requests + 1  # with the one that is answered by it
 
+    def served_elsewhere(self, requests: int) -> None:
+        """So many that were counted have not taken the loop's time."""
+        self._requests_before += requests
+
     @property
     def _is_disk_quick(self) -> bool:
         """And has nothing else of ours to do."""
