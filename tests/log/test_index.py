@@ -6,7 +6,7 @@ from batches import flip
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.log.index import IndexEntry, OffsetIndex, TimeEntry, TimeIndex
+from tailrace.log.index import IndexEntry, OffsetIndex, TimeEntry, TimeIndex, positions_in
 
 BASE = 1 << 40
 LOG_SIZE = 3000
@@ -167,3 +167,24 @@ def grows(entries: list[IndexEntry] | list[TimeEntry], second_limit: int | None 
     if second_limit is not None and second[-1] >= second_limit:
         return False
     return list(first) == sorted(set(first)) and list(second) == sorted(set(second))
+
+
+@given(
+    positions=st.lists(st.integers(0, 5000), unique=True).map(sorted),
+    start=st.integers(0, 5000),
+    length=st.integers(0, 5000),
+    most=st.integers(1, 50),
+)
+def test_a_thinned_index_has_a_few_of_the_entries_of_a_stretch_and_the_first_of_them(
+    positions: list[int], start: int, length: int, most: int
+) -> None:
+    index = OffsetIndex(100)
+    for number, position in enumerate(positions):
+        index.append(100 + number, position)
+    inside = [position for position in positions if start <= position < start + length]
+    thinned = positions_in(index.thinned(start, start + length, most))
+    assert thinned[:1] == inside[:1]
+    assert len(thinned) <= most
+    assert set(thinned) <= set(inside)
+    every = -(-len(inside) // most)
+    assert thinned == inside[:: every or 1], "they are spread"

@@ -456,8 +456,8 @@ def test_what_nobody_has_checked_since_the_start_is_not_lent(tmp_path: Path) -> 
         assert found is not None
         stretch = log.stretch(0, 1 << 30, up_to=log.high_watermark)
         assert stretch is not None
-        with found, stretch:
-            assert stretch.length == found.length == log.size
+        with found, stretch.records as records:
+            assert records.length == found.length == log.size
 
 
 def test_nothing_is_lent_that_was_not_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

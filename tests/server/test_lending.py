@@ -166,11 +166,9 @@ def test_who_pauses_between_his_requests_is_not_lent_again_for_a_while(
     [
         (Returned(1, seconds=[0.0001] * 2), True),
         (Returned(1, seconds=[0.0001] * 2, unsent=(b"", 0, 1, b"")), True),  # its time was over
-        (Returned(1, seconds=[0.01] * 2, is_cold=True), True),  # the disk
         (Returned(1, seconds=[0.0001] * 2, unsent=(b"", 0, 1, b""), was_slow=True), False),
         (Returned(1, seconds=[0.0001]), False),
         (Returned(1), False),
-        (Returned(1, seconds=[0.001] * 20), False),  # batches are small
     ],
 )
 def test_who_had_no_use_of_a_loan_is_not_lent_for_a_while_and_each_time_for_longer(

@@ -147,6 +147,7 @@ class Stretch(NamedTuple):
     frame: bytes
     bounds: bytes
     records: FileSlice
+    entries: bytes  # of its index
 
 
 class RepeatedFetch:
@@ -222,11 +223,12 @@ class RepeatedFetch:
             return None
         form, log, _, offset = asked
         view = log.view
-        records = log.stretch(offset, max_bytes, up_to=_readable_up_to(form, view))
-        if records is None:
+        ahead = log.stretch(offset, max_bytes, up_to=_readable_up_to(form, view))
+        if ahead is None:
             return None
+        records = ahead.records
         if records.length > form.limit >= STRETCH_BYTES_MIN and not self._has_aborted(form, log, offset, records):
-            return Stretch(form, frame.tobytes(), bounds_of(view), records)
+            return Stretch(form, frame.tobytes(), bounds_of(view), records, ahead.entries)
         records.release()
         return None
 

@@ -77,6 +77,13 @@ class OffsetIndex:
         number = self._number_behind(position)
         return [self.entry(later).position for later in range(number, len(self))]
 
+    def thinned(self, start: int, end: int, most: int) -> bytes:
+        """At most so many of the entries that point from `start` on to before `end`, spread over them."""
+        first, behind = self._number_behind(start - 1), self._number_behind(end - 1)
+        entries = bytes(self.data[first * self.ENTRY_SIZE : behind * self.ENTRY_SIZE])
+        every = -(-(behind - first) // most) or 1
+        return memoryview(entries).cast("Q")[::every].tobytes()
+
     def keep_before(self, position: int) -> None:
         """Afterwards no entry points to `position` or beyond."""
         number = self._number_behind(position - 1)
@@ -92,6 +99,11 @@ class OffsetIndex:
                 return False
             last_offset, last_position = offset, position
         return last_position < log_size
+
+
+def positions_in(entries: bytes) -> list[int]:
+    """Of an offset index: where batches begin."""
+    return [position for _, position in _OFFSET_ENTRY.iter_unpack(entries)]
 
 
 class TimeIndex:

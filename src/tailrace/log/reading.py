@@ -26,6 +26,7 @@ from tailrace.records.record import decode_records, first_record_at_or_after
 Answer = TypeVar("Answer")
 
 _PIECE_BYTES = 1 << 20  # read at a time by whoever looks for a record
+_ENTRIES_MAX = 1024  # of an index, for who reads ahead: one for each 64 KB of 64 MB
 _REACHED_MAX = 16  # places where readers of a log have stopped: 3 KB, and there may be many logs
 
 
@@ -46,6 +47,13 @@ class Place(NamedTuple):
 
     segment: Segment
     position: int
+
+
+class Ahead(NamedTuple):
+    """What lies ahead of a reader, and some entries of the index of it."""
+
+    records: FileSlice
+    entries: bytes
 
 
 class View(NamedTuple):
@@ -171,7 +179,7 @@ class ReadableLog:
                 if not self._has_lost_files(view, error):
                     raise self._cannot_be_read(error) from error
 
-    def stretch(self, offset: int, max_bytes: int, *, up_to: int) -> FileSlice | None:
+    def stretch(self, offset: int, max_bytes: int, *, up_to: int) -> Ahead | None:
         """What lies ahead of a reader, for somebody who reads it without asking us again: bytes of one segment that
         were checked, from the batch that holds `offset` on, all of it before `up_to`. It may end amid a batch. Its next
         offset is one that none of it reaches. None where no such is known without asking a disk.
@@ -189,9 +197,10 @@ class ReadableLog:
             place = self._reached(view, offset, max_bytes) or self._find(view, offset, wait=False)
             if place is None or place.segment is not segment:
                 return None
-            end = min(place.position + max_bytes, view.limit_of(segment))
-            if segment.checks.are_sound(place.position, end):
-                return FileSlice(segment.log, place.position, end - place.position, next_offset)
+            start, end = place.position, min(place.position + max_bytes, view.limit_of(segment))
+            if segment.checks.are_sound(start, end):
+                entries = segment.derived(wait=False).index.thinned(start, end, _ENTRIES_MAX)
+                return Ahead(FileSlice(segment.log, start, end - start, next_offset), entries)
         except (Damaged, OSError, WouldWait):
             pass
         return None

@@ -58,7 +58,6 @@ LENT_BYTES_MIN = 8 << 20  # that lie ahead of a reader, unless they have to come
 REFUSED_S = 0.05  # until it is asked again whether one can be lent
 NOT_LENT_S = 0.25  # after a loan that was of no use, at first
 NOT_LENT_MAX_S = 8.0
-TEDIOUS_S = 0.000_3
 TCP_ESTABLISHED = b"\x01"  # the first byte of what Linux says of a connection
 
 
@@ -268,12 +267,8 @@ class Connection:
             self._received(self._frames.put_back(returned.unread))
 
     def _judge_loan(self, returned: Returned) -> None:
-        """Who was answered once at most, was slow to take it, or reads batches so small that finding where an answer
-        ends takes longer than here, where there is an index, is better off without: for twice as long each time.
-        """
-        answers = len(returned.seconds)
-        is_tedious = not returned.is_cold and sum(returned.seconds) > answers * TEDIOUS_S
-        if answers > 1 and not returned.was_slow and not is_tedious:
+        """Who was answered once at most, or was slow to take it, is better off without: for twice as long each time."""
+        if len(returned.seconds) > 1 and not returned.was_slow:
             self._not_lent_s = NOT_LENT_S
         else:
             self._not_lent_before = self.active_at + self._not_lent_s

@@ -22,11 +22,13 @@ import struct
 import sys
 import threading
 import time
+from bisect import bisect_left
 from contextlib import suppress
 from typing import NamedTuple
 
 from tailrace.log.batch_ends import end_of_whole_batches
 from tailrace.log.files import read_ahead
+from tailrace.log.index import positions_in
 from tailrace.protocol.fetch_answer import FetchAnswer
 from tailrace.server.chunks import CHUNK_BYTES, MORE, send_chunks, set_patience
 
@@ -54,6 +56,7 @@ class Loan(NamedTuple):
     least: int  # of them in the last one: what is less may have to wait for more
     position: int  # in the file, of the batch that is asked for
     end: int  # of what may be served
+    entries: bytes  # of its index
 
     def encode(self) -> bytes:
         return marshal.dumps((*self[:3], tuple(self.answer), *self[4:]))
@@ -94,6 +97,7 @@ class Conversation:
         self._client = client
         self._file = file
         self._position = loan.position
+        self._starts = positions_in(loan.entries)  # of some batches
         self._next_offset = 0
         self._length = len(loan.frame).to_bytes(4)
         self._request = bytearray(self._length + loan.frame)  # received into, again and again
@@ -152,8 +156,10 @@ class Conversation:
         """
         start, loan = self._position, self._loan
         wanted = min(start + max(loan.limit, 1), loan.end)
+        known = bisect_left(self._starts, wanted)
+        begin = max(start, self._starts[known - 1]) if known else start
         try:
-            end, self._next_offset = end_of_whole_batches(self._read, start, start, wanted, loan.end)
+            end, self._next_offset = end_of_whole_batches(self._read, start, begin, wanted, loan.end)
         except OSError:
             return start
         return start if end == loan.end and end - start < loan.least else end

@@ -40,10 +40,8 @@ def loan_of(number: int, stretch: Stretch) -> tuple[Loan, int]:
     form, (file, position) = stretch.form, stretch.records.place()
     end = position + stretch.records.length
     least = 0 if form.is_due else form.min_bytes
-    loan = Loan(
-        number, stretch.frame, form.places.offset, form.answer, stretch.bounds, form.limit, least, position, end
-    )
-    return loan, file
+    common = number, stretch.frame, form.places.offset, form.answer, stretch.bounds, form.limit, least
+    return Loan(*common, position, end, stretch.entries), file
 
 
 class Lender:
