@@ -45,6 +45,15 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
         yield local
 
 
+@pytest.fixture
+def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalBroker]:
+    """One with a topic and nothing in it."""
+    monkeypatch.setattr(repeated_fetch, "STRETCH_BYTES_MIN", 1)
+    with LocalBroker(tmp_path) as local:
+        local.create_topic()
+        yield local
+
+
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """More of it than a broker has: the machine may be busy."""
@@ -86,6 +95,12 @@ class Lent:
 
     def stretch(self, frame: bytes, most: int = 1 << 30) -> Stretch | None:
         return self.reader.repeated.stretch(memoryview(frame), most)
+
+    def may_be_lent(self, frame: bytes) -> bool:
+        stretch = self.stretch(frame)
+        if stretch is not None:
+            stretch.records.release()
+        return stretch is not None
 
     def lend(self, frame: bytes, most: int = 1 << 30) -> None:
         stretch = self.stretch(frame, most)
@@ -151,10 +166,8 @@ def test_a_reader_gets_the_same_bytes_as_from_the_broker_itself(
     local: LocalBroker, version: int, isolation: int, limit: int, offset: int
 ) -> None:
     with Lent(local, version, isolation_level=isolation, max_bytes=limit) as reader:
-        stretch = reader.stretch(frame := reader.request(offset))
-        if stretch is None:
+        if not reader.may_be_lent(frame := reader.request(offset)):
             return
-        stretch.records.release()
         bases = (one.base_offset for one in local.log().segments)
         end = next((base for base in bases if base > offset), local.log().high_watermark)
         reader.lend(frame)
@@ -363,88 +376,75 @@ def test_a_client_that_is_gone_is_an_error(local: LocalBroker) -> None:
 
 def test_nothing_is_lent_of_what_lies_behind_the_end(local: LocalBroker) -> None:
     with Lent(local, max_bytes=500) as reader:
-        assert reader.stretch(reader.request(local.log().high_watermark)) is None
-        assert reader.stretch(reader.request(local.log().high_watermark + 5)) is None
+        assert not reader.may_be_lent(reader.request(local.log().high_watermark))
+        assert not reader.may_be_lent(reader.request(local.log().high_watermark + 5))
 
 
 @pytest.mark.parametrize("is_rolled", [False, True])
 def test_of_the_segment_that_is_written_to_all_is_lent_that_readers_may_see(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_rolled: bool
+    fresh: LocalBroker, is_rolled: bool
 ) -> None:
     """And what is appended meanwhile is none of it, nor what stands in a segment behind it."""
-    monkeypatch.setattr(repeated_fetch, "STRETCH_BYTES_MIN", 1)
-    with LocalBroker(tmp_path) as local:
-        local.create_topic()
-        for number in range(10):
-            local.produce(bytes([number]) * 100)
-        log, end = local.log(), local.log().high_watermark
-        visible = log.size
-        with Lent(local, max_bytes=1_000) as reader:
-            first = reader.request(0)
-            expected = reader.answer(first)
-            if is_rolled:
-                log.roll()
-            log.append(encode_batch([Record(0, NOW_MS, None, bytes(100))]), NOW_MS)
-            assert log.high_watermark == end < log.end_offset
-            stretch = reader.stretch(first)
-            assert stretch is not None
-            assert (stretch.records.length, stretch.records.next_offset) == (visible, end)
-            stretch.records.release()
-            reader.lend(first)
-            received, offset = reader.receive(len(expected)), next_offset(reader, 0, 1_000)
-            assert received == expected
-            while offset < end:
-                reader.send(frame := reader.request(offset))
-                answer = reader.answer(frame)
-                assert reader.receive(len(answer)) == answer
-                offset = next_offset(reader, offset, 1_000)
-            reader.send(last := reader.request(end))
-            assert reader.take_back().unread == struct.pack(">i", len(last)) + last, "it is the broker's to answer"
+    for number in range(10):
+        fresh.produce(bytes([number]) * 100)
+    log, end = fresh.log(), fresh.log().high_watermark
+    visible = log.size
+    with Lent(fresh, max_bytes=1_000) as reader:
+        first = reader.request(0)
+        expected = reader.answer(first)
+        if is_rolled:
+            log.roll()
+        log.append(encode_batch([Record(0, NOW_MS, None, bytes(100))]), NOW_MS)
+        assert log.high_watermark == end < log.end_offset
+        stretch = reader.stretch(first)
+        assert stretch is not None
+        assert (stretch.records.length, stretch.records.next_offset) == (visible, end)
+        stretch.records.release()
+        reader.lend(first)
+        received, offset = reader.receive(len(expected)), next_offset(reader, 0, 1_000)
+        assert received == expected
+        while offset < end:
+            reader.send(frame := reader.request(offset))
+            answer = reader.answer(frame)
+            assert reader.receive(len(answer)) == answer
+            offset = next_offset(reader, offset, 1_000)
+        reader.send(last := reader.request(end))
+        assert reader.take_back().unread == struct.pack(">i", len(last)) + last, "it is the broker's to answer"
 
 
 def test_a_reader_of_committed_records_is_not_lent_a_segment_with_a_transaction_that_is_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fresh: LocalBroker,
 ) -> None:
-    monkeypatch.setattr(repeated_fetch, "STRETCH_BYTES_MIN", 1)
-    with LocalBroker(tmp_path) as local:
-        local.create_topic()
-        for _ in range(10):
-            local.produce(bytes(100))
-        log, record = local.log(), Record(0, NOW_MS, None, bytes(100))
-        log.append(encode_batch([record], producer_id=7, producer_epoch=0, base_sequence=0, transactional=True), NOW_MS)
-        local.produce(b"behind it")
-        assert log.last_stable_offset < log.high_watermark
-        with Lent(local, max_bytes=500, isolation_level=1) as reader:
-            assert reader.stretch(reader.request(0)) is None
-        with Lent(local, max_bytes=500) as reader:
-            stretch = reader.stretch(reader.request(0))
-            assert stretch is not None
-            stretch.records.release()
+    for _ in range(10):
+        fresh.produce(bytes(100))
+    log, record = fresh.log(), Record(0, NOW_MS, None, bytes(100))
+    log.append(encode_batch([record], producer_id=7, producer_epoch=0, base_sequence=0, transactional=True), NOW_MS)
+    fresh.produce(b"behind it")
+    assert log.last_stable_offset < log.high_watermark
+    with Lent(fresh, max_bytes=500, isolation_level=1) as reader:
+        assert not reader.may_be_lent(reader.request(0))
+    with Lent(fresh, max_bytes=500) as reader:
+        assert reader.may_be_lent(reader.request(0))
 
 
 @pytest.mark.parametrize("max_wait_ms", [0, 60_000])
-def test_less_than_a_reader_would_wait_for_is_the_brokers_to_answer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_wait_ms: int
-) -> None:
-    monkeypatch.setattr(repeated_fetch, "STRETCH_BYTES_MIN", 1)
-    with LocalBroker(tmp_path) as local:
-        local.create_topic()
-        for _ in range(7):
-            local.produce(bytes(100))
-        limit = local.log().size * 5 // 7
-        with Lent(local, max_bytes=limit, min_bytes=limit // 2, max_wait_ms=max_wait_ms) as reader:
-            reader.lend(first := reader.request(0))
-            expected = reader.answer(first)
+def test_less_than_a_reader_would_wait_for_is_the_brokers_to_answer(fresh: LocalBroker, max_wait_ms: int) -> None:
+    for _ in range(7):
+        fresh.produce(bytes(100))
+    limit = fresh.log().size * 5 // 7
+    with Lent(fresh, max_bytes=limit, min_bytes=limit // 2, max_wait_ms=max_wait_ms) as reader:
+        reader.lend(first := reader.request(0))
+        expected = reader.answer(first)
+        assert reader.receive(len(expected)) == expected
+        assert next_offset(reader, 0, limit) == 5
+        reader.send(frame := reader.request(5))
+        if max_wait_ms:
+            assert reader.take_back().unread == struct.pack(">i", len(frame)) + frame
+            assert reader.take_back().bytes_out == len(expected)
+        else:
+            expected = reader.answer(frame)
             assert reader.receive(len(expected)) == expected
-            assert next_offset(reader, 0, limit) == 5
-            reader.send(frame := reader.request(5))
-            if max_wait_ms:
-                assert reader.take_back().unread == struct.pack(">i", len(frame)) + frame
-                assert reader.take_back().bytes_out == len(expected)
-            else:
-                expected = reader.answer(frame)
-                assert reader.receive(len(expected)) == expected
-                assert len(reader.take_back().seconds) == 2
+            assert len(reader.take_back().seconds) == 2
 
 
 def test_what_nobody_has_checked_since_the_start_is_not_lent(tmp_path: Path) -> None:
@@ -463,46 +463,36 @@ def test_what_nobody_has_checked_since_the_start_is_not_lent(tmp_path: Path) -> 
             assert records.length == found.length == log.size
 
 
-def test_nothing_is_lent_that_was_not_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repeated_fetch, "STRETCH_BYTES_MIN", 1)
-    with LocalBroker(tmp_path) as local:
-        local.create_topic()
-        for _ in range(30):
-            local.produce(bytes(100))
-        local.log().roll()
-        local.produce(b"active")
-        with Lent(local, max_bytes=500) as reader:
-            stretch = reader.stretch(reader.request(1))
-            assert stretch is not None
-            stretch.records.release()
-            segment = local.log().segments[0]
-            segment.checks.distrust(0, segment.size, segment.size)
-            assert reader.stretch(reader.request(1)) is None
+def test_nothing_is_lent_that_was_not_checked(fresh: LocalBroker) -> None:
+    for _ in range(30):
+        fresh.produce(bytes(100))
+    fresh.log().roll()
+    fresh.produce(b"active")
+    with Lent(fresh, max_bytes=500) as reader:
+        assert reader.may_be_lent(reader.request(1))
+        segment = fresh.log().segments[0]
+        segment.checks.distrust(0, segment.size, segment.size)
+        assert not reader.may_be_lent(reader.request(1))
 
 
 @pytest.mark.parametrize("is_sealed", [False, True])
 def test_a_reader_of_committed_records_is_not_lent_where_there_are_aborted_ones(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_sealed: bool
+    fresh: LocalBroker, is_sealed: bool
 ) -> None:
-    monkeypatch.setattr(repeated_fetch, "STRETCH_BYTES_MIN", 1)
-    with LocalBroker(tmp_path) as local:
-        local.create_topic()
-        local.produce(b"first")
-        log, record = local.log(), Record(0, NOW_MS, None, bytes(100))
-        log.append(encode_batch([record], producer_id=7, producer_epoch=0, base_sequence=0, transactional=True), NOW_MS)
-        log.append(encode_marker(Marker.ABORT, 7, 0, 0, NOW_MS), NOW_MS)
-        for _ in range(10):
-            local.produce(bytes(100))
-        if is_sealed:
-            log.roll()
-        local.produce(b"active")
-        assert log.last_stable_offset == log.high_watermark
-        with Lent(local, max_bytes=500, isolation_level=1) as reader:
-            assert reader.stretch(reader.request(0)) is None
-        with Lent(local, max_bytes=500) as reader:
-            stretch = reader.stretch(reader.request(0))
-            assert stretch is not None
-            stretch.records.release()
+    fresh.produce(b"first")
+    log, record = fresh.log(), Record(0, NOW_MS, None, bytes(100))
+    log.append(encode_batch([record], producer_id=7, producer_epoch=0, base_sequence=0, transactional=True), NOW_MS)
+    log.append(encode_marker(Marker.ABORT, 7, 0, 0, NOW_MS), NOW_MS)
+    for _ in range(10):
+        fresh.produce(bytes(100))
+    if is_sealed:
+        log.roll()
+    fresh.produce(b"active")
+    assert log.last_stable_offset == log.high_watermark
+    with Lent(fresh, max_bytes=500, isolation_level=1) as reader:
+        assert not reader.may_be_lent(reader.request(0))
+    with Lent(fresh, max_bytes=500) as reader:
+        assert reader.may_be_lent(reader.request(0))
 
 
 def test_a_process_whose_broker_is_gone_ends_without_a_word() -> None:

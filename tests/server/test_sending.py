@@ -13,8 +13,9 @@ import pytest
 from nodes import LOOPS
 
 from tailrace.server import sending
+from tailrace.server.chunks import PIECE_BYTES
 from tailrace.server.metrics import Metrics
-from tailrace.server.sending import COPIED_BYTES_MAX, LOOP_BYTES_MAX, PIECE_BYTES, Outbox, length_of
+from tailrace.server.sending import COPIED_BYTES_MAX, LOOP_BYTES_MAX, Outbox, length_of
 from tailrace.server.threads import Workers
 
 BY_THREAD, BY_SENDER, BY_LOOP = {"tailrace-test-0"}, {"tailrace-test-send-0"}, {"MainThread"}

@@ -16,6 +16,7 @@ from collections.abc import Callable
 MORE = getattr(socket, "MSG_MORE", 0)  # a flag: what is sent now is only the beginning
 
 CHUNK_BYTES = 128 << 10  # 50 to 100 µs
+PIECE_BYTES = 1 << 20  # of what is in memory, in one call: it ends however slow the client is
 PATIENCE_S = 0.01  # with a client that takes nothing, or says nothing: others wait for whoever waits for it
 
 _PATIENCE = struct.pack("@ll", 0, int(PATIENCE_S * 1e6))  # as the kernel's timeval

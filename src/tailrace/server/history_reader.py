@@ -30,13 +30,12 @@ from tailrace.log.batch_ends import end_of_whole_batches
 from tailrace.log.files import read_ahead
 from tailrace.log.index import positions_in
 from tailrace.protocol.fetch_answer import FetchAnswer
-from tailrace.server.chunks import CHUNK_BYTES, MORE, send_chunks, set_patience
+from tailrace.server.chunks import CHUNK_BYTES, MORE, PIECE_BYTES, send_chunks, set_patience
 
 logger = logging.getLogger(__name__)
 
 LOANS_MAX = 16  # at a time
 LOAN_BYTES = 64 << 20
-PIECE_BYTES = 1 << 20  # of an answer that is in memory, in one call: it ends however slow the client is
 LOAN_S = 0.25
 ANSWERS_MAX = 256  # each is told of when the connection goes back
 MESSAGE_BYTES = 16 << 10

@@ -19,13 +19,12 @@ from collections.abc import Callable, Iterable
 from typing import cast
 
 from tailrace.log.slices import Slice
-from tailrace.server.chunks import CHUNK_BYTES, MORE, send_chunks, set_patience
+from tailrace.server.chunks import CHUNK_BYTES, MORE, PIECE_BYTES, send_chunks, set_patience
 from tailrace.server.metrics import Metrics
 from tailrace.server.threads import Workers
 
 COPIED_BYTES_MAX = 32 << 10  # a slice up to here costs less to copy than another system call
 LOOP_BYTES_MAX = 128 << 10  # of a slice that is in the page cache: that is sent in about the time of a hand-over
-PIECE_BYTES = 1 << 20  # of a slice, by a thread
 PIECE_S = 0.05  # a client that takes longer to take it is slow: the loop sends to it as it takes, and holds no thread
 SLOW_S = 1.0  # until it is tried again
 GATHERED_MAX = 64  # buffers for one system call
