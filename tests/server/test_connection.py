@@ -23,7 +23,7 @@ from tailrace.protocol.messages.api_versions import ApiVersionsRequest, ApiVersi
 from tailrace.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from tailrace.protocol.messages.metadata import MetadataRequest
 from tailrace.server import connection as connection_module
-from tailrace.server.connection import PIPELINED_MAX, TURN_S
+from tailrace.server.connection import PIPELINED_MAX, TURN_S, Connection
 from tailrace.server.sending import Outbox
 
 
@@ -91,6 +91,32 @@ def test_a_batch_that_was_received_in_a_shared_buffer_is_not_mixed_up(node: Runn
         one.close()
     with RawClient(node.address) as reader:
         assert sorted(reader.values()) == [bytes([n]) * 3000 for n in range(10)]
+
+
+@pytest.mark.parametrize("size", [200_000, 900_000])
+def test_large_requests_are_handled_the_short_way_however_they_arrive(
+    node: RunningNode, client: RawClient, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    values = [os.urandom(size) for _ in range(8)]
+    client.produce(values[0])
+    client.produce(values[1], acks=1)  # from then on both are known
+    long_way: list[memoryview] = []
+    real = Connection._start
+
+    def start(connection: Connection, frame: memoryview, now_ms: int, steady_ms: int) -> None:
+        long_way.append(frame)
+        real(connection, frame, now_ms, steady_ms)
+
+    monkeypatch.setattr(Connection, "_start", start)
+    for number, value in enumerate(values[2:]):
+        frame = client.frame(a_produce(value, acks=(1, -1)[number % 2]), 12)
+        for start in range(0, len(frame), step := size if number < 2 else 150_000):
+            client.socket.sendall(frame[start : start + step])
+            time.sleep(0.001)  # so that it does not come in one piece
+        assert only_partition(client.receive()).error_code == 0
+        assert node.on_loop(lambda: node.node.budget.total) == 0
+    assert not long_way
+    assert client.values() == values
 
 
 # Order

@@ -2,7 +2,7 @@
 
 import struct
 import tracemalloc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 from hypothesis import given
@@ -23,8 +23,12 @@ def request(length: int, key: int = 3, fill: int = 7) -> bytes:
     return struct.pack(">ih", length, key) + bytes([fill]) * (length - 2)
 
 
-def feed(frames: Frames, pieces: Sequence[bytes]) -> list[bytes]:
-    """What comes out, where a connection receives these pieces and others use the shared buffers in between."""
+def feed(
+    frames: Frames, pieces: Sequence[bytes], *, is_usual: Callable[[int], bool] = lambda number: False
+) -> list[bytes]:
+    """What comes out, where a connection receives these pieces and others use the shared buffers in between. Requests
+    that are usual, by their number, are handled the short way where they can be.
+    """
     out = []
     for piece in pieces:
         left = piece
@@ -33,8 +37,14 @@ def feed(frames: Frames, pieces: Sequence[bytes]) -> list[bytes]:
             count = min(len(left), len(room))
             room[:count] = left[:count]
             del room
-            frames.received(count)
             left = left[count:]
+            only = frames.only_frame(count) if is_usual(len(out)) else None
+            if only is not None:
+                out.append(bytes(only))
+                held = frames.held_bytes
+                assert frames.taken(len(only)) is (held > 0)
+            else:
+                frames.received(count)
             while (frame := frames.next_frame()) is not None:
                 out.append(bytes(frame))
             frames.keep()
@@ -57,8 +67,11 @@ def test_a_request_cut_anywhere_comes_out_whole() -> None:
     scratch=st.integers(16, 300),
     first=st.integers(1, 300),
     spare=st.just(0) | st.integers(300, 800),
+    usual=st.sets(st.integers(0, 11)),
 )
-def test_any_requests_in_any_pieces(lengths: list[int], cuts: list[int], scratch: int, first: int, spare: int) -> None:
+def test_any_requests_in_any_pieces(
+    lengths: list[int], cuts: list[int], scratch: int, first: int, spare: int, usual: set[int]
+) -> None:
     whole = b"".join(request(length, fill=n) for n, length in enumerate(lengths))
     pieces, position = [], 0
     while position < len(whole):
@@ -66,7 +79,8 @@ def test_any_requests_in_any_pieces(lengths: list[int], cuts: list[int], scratch
         pieces.append(whole[position : position + size])
         position += size
     frames = a_frames(scratch, first=first, spare=spare)
-    assert feed(frames, pieces) == [request(length, fill=n)[4:] for n, length in enumerate(lengths)]
+    expected = [request(length, fill=n)[4:] for n, length in enumerate(lengths)]
+    assert feed(frames, pieces, is_usual=usual.__contains__) == expected
     assert not frames.is_amid
     assert frames.held_bytes == 0
     assert len(frames._buffers._spares) == SPARES
@@ -116,6 +130,25 @@ def test_the_growth_is_known_before_it_happens() -> None:
     assert len(frames.room()) == 3 * FIRST
     assert frames.held_bytes == before + 3 * FIRST
     assert frames.growth == 0
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 3])
+def test_a_large_request_that_is_all_there_is_is_handled_where_it_lies(pieces: int) -> None:
+    frames, whole = a_frames(scratch=256, spare=1000), request(900)
+    feed(frames, [whole])  # from then on it is expected to send large ones
+    step = -(-len(whole) // pieces)
+    cut = [whole[at : at + step] for at in range(0, len(whole), step)]
+    for piece in cut[:-1]:
+        feed(frames, [piece])
+    room = frames.room()
+    room[: len(cut[-1])] = cut[-1]
+    only = frames.only_frame(len(cut[-1]))
+    assert only is not None
+    assert only == whole[4:]
+    assert only.obj is room.obj, "it is not copied"
+    assert frames.taken(len(only)) is (pieces > 1)
+    assert len(frames._buffers._spares) == SPARES
+    assert (frames.held_bytes, frames.is_amid) == (0, False)
 
 
 def test_one_that_is_idle_holds_nothing() -> None:

@@ -123,6 +123,12 @@ class ReadOnlyFile:
     def truncate(self, size: int) -> None:
         raise PermissionError(self._path)
 
+    def reserve(self, position: int, size: int) -> bool:
+        raise PermissionError(self._path)
+
+    def give_back(self) -> None:
+        raise PermissionError(self._path)
+
     def sync(self) -> None:
         raise PermissionError(self._path)
 

@@ -22,6 +22,7 @@ from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 from tailrace.log.page_cache import fill_without_waiting, is_cached
+from tailrace.log.reserving import reserve
 
 Data = bytes | bytearray | memoryview
 
@@ -52,6 +53,14 @@ class File(Protocol):
     def size(self) -> int: ...
 
     def truncate(self, size: int) -> None: ...
+
+    def reserve(self, position: int, size: int) -> bool:
+        """Afterwards the disk has blocks for these bytes, which may lie behind the end; the file is as long as before.
+        False where it has none to spare, or knows no such thing.
+        """
+
+    def give_back(self) -> None:
+        """Afterwards there are no blocks behind the end of the file. Only its writer may: nobody appends meanwhile."""
 
     def sync(self) -> None:
         """Afterwards all that was written is on disk, with the file's size."""
@@ -474,6 +483,20 @@ class OperatingSystemFile:
         descriptor = self._pin()
         try:
             os.ftruncate(descriptor, size)
+        finally:
+            self.unpin()
+
+    def reserve(self, position: int, size: int) -> bool:
+        descriptor = self._pin()
+        try:
+            return reserve(descriptor, position, size)
+        finally:
+            self.unpin()
+
+    def give_back(self) -> None:
+        descriptor = self._pin()
+        try:  # to the size that it has, whichever file this is: nothing but blocks can be lost
+            os.ftruncate(descriptor, os.fstat(descriptor).st_size)
         finally:
             self.unpin()
 

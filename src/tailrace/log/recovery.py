@@ -404,6 +404,7 @@ class Recovery:
         if not self.place.clean:
             for segment in self._segments:
                 if not segment.is_saved:
+                    segment.log.give_back()
                     segment.log.sync()
             if self._topic_id is not None:  # the process before may have been killed before it was
                 self._sync_topic_id()

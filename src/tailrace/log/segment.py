@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from errno import EEXIST, EIO
 
 from tailrace.log.batch_ends import HEADERS_BYTES, end_of_whole_batches
+from tailrace.log.blocks import Blocks
 from tailrace.log.checking import Checks
 from tailrace.log.damage import DamagedRange
 from tailrace.log.derived import Derived, DerivedFiles
@@ -78,6 +79,7 @@ class Segment:
             files, join(directory, numbered(base_offset, "")), self.log, base_offset, interval_bytes
         )
         self.checks = Checks(self.log, base_offset, size, epochs)
+        self._blocks = Blocks(self.log, size)
         self._files = files
         self._cache = cache
         self.interval_bytes = interval_bytes
@@ -117,12 +119,14 @@ class Segment:
         changed.
         """
         derived = self._derived or self.derived()
-        start = self.size
+        start, size = self.size, len(data)
+        if start + size > self._blocks.end:
+            self._blocks.reserve(start, size)
         self.log.write_at(start, data)
         derived.add(start, header, self.interval_bytes)
         if self._chunks is not None:
             self._chunks.update(data)
-        self.size = start + len(data)
+        self.size = start + size
         self._is_saved = False
 
     def has_full_index(self, limit: int) -> bool:
@@ -146,6 +150,7 @@ class Segment:
     def undo_append(self) -> None:
         """After a failed append: cuts off what may have been written of it."""
         self.log.truncate(self.size)
+        self._blocks.give_back(self.size)
 
     def seal(self) -> None:
         """Afterwards nothing is appended any more."""
@@ -228,6 +233,8 @@ class Segment:
         assert derived is not None, "what is not saved is held"
         if parts.sums is not None:
             derived.sums = parts.sums
+        if parts.size == self.size:
+            self._blocks.give_back(self.size)
         self._is_saved = parts.size == self.size and parts.sealed == self._is_sealed
         if self._is_saved and self._is_sealed:
             self._is_held = False
@@ -364,6 +371,7 @@ class Segment:
         self.log.truncate(position)
         self.log.sync()
         self.size = position
+        self._blocks.give_back(position)
         self.checks.cut(position)
         if self._chunks is not None and self._chunks.size > position:
             self._chunks = None

@@ -169,7 +169,10 @@ class Connection:
         frame = self._frames.only_frame(count)
         if frame is None or self._quotas.values or self.node.is_stopping or self._under_way + 1 >= PIPELINED_MAX:
             return False
-        return self._append_again(frame) or (not self._pending and self._fetch_again(frame))
+        is_repeated = self._append_again(frame) or (not self._pending and self._fetch_again(frame))
+        if is_repeated and self._frames.taken(len(frame)):
+            self.node.budget.holds(self, 0)
+        return is_repeated
 
     def _append_again(self, frame: memoryview) -> bool:
         started = time.perf_counter()

@@ -116,15 +116,26 @@ class Frames:
         return min(self._length, AHEAD * len(self._own)) - len(self._own)
 
     def only_frame(self, count: int) -> memoryview | None:
-        """What the `count` bytes in the shared buffer are, if they may be one request, and nothing has arrived before.
-        The limit is that of a Produce: others have the same one, or one that is larger than the buffer.
+        """The request that is whole with the `count` bytes that were just put into the room, if nothing else has
+        arrived. Who has handled it says so (`taken`); if not, the bytes are `received` as always. The limit is that of
+        a Produce: others have the same one, or one that is larger than the buffer.
         """
-        if self._own is not None or self._data is not None or self._room is not self._scratch:
+        if self._own is not None:
+            if self._filled + count != self._length:
+                return None
+            return memoryview(self._own)[self._start : self._start + self._length]
+        if self._data is not None or not _LENGTH.size < count <= _LENGTH.size + self._produce_max:
             return None
-        if not _LENGTH.size < count <= _LENGTH.size + self._produce_max:
-            return None
-        (length,) = _LENGTH.unpack_from(self._scratch)
-        return self._scratch[_LENGTH.size : count] if length == count - _LENGTH.size else None
+        (length,) = _LENGTH.unpack_from(self._room)
+        return self._room[_LENGTH.size : count] if length == count - _LENGTH.size else None
+
+    def taken(self, length: int) -> bool:
+        """The only frame, of this length, was handled: nothing is left of it. True where memory was held for it."""
+        was_own, self._own = self._own is not None, None
+        if self._spare is not None:
+            self._is_large = length > len(self._scratch)
+            self.release()
+        return was_own
 
     def put_back(self, data: bytes) -> int:
         """What somebody else has received of this connection comes into the room, as if it just had arrived."""

@@ -142,6 +142,14 @@ class FaultyFile:
         self._files.called("truncate", self.path)
         self._file.truncate(size)
 
+    def reserve(self, position: int, size: int) -> bool:
+        self._files.called("reserve", self.path)
+        return self._file.reserve(position, size)
+
+    def give_back(self) -> None:
+        self._files.called("give_back", self.path)
+        self._file.give_back()
+
     def sync(self) -> None:
         self._files.called("sync", self.path)
         self._file.sync()

@@ -101,6 +101,12 @@ class LosingFile:
         if size < self._file.size():
             self._file.truncate(size)
 
+    def reserve(self, position: int, size: int) -> bool:
+        return False
+
+    def give_back(self) -> None:
+        pass
+
     def sync(self) -> None:
         if self._files.is_honest_about(self.path):
             written, self._pending.writes = self._pending.writes, []

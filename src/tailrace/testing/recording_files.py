@@ -338,6 +338,12 @@ class RecordedFile:
         if size != self.size():
             self._files.record(Call("truncate", self._number, position=size))
 
+    def reserve(self, position: int, size: int) -> bool:
+        return False
+
+    def give_back(self) -> None:
+        pass
+
     def sync(self) -> None:
         self._files.record(Call("sync", self._number))
 
