@@ -2,12 +2,13 @@
 
 A *side* is a function that does its work once and returns what it measured; setting up and cleaning up stay outside of
 what it times. `take_turns` runs several sides in rounds, backwards every other time, so that whatever drifts (a warming
-cache, a neighbour on the machine) meets all of them alike.
+cache, a neighbour on the machine) meets all of them alike. What is too close to call after these (`is_clear`) has some
+more, whichever side of its limit it is on, as long as the run has time for that (`Leeway`).
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from math import inf
+from dataclasses import dataclass, field
+from math import inf, sqrt
 from statistics import median, quantiles
 from time import perf_counter
 from typing import Literal, TypeVar
@@ -17,6 +18,7 @@ from bench.place import Place
 Value = TypeVar("Value")
 Kind = Literal["ratio", "difference"]
 _ROUNDS_LEAST = 2
+_TIMES_MOST = 3  # as many rounds as were planned, where it is close
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,21 @@ def compare(
     )
 
 
+def is_clear(demand: Demand, ours: Sequence[float], against: Sequence[float]) -> bool:
+    """Whether further rounds would most likely leave the verdict on the ratio as it is: the median is further from the
+    limit than its standard error, which is about the distance of the quartiles by the root of their number.
+    """
+    ratio = Sample.of([a / b for a, b in zip(ours, against, strict=True)])
+    return abs(ratio.median - demand.limit) * sqrt(ratio.count) >= ratio.high - ratio.low
+
+
+@dataclass(slots=True)
+class Leeway:
+    """Time for further rounds of what is close, of a whole run together."""
+
+    seconds: float = 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class Bench:
     """What a measure is given: where to work, how much to do, and whom to tell."""
@@ -114,12 +131,20 @@ class Bench:
     quick: bool
     tell: Callable[[str], None]
     patience_s: float = inf  # after so long no further round is begun, if two have counted
+    leeway: Leeway = field(default_factory=Leeway)
 
     def pick(self, full: int, quick: int) -> int:
         """An amount of work for this run."""
         return quick if self.quick else full
 
-    def take_turns(self, what: str, rounds: int, *sides: Callable[[], Value], warm_up: int = 1) -> list[list[Value]]:
+    def take_turns(
+        self,
+        what: str,
+        rounds: int,
+        *sides: Callable[[], Value],
+        warm_up: int = 1,
+        is_clear: Callable[[list[list[Value]]], bool] = lambda values: True,
+    ) -> list[list[Value]]:
         """The values of each side, round by round. One more round goes first and is not counted."""
         values: list[list[Value]] = [[] for _ in sides]
         start = perf_counter()
@@ -127,12 +152,21 @@ class Bench:
             if number >= _ROUNDS_LEAST and perf_counter() - start > self.patience_s:
                 break
             self.tell(f"{what}: round {number + 1} of {rounds}")
-            turn = list(enumerate(sides))
-            for which, side in reversed(turn) if number % 2 else turn:
-                value = side()
-                if number >= 0:
-                    values[which].append(value)
+            _take_turn(number, sides, values)
+        while self.leeway.seconds > 0 and (number := len(values[0])) < _TIMES_MOST * rounds and not is_clear(values):
+            self.tell(f"{what}: round {number + 1}, as it is close")
+            start = perf_counter()
+            _take_turn(number, sides, values)
+            self.leeway.seconds -= perf_counter() - start
         return values
+
+
+def _take_turn(number: int, sides: Sequence[Callable[[], Value]], values: list[list[Value]]) -> None:
+    turn = list(enumerate(sides))
+    for which, side in reversed(turn) if number % 2 else turn:
+        value = side()
+        if number >= 0:
+            values[which].append(value)
 
 
 def percentile(values: Sequence[float], percent: float) -> float:

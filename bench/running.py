@@ -10,7 +10,7 @@ from math import inf
 from time import perf_counter
 from typing import TypeVar
 
-from bench.harness import Bench, Figure, percentile
+from bench.harness import Bench, Figure, Leeway, percentile
 from bench.place import temporary_place
 from bench.report import Disk, PeerInfo, Run
 from bench.serving import bare_syncs
@@ -46,6 +46,7 @@ def run(
     given: Callable[[Bench], AbstractContextManager[Subject]],
     full: bool = False,
     patience_s: float = inf,
+    leeway_s: float = 0.0,
     peers: tuple[PeerInfo, ...] = (),
 ) -> Run:
     """All of them; one that crashes does not stop the others. `given` makes what they are given, and ends it."""
@@ -54,7 +55,7 @@ def run(
     failures: dict[str, str] = {}
     started, start, load = datetime.now().astimezone(), perf_counter(), os.getloadavg()[0]
     with temporary_place() as place:
-        bench = Bench(place, quick, progress.tell, patience_s)
+        bench = Bench(place, quick, progress.tell, patience_s, Leeway(0.0 if quick else leeway_s))
         number = bench.pick(_SYNCS, _SYNCS // 5)
         syncs = bare_syncs(bench, number)
         with given(bench) as subject:

@@ -6,7 +6,8 @@
     python -m bench.peers.echo pass-on FILE      … and another client is told, too, before the one who has sent it
     python -m bench.peers.echo look FILE µs      never sleeps; sums and writes, is busy for so long, and then answers
     python -m bench.peers.echo store FILE        receives, sums and writes by the megabyte, and answers at the end, with
-                                                 the CPU time that this took: what a broker does with a batch, at least
+                                                 the CPU time that this took: what a broker does with a batch, at least.
+                                                 The file has blocks ahead of its end, as ours have
 
 It says the port that it listens on, serves these clients, and ends with them. Like any server, but for the one that
 looks for the next request all the time, it sleeps while there is nothing to do; to be woken, on another processor, is
@@ -27,6 +28,8 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from bench.waiting import PARKED_S
+from tailrace.log.blocks import AHEAD_BYTES
+from tailrace.log.reserving import reserve
 from tailrace.records.checksum import crc32c
 
 REQUEST = bytes(260)  # about as long as a Produce of one record of 100 bytes
@@ -117,10 +120,13 @@ def serve(how: str, file: str | None = None, busy_us: str = "0") -> None:
 
 def _store(client: socket.socket, descriptor: int) -> float:
     room = memoryview(bytearray(CHUNK_BYTES))
-    start = time.process_time()
+    start, written = time.process_time(), 0
     while count := client.recv_into(room, 0, socket.MSG_WAITALL):
         crc32c(room[:count])
+        if written % AHEAD_BYTES < CHUNK_BYTES:
+            reserve(descriptor, written, AHEAD_BYTES)
         os.write(descriptor, room[:count])
+        written += count
     return time.process_time() - start
 
 

@@ -99,12 +99,18 @@ class Session:
         bare_writes(self.bench, size)
 
     def versus(
-        self, what: str, rounds: int, work: Callable[[Peer], Value], theirs: Peer | None = None, warm_up: int = 1
+        self,
+        what: str,
+        rounds: int,
+        work: Callable[[Peer], Value],
+        *,
+        warm_up: int = 1,
+        is_clear: Callable[[list[list[Value]]], bool] = lambda values: True,
     ) -> tuple[list[Value], list[Value]]:
         """The same work on ours and on Kafka, in turns."""
-        sides = [partial(work, peer) for peer in (self.ours, theirs or self.kafka)]
-        ours, other = self.bench.take_turns(what, rounds, *sides, warm_up=warm_up)
-        return ours, other
+        sides = [partial(work, peer) for peer in (self.ours, self.kafka)]
+        ours, theirs = self.bench.take_turns(what, rounds, *sides, warm_up=warm_up, is_clear=is_clear)
+        return ours, theirs
 
 
 def against_kafka(

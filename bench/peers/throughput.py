@@ -13,7 +13,7 @@ from itertools import product
 from pathlib import Path
 
 from bench import trees
-from bench.harness import Demand, Figure, compare
+from bench.harness import Demand, Figure, compare, is_clear
 from bench.load import payload
 from bench.peers import echo, tools
 from bench.peers.session import MB, Peer, Session, against_kafka
@@ -86,7 +86,7 @@ def _produce(session: Session, case: Case) -> list[Figure]:
         def once(peer: Peer) -> Done:
             return _with_kernel(lambda: run(peer, topic), volume, session)
 
-        ours, theirs = session.versus(title, session.bench.pick(5, 2), once, warm_up=0)
+        ours, theirs = session.versus(title, session.bench.pick(5, 2), once, warm_up=0, is_clear=_is_clear)
     figures = _figures(f"produce/{case.name}", title, case, ours, theirs, CPU_IN)
     if case.is_plain and trees.kernel_cpu_seconds() is not None:
         costs = [[done.broker_cpu_per_gb + done.kernel_cpu_per_gb for done in side] for side in (ours, theirs)]
@@ -154,8 +154,13 @@ def _consume(session: Session, case: Case) -> list[Figure]:
         def once(peer: Peer) -> Done:
             return _CONSUMERS[case.client](peer.broker, topic, case.size, count)
 
-        ours, theirs = session.versus(title, session.bench.pick(5, 2), once, warm_up=0)
+        ours, theirs = session.versus(title, session.bench.pick(5, 2), once, warm_up=0, is_clear=_is_clear)
     return _figures(f"consume/{case.name}", title, case, ours, theirs, CPU_OUT)
+
+
+def _is_clear(sides: list[list[Done]]) -> bool:
+    ours, theirs = ([done.messages_per_second for done in side] for side in sides)
+    return is_clear(RATE, ours, theirs)
 
 
 def _figures(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.harness import Bench, Demand, Figure, Sample, compare, percentile
+from bench.harness import Bench, Demand, Figure, Leeway, Sample, compare, is_clear, percentile
 from bench.place import Place
 
 
@@ -61,6 +61,33 @@ def test_sides_take_turns_and_every_other_round_goes_backwards(tmp_path: object)
 def test_who_has_no_patience_left_begins_no_further_round_but_has_two(tmp_path: object) -> None:
     bench = Bench(Place(str(tmp_path)), True, lambda _: None, patience_s=0)
     assert bench.take_turns("what", 9, lambda: 1) == [[1, 1]]
+
+
+@pytest.mark.parametrize(
+    ("ratios", "expected"),
+    [
+        ([1.1, 1.2, 1.3], True),  # 0.23 from the limit, and 0.1 between the quartiles
+        ([0.9, 1.0, 1.1], False),  # 0.03
+        ([0.84, 0.94, 1.04], False),  # what is missed by as little is no clearer
+        ([0.97, 0.97, 0.97], True),
+        ([0.9, 1.0, 1.1] * 16, True),  # the more rounds, the clearer
+    ],
+)
+def test_what_is_close_is_not_clear(ratios: list[float], expected: bool) -> None:
+    assert is_clear(Demand("ratio", "least", 0.97), ratios, [1.0] * len(ratios)) is expected
+
+
+def test_what_is_close_has_further_rounds_until_it_is_clear(tmp_path: object) -> None:
+    bench = Bench(Place(str(tmp_path)), False, lambda _: None, leeway=Leeway(60))
+    values = bench.take_turns("what", 3, lambda: 1, lambda: 2, is_clear=lambda sides: len(sides[0]) == 5)
+    assert values == [[1] * 5, [2] * 5]
+    assert 0 < bench.leeway.seconds < 60
+
+
+def test_but_no_more_than_three_times_as_many_and_none_without_leeway(tmp_path: object) -> None:
+    for seconds, rounds in ((60.0, 9), (0.0, 3)):
+        bench = Bench(Place(str(tmp_path)), False, lambda _: None, leeway=Leeway(seconds))
+        assert bench.take_turns("what", 3, lambda: 1, is_clear=lambda _: False) == [[1] * rounds]
 
 
 def test_a_percentile_is_a_value_that_was_there() -> None:
