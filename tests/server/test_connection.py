@@ -110,8 +110,8 @@ def test_large_requests_are_handled_the_short_way_however_they_arrive(
     monkeypatch.setattr(Connection, "_start", start)
     for number, value in enumerate(values[2:]):
         frame = client.frame(a_produce(value, acks=(1, -1)[number % 2]), 12)
-        for start in range(0, len(frame), step := size if number < 2 else 150_000):
-            client.socket.sendall(frame[start : start + step])
+        for at in range(0, len(frame), step := size if number < 2 else 150_000):
+            client.socket.sendall(frame[at : at + step])
             time.sleep(0.001)  # so that it does not come in one piece
         assert only_partition(client.receive()).error_code == 0
         assert node.on_loop(lambda: node.node.budget.total) == 0

@@ -9,38 +9,48 @@ difference, but the disk has less free.
     a checkpoint after which nothing was appended gives back what is left: of a segment that is full, or rests
     so does recovery, for the process before it
 
-Where the file system knows no such thing, or has no room, files grow as they are written.
+Where the file system knows no such thing, or has no room, files grow as they are written; and where it takes long to
+find room, as the loop waits for it, that segment does not ask again before it has rested.
 """
 
 from contextlib import suppress
+from math import inf
+from time import perf_counter
 
 from tailrace.log.files import File
 
 BEGIN_BYTES = 1 << 20
 AHEAD_BYTES = 8 << 20
+LONG_S = 0.005
 
 
 class Blocks:
     """Those of one file, for its only writer."""
 
-    __slots__ = ("_are_ahead", "_file", "end")
+    __slots__ = ("_file", "_may_be_ahead", "end")
 
     def __init__(self, file: File, size: int) -> None:
         self._file = file
-        self._are_ahead = False
-        self.end = size + BEGIN_BYTES  # who writes beyond asks for more
+        self._may_be_ahead = False
+        self.end: float = size + BEGIN_BYTES  # who writes beyond asks for more
 
     def reserve(self, position: int, size: int) -> None:
         """What is about to be written there, and some more."""
-        size += AHEAD_BYTES
-        self.end = position + size  # if there are none, this is when to try again
+        self._may_be_ahead = True  # even if it fails: a part may have been found
+        start = perf_counter()
         with suppress(OSError):  # a file that cannot be written says so when it is written
-            self._are_ahead |= self._file.reserve(position, size)
+            self._file.reserve(position, size + AHEAD_BYTES)
+        self.end = position + size + AHEAD_BYTES if perf_counter() - start < LONG_S else inf
 
     def give_back(self, size: int) -> None:
         """The file has this size, and may not grow for a while."""
-        if self._are_ahead:
-            self._are_ahead = False
-            with suppress(OSError):  # nobody has less for it than a few blocks
-                self._file.give_back()
-        self.end = size + BEGIN_BYTES
+        if self._may_be_ahead:
+            self._may_be_ahead = False
+            give_back(self._file)
+            self.end = size + BEGIN_BYTES
+
+
+def give_back(file: File) -> None:
+    """Afterwards there are most likely no blocks behind the end of the file; nobody has lost more than these if not."""
+    with suppress(OSError):
+        file.give_back()

@@ -6,6 +6,7 @@ before the original is shortened, and later segments are moved away the newest f
 
 from collections.abc import Sequence
 
+from tailrace.log.blocks import give_back
 from tailrace.log.files import Files, join
 from tailrace.log.names import CUT
 from tailrace.log.segment import Segment
@@ -61,6 +62,7 @@ def _is_copy(files: Files, path: str, segment: Segment, position: int, end: int)
 def move_aside(files: Files, directory: str, segment: Segment) -> str:
     """Afterwards the segment is none any more, and its bytes are kept; that is on disk with the directory."""
     name = unused(files, directory, segment.name + CUT)
+    give_back(segment.log)
     files.rename(segment.log.path, join(directory, name))
     segment.remove()
     return name

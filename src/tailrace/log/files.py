@@ -334,6 +334,8 @@ class DescriptorPool:
 _NO_DESCRIPTOR = -1
 _SYNCED: int | None = getattr(os, "RWF_DSYNC", None)
 _DIRECT: int = getattr(os, "O_DIRECT", 0)
+_STAT_BLOCK = 512
+_STRAY_BYTES = 64 << 10  # that a file may have beside its data: not worth a call, which says that it was changed
 _GIVEN_UP_AT_ONCE = 32  # descriptors, where the process has no other left
 
 
@@ -495,8 +497,10 @@ class OperatingSystemFile:
 
     def give_back(self) -> None:
         descriptor = self._pin()
-        try:  # to the size that it has, whichever file this is: nothing but blocks can be lost
-            os.ftruncate(descriptor, os.fstat(descriptor).st_size)
+        try:
+            found = os.fstat(descriptor)
+            if found.st_blocks * _STAT_BLOCK > found.st_size + _STRAY_BYTES:
+                os.ftruncate(descriptor, found.st_size)  # whichever file this is, nothing but blocks can be lost
         finally:
             self.unpin()
 

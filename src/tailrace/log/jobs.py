@@ -195,6 +195,8 @@ class SaveJob(LogJob):
         self.log.saving = None
         if self.log.is_removed:
             return
+        for parts in self._parts:  # also where it has failed, perhaps for want of just that
+            parts.segment.rested(parts.size)
         failure = self.failure
         self.log.save_failed = failure is not None
         if failure is not None:

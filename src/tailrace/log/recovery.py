@@ -21,6 +21,7 @@ batch, with valid ones after it, is damage too: named, never served, and everyth
 import logging
 from typing import NamedTuple
 
+from tailrace.log.blocks import give_back
 from tailrace.log.checkpoints import CorruptCheckpoint
 from tailrace.log.compaction.swapping import finish_swaps
 from tailrace.log.config import LogConfig
@@ -404,7 +405,7 @@ class Recovery:
         if not self.place.clean:
             for segment in self._segments:
                 if not segment.is_saved:
-                    segment.log.give_back()
+                    give_back(segment.log)
                     segment.log.sync()
             if self._topic_id is not None:  # the process before may have been killed before it was
                 self._sync_topic_id()

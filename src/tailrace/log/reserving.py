@@ -28,7 +28,10 @@ def _fallocate() -> Callable[[int, int, int, int], int] | None:
     """The system's, if it has one. Looked for when it is wanted, as `ctypes` takes some milliseconds."""
     if sys.platform != "linux":
         return None
-    import ctypes
+    try:
+        import ctypes
+    except ImportError:  # some builds of Python have none
+        return None
 
     library = ctypes.CDLL(None)
     call = getattr(library, "fallocate64", None) or getattr(library, "fallocate", None)  # the C library may be another

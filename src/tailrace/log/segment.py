@@ -228,13 +228,16 @@ class Segment:
         chunks = self._chunks.sums if self._chunks is not None else None
         return SavedParts(self, derived, transactions, chunks, self.size, sealed)
 
+    def rested(self, size: int) -> None:
+        """It had this size a while ago: if it has it still, blocks that it has ahead are others' to use."""
+        if size == self.size:
+            self._blocks.give_back(size)
+
     def finish_save(self, parts: "SavedParts") -> None:
         derived = self._derived
         assert derived is not None, "what is not saved is held"
         if parts.sums is not None:
             derived.sums = parts.sums
-        if parts.size == self.size:
-            self._blocks.give_back(self.size)
         self._is_saved = parts.size == self.size and parts.sealed == self._is_sealed
         if self._is_saved and self._is_sealed:
             self._is_held = False

@@ -117,8 +117,8 @@ class Frames:
 
     def only_frame(self, count: int) -> memoryview | None:
         """The request that is whole with the `count` bytes that were just put into the room, if nothing else has
-        arrived. Who has handled it says so (`taken`); if not, the bytes are `received` as always. The limit is that of
-        a Produce: others have the same one, or one that is larger than the buffer.
+        arrived. Who has handled it says so (`taken`); if not, the bytes are `received` as always, and its limit is
+        looked at: that of a Produce, here, is for those that are known.
         """
         if self._own is not None:
             if self._filled + count != self._length:
