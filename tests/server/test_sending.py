@@ -13,9 +13,9 @@ import pytest
 from nodes import LOOPS
 
 from tailrace.server import sending
-from tailrace.server.chunks import PIECE_BYTES
+from tailrace.server.chunks import MORE, PIECE_BYTES
 from tailrace.server.metrics import Metrics
-from tailrace.server.sending import COPIED_BYTES_MAX, LOOP_BYTES_MAX, Outbox, length_of
+from tailrace.server.sending import COPIED_BYTES_MAX, LOOP_BYTES_MAX, Outbox, Run, length_of
 from tailrace.server.threads import Workers
 
 BY_THREAD, BY_SENDER, BY_LOOP = {"tailrace-test-0"}, {"tailrace-test-send-0"}, {"MainThread"}
@@ -406,6 +406,107 @@ def test_a_client_that_takes_little_of_what_is_cold_holds_no_thread_for_long(on_
         assert await setup.receive(first.length) == first.data
 
     on_loop(main)
+
+
+# Several slices
+
+
+@pytest.fixture
+def small_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that all of a run has room in a socket, and nobody has to take it meanwhile."""
+    monkeypatch.setattr(sending, "COPIED_BYTES_MAX", 100)
+    monkeypatch.setattr(sending, "LOOP_BYTES_MAX", 1000)
+
+
+def hand_overs(setup: Setup, workers: Workers) -> list[object]:
+    setup.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 200 << 10)
+    seen: list[object] = []
+    submit = workers.submit
+    workers.submit = lambda work, done: seen.append(work) or submit(work, done)  # type: ignore[method-assign, func-returns-value]
+    return seen
+
+
+def slices_and_bytes(count: int) -> tuple[list[FakeSlice], list[Any], bytes]:
+    slices = [FakeSlice(piece(10_000, n)) for n in range(count)]
+    parts: list[Any] = [b"start"]
+    for one in slices:
+        parts += [one, memoryview(b"between")]
+    return slices, parts, b"".join(part.data if isinstance(part, FakeSlice) else bytes(part) for part in parts)
+
+
+@pytest.mark.parametrize(("run_bytes", "runs"), [(1 << 20, 1), (15_000, 3)])
+@pytest.mark.usefixtures("small_is_large")
+def test_several_slices_are_sent_by_a_thread_before_it_comes_back(
+    on_loop: Any, monkeypatch: pytest.MonkeyPatch, run_bytes: int, runs: int
+) -> None:
+    monkeypatch.setattr(sending, "RUN_BYTES", run_bytes)
+
+    async def main(setup: Setup) -> None:
+        handed_over = hand_overs(setup, setup.senders)
+        slices, parts, expected = slices_and_bytes(5)
+        setup.put(*parts)
+        await until(lambda: setup.sent == 1)
+        assert await setup.receive(len(expected)) == expected
+        assert len(handed_over) == runs
+        assert [(one.released, one.senders) for one in slices] == [(1, BY_SENDER)] * 5
+        assert setup.metrics.bytes_out == len(expected)
+
+    on_loop(main)
+
+
+@pytest.mark.usefixtures("small_is_large")
+def test_a_run_ends_before_what_is_small_and_before_what_is_cold(on_loop: Any) -> None:
+    async def main(setup: Setup) -> None:
+        hand_overs(setup, setup.senders)
+        first, small, second, cold, third = (FakeSlice(piece(size, size)) for size in (5000, 1000, 5001, 5002, 5003))
+        cold.is_cold_behind = True
+        setup.put(first, b"-", small, b"-", second, b"-", cold, b"-", third)
+        await until(lambda: setup.sent == 1)
+        expected = b"-".join(one.data for one in (first, small, second, cold, third))
+        assert await setup.receive(len(expected)) == expected
+        assert (first.senders, small.senders, second.senders) == (BY_SENDER, BY_LOOP, BY_SENDER)
+        assert (cold.senders, third.senders) == (BY_THREAD, BY_THREAD)
+
+    on_loop(main)
+
+
+@pytest.mark.usefixtures("small_is_large")
+def test_what_a_thread_sends_is_let_go_once_when_it_is_closed_meanwhile(on_loop: Any) -> None:
+    async def main(setup: Setup) -> None:
+        hand_overs(setup, setup.senders)
+        slices, parts, _ = slices_and_bytes(3)
+        slices[1].cold, slices[1].hold = 1, threading.Event()
+        behind = FakeSlice(piece(1000, 9))  # too small for the run
+        setup.put(*parts, behind)
+        await until(lambda: slices[1].senders == BY_SENDER)
+        setup.outbox.close()
+        assert [one.released for one in (*slices, behind)] == [0, 0, 0, 1]
+        slices[1].hold.set()
+        await until(lambda: not setup.senders.under_way)
+        assert [one.released for one in (*slices, behind)] == [1, 1, 1, 1]
+
+    on_loop(main)
+
+
+@pytest.mark.parametrize("is_all", [True, False])
+def test_only_the_end_of_an_answer_is_not_held_back_for_more(is_all: bool) -> None:
+    flags = []
+
+    class Recording:
+        def send(self, data: memoryview, with_flags: int) -> int:
+            flags.append(with_flags)
+            return len(data)
+
+        def setblocking(self, flag: bool) -> None:
+            pass
+
+        def close(self) -> None:
+            pass
+
+    run = Run(cast(socket.socket, Recording()), [b"one", memoryview(b"two"), b"three"], 1, is_all=is_all)
+    run.send()
+    assert run.sent == 10
+    assert flags == [MORE, MORE, 0 if is_all else MORE]
 
 
 def test_a_socket_is_as_it_was_when_a_thread_has_sent(on_loop: Any) -> None:

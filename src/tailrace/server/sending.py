@@ -2,20 +2,22 @@
 
 An answer is bytes, and between them slices of files. Small slices are read and sent along with the bytes around them;
 larger ones go from the page cache to the socket without passing through this process (`sendfile`). Large ones, and what
-is not in the page cache, a thread sends in the same way, a megabyte at a time (`Piece`): it waits in the kernel until
-the client has taken it, so that many readers are served at once and the loop waits for neither them nor a disk.
+is not in the page cache, a thread sends in the same way, a megabyte at a time (`Run`): it waits in the kernel until the
+client has taken it, so that many readers are served at once and the loop waits for neither them nor a disk. Where there
+are several, as of several partitions, it sends some of them, with the bytes in between, before it comes back.
 
 A socket that takes no more is waited for, and so is one that would take more when it is the others' turn: the loop says
 when it is ready, which it asks all of. Until then nothing more is put in: a client that does not read is not buffered
 for.
 """
 
-import os
 import socket
 import time
 from asyncio import AbstractEventLoop, TimerHandle
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import islice
 from typing import cast
 
 from tailrace.log.slices import Slice
@@ -26,6 +28,8 @@ from tailrace.server.threads import Workers
 COPIED_BYTES_MAX = 32 << 10  # a slice up to here costs less to copy than another system call
 LOOP_BYTES_MAX = 128 << 10  # of a slice that is in the page cache: that is sent in about the time of a hand-over
 PIECE_S = 0.05  # a client that takes longer to take it is slow: the loop sends to it as it takes, and holds no thread
+RUN_BYTES = 8 << 20  # about, that a thread sends before it comes back; it does so sooner where that takes as long
+RUN_PARTS_MAX = 64
 SLOW_S = 1.0  # until it is tried again
 GATHERED_MAX = 64  # buffers for one system call
 GATHERED_BYTES = 256 << 10  # and about so many bytes of them: all that a client which does not read is buffered
@@ -58,7 +62,6 @@ class Outbox:
         "_deadline",
         "_fd",
         "_is_closed",
-        "_is_in_thread",
         "_is_waiting",
         "_left_of_turn",
         "_loop",
@@ -68,6 +71,7 @@ class Outbox:
         "_parts",
         "_readers",
         "_received",
+        "_run",
         "_senders",
         "_sent_of_part",
         "_slow_until",
@@ -102,7 +106,7 @@ class Outbox:
         self._parts: deque[Part] = deque()
         self._sent_of_part = 0
         self._is_waiting = False  # until the loop says that the socket takes more
-        self._is_in_thread = False  # which sends what comes next
+        self._run: Run | None = None  # by a thread, of what comes next
         self._slow_until = 0.0  # a thread would be held by it
         self.is_cold = False  # what this client reads has to come from a disk, or had to a moment ago
         self._is_closed = False
@@ -131,7 +135,7 @@ class Outbox:
 
     def send(self) -> None:
         """Afterwards all is sent, or the rest is sent as soon as it can be."""
-        if not (self._is_waiting or self._is_in_thread or self._is_closed):
+        if not (self._is_waiting or self._run is not None or self._is_closed):
             self._send_a_turn()
 
     def _send_a_turn(self) -> None:
@@ -147,7 +151,7 @@ class Outbox:
         except OSError as error:
             self._on_error(error)
             return
-        if not self._parts or self._is_in_thread:
+        if not self._parts or self._run is not None:
             self._stop_waiting()
         elif self._is_waiting:
             self._took_at = self._loop.time()
@@ -181,7 +185,7 @@ class Outbox:
         if left <= COPIED_BYTES_MAX:
             data = part.read_cached(self._sent_of_part, left)
             if data is None:
-                self._send_in_thread(part, left, self._readers)
+                self._send_in_thread(self._readers)
                 return False
             part.release()
             self._parts[0] = data
@@ -192,7 +196,7 @@ class Outbox:
         sent = part.send_cached_to(self._fd, self._sent_of_part, size) if is_for_loop else None
         if sent is None:
             workers = self._readers if is_for_loop or self.is_cold else self._senders
-            self._send_in_thread(part, min(left, PIECE_BYTES), workers)
+            self._send_in_thread(workers)
             return False
         self._sent(sent)
         return sent == size
@@ -280,26 +284,37 @@ class Outbox:
 
     # By a thread
 
-    def _send_in_thread(self, part: Slice, size: int, workers: Workers) -> None:
-        piece = Piece(os.dup(self._fd), part, self._sent_of_part, size)
-        self._is_in_thread = True
-        workers.submit(piece.send, lambda: self._was_sent(piece))
+    def _send_in_thread(self, workers: Workers) -> None:
+        """What comes from a disk, a slice at a time; the rest, in runs."""
+        parts = self._next_run() if workers is self._senders else [self._parts[0]]
+        is_all = len(parts) == len(self._parts)
+        self._run = run = Run(self._socket.dup(), parts, self._sent_of_part, is_all=is_all)
+        workers.submit(run.send, partial(self._was_sent, run))
 
-    def _was_sent(self, piece: "Piece") -> None:
-        self._is_in_thread = False
-        self.is_cold = piece.is_cold
-        if piece.was_slow:
+    def _next_run(self) -> list[Part]:
+        """Large slices, and the bytes between them."""
+        run, size = [self._parts[0]], length_of(self._parts[0]) - self._sent_of_part
+        for part in islice(self._parts, 1, RUN_PARTS_MAX):
+            if size >= RUN_BYTES or not (isinstance(part, _BUFFERS) or part.length > LOOP_BYTES_MAX):
+                break
+            run.append(part)
+            size += length_of(part)
+        return run
+
+    def _was_sent(self, run: "Run") -> None:
+        self._run = None
+        self.is_cold = run.is_cold
+        if run.was_slow:
             self._slow_until = self._loop.time() + SLOW_S
         if self._is_closed:
-            piece.part.release()
+            for part in run.parts:
+                release(part)
             return
-        try:
-            count = piece.sent()
-        except OSError as error:
-            self._on_error(error)
+        if run.error is not None:
+            self._on_error(run.error)
             return
-        if count:
-            self._sent(count)
+        if run.sent:
+            self._sent(run.sent)
             self.send()
         else:
             self._wait()
@@ -312,53 +327,81 @@ class Outbox:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
-        first = self._parts[0] if self._is_in_thread else None
-        for part in self._parts:
-            if part is not first:
-                release(part)
+        for part in islice(self._parts, len(self._run.parts) if self._run is not None else 0, None):
+            release(part)
         self._parts.clear()
 
 
-class Piece:
-    """A piece of a slice that a thread sends, through a descriptor of its own: the connection may be closed meanwhile,
-    and its number be somebody else's. Nobody else uses the socket until it has come back.
+class Run:
+    """What stands first in an outbox, sent by a thread through a socket of its own: the connection may be closed
+    meanwhile, and its number be somebody else's. Nobody else uses it until this has come back.
     """
 
-    def __init__(self, descriptor: int, part: Slice, start: int, size: int) -> None:
-        self.part = part
-        self._descriptor = descriptor
+    def __init__(self, sock: socket.socket, parts: Sequence[Part], start: int, *, is_all: bool) -> None:
+        """Of the first part, what lies behind `start`; nothing follows them if that `is_all`."""
+        self.parts = parts
+        self._socket = sock
         self._start = start
-        self._size = size
-        self._count = 0
-        self._error: OSError | None = None
-        self.is_cold = False  # what lies behind it, and its client is fast: a thread had better send that, too
+        self._is_all = is_all
+        self.sent = 0  # bytes
+        self.error: OSError | None = None
+        self.is_cold = False  # what comes next, and its client is fast: a thread had better send that, too
         self.was_slow = False  # its client, to take it
 
     def send(self) -> None:
         try:
-            was_cold = not self.part.read_ahead(self._start, self._size)
-            started = time.perf_counter()
-            os.set_blocking(self._descriptor, True)
+            self._socket.setblocking(True)
             try:
-                chunk_bytes = CHUNK_BYTES if was_cold else self._size  # what is in memory goes in one call
-                self._count = send_chunks(self._send_chunk, self._size, chunk_bytes)
+                self._send_parts()
             finally:
-                os.set_blocking(self._descriptor, False)
-            self.was_slow = self._count < self._size or time.perf_counter() - started > PIECE_S
-            self.is_cold = was_cold and self._count == self._size
+                self._socket.setblocking(False)
         except OSError as error:
-            self._error = error
+            self.error = error
         finally:
-            os.close(self._descriptor)
+            self._socket.close()
 
-    def _send_chunk(self, start: int, size: int) -> int:
-        count = self.part.send_to(self._descriptor, self._start + start, size)
+    def _send_parts(self) -> None:
+        until, start = time.perf_counter() + PIECE_S, self._start
+        for number, part in enumerate(self.parts, 1):
+            if isinstance(part, _BUFFERS):
+                goes_on = self._send_bytes(memoryview(part)[start:], is_last=self._is_all and number == len(self.parts))
+            else:
+                goes_on = self._send_slice(part, start, until)
+            if not goes_on or time.perf_counter() > until:
+                return
+            start = 0
+
+    def _send_bytes(self, data: memoryview, *, is_last: bool) -> bool:
+        try:
+            count = self._socket.send(data, 0 if is_last else MORE)
+        except BlockingIOError:
+            count = 0
+        self.sent += count
+        self.was_slow = count < len(data)
+        return not self.was_slow
+
+    def _send_slice(self, part: Slice, start: int, until: float) -> bool:
+        """Whether all of it has gone, in time, and it was in memory."""
+        for at in range(start, part.length, PIECE_BYTES):
+            if not self._send_piece(part, at, min(PIECE_BYTES, part.length - at)) or time.perf_counter() > until:
+                return False
+        return True
+
+    def _send_piece(self, part: Slice, start: int, size: int) -> bool:
+        was_cold = not part.read_ahead(start, size)
+        if was_cold and self.sent:
+            self.is_cold = True  # it is on its way: others wait for it, and for the disk
+            return False
+        started = time.perf_counter()
+        chunk_bytes = CHUNK_BYTES if was_cold else size  # what is in memory goes in one call
+        count = send_chunks(partial(self._send_chunk, part, start), size, chunk_bytes)
+        self.sent += count
+        self.was_slow = count < size or time.perf_counter() - started > PIECE_S
+        self.is_cold = was_cold and count == size
+        return not (self.was_slow or was_cold)
+
+    def _send_chunk(self, part: Slice, piece: int, start: int, size: int) -> int:
+        count = part.send_to(self._socket.fileno(), piece + start, size)
         if not count:
             raise shortened_file()
         return count
-
-    def sent(self) -> int:
-        """How many bytes went. Raises what sending has raised."""
-        if self._error is not None:
-            raise self._error
-        return self._count
