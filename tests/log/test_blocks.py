@@ -2,6 +2,7 @@
 
 import os
 from errno import EIO, ENOSPC
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,11 @@ class Setup:
 
     def segment(self, number: int = -1) -> Path:
         return sorted((self.path / str(ORDERS)).glob("*.log"))[number]
+
+
+@pytest.fixture(autouse=True)
+def a_disk_that_is_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "LONG_S", inf)
 
 
 @pytest.fixture
@@ -180,13 +186,20 @@ def test_files_that_have_none_are_not_changed_by_a_start(setup: Setup) -> None:
     assert os.stat(setup.segment()).st_mtime == 1000
 
 
-def test_a_disk_that_takes_long_is_not_asked_again_before_a_rest(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_takes_long_is_not_asked_again_for_a_while(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "LONG_S", 0.0)
+    monkeypatch.setattr(blocks, "LATER_BYTES", 4 * AHEAD_BYTES)
     setup.append(3 * AHEAD_BYTES)
     assert setup.files.count["reserve"] == 1
-    setup.log.checkpoint(NOW)
-    setup.append(3 * AHEAD_BYTES)
+    setup.append(2 * AHEAD_BYTES)
     assert setup.files.count["reserve"] == 2
+
+
+def test_one_that_is_written_to_slowly_has_none(setup: Setup) -> None:
+    for _ in range(8):
+        setup.append(BEGIN_BYTES // 2)
+        setup.log.checkpoint(NOW)
+    assert setup.files.count["reserve"] == 0
 
 
 @pytest.mark.parametrize("call", ["reserve", "give_back"])

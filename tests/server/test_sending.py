@@ -414,6 +414,7 @@ def test_a_client_that_takes_little_of_what_is_cold_holds_no_thread_for_long(on_
 @pytest.fixture
 def small_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that all of a run has room in a socket, and nobody has to take it meanwhile."""
+    monkeypatch.setattr(sending, "PIECE_S", 10.0)
     monkeypatch.setattr(sending, "COPIED_BYTES_MAX", 100)
     monkeypatch.setattr(sending, "LOOP_BYTES_MAX", 1000)
 
@@ -488,6 +489,63 @@ def test_what_a_thread_sends_is_let_go_once_when_it_is_closed_meanwhile(on_loop:
     on_loop(main)
 
 
+@pytest.mark.usefixtures("small_is_large")
+def test_an_error_amid_a_run_ends_it_and_all_is_let_go_once(on_loop: Any) -> None:
+    async def main(setup: Setup) -> None:
+        hand_overs(setup, setup.senders)
+        slices, parts, _ = slices_and_bytes(3)
+        slices[1].cold, slices[1].error = 1, OSError("the disk is gone")
+        setup.put(*parts)
+        await until(lambda: bool(setup.errors))
+        assert setup.errors == [slices[1].error]
+        assert [one.released for one in slices] == [1, 1, 1]
+
+    on_loop(main)
+
+
+@pytest.mark.parametrize("taken_of", ["a slice", "the bytes before it"])
+@pytest.mark.usefixtures("small_is_large")
+def test_what_a_client_takes_in_part_amid_a_run_goes_on_where_it_stopped(
+    on_loop: Any, monkeypatch: pytest.MonkeyPatch, taken_of: str
+) -> None:
+    if taken_of == "a slice":
+        send_to = FakeSlice.send_to
+        monkeypatch.setattr(FakeSlice, "send_to", lambda one, fd, start, size: send_to(one, fd, start, min(size, 6001)))
+    else:
+        send_bytes = Run._send_bytes
+
+        def little(run: Run, data: memoryview, *, is_last: bool) -> bool:
+            send_bytes(run, data[:3], is_last=False)
+            return False
+
+        monkeypatch.setattr(Run, "_send_bytes", little)
+
+    async def main(setup: Setup) -> None:
+        hand_overs(setup, setup.senders)
+        slices, parts, expected = slices_and_bytes(4)
+        setup.put(*parts)
+        await until(lambda: setup.sent == 1)
+        assert await setup.receive(len(expected)) == expected
+        assert [one.released for one in slices] == [1] * 4
+        assert setup.metrics.bytes_out == len(expected)
+
+    on_loop(main)
+
+
+def test_who_may_wait_for_a_disk_sends_a_piece_and_comes_back(on_loop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sending, "PIECE_S", 10.0)
+
+    async def main(setup: Setup) -> None:
+        handed_over = hand_overs(setup, setup.workers)
+        large = FakeSlice(piece(3 * PIECE_BYTES))
+        setup.outbox.is_cold = True
+        setup.put(large)
+        assert await setup.receive(large.length) == large.data
+        assert len(handed_over) == 1, "the rest was in memory"
+
+    on_loop(main)
+
+
 @pytest.mark.parametrize("is_all", [True, False])
 def test_only_the_end_of_an_answer_is_not_held_back_for_more(is_all: bool) -> None:
     flags = []
@@ -503,7 +561,7 @@ def test_only_the_end_of_an_answer_is_not_held_back_for_more(is_all: bool) -> No
         def close(self) -> None:
             pass
 
-    run = Run(cast(socket.socket, Recording()), [b"one", memoryview(b"two"), b"three"], 1, is_all=is_all)
+    run = Run(cast(socket.socket, Recording()), [b"one", memoryview(b"two"), b"three"], 1, 100, is_all=is_all)
     run.send()
     assert run.sent == 10
     assert flags == [MORE, MORE, 0 if is_all else MORE]

@@ -9,12 +9,11 @@ difference, but the disk has less free.
     a checkpoint after which nothing was appended gives back what is left: of a segment that is full, or rests
     so does recovery, for the process before it
 
-Where the file system knows no such thing, or has no room, files grow as they are written; and where it takes long to
-find room, as the loop waits for it, that segment does not ask again before it has rested.
+Where the file system knows no such thing, or has no room, files grow as they are written; and where it took long to
+find room, as the loop waits for it, that segment does not ask again for a while.
 """
 
 from contextlib import suppress
-from math import inf
 from time import perf_counter
 
 from tailrace.log.files import File
@@ -22,6 +21,7 @@ from tailrace.log.files import File
 BEGIN_BYTES = 1 << 20
 AHEAD_BYTES = 8 << 20
 LONG_S = 0.005
+LATER_BYTES = 128 << 20  # until a disk that took so long is asked again
 
 
 class Blocks:
@@ -32,7 +32,7 @@ class Blocks:
     def __init__(self, file: File, size: int) -> None:
         self._file = file
         self._may_be_ahead = False
-        self.end: float = size + BEGIN_BYTES  # who writes beyond asks for more
+        self.end = size + BEGIN_BYTES  # who writes beyond asks for more
 
     def reserve(self, position: int, size: int) -> None:
         """What is about to be written there, and some more."""
@@ -40,14 +40,14 @@ class Blocks:
         start = perf_counter()
         with suppress(OSError):  # a file that cannot be written says so when it is written
             self._file.reserve(position, size + AHEAD_BYTES)
-        self.end = position + size + AHEAD_BYTES if perf_counter() - start < LONG_S else inf
+        self.end = position + size + (AHEAD_BYTES if perf_counter() - start < LONG_S else LATER_BYTES)
 
     def give_back(self, size: int) -> None:
         """The file has this size, and may not grow for a while."""
         if self._may_be_ahead:
             self._may_be_ahead = False
             give_back(self._file)
-            self.end = size + BEGIN_BYTES
+        self.end = size + BEGIN_BYTES
 
 
 def give_back(file: File) -> None:

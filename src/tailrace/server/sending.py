@@ -285,11 +285,14 @@ class Outbox:
     # By a thread
 
     def _send_in_thread(self, workers: Workers) -> None:
-        """What comes from a disk, a slice at a time; the rest, in runs."""
-        parts = self._next_run() if workers is self._senders else [self._parts[0]]
+        """What may have to come from a disk, a piece at a time: others wait for that, too."""
+        is_in_memory = workers is self._senders
+        parts = self._next_run() if is_in_memory else [self._parts[0]]
         is_all = len(parts) == len(self._parts)
-        self._run = run = Run(self._socket.dup(), parts, self._sent_of_part, is_all=is_all)
+        most = RUN_BYTES if is_in_memory else PIECE_BYTES
+        run = Run(self._socket.dup(), parts, self._sent_of_part, most, is_all=is_all)
         workers.submit(run.send, partial(self._was_sent, run))
+        self._run = run
 
     def _next_run(self) -> list[Part]:
         """Large slices, and the bytes between them."""
@@ -327,7 +330,11 @@ class Outbox:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
-        for part in islice(self._parts, len(self._run.parts) if self._run is not None else 0, None):
+        held = 0
+        if self._run is not None:
+            self._run.is_wanted = False
+            held = len(self._run.parts)  # until it has come back
+        for part in islice(self._parts, held, None):
             release(part)
         self._parts.clear()
 
@@ -337,14 +344,19 @@ class Run:
     meanwhile, and its number be somebody else's. Nobody else uses it until this has come back.
     """
 
-    def __init__(self, sock: socket.socket, parts: Sequence[Part], start: int, *, is_all: bool) -> None:
-        """Of the first part, what lies behind `start`; nothing follows them if that `is_all`."""
+    def __init__(self, sock: socket.socket, parts: Sequence[Part], start: int, most: int, *, is_all: bool) -> None:
+        """Of the first part, what lies behind `start`, and no further piece after `most` bytes; nothing follows these
+        parts if that `is_all`.
+        """
         self.parts = parts
         self._socket = sock
         self._start = start
+        self._most = most
         self._is_all = is_all
+        self._until = 0.0
+        self.is_wanted = True
         self.sent = 0  # bytes
-        self.error: OSError | None = None
+        self.error: Exception | None = None
         self.is_cold = False  # what comes next, and its client is fast: a thread had better send that, too
         self.was_slow = False  # its client, to take it
 
@@ -355,19 +367,23 @@ class Run:
                 self._send_parts()
             finally:
                 self._socket.setblocking(False)
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, nobody knows how much has gone
             self.error = error
         finally:
             self._socket.close()
 
+    @property
+    def _has_time(self) -> bool:
+        return self.is_wanted and self.sent < self._most and time.perf_counter() < self._until
+
     def _send_parts(self) -> None:
-        until, start = time.perf_counter() + PIECE_S, self._start
+        self._until, start = time.perf_counter() + PIECE_S, self._start
         for number, part in enumerate(self.parts, 1):
             if isinstance(part, _BUFFERS):
                 goes_on = self._send_bytes(memoryview(part)[start:], is_last=self._is_all and number == len(self.parts))
             else:
-                goes_on = self._send_slice(part, start, until)
-            if not goes_on or time.perf_counter() > until:
+                goes_on = self._send_slice(part, start)
+            if not (goes_on and self._has_time):
                 return
             start = 0
 
@@ -380,10 +396,12 @@ class Run:
         self.was_slow = count < len(data)
         return not self.was_slow
 
-    def _send_slice(self, part: Slice, start: int, until: float) -> bool:
-        """Whether all of it has gone, in time, and it was in memory."""
+    def _send_slice(self, part: Slice, start: int) -> bool:
+        """Whether all of it has gone, and it was in memory."""
         for at in range(start, part.length, PIECE_BYTES):
-            if not self._send_piece(part, at, min(PIECE_BYTES, part.length - at)) or time.perf_counter() > until:
+            if at > start and not self._has_time:
+                return False
+            if not self._send_piece(part, at, min(PIECE_BYTES, part.length - at)):
                 return False
         return True
 
