@@ -34,6 +34,7 @@ MEASURES: dict[str, Callable[[Session], Iterable[Figure]]] = {
     "produce": throughput.produce,
     "consume": throughput.consume,
     "sync": throughput.syncing,
+    "unsynced": throughput.unsynced,
     "ack": latency.acknowledged,
     "end-to-end": latency.end_to_end,
     "end-to-end-java": latency.end_to_end_java,

@@ -9,7 +9,7 @@ from bench.report import Run, against, aim, caption, compared, must, ours, write
 
 # By the first word of a figure's name; what stands nowhere comes last.
 PARTS = {
-    "Throughput": ("produce", "consume", "fan-out", "catch-up", "sync", "kept"),
+    "Throughput": ("produce", "consume", "fan-out", "catch-up", "sync", "unsynced", "kept"),
     "Latency": ("ack", "half", "end-to-end", "crowd", "cold"),
     "Cost": ("cpu-in", "cpu-out", "memory", "start", "partitions"),
     "Other peers": ("other",),

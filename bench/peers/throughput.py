@@ -1,7 +1,8 @@
 """Producing and consuming as fast as the client can, and what that costs the broker: by three clients, with messages of
 three sizes, in one partition and in twelve, with and without compression.
 
-Producers have their default acks, which is `all`: ours syncs before it acknowledges, Kafka does not.
+Producers have their default acks, which is `all`: ours syncs before it acknowledges, Kafka does not. What that is worth
+is shown where it is worth most: the same where neither does.
 """
 
 import os
@@ -59,6 +60,7 @@ USUAL = (
     Case("c", 1000, 1, "lz4"),
     Case("c", 1000, 1, "zstd"),
 )
+UNSYNCED = (Case("c", 100), Case("java", 10_000))
 FULL = tuple(
     Case(client, size, partitions, compression)
     for client, size, partitions, compression in product(CLIENTS, SIZES, (1, 12), ("none", "lz4", "zstd"))
@@ -119,6 +121,31 @@ def _with_kernel(work: Callable[[], Done], volume: int, session: Session) -> Don
     return (
         done if before is None or after is None else replace(done, kernel_cpu_per_gb=(after - before) / (volume / GB))
     )
+
+
+def unsynced(session: Session) -> Iterator[Figure]:
+    """What neither brings to disk before it acknowledges it. Nothing is demanded of it."""
+    for case in UNSYNCED:
+        yield from _unsynced(session, case)
+
+
+def _unsynced(session: Session, case: Case) -> list[Figure]:
+    volume = session.bench.pick(300, 20) * MB
+    topic, title = f"unsynced-{case.name}".replace("/", "-"), f"produce {case.title}, acks=1 on both"
+    work = tools.java_produce if case.client == "java" else tools.c_produce
+
+    def once(peer: Peer) -> Done:
+        session.ready_memory(volume * 3 // 2)
+        return work(peer.broker, topic, case.size, volume // case.size, case.compression, "1")
+
+    with session.ours.topic(topic), session.kafka.topic(topic):
+        ours, theirs = session.versus(title, session.bench.pick(5, 2), once, warm_up=0)
+    rates = [[done.messages_per_second for done in side] for side in (ours, theirs)]
+    costs = [[done.broker_cpu_per_gb for done in side] for side in (ours, theirs)]
+    return [
+        against_kafka(f"unsynced/{case.name}", title, "messages/s", rates[0], rates[1]),
+        against_kafka(f"cpu-in/unsynced/{case.name}", f"broker CPU, {title}", "s/GB", costs[0], costs[1]),
+    ]
 
 
 def _producer(session: Session, stack: ExitStack, case: Case, count: int) -> Callable[[Peer, str], Done]:

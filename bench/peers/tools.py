@@ -79,8 +79,8 @@ def produce_command(
     return java(f"{_PACKAGE}.ProducerPerformance", *command)
 
 
-def java_produce(broker: BrokerProcess, topic: str, size: int, count: int, compression: str) -> Done:
-    command = produce_command(broker, topic, size, count, compression_type=compression)
+def java_produce(broker: BrokerProcess, topic: str, size: int, count: int, compression: str, acks: str = "all") -> Done:
+    command = produce_command(broker, topic, size, count, compression_type=compression, acks=acks)
     before = broker.cpu_seconds()
     produced = read_produced(printed_by(command))
     return Done(produced.messages_per_second, _per_gb(broker, before, size * count))
