@@ -13,7 +13,7 @@ import pytest
 from nodes import LOOPS
 
 from tailrace.server import sending
-from tailrace.server.chunks import MORE, PIECE_BYTES
+from tailrace.server.chunks import PIECE_BYTES
 from tailrace.server.metrics import Metrics
 from tailrace.server.sending import COPIED_BYTES_MAX, LOOP_BYTES_MAX, Outbox, Run, length_of
 from tailrace.server.threads import Workers
@@ -514,8 +514,8 @@ def test_what_a_client_takes_in_part_amid_a_run_goes_on_where_it_stopped(
     else:
         send_bytes = Run._send_bytes
 
-        def little(run: Run, data: memoryview, *, is_last: bool) -> bool:
-            send_bytes(run, data[:3], is_last=False)
+        def little(run: Run, data: memoryview) -> bool:
+            send_bytes(run, data[:3])
             return False
 
         monkeypatch.setattr(Run, "_send_bytes", little)
@@ -546,25 +546,22 @@ def test_who_may_wait_for_a_disk_sends_a_piece_and_comes_back(on_loop: Any, monk
     on_loop(main)
 
 
-@pytest.mark.parametrize("is_all", [True, False])
-def test_only_the_end_of_an_answer_is_not_held_back_for_more(is_all: bool) -> None:
-    flags = []
+@pytest.mark.usefixtures("small_is_large")
+def test_the_end_of_an_answer_is_sent_when_the_thread_is_back(on_loop: Any) -> None:
+    """Who has all of it asks again, and nobody is to be in his way then."""
 
-    class Recording:
-        def send(self, data: memoryview, with_flags: int) -> int:
-            flags.append(with_flags)
-            return len(data)
+    async def main(setup: Setup) -> None:
+        handed_over = hand_overs(setup, setup.senders)
+        _, parts, expected = slices_and_bytes(2)
+        setup.put(*parts)
+        run = setup.outbox._run
+        assert run is not None
+        assert [isinstance(part, FakeSlice) for part in run.parts] == [True, False, True]
+        assert len(handed_over) == 1
+        await until(lambda: setup.sent == 1)
+        assert await setup.receive(len(expected)) == expected
 
-        def setblocking(self, flag: bool) -> None:
-            pass
-
-        def close(self) -> None:
-            pass
-
-    run = Run(cast(socket.socket, Recording()), [b"one", memoryview(b"two"), b"three"], 1, 100, is_all=is_all)
-    run.send()
-    assert run.sent == 10
-    assert flags == [MORE, MORE, 0 if is_all else MORE]
+    on_loop(main)
 
 
 def test_a_socket_is_as_it_was_when_a_thread_has_sent(on_loop: Any) -> None:

@@ -11,6 +11,7 @@ when it is ready, which it asks all of. Until then nothing more is put in: a cli
 for.
 """
 
+import os
 import socket
 import time
 from asyncio import AbstractEventLoop, TimerHandle
@@ -288,20 +289,23 @@ class Outbox:
         """What may have to come from a disk, a piece at a time: others wait for that, too."""
         is_in_memory = workers is self._senders
         parts = self._next_run() if is_in_memory else [self._parts[0]]
-        is_all = len(parts) == len(self._parts)
         most = RUN_BYTES if is_in_memory else PIECE_BYTES
-        run = Run(self._socket.dup(), parts, self._sent_of_part, most, is_all=is_all)
+        run = Run(os.dup(self._fd), parts, self._sent_of_part, most)
         workers.submit(run.send, partial(self._was_sent, run))
         self._run = run
 
     def _next_run(self) -> list[Part]:
-        """Large slices, and the bytes between them."""
+        """Large slices, and the bytes between them. The end of an answer is the loop's: who has it may ask again, and
+        would find the thread not back yet.
+        """
         run, size = [self._parts[0]], length_of(self._parts[0]) - self._sent_of_part
         for part in islice(self._parts, 1, RUN_PARTS_MAX):
             if size >= RUN_BYTES or not (isinstance(part, _BUFFERS) or part.length > LOOP_BYTES_MAX):
                 break
             run.append(part)
             size += length_of(part)
+        if isinstance(run[-1], _BUFFERS):
+            run.pop()
         return run
 
     def _was_sent(self, run: "Run") -> None:
@@ -340,19 +344,16 @@ class Outbox:
 
 
 class Run:
-    """What stands first in an outbox, sent by a thread through a socket of its own: the connection may be closed
-    meanwhile, and its number be somebody else's. Nobody else uses it until this has come back.
+    """What stands first in an outbox, sent by a thread through a descriptor of its own: the connection may be closed
+    meanwhile, and its number be somebody else's. Nobody else uses the socket until this has come back.
     """
 
-    def __init__(self, sock: socket.socket, parts: Sequence[Part], start: int, most: int, *, is_all: bool) -> None:
-        """Of the first part, what lies behind `start`, and no further piece after `most` bytes; nothing follows these
-        parts if that `is_all`.
-        """
+    def __init__(self, descriptor: int, parts: Sequence[Part], start: int, most: int) -> None:
+        """Of the first part, what lies behind `start`, and no further piece after `most` bytes."""
         self.parts = parts
-        self._socket = sock
+        self._descriptor = descriptor
         self._start = start
         self._most = most
-        self._is_all = is_all
         self._until = 0.0
         self.is_wanted = True
         self.sent = 0  # bytes
@@ -362,15 +363,15 @@ class Run:
 
     def send(self) -> None:
         try:
-            self._socket.setblocking(True)
+            os.set_blocking(self._descriptor, True)
             try:
                 self._send_parts()
             finally:
-                self._socket.setblocking(False)
+                os.set_blocking(self._descriptor, False)
         except Exception as error:  # noqa: BLE001 - whatever it is, nobody knows how much has gone
             self.error = error
         finally:
-            self._socket.close()
+            os.close(self._descriptor)
 
     @property
     def _has_time(self) -> bool:
@@ -378,20 +379,23 @@ class Run:
 
     def _send_parts(self) -> None:
         self._until, start = time.perf_counter() + PIECE_S, self._start
-        for number, part in enumerate(self.parts, 1):
+        for part in self.parts:
             if isinstance(part, _BUFFERS):
-                goes_on = self._send_bytes(memoryview(part)[start:], is_last=self._is_all and number == len(self.parts))
+                goes_on = self._send_bytes(memoryview(part)[start:])
             else:
                 goes_on = self._send_slice(part, start)
             if not (goes_on and self._has_time):
                 return
             start = 0
 
-    def _send_bytes(self, data: memoryview, *, is_last: bool) -> bool:
+    def _send_bytes(self, data: memoryview) -> bool:
+        sock = socket.socket(fileno=self._descriptor)
         try:
-            count = self._socket.send(data, 0 if is_last else MORE)
+            count = sock.send(data, MORE)  # a slice follows
         except BlockingIOError:
             count = 0
+        finally:
+            sock.detach()
         self.sent += count
         self.was_slow = count < len(data)
         return not self.was_slow
@@ -419,7 +423,7 @@ class Run:
         return not (self.was_slow or was_cold)
 
     def _send_chunk(self, part: Slice, piece: int, start: int, size: int) -> int:
-        count = part.send_to(self._socket.fileno(), piece + start, size)
+        count = part.send_to(self._descriptor, piece + start, size)
         if not count:
             raise shortened_file()
         return count
