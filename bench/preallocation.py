@@ -9,7 +9,6 @@
 Information only. A log that is extended ahead looks torn after a crash, so recovery would have to find its end.
 """
 
-import ctypes
 import os
 import sys
 from collections.abc import Callable
@@ -17,10 +16,10 @@ from time import perf_counter
 
 from bench.batches import batch_of
 from bench.harness import Bench, Figure, compare, percentile
+from tailrace.log.reserving import reserve
 
 KB = 1 << 10
 MB = 1 << 20
-_FALLOC_FL_KEEP_SIZE = 1
 
 Prepare = Callable[[int, int], None]
 
@@ -30,12 +29,8 @@ def _growth(descriptor: int, size: int) -> None:
 
 
 def _reserved(descriptor: int, size: int) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    call = libc.fallocate
-    call.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
-    if call(descriptor, _FALLOC_FL_KEEP_SIZE, 0, size):
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
+    if not reserve(descriptor, 0, size):
+        raise OSError("this file system has no blocks behind the end of a file, or nothing to spare")
 
 
 def _extended(descriptor: int, size: int) -> None:

@@ -304,7 +304,7 @@ class Outbox:
                 break
             run.append(part)
             size += length_of(part)
-        if isinstance(run[-1], _BUFFERS):
+        while isinstance(run[-1], _BUFFERS):  # the first is a slice
             run.pop()
         return run
 
