@@ -15,7 +15,7 @@ from logs import DATA, memory_files
 
 from tailrace.broker.apis.registry import APIS
 from tailrace.broker.forms import FORGOTTEN_AFTER, FORM_BYTES_MAX, FORMS_MAX
-from tailrace.broker.repeated_produce import TOGETHER_MAX, RepeatedProduce
+from tailrace.broker.repeated_produce import RUN_BYTES_MAX, RUN_REQUESTS_MAX, TOGETHER_MAX, RepeatedProduce
 from tailrace.broker.requests import Call
 from tailrace.broker.topic_changes import create_topic
 from tailrace.broker.waiting import Later
@@ -373,6 +373,15 @@ def test_an_acknowledgement_waits_for_the_disk_and_says_when_that_takes_too_long
     assert errors == [(3, ErrorCode.REQUEST_TIMED_OUT), (2, 0)]
 
 
+def run_of(repeated: RepeatedProduce, frames: list[memoryview], now_ms: int, behind: Later[Any] | None = None) -> Any:
+    """What is said to requests that came together."""
+    for frame in frames:
+        assert repeated.gather(frame, now_ms)
+    run = repeated.take_gathered()
+    assert run is not None
+    return repeated.append_run(run, now_ms, behind)
+
+
 class Line:
     """Requests that came one behind the other, where there is a journal; and all answers of the first of them."""
 
@@ -391,13 +400,13 @@ class Line:
         self.producer.last_id += 1
         request = encode_request(produce_request(batch), 12, self.producer.last_id, "client")
         frame = memoryview(bytearray(request))[4:]
-        repeated = self.producer.repeated.append(frame, self.local.now_ms, behind=self.first)
-        assert repeated is not None
+        answer = run_of(self.producer.repeated, [frame], self.local.now_ms, self.first)
+        assert answer is not None
         if self.first is None:
-            self.first = repeated[1]  # type: ignore[assignment]
-            assert isinstance(self.first, Later)
+            assert isinstance(answer, Later)
+            self.first = answer
             self.first.when_resolved(self._answered)
-        return repeated[1]
+        return answer
 
     def _answered(self, data: bytes) -> None:
         while data:
@@ -418,6 +427,37 @@ def test_requests_that_came_together_are_answered_together_each_with_what_is_its
     assert line.answers == [(2 + number, 0, 1 + number) for number in range(TOGETHER_MAX)]
     assert laters[-1].is_resolved
     assert len(local.values()) == TOGETHER_MAX + 2
+
+
+def test_a_run_has_an_end(local: LocalBroker) -> None:
+    producer = Producer(local)
+    producer.ask(produce_request(a_batch(b"before"), acks=1))
+    frame = frame_of(produce_request(a_batch(b"x"), acks=1))
+    assert [producer.repeated.gather(frame, NOW_MS) for _ in range(RUN_REQUESTS_MAX + 1)][-2:] == [True, False]
+    run = producer.repeated.take_gathered()
+    assert run is not None
+    assert len(run.requests) == RUN_REQUESTS_MAX
+    large = frame_of(produce_request(a_batch(bytes(RUN_BYTES_MAX // 2)), acks=1))
+    assert [producer.repeated.gather(large, NOW_MS) for _ in range(2)] == [True, False]
+
+
+def test_requests_of_another_form_are_of_another_run(local: LocalBroker) -> None:
+    producer = Producer(local)
+    for acks in (1, -1):
+        producer.ask(produce_request(a_batch(b"before"), acks=acks))
+    frames = [frame_of(produce_request(a_batch(b"x"), acks=acks)) for acks in (1, -1)]
+    assert [producer.repeated.gather(frame, NOW_MS) for frame in frames] == [True, False]
+
+
+def test_a_run_for_a_disk_that_is_full_by_then_changes_nothing(local: LocalBroker) -> None:
+    producer = Producer(local)
+    producer.ask(produce_request(a_batch(b"before"), acks=1))
+    assert producer.repeated.gather(frame_of(produce_request(a_batch(b"x"), acks=1)), NOW_MS)
+    local.broker.space.is_low = True
+    run = producer.repeated.take_gathered()
+    assert run is not None
+    assert producer.repeated.append_run(run, NOW_MS) is None
+    assert producer.repeated.take_gathered() is None
 
 
 def test_one_that_comes_later_waits_by_itself(local: LocalBroker) -> None:

@@ -50,6 +50,13 @@ def watchers(node: RunningNode) -> int:
     return len(partition.watchers)
 
 
+def is_flushed(node: RunningNode) -> bool:
+    partition = node.node.broker.partition("orders", 0)
+    assert partition is not None
+    assert partition.log is not None
+    return bool(partition.log.high_watermark == partition.log.end_offset)
+
+
 def test_bytes_in_any_pieces(node: RunningNode, client: RawClient) -> None:
     whole = client.frame(ApiVersionsRequest(), 3) + client.frame(a_produce(b"one", b"two"), 12)
     for position in range(len(whole)):
@@ -140,6 +147,81 @@ def test_pipelined_produces_share_a_flush(node: RunningNode, client: RawClient) 
     for _ in range(30):
         client.receive()
     assert node.on_loop(lambda: sum(node.node.metrics._flushes.counts)) - before <= 4
+
+
+@pytest.fixture
+def log_writes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How long each write to a log was."""
+    sizes, write_at = [], OperatingSystemFile.write_at
+
+    def write(file: OperatingSystemFile, position: int, data: bytes) -> None:
+        if file.path.endswith("orders-0/00000000000000000000.log"):
+            sizes.append(len(data))
+        write_at(file, position, data)
+
+    monkeypatch.setattr(OperatingSystemFile, "write_at", write)
+    return sizes
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+def test_produces_that_come_together_are_one_write(
+    node: RunningNode, client: RawClient, log_writes: list[int], acks: int
+) -> None:
+    for _ in range(2):  # from then on they are known, and so is what the segment takes
+        client.produce(b"before", acks=acks)
+    log_writes.clear()
+    client.socket.sendall(b"".join(client.frame(a_produce(b"%d" % number, acks=acks), 12) for number in range(10)))
+    assert [only_partition(client.receive()).base_offset for _ in range(10)] == list(range(2, 12))
+    assert len(log_writes) == 1
+    node.until(lambda: is_flushed(node))
+    assert client.values() == [b"before"] * 2 + [b"%d" % number for number in range(10)]
+    assert node.on_loop(lambda: node.node.broker.counters.topic("orders").records_in) == 12
+    assert node.on_loop(lambda: node.node.broker.counters.topic("orders").bytes_in) >= sum(log_writes)
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+def test_of_produces_that_come_together_each_has_the_answer_that_it_would_have_alone(
+    node: RunningNode, client: RawClient, acks: int
+) -> None:
+    def numbered(sequence: int, value: bytes = b"x") -> Any:
+        fields = {"producer_id": 7, "producer_epoch": 0, "base_sequence": sequence}
+        return produce_request(a_batch(value, now_ms=NOW_AND_THEN_MS, **fields), acks=acks)
+
+    damaged = a_batch(b"damaged", now_ms=NOW_AND_THEN_MS)
+    damaged[-1] ^= 1
+    client.ask(a_produce(b"before", acks=acks), 12)
+    client.ask(a_produce(b"before", acks=acks), 12)
+    requests = [
+        numbered(0),
+        numbered(1),
+        numbered(0),  # once more
+        numbered(5),  # too soon
+        a_produce(b"x", acks=acks),
+        produce_request(damaged, acks=acks),
+        numbered(2),
+        numbered(3),
+        a_produce(b"x", topic="nowhere", acks=acks),
+        numbered(4),
+    ]
+    client.socket.sendall(b"".join(client.frame(request, 12) for request in requests))
+    answers = [only_partition(client.receive()) for _ in requests]  # each checks its correlation id
+    assert [answer.base_offset for answer in answers] == [2, 3, 2, -1, 4, -1, 5, 6, -1, 7]
+    assert [answer.error_code for answer in answers if answer.error_code] == [
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+
+
+def test_what_came_with_bytes_that_are_no_request_counts(node: RunningNode, client: RawClient) -> None:
+    client.produce(b"before", acks=1)
+    frames = [client.frame(a_produce(b"%d" % number, acks=1), 12) for number in range(3)]
+    client.socket.sendall(b"".join(frames) + bytes(8))
+    while client.socket.recv(1000):
+        pass
+    node.until(lambda: is_flushed(node))
+    with RawClient(node.address) as reader:
+        assert reader.values() == [b"before", b"0", b"1", b"2"]
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ from tailrace.broker.partition import Partition
 from tailrace.broker.producing import NOT_APPENDED, TIMED_OUT, is_usual, refuse
 from tailrace.broker.topics import Topic
 from tailrace.broker.waiting import Later
+from tailrace.log.appending import Appended
 from tailrace.log.errors import LogError
 from tailrace.log.flush import FlushQueue
 from tailrace.log.log import Log
@@ -37,12 +38,14 @@ from tailrace.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from tailrace.protocol.primitives import read_varint, write_varint
-from tailrace.records.batch import HEADER_SIZE, read_header
+from tailrace.records.batch import HEADER_SIZE, BatchHeader, read_header
 
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
 
-TOGETHER_MAX = 16  # requests that are answered by one acknowledgement
+RUN_REQUESTS_MAX = 16
+RUN_BYTES_MAX = 128 << 10  # more is not worth the copy that one write takes, and not for the journal
+TOGETHER_MAX = 2 * RUN_REQUESTS_MAX  # requests that are answered by one acknowledgement
 
 Commit = Callable[[Log, memoryview], Callable[[], None] | None]
 """Brings a batch that was just appended to disk, and returns what is to be done when the answer has left; or None,
@@ -110,14 +113,49 @@ class Waiting(NamedTuple):
     end: int
 
 
-class RepeatedProduce:
-    """One connection's. What came the long way is learnt (`learn`); what looks like it is appended (`append`)."""
+class Repeated(NamedTuple):
+    """A request of a known form, with a batch that nothing is to be said against."""
 
-    __slots__ = ("_broker", "_forms")
+    frame: memoryview
+    correlation_id: int
+    records: memoryview
+    header: BatchHeader
+
+
+class Run:
+    """Requests of one form that have arrived together: their batches are appended by one write, and acknowledged by one
+    answer.
+    """
+
+    __slots__ = ("bytes", "form", "requests")
+
+    def __init__(self, form: ProduceForm) -> None:
+        self.form = form
+        self.requests: list[Repeated] = []
+        self.bytes = 0  # of their frames
+
+    def takes(self, form: ProduceForm, size: int) -> bool:
+        return form is self.form and len(self.requests) < RUN_REQUESTS_MAX and self.bytes + size <= RUN_BYTES_MAX
+
+    def append_to(self, log: Log, now_ms: int) -> Appended | None:
+        """None where they have to be appended one by one. Raises what `Log.append` raises."""
+        if len(self.requests) == 1:
+            (only,) = self.requests
+            return log.append(only.records, now_ms, only.header)
+        return log.append_all([one.records for one in self.requests], [one.header for one in self.requests], now_ms)
+
+
+class RepeatedProduce:
+    """One connection's. What came the long way is learnt (`learn`); what looks like it is appended: alone (`append`),
+    or with others that came with it (`gather`, `append_run`).
+    """
+
+    __slots__ = ("_broker", "_forms", "_run")
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self._forms: Forms[ProduceForm] = Forms()
+        self._run: Run | None = None
 
     def learn(self, frame: memoryview, header: RequestHeader, request: ProduceRequest) -> None:
         """Remembers the form of a request that was decoded, if it is one that can be repeated."""
@@ -150,27 +188,22 @@ class RepeatedProduce:
         start_flushes: Callable[[], None] | None = None,
         send: Callable[[bytes], None] | None = None,
         commit: Commit | None = None,
-        behind: Later[Any] | None = None,
     ) -> "tuple[ProduceForm, bytes | Acknowledgement | None] | None":
         """The answer, in all its bytes, or later, or none that is left to send. None where it must go the long way;
         then nothing was changed.
 
-        Where nobody is about to append more, a flush can begin (`start_flushes`) before all else is noted; a commit to
-        the journal waits for the end of the turn, or, for who need not share it with others, is done at once
-        (`commit`). An answer that may leave now is sent (`send`) before that, too: the rest is done while it is under
-        way. Where it has to wait for the same as the one before it, that one answers both (`behind`).
+        As nobody is about to append more, a flush may begin (`start_flushes`) before all else is noted; a commit to the
+        journal waits for the end of the turn, or, for who need not share it with others, is done at once (`commit`). An
+        answer that may leave now is sent (`send`) before that, too: the rest is done while it is under way.
         """
         form = self._forms.find(frame)
-        if form is None:
+        if form is None or (request := _usual_request(form, frame, now_ms)) is None or not self._is_open(form):
             return None
-        key_and_version, correlation_id = HEAD.unpack_from(frame)
-        records = _records_in(frame, form.start)
-        if records is None or key_and_version != form.version or not self._is_usual(form, records, now_ms):
-            return None
+        _, correlation_id, records, header = request
         log = form.partition.log
         assert log is not None
         try:
-            base_offset, last_offset, append_time, is_duplicate = log.append(records, now_ms)
+            base_offset, last_offset, append_time, is_duplicate = log.append(records, now_ms, header)
         except NOT_APPENDED:
             return None  # it will be refused there, with the reason
         answer = form.answer(correlation_id, base_offset, append_time, log.view.start)
@@ -187,7 +220,55 @@ class RepeatedProduce:
         if may_leave:
             return form, None if is_sent else answer
         waiting = Waiting(correlation_id, answer, last_offset + 1)
-        return form, self._acknowledge(form, log, now_ms, waiting, behind)
+        return form, self._acknowledge(form, log, now_ms, [waiting])
+
+    def gather(self, frame: memoryview, now_ms: int) -> bool:
+        """Whether the request is of a known form, like those that were gathered before it: then it is one of these, and
+        nothing was changed.
+        """
+        form, run, size = self._forms.find(frame), self._run, len(frame)
+        if form is None or (run is not None and not run.takes(form, size)):
+            return False
+        request = _usual_request(form, frame, now_ms)
+        if request is None:
+            return False
+        if run is None:
+            run = self._run = Run(form)
+        run.requests.append(request)
+        run.bytes += size
+        return True
+
+    def take_gathered(self) -> Run | None:
+        """Afterwards nothing is gathered."""
+        run, self._run = self._run, None
+        return run
+
+    def append_run(self, run: Run, now_ms: int, behind: Later[Any] | None = None) -> "bytes | Acknowledgement | None":
+        """The answers to all of them, or later. None where each has to be looked at by itself; then nothing was
+        changed. Where they have to wait for the same as those before them, that one answers all (`behind`).
+        """
+        form, log = run.form, run.form.partition.log
+        if log is None or not self._is_open(form):
+            return None
+        try:
+            appended = run.append_to(log, now_ms)
+        except NOT_APPENDED:
+            return None
+        if appended is None:
+            return None
+        base_offset, last_offset, append_time, is_duplicate = appended
+        if not is_duplicate:
+            size = sum(len(one.records) for one in run.requests)
+            self._broker.appended(form.partition, log, now_ms)
+            self._broker.counters.produced(form.partition.topic.name, last_offset - base_offset + 1, size)
+        waiting, start_offset = [], log.view.start
+        for _, correlation_id, _, header in run.requests:
+            answer = form.answer(correlation_id, base_offset, append_time, start_offset)
+            base_offset += header.last_offset_delta + 1
+            waiting.append(Waiting(correlation_id, answer, base_offset))
+        if form.acks == LEADER:
+            return b"".join([one.acknowledged for one in waiting])
+        return self._acknowledge(form, log, now_ms, waiting, behind)
 
     def _note(
         self,
@@ -208,29 +289,40 @@ class RepeatedProduce:
             start_flushes()
 
     def _acknowledge(
-        self, form: ProduceForm, log: Log, now_ms: int, waiting: Waiting, behind: Later[Any] | None
+        self, form: ProduceForm, log: Log, now_ms: int, waiting: list[Waiting], behind: Later[Any] | None = None
     ) -> "Acknowledgement":
-        if isinstance(behind, Acknowledgement) and behind.takes(form, now_ms):
+        if isinstance(behind, Acknowledgement) and behind.takes(form, now_ms, len(waiting)):
             behind.join(waiting)
             return behind
         acknowledgement = Acknowledgement(form, self._broker.flushes, log, now_ms)
         acknowledgement.join(waiting)
-        self._broker.flushes.when_flushed(log, waiting.end, acknowledgement.flushed)
+        self._broker.flushes.when_flushed(log, waiting[-1].end, acknowledgement.flushed)
         return acknowledgement
 
-    def _is_usual(self, form: ProduceForm, records: memoryview, now_ms: int) -> bool:
-        """Whether the long way would append it at once."""
-        broker, partition, config = self._broker, form.partition, form.config
+    def _is_open(self, form: ProduceForm) -> bool:
+        """Whether the long way would append what is sent there at once."""
+        broker, partition = self._broker, form.partition
         topic = partition.topic
         return (
             partition.log is not None
             and partition.line is None
-            and topic.config is config
+            and topic.config is form.config
             and broker.metadata.topics.get(topic.name) is topic
             and not broker.space.is_low
             and broker.metadata_log.is_settled
-            and is_usual(read_header(records), len(records), config, form.version, now_ms)
         )
+
+
+def _usual_request(form: ProduceForm, frame: memoryview, now_ms: int) -> Repeated | None:
+    """None where there is anything against a request of this form."""
+    key_and_version, correlation_id = HEAD.unpack_from(frame)
+    records = _records_in(frame, form.start)
+    if records is None or key_and_version != form.version:
+        return None
+    header = read_header(records)
+    if not is_usual(header, len(records), form.config, form.version, now_ms):
+        return None
+    return Repeated(frame, correlation_id, records, header)
 
 
 def _may_repeat(topic: Topic) -> bool:
@@ -270,16 +362,16 @@ class Acknowledgement(Later[bytes]):
         self._end = 0
         self._waiting: list[Waiting] = []
 
-    def takes(self, form: ProduceForm, now_ms: int) -> bool:
-        """Whether another batch need not be waited for on its own: it came at the same time, for the same log, so one
-        flush has both as a rule.
+    def takes(self, form: ProduceForm, now_ms: int, requests: int) -> bool:
+        """Whether other batches need not be waited for on their own: they came at the same time, for the same log, so
+        one flush has all as a rule.
         """
         is_together = form is self._form and now_ms == self._arrived_ms
-        return is_together and not self.is_resolved and len(self._waiting) < TOGETHER_MAX
+        return is_together and not self.is_resolved and len(self._waiting) + requests <= TOGETHER_MAX
 
-    def join(self, waiting: Waiting) -> None:
-        self._waiting.append(waiting)
-        self._end = max(self._end, waiting.end)  # one that is a repetition stands before others
+    def join(self, waiting: list[Waiting]) -> None:
+        self._waiting += waiting
+        self._end = max(self._end, waiting[-1].end)  # one that is a repetition stands before others
 
     def flushed(self, error: LogError | None) -> None:
         if error is not None:

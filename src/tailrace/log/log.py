@@ -17,7 +17,7 @@ from contextlib import suppress
 from errno import EMFILE, ENFILE
 from typing import NamedTuple
 
-from tailrace.log.appending import Appended, check_batch, repetition_of
+from tailrace.log.appending import Appended, check_batch, follow_one_another, repetition_of
 from tailrace.log.config import LogConfig
 from tailrace.log.damage import missing_file
 from tailrace.log.epochs import FILE_NAME as EPOCHS_FILE
@@ -49,7 +49,7 @@ from tailrace.log.unflushed import Unflushed
 from tailrace.records import batch
 from tailrace.records.batch import BatchHeader
 from tailrace.records.checksum import crc32c
-from tailrace.records.control import NO_MARKER, marker_of
+from tailrace.records.control import NO_MARKER, Marker, marker_of
 
 logger = logging.getLogger(__name__)
 
@@ -136,8 +136,9 @@ class Log(ReadableLog):
 
     # Appending
 
-    def append(self, data: bytearray | memoryview, now_ms: int) -> Appended:
-        """Afterwards the batch in `data` is written behind all others, stamped in place; a flush makes it count.
+    def append(self, data: bytearray | memoryview, now_ms: int, header: BatchHeader | None = None) -> Appended:
+        """Afterwards the batch in `data` is written behind all others, stamped in place; a flush makes it count. Its
+        `header` need not be read where it was.
 
         Raises CorruptBatch for bytes that are no intact batch, InvalidAppend for what cannot be appended here, and
         StorageError where the disk refuses; then the log is as it was. A repetition of what an idempotent producer has
@@ -145,36 +146,80 @@ class Log(ReadableLog):
         """
         if self._is_closed or self.offline is not None:
             self._require_writable()
-        header = check_batch(data, self.config)
-        is_produced = header.producer_id != batch.NO_PRODUCER
-        if is_produced and (original := self.producers.check(header)) is not None:
+        header = check_batch(data, self.config, header)
+        if header.producer_id != batch.NO_PRODUCER and (original := self.producers.check(header)) is not None:
             return repetition_of(original, self.config)
         marker = marker_of(data) if header.attributes & batch.CONTROL else NO_MARKER
-        header = batch.stamp(data, header, self.bounds.end, self.epochs.latest)
-        append_time = batch.NO_TIMESTAMP
-        if self.config.log_append_time:
-            append_time = now_ms
-            header = batch.set_log_append_time(data, header, now_ms)
-        next_offset = header.base_offset + header.last_offset_delta + 1
-        self._write(data, header, next_offset, now_ms)
-        if is_produced:
-            aborted = self.producers.replay(header, *marker, now_ms)
-            if aborted is not None:
-                self.active.add_aborted(aborted)
-        return Appended(header.base_offset, next_offset - 1, append_time)
+        header, append_time = self._stamp(data, header, self.bounds.end, now_ms)
+        return self._write(data, (header,), append_time, now_ms, marker)
 
-    def _write(self, data: Data, header: BatchHeader, next_offset: int, now_ms: int) -> None:
-        segment, size, unflushed = self.view.segments[-1], len(data), self.unflushed
-        room = self._room
-        if segment.size + size > room.position or next_offset > room.offset or now_ms > room.until_ms:
+    def append_all(self, batches: Sequence[memoryview], headers: Sequence[BatchHeader], now_ms: int) -> Appended | None:
+        """The same of several, whose headers were read, in one write: as if they were appended one by one, and
+        returned as one. None, and nothing has changed, where that is how it must be done: one is a repetition, or out
+        of turn, or does not fit into the segment.
+        """
+        if self._is_closed or self.offline is not None:
+            self._require_writable()
+        for data, header in zip(batches, headers, strict=True):
+            check_batch(data, self.config, header)
+        first, size = headers[0], sum(map(len, batches))
+        is_new = first.producer_id == batch.NO_PRODUCER or self.producers.check(first) is None
+        last_end = self.bounds.end + sum(header.last_offset_delta + 1 for header in headers)
+        if not (is_new and follow_one_another(headers) and self._has_room_for(size, last_end, now_ms)):
+            return None
+        stamped: list[BatchHeader] = []
+        offset, append_time = int(self.bounds.end), batch.NO_TIMESTAMP
+        for data, header in zip(batches, headers, strict=True):
+            now, append_time = self._stamp(data, header, offset, now_ms)
+            offset += header.last_offset_delta + 1
+            stamped.append(now)
+        return self._write(b"".join(batches), stamped, append_time, now_ms)
+
+    def _stamp(
+        self, data: bytearray | memoryview, header: BatchHeader, offset: int, now_ms: int
+    ) -> tuple[BatchHeader, int]:
+        """Its header now, and the time that it was given."""
+        header = batch.stamp(data, header, offset, self.epochs.latest)
+        if self.config.log_append_time:
+            return batch.set_log_append_time(data, header, now_ms), now_ms
+        return header, batch.NO_TIMESTAMP
+
+    def _write(
+        self,
+        data: Data,
+        headers: Sequence[BatchHeader],
+        append_time: int,
+        now_ms: int,
+        marker: tuple[Marker | None, int] = NO_MARKER,
+    ) -> Appended:
+        """Writes batches, one behind the other, that are checked and stamped, and notes them. A marker stands alone."""
+        size, unflushed, base_offset = len(data), self.unflushed, self.bounds.end
+        next_offset = headers[-1].base_offset + headers[-1].last_offset_delta + 1
+        if self._has_room_for(size, next_offset, now_ms):
+            segment = self.view.segments[-1]
+        else:
             segment = self._segment_for(size, next_offset - 1, now_ms)
         unflushed.will_write(segment)
         try:
-            segment.append(data, header)
+            segment.append(data, headers)
         except OSError as error:
             raise self._append_failed(segment, error) from error
-        unflushed.wrote(size, next_offset - header.base_offset)
+        unflushed.wrote(size, next_offset - base_offset)
         self.bounds.appended(next_offset)
+        if headers[0].producer_id != batch.NO_PRODUCER:
+            self._note_producer(headers, marker, now_ms)
+        return Appended(base_offset, next_offset - 1, append_time)
+
+    def _has_room_for(self, size: int, next_offset: int, now_ms: int) -> bool:
+        """Whether the active segment takes it, as far as one knows without another look."""
+        position, offset, until_ms = self._room
+        return self.view.segments[-1].size + size <= position and next_offset <= offset and now_ms <= until_ms
+
+    def _note_producer(self, headers: Sequence[BatchHeader], marker: tuple[Marker | None, int], now_ms: int) -> None:
+        for header in headers:
+            aborted = self.producers.replay(header, *marker, now_ms)
+            if aborted is not None:
+                self.active.add_aborted(aborted)
 
     def _segment_for(self, size: int, last_offset: int, now_ms: int) -> Segment:
         """The active segment, after a roll where these bytes would make it too large, its index is full, or it has

@@ -20,7 +20,7 @@ from tailrace.records.control import Marker
 
 BATCHES_KEPT = 5
 NO_OFFSET = -1
-_SEQUENCE_MASK = 0x7FFFFFFF
+SEQUENCE_MASK = 0x7FFFFFFF
 
 
 class ProducedBatch(NamedTuple):
@@ -35,7 +35,7 @@ class ProducedBatch(NamedTuple):
 
     @property
     def base_sequence(self) -> int:
-        return (self.last_sequence - self.offset_delta) & _SEQUENCE_MASK
+        return (self.last_sequence - self.offset_delta) & SEQUENCE_MASK
 
 
 class Producer:
@@ -106,7 +106,7 @@ class ProducerState:
         if header.attributes & CONTROL:
             return None
         same_epoch = header.producer_epoch == producer.epoch
-        due = (producer.last_sequence + 1) & _SEQUENCE_MASK if same_epoch else 0
+        due = (producer.last_sequence + 1) & SEQUENCE_MASK if same_epoch else 0
         if header.base_sequence == due:  # so it is none of those that were before
             return None
         if same_epoch and (original := producer.find(header)):
@@ -133,7 +133,7 @@ class ProducerState:
         if attributes & CONTROL:
             return self._close_transaction(producer, header, marker, coordinator_epoch)
         if sequence != NO_SEQUENCE:
-            last_sequence, last_offset = (sequence + delta) & _SEQUENCE_MASK, header.base_offset + delta
+            last_sequence, last_offset = (sequence + delta) & SEQUENCE_MASK, header.base_offset + delta
             producer.batches.append(ProducedBatch(last_sequence, last_offset, delta, header.max_timestamp))
         if attributes & TRANSACTIONAL and producer.transaction_start == NO_OFFSET:
             producer.transaction_start = header.base_offset

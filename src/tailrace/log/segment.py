@@ -26,7 +26,7 @@ from tailrace.log.index import OffsetIndex, TimeIndex
 from tailrace.log.names import LOG, numbered
 from tailrace.log.sums import ChunkSums, Sums
 from tailrace.log.transaction_index import AbortedTransaction, TransactionIndex
-from tailrace.records.batch import HEADER, HEADER_SIZE, LENGTH_MIN, BatchHeader
+from tailrace.records.batch import HEADER, HEADER_SIZE, LENGTH_END, LENGTH_MIN, BatchHeader
 
 
 class WouldWait(Exception):
@@ -114,19 +114,21 @@ class Segment:
 
     # Appending: by the owner of the log only
 
-    def append(self, data: Data, header: BatchHeader) -> None:
-        """Afterwards the batch with this header stands at the end of the file. On OSError nothing that counts has
+    def append(self, data: Data, headers: Sequence[BatchHeader]) -> None:
+        """Afterwards the batches with these headers stand at the end of the file. On OSError nothing that counts has
         changed.
         """
         derived = self._derived or self.derived()
-        start, size = self.size, len(data)
-        if start + size > self._blocks.end:
-            self._blocks.reserve(start, size)
+        start, end = self.size, self.size + len(data)
+        if end > self._blocks.end:
+            self._blocks.reserve(start, len(data))
         self.log.write_at(start, data)
-        derived.add(start, header, self.interval_bytes)
+        for header in headers:
+            derived.add(start, header, self.interval_bytes)
+            start += LENGTH_END + header.length
         if self._chunks is not None:
             self._chunks.update(data)
-        self.size = start + size
+        self.size = end
         self._is_saved = False
 
     def has_full_index(self, limit: int) -> bool:

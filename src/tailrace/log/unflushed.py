@@ -5,7 +5,8 @@ that came too late: neither bytes nor the name of a file. A job that is about to
 come meanwhile, behind those that it took, are synced along with them (`more_of`, `synced`).
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import NamedTuple
 
 from tailrace.log.segment import Segment
@@ -17,6 +18,9 @@ class Written(NamedTuple):
 
 
 NOTHING = Written(0, 0)
+_as_written: Callable[[tuple[int, int]], Written] = partial(
+    tuple.__new__, Written
+)  # in a third of the time: of each append
 
 
 class Unflushed:
@@ -48,7 +52,7 @@ class Unflushed:
     def wrote(self, size: int, records: int) -> None:
         """To be told when a batch is written, all of it."""
         before = self.written
-        self.written = Written(before.bytes + size, before.records + records)
+        self.written = _as_written((before[0] + size, before[1] + records))
 
     def more_of(self, segment: Segment) -> Written:
         """What was written to this segment, if all that there is to do is to sync it: from any thread. Whatever else is

@@ -68,8 +68,12 @@ def rest_of_varint(first: int, buffer: Buffer, position: int) -> tuple[int, int]
 
 def read_varint(buffer: Buffer, position: int) -> tuple[int, int]:
     first = buffer[position]
-    position += 1
-    return (first, position) if first < 0x80 else rest_of_varint(first, buffer, position)
+    if first < 0x80:
+        return first, position + 1
+    second = buffer[position + 1]
+    if second < 0x80:  # as of most that are longer
+        return first & 0x7F | second << 7, position + 2
+    return rest_of_varint(first, buffer, position + 1)
 
 
 def write_varint(value: int) -> bytes:

@@ -27,7 +27,7 @@ from tailrace.broker.apis.k18_api_versions import unsupported_version
 from tailrace.broker.apis.registry import APIS
 from tailrace.broker.fetching import release_records
 from tailrace.broker.repeated_fetch import RepeatedFetch
-from tailrace.broker.repeated_produce import ProduceForm, RepeatedProduce
+from tailrace.broker.repeated_produce import ProduceForm, RepeatedProduce, Run
 from tailrace.broker.requests import Call, Endpoint, Silence
 from tailrace.broker.waiting import Later
 from tailrace.log.slices import FileSlice
@@ -192,25 +192,36 @@ class Connection:
         self.node.start_flushes()
         return True
 
-    def _append_behind(self, frame: memoryview, now_ms: int, started: float) -> bool:
-        """The same of one that has not come alone."""
+    def _append_gathered(self, now_ms: int, steady_ms: int) -> None:
+        """Starts those that came together, and look like others before them, at once; or one by one, if need be."""
+        run = self._repeated_produce.take_gathered()
+        if run is None:
+            return
+        started = time.perf_counter()
         behind = self._pending[-1] if self._pending else None
-        repeated = self._repeated_produce.append(frame, now_ms, behind=behind.later if behind is not None else None)
-        if repeated is None:
-            return False
-        form, answer = repeated
-        if behind is not None and answer is behind.later:
-            behind.requests += 1
-            self._under_way += 1
+        answer = self._repeated_produce.append_run(run, now_ms, behind.later if behind is not None else None)
+        if answer is None:
+            self._start_one_by_one(run, now_ms, steady_ms)
+        elif behind is not None and answer is behind.later:
+            behind.requests += len(run.requests)
+            self._under_way += len(run.requests)
         else:
-            self._line_up(form, started, answer)
-        return True
+            self._line_up(run.form, started, answer, len(run.requests))
 
-    def _line_up(self, form: ProduceForm, started: float, answer: Any) -> None:
+    def _start_one_by_one(self, run: Run, now_ms: int, steady_ms: int) -> None:
+        for frame, *_ in run.requests:
+            if self._is_closed:
+                return
+            if len(run.requests) > 1 and self._repeated_produce.gather(frame, now_ms):
+                self._append_gathered(now_ms, steady_ms)
+            else:
+                self._start(frame, now_ms, steady_ms)
+
+    def _line_up(self, form: ProduceForm, started: float, answer: Any, requests: int = 1) -> None:
         if self._pending:
             self.node.wakefulness.disturbed()
             self._hurry_earlier()
-        self._started(Pending(form.header, started), answer)
+        self._started(Pending(form.header, started, requests), answer)
 
     def _fetch_again(self, frame: memoryview) -> bool:
         if (self._repeated_fetch.reads_on or self._outbox.is_cold) and self._lend(frame):
@@ -300,7 +311,7 @@ class Connection:
         self._has_more = not all_started
         if not self._outbox.is_empty:
             return  # if more comes before that has gone, it is left to wait
-        if not self._may_start:
+        if not self._may_start():
             self._pause()  # until an answer has gone
         elif self._has_more:
             self._pause()
@@ -312,23 +323,37 @@ class Connection:
         """False where some are left: the others' turn, or there are too many under way."""
         now_ms, steady_ms = int(time.time() * 1000), self.node.steady_ms()
         turn_ends = time.perf_counter() + TURN_S
-        for _ in range(AT_ONCE_MAX):
-            if not self._may_start:
-                return False
-            frame = self._frames.next_frame()
+        if not self._may_start():
+            return False
+        for _ in range(min(AT_ONCE_MAX, PIPELINED_MAX - self._under_way)):
+            frame = self._next_frame(now_ms, steady_ms)
             if frame is None:
+                self._append_gathered(now_ms, steady_ms)
                 return True
-            self._start(frame, now_ms, steady_ms)
-            if self._is_closed:
-                return True
-            if time.perf_counter() > turn_ends:
-                return False
+            if self._gather(frame, now_ms):
+                continue
+            self._append_gathered(now_ms, steady_ms)
+            if not self._is_closed and not self._gather(frame, now_ms):
+                self._start(frame, now_ms, steady_ms)
+            if not self._may_start() or time.perf_counter() > turn_ends:
+                break
+        self._append_gathered(now_ms, steady_ms)
         return False
 
-    @property
+    def _next_frame(self, now_ms: int, steady_ms: int) -> memoryview | None:
+        try:
+            return self._frames.next_frame()
+        except BadFrame:
+            self._append_gathered(now_ms, steady_ms)  # what came before it counts
+            raise
+
+    def _gather(self, frame: memoryview, now_ms: int) -> bool:
+        return not self._quotas.values and self._repeated_produce.gather(frame, now_ms)
+
     def _may_start(self) -> bool:
         return (
-            self._under_way < PIPELINED_MAX
+            not self._is_closed
+            and self._under_way < PIPELINED_MAX
             and self._outbox.is_empty
             and not self.muting.is_on
             and not self._is_lent
@@ -340,7 +365,7 @@ class Connection:
         if self._is_closed:
             return
         self._answer()
-        if self._may_start and not self._is_closed:
+        if self._may_start():
             if self._has_more:
                 self._work_off()
             else:
@@ -349,11 +374,8 @@ class Connection:
     # One request
 
     def _start(self, frame: memoryview, now_ms: int, steady_ms: int) -> None:
-        started = time.perf_counter()
-        if not self._quotas.values and self._append_behind(frame, now_ms, started):
-            return
         header = read_request_header(frame)
-        pending = Pending(header, started)
+        pending = Pending(header, time.perf_counter())
         api = APIS.get(header.api_key)
         if api is None or header.api_version not in SPOKEN[header.api_key].versions:
             self._refuse_version(pending)
@@ -413,7 +435,7 @@ class Connection:
 
     def _enter(self, pending: Pending) -> None:
         self._pending.append(pending)
-        self._under_way += 1
+        self._under_way += pending.requests
 
     def _leave(self) -> Pending:
         """The next one has its answer."""

@@ -20,10 +20,10 @@ class Pending:
 
     __slots__ = ("answer", "deadline", "header", "is_answered", "is_hurried", "later", "requests", "started")
 
-    def __init__(self, header: RequestHeader, started: float) -> None:
+    def __init__(self, header: RequestHeader, started: float, requests: int = 1) -> None:
         self.header = header
         self.started = started
-        self.requests = 1
+        self.requests = requests
         self.answer: Any = None
         self.is_answered = False
         self.is_hurried = False
