@@ -180,9 +180,9 @@ class Log(ReadableLog):
     ) -> tuple[BatchHeader, int]:
         """Its header now, and the time that it was given."""
         header = batch.stamp(data, header, offset, self.epochs.latest)
-        if self.config.log_append_time:
-            return batch.set_log_append_time(data, header, now_ms), now_ms
-        return header, batch.NO_TIMESTAMP
+        if not self.config.log_append_time:
+            return header, batch.NO_TIMESTAMP
+        return batch.set_log_append_time(data, header, now_ms), now_ms
 
     def _write(
         self,

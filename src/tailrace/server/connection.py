@@ -30,6 +30,7 @@ from tailrace.broker.repeated_fetch import RepeatedFetch
 from tailrace.broker.repeated_produce import ProduceForm, RepeatedProduce, Run
 from tailrace.broker.requests import Call, Endpoint, Silence
 from tailrace.broker.waiting import Later
+from tailrace.log.log import Log
 from tailrace.log.slices import FileSlice
 from tailrace.protocol import codec
 from tailrace.protocol.errors import Malformed
@@ -154,15 +155,22 @@ class Connection:
             return False
         self.active_at = self.node.loop.time()
         self.node.metrics.bytes_in += count
-        self._safely(partial(self._received, count))
+        try:  # as `_safely` does, spelled out
+            self._received(count)
+        except Exception as error:
+            self._end_for(error)
         return True
 
     def _received(self, count: int) -> None:
         if not self._repeat(count):
             self.node.wakefulness.disturbed()
             self._frames.received(count)
-            if not self._frames.is_waiting:  # a large request comes in several parts, and nothing is to be done before
-                self._work_off()
+            if self._frames.is_waiting:  # a large request comes in several parts, and nothing is to be done before
+                return
+            if self._frames.begins_large():
+                self.node.budget.holds(self, self._frames.held_bytes)
+                return
+            self._work_off()
 
     def _repeat(self, count: int) -> bool:
         """Whether what has arrived is one request like one before it. Then it is under way, or answered."""
@@ -176,9 +184,10 @@ class Connection:
 
     def _append_again(self, frame: memoryview) -> bool:
         started = time.perf_counter()
-        node, send = self.node, None if self._pending else self._outbox.send_at_once
-        commit = node.commit_at_once if send is not None and node.wakefulness.is_alone_with(self) else None
-        repeated = self._repeated_produce.append(frame, int(time.time() * 1000), node.start_flushes, send, commit)
+        send = None if self._pending else self._outbox.send_at_once
+        repeated = self._repeated_produce.append(
+            frame, int(time.time() * 1000), self.node.start_flushes, send, self._commit_at_once
+        )
         if repeated is None:
             return False
         form, answer = repeated
@@ -191,6 +200,11 @@ class Connection:
             self._answer()  # what was on disk already, as it is a repetition
         self.node.start_flushes()
         return True
+
+    def _commit_at_once(self, log: Log, batch: memoryview) -> Callable[[], None] | None:
+        """Nobody shares the commit of a client that is alone, and waits for each answer."""
+        is_alone = not self._pending and self.node.wakefulness.is_alone_with(self)
+        return self.node.commit_at_once(log, batch) if is_alone else None
 
     def _append_gathered(self, now_ms: int, steady_ms: int) -> None:
         """Starts those that came together, and look like others before them, at once; or one by one, if need be."""
@@ -292,10 +306,14 @@ class Connection:
         """Whatever goes wrong on the way ends this connection, and nothing else."""
         try:
             step()
-        except (Malformed, BadFrame) as error:
+        except Exception as error:
+            self._end_for(error)
+
+    def _end_for(self, error: Exception) -> None:
+        if isinstance(error, Malformed | BadFrame):
             logger.info("%s sent what is no request: %s", self.peer, error)
             self.close()
-        except Exception as error:
+        else:
             logger.exception("a request of %s failed in a way that nobody foresaw", self.peer)
             self.fail(error)
 

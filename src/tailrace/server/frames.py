@@ -154,6 +154,16 @@ class Frames:
             rest = bytearray(self._data[self._position :]) + self._room[:count]
             self._data, self._position = memoryview(rest), 0
 
+    def begins_large(self) -> bool:
+        """Whether what has arrived is the beginning of one large request, and nothing else, from somebody who has sent
+        such before. Raises BadFrame.
+        """
+        data = self._data
+        if data is None or not self._is_large or self._position or len(data) < LEAST_BYTES:
+            return False
+        (length,) = _LENGTH.unpack_from(data)
+        return length > len(data) - _LENGTH.size and self.next_frame() is None
+
     def next_frame(self) -> memoryview | None:
         """The next whole request, without its length. Valid until the next `room`. Raises BadFrame."""
         if self._own is not None:
