@@ -45,6 +45,9 @@ def feed(
                 assert frames.taken(len(only)) is (held > 0)
             else:
                 frames.received(count)
+                if not frames.is_waiting and frames.begins_large():
+                    assert frames.is_waiting
+                    assert frames.held_bytes >= count - 4
             while (frame := frames.next_frame()) is not None:
                 out.append(bytes(frame))
             frames.keep()
@@ -149,6 +152,45 @@ def test_a_large_request_that_is_all_there_is_is_handled_where_it_lies(pieces: i
     assert frames.taken(len(only)) is (pieces > 1)
     assert len(frames._buffers._spares) == SPARES
     assert (frames.held_bytes, frames.is_amid) == (0, False)
+
+
+def test_the_beginning_of_a_large_request_is_known_as_such_from_who_has_sent_one() -> None:
+    frames = a_frames(scratch=LEAST_BYTES, limit=1 << 20, spare=8 * LEAST_BYTES)
+    large = request(4 * LEAST_BYTES)
+
+    def begins(data: bytes) -> bool:
+        frames.room()[: len(data)] = data
+        frames.received(len(data))
+        return frames.begins_large()
+
+    assert not begins(large[:LEAST_BYTES]), "nobody has sent one"
+    assert frames.next_frame() is None
+    room = frames.room()
+    room[:] = large[LEAST_BYTES:]
+    frames.received(len(room))
+    del room
+    assert frames.next_frame() == large[4:]
+    frames.keep()
+    assert begins(large[: 2 * LEAST_BYTES])
+    assert frames.is_waiting
+    room = frames.room()
+    room[:] = large[2 * LEAST_BYTES :]
+    frames.received(len(room))
+    del room
+    assert frames.next_frame() == large[4:]
+    frames.keep()
+    assert not begins(request(2 * LEAST_BYTES)[:-1] + bytes(1)), "it is whole"
+    assert frames.next_frame() is not None
+
+
+def test_the_beginning_of_one_that_is_too_large_is_refused() -> None:
+    frames = a_frames(scratch=LEAST_BYTES, limit=4 * LEAST_BYTES, spare=8 * LEAST_BYTES)
+    feed(frames, [request(4 * LEAST_BYTES)])
+    data = request(4 * LEAST_BYTES + 1)[: 2 * LEAST_BYTES]
+    frames.room()[: len(data)] = data
+    frames.received(len(data))
+    with pytest.raises(BadFrame):
+        frames.begins_large()
 
 
 def test_one_that_is_idle_holds_nothing() -> None:

@@ -155,9 +155,9 @@ class Connection:
             return False
         self.active_at = self.node.loop.time()
         self.node.metrics.bytes_in += count
-        try:  # as `_safely` does, spelled out
+        try:  # as `_safely` does, without two more calls
             self._received(count)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - said there
             self._end_for(error)
         return True
 
@@ -306,7 +306,7 @@ class Connection:
         """Whatever goes wrong on the way ends this connection, and nothing else."""
         try:
             step()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - said there
             self._end_for(error)
 
     def _end_for(self, error: Exception) -> None:
