@@ -213,10 +213,20 @@ def test_of_produces_that_come_together_each_has_the_answer_that_it_would_have_a
     ]
 
 
-def test_what_came_with_bytes_that_are_no_request_counts(node: RunningNode, client: RawClient) -> None:
+NO_LENGTH = bytes(8)
+NO_NUMBER = b"\xff" * 6  # where the length of the batch would stand
+
+
+@pytest.mark.parametrize("behind", [NO_LENGTH, NO_NUMBER])
+def test_what_came_with_bytes_that_are_no_request_counts(node: RunningNode, client: RawClient, behind: bytes) -> None:
     client.produce(b"before", acks=1)
     frames = [client.frame(a_produce(b"%d" % number, acks=1), 12) for number in range(3)]
-    client.socket.sendall(b"".join(frames) + bytes(8))
+    if behind is NO_NUMBER:
+        batch = a_batch(b"x", now_ms=NOW_AND_THEN_MS)
+        whole = client.frame(produce_request(batch, acks=1), 12)
+        behind = whole[: whole.index(batch) - 1] + NO_NUMBER
+        behind = struct.pack(">i", len(behind) - 4) + behind[4:]
+    client.socket.sendall(b"".join(frames) + behind)
     while client.socket.recv(1000):
         pass
     node.until(lambda: is_flushed(node))

@@ -45,7 +45,7 @@ def feed(
                 assert frames.taken(len(only)) is (held > 0)
             else:
                 frames.received(count)
-                if not frames.is_waiting and frames.begins_large():
+                if not frames.is_waiting and frames.began_large():
                     assert frames.is_waiting
                     assert frames.held_bytes >= count - 4
             while (frame := frames.next_frame()) is not None:
@@ -161,7 +161,7 @@ def test_the_beginning_of_a_large_request_is_known_as_such_from_who_has_sent_one
     def begins(data: bytes) -> bool:
         frames.room()[: len(data)] = data
         frames.received(len(data))
-        return frames.begins_large()
+        return frames.began_large()
 
     assert not begins(large[:LEAST_BYTES]), "nobody has sent one"
     assert frames.next_frame() is None
@@ -190,7 +190,7 @@ def test_the_beginning_of_one_that_is_too_large_is_refused() -> None:
     frames.room()[: len(data)] = data
     frames.received(len(data))
     with pytest.raises(BadFrame):
-        frames.begins_large()
+        frames.began_large()
 
 
 def test_one_that_is_idle_holds_nothing() -> None:

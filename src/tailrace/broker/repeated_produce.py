@@ -27,7 +27,7 @@ from tailrace.log.errors import LogError
 from tailrace.log.flush import FlushQueue
 from tailrace.log.log import Log
 from tailrace.protocol.codec import encode
-from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.errors import ErrorCode, Malformed
 from tailrace.protocol.frame import RequestHeader, response_header
 from tailrace.protocol.message import is_flexible
 from tailrace.protocol.messages.produce import (
@@ -245,11 +245,14 @@ class RepeatedProduce:
 
     def append_run(self, run: Run, now_ms: int, behind: Later[Any] | None = None) -> "bytes | Acknowledgement | None":
         """The answers to all of them, or later. None where each has to be looked at by itself; then nothing was
-        changed. Where they have to wait for the same as those before them, that one answers all (`behind`).
+        changed, but that they may be stamped, which the next try does again. Where they have to wait for the same as
+        those before them, that one answers all (`behind`).
         """
-        form, log = run.form, run.form.partition.log
-        if log is None or not self._is_open(form):
+        form = run.form
+        if not self._is_open(form):
             return None
+        log = form.partition.log
+        assert log is not None
         try:
             appended = run.append_to(log, now_ms)
         except NOT_APPENDED:
@@ -340,7 +343,7 @@ def _records_in(frame: memoryview, start: int) -> memoryview | None:
     """What stands behind the length at `start`, where that is a batch, and all but tags that are none."""
     try:
         length, begin = read_varint(frame, start)
-    except IndexError:
+    except (IndexError, Malformed):  # the long way says so, behind those that came before it
         return None
     end = begin + length - 1
     if length <= HEADER_SIZE or end + len(_NO_TAGS) != len(frame) or frame[end:] != _NO_TAGS:

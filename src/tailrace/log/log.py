@@ -160,19 +160,21 @@ class Log(ReadableLog):
         """
         if self._is_closed or self.offline is not None:
             self._require_writable()
+        first, size = headers[0], sum(map(len, batches))
+        next_offset = self.bounds.end + sum(header.last_offset_delta + 1 for header in headers)
+        if not (self._has_room_for(size, next_offset, now_ms) and follow_one_another(headers)):
+            return None
+        if first.producer_id != batch.NO_PRODUCER and self.producers.check(first) is not None:
+            return None
         for data, header in zip(batches, headers, strict=True):
             check_batch(data, self.config, header)
-        first, size = headers[0], sum(map(len, batches))
-        is_new = first.producer_id == batch.NO_PRODUCER or self.producers.check(first) is None
-        last_end = self.bounds.end + sum(header.last_offset_delta + 1 for header in headers)
-        if not (is_new and follow_one_another(headers) and self._has_room_for(size, last_end, now_ms)):
-            return None
         stamped: list[BatchHeader] = []
-        offset, append_time = int(self.bounds.end), batch.NO_TIMESTAMP
+        offset: int = self.bounds.end
+        append_time = batch.NO_TIMESTAMP
         for data, header in zip(batches, headers, strict=True):
-            now, append_time = self._stamp(data, header, offset, now_ms)
+            stamped_header, append_time = self._stamp(data, header, offset, now_ms)
+            stamped.append(stamped_header)
             offset += header.last_offset_delta + 1
-            stamped.append(now)
         return self._write(b"".join(batches), stamped, append_time, now_ms)
 
     def _stamp(

@@ -1,7 +1,8 @@
 """One client: its requests start as they arrive, and are answered in the order in which they came.
 
 Starting on arrival lets pipelined produces share one fsync; a Fetch that waits is answered at once when another request
-stands behind it. A Produce like one before it is not even decoded (`broker/repeated_produce`). What bounds a client:
+stands behind it. A Produce like one before it is not even decoded (`broker/repeated_produce`), and those that came
+together are gathered, appended and answered as one. What bounds a client:
 
     no more than `PIPELINED_MAX` requests are under way; then nothing is read until one is answered
     while the socket takes no more of an answer nothing is read either, and answers wait unencoded
@@ -167,7 +168,7 @@ class Connection:
             self._frames.received(count)
             if self._frames.is_waiting:  # a large request comes in several parts, and nothing is to be done before
                 return
-            if self._frames.begins_large():
+            if self._frames.began_large():
                 self.node.budget.holds(self, self._frames.held_bytes)
                 return
             self._work_off()
@@ -206,11 +207,13 @@ class Connection:
         is_alone = not self._pending and self.node.wakefulness.is_alone_with(self)
         return self.node.commit_at_once(log, batch) if is_alone else None
 
-    def _append_gathered(self, now_ms: int, steady_ms: int) -> None:
-        """Starts those that came together, and look like others before them, at once; or one by one, if need be."""
+    def _append_gathered(self, now_ms: int, steady_ms: int) -> bool:
+        """Starts those that came together, and look like others before them, at once; or one by one, if need be: they
+        are few. False where there are none.
+        """
         run = self._repeated_produce.take_gathered()
         if run is None:
-            return
+            return False
         started = time.perf_counter()
         behind = self._pending[-1] if self._pending else None
         answer = self._repeated_produce.append_run(run, now_ms, behind.later if behind is not None else None)
@@ -221,6 +224,7 @@ class Connection:
             self._under_way += len(run.requests)
         else:
             self._line_up(run.form, started, answer, len(run.requests))
+        return True
 
     def _start_one_by_one(self, run: Run, now_ms: int, steady_ms: int) -> None:
         for frame, *_ in run.requests:
@@ -350,8 +354,8 @@ class Connection:
                 return True
             if self._gather(frame, now_ms):
                 continue
-            self._append_gathered(now_ms, steady_ms)
-            if not self._is_closed and not self._gather(frame, now_ms):
+            was_first = not self._append_gathered(now_ms, steady_ms)  # then it would not be gathered now either
+            if not self._is_closed and (was_first or not self._gather(frame, now_ms)):
                 self._start(frame, now_ms, steady_ms)
             if not self._may_start() or time.perf_counter() > turn_ends:
                 break

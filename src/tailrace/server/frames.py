@@ -154,9 +154,9 @@ class Frames:
             rest = bytearray(self._data[self._position :]) + self._room[:count]
             self._data, self._position = memoryview(rest), 0
 
-    def begins_large(self) -> bool:
+    def began_large(self) -> bool:
         """Whether what has arrived is the beginning of one large request, and nothing else, from somebody who has sent
-        such before. Raises BadFrame.
+        such before: then it has its buffer, which the rest is to be received into. Raises BadFrame.
         """
         data = self._data
         if data is None or not self._is_large or self._position or len(data) < LEAST_BYTES:
