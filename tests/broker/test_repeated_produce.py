@@ -116,17 +116,46 @@ def test_an_answer_that_may_leave_is_sent_when_the_batch_is_written_and_before_t
     producer = Producer(local)
     producer.ask(produce_request(a_batch(b"a"), acks=1))
     log, counters = local.log(), local.broker.counters.topic("orders")
-    seen: list[tuple[bytes, int, int]] = []
-    repeated = producer.repeated.append(
-        frame_of(produce_request(a_batch(b"b"), acks=1)),
-        local.now_ms,
-        send=lambda answer: seen.append((answer, log.end_offset, counters.records_in)),
-    )
+    batch = a_batch(b"b")
+    seen: list[tuple[bytes, int, int, int]] = []
+
+    def send(answer: bytes) -> None:
+        seen.append((answer, log.active.log.size() - log.active.size, log.end_offset, counters.records_in))
+
+    repeated = producer.repeated.append(frame_of(produce_request(batch, acks=1)), local.now_ms, send=send)
     assert repeated is not None
     assert repeated[1] is None, "nothing is left to send"
-    ((answer, end_offset, counted),) = seen
-    assert (answer[:8], end_offset, counted) == (struct.pack(">ii", len(answer) - 4, 7), 2, 1)
-    assert counters.records_in == 2
+    ((answer, written_bytes, end_offset, counted),) = seen
+    assert answer[:8] == struct.pack(">ii", len(answer) - 4, 7)
+    assert (written_bytes, end_offset, counted) == (len(batch), 1, 1)
+    assert (log.active.log.size() - log.active.size, log.end_offset, counters.records_in) == (0, 2, 2)
+
+
+def test_what_is_written_counts_although_its_answer_fails_in_a_way_that_nobody_foresaw(local: LocalBroker) -> None:
+    producer = Producer(local)
+    producer.ask(produce_request(a_batch(b"a"), acks=1))
+    local.run_jobs()
+
+    def send(_: bytes) -> None:
+        raise RuntimeError("nobody foresaw this")
+
+    with pytest.raises(RuntimeError):
+        producer.repeated.append(frame_of(produce_request(a_batch(b"b"), acks=1)), local.now_ms, send=send)
+    assert local.log().end_offset == 2
+    assert written(local) == [b"a", b"b"], "it is flushed in its time"
+
+
+def test_a_repetition_is_answered_by_who_asked(local: LocalBroker) -> None:
+    """It may have to wait for others that stand before it: nothing is sent from in here."""
+    producer, sent = Producer(local), list[bytes]()
+    batch = a_batch(b"a", producer_id=7, producer_epoch=0, base_sequence=0)
+    producer.ask(produce_request(bytearray(batch), acks=1))
+    frame = frame_of(produce_request(bytearray(batch), acks=1))
+    repeated = producer.repeated.append(frame, local.now_ms, send=sent.append)
+    assert repeated is not None
+    assert isinstance(repeated[1], bytes)
+    assert sent == []
+    assert local.log().end_offset == 1
 
 
 def test_an_answer_that_waits_for_the_disk_or_is_a_refusal_is_not_sent_first(local: LocalBroker) -> None:

@@ -113,13 +113,9 @@ class Waiting(NamedTuple):
     end: int
 
 
-class Repeated(NamedTuple):
-    """A request of a known form, with a batch that nothing is to be said against."""
-
-    frame: memoryview
-    correlation_id: int
-    records: memoryview
-    header: BatchHeader
+Repeated = tuple[memoryview, int, memoryview, BatchHeader]
+"""A request of a known form, with a batch that nothing is to be said against: the whole of it, its correlation id, the
+batch and its header."""
 
 
 class Run:
@@ -140,9 +136,10 @@ class Run:
     def append_to(self, log: Log, now_ms: int) -> Appended | None:
         """None where they have to be appended one by one. Raises what `Log.append` raises."""
         if len(self.requests) == 1:
-            (only,) = self.requests
-            return log.append(only.records, now_ms, only.header)
-        return log.append_all([one.records for one in self.requests], [one.header for one in self.requests], now_ms)
+            ((_, _, records, header),) = self.requests
+            return log.append(records, now_ms, header)
+        _, _, batches, headers = zip(*self.requests, strict=True)
+        return log.append_all(batches, headers, now_ms)
 
 
 class RepeatedProduce:
@@ -199,28 +196,61 @@ class RepeatedProduce:
         form = self._forms.find(frame)
         if form is None or (request := _usual_request(form, frame, now_ms)) is None or not self._is_open(form):
             return None
-        _, correlation_id, records, header = request
         log = form.partition.log
         assert log is not None
         try:
-            base_offset, last_offset, append_time, is_duplicate = log.append(records, now_ms, header)
+            if form.acks == LEADER and send is not None:
+                return form, self._append_and_send(form, log, request, now_ms, send)
+            return form, self._append(form, log, request, now_ms, start_flushes, send, commit)
         except NOT_APPENDED:
             return None  # it will be refused there, with the reason
+
+    def _append_and_send(
+        self, form: ProduceForm, log: Log, request: Repeated, now_ms: int, send: Callable[[bytes], None]
+    ) -> bytes | None:
+        """For who waits for no disk: the answer leaves when the batch is written, before even the log has noted it."""
+        _, correlation_id, records, header = request
+        is_written = False
+
+        def tell(base_offset: int, append_time: int) -> None:
+            nonlocal is_written
+            is_written = True
+            send(form.answer(correlation_id, base_offset, append_time, log.view.start))
+
+        try:
+            base_offset, last_offset, append_time, _ = log.append(records, now_ms, header, tell)
+        finally:  # whatever becomes of the client
+            if is_written:
+                self._broker.appended(form.partition, log, now_ms)
+        if not is_written:
+            return form.answer(correlation_id, base_offset, append_time, log.view.start)
+        self._broker.counters.produced(form.partition.topic.name, last_offset - base_offset + 1, len(records))
+        return None
+
+    def _append(
+        self,
+        form: ProduceForm,
+        log: Log,
+        request: Repeated,
+        now_ms: int,
+        start_flushes: Callable[[], None] | None,
+        send: Callable[[bytes], None] | None,
+        commit: Commit | None,
+    ) -> "bytes | Acknowledgement | None":
+        _, correlation_id, records, header = request
+        base_offset, last_offset, append_time, is_duplicate = log.append(records, now_ms, header)
         answer = form.answer(correlation_id, base_offset, append_time, log.view.start)
         finish = commit(log, records) if commit is not None and form.acks == ALL and not is_duplicate else None
-        may_leave = form.acks == LEADER or finish is not None
-        is_sent = may_leave and send is not None
         try:
-            if send is not None and may_leave:
+            if send is not None and finish is not None:
                 send(answer)
         finally:  # whatever becomes of the client: what is begun is finished
             if not is_duplicate:
                 self._note(form, log, now_ms, start_flushes, finish)
                 self._broker.counters.produced(form.partition.topic.name, last_offset - base_offset + 1, len(records))
-        if may_leave:
-            return form, None if is_sent else answer
-        waiting = Waiting(correlation_id, answer, last_offset + 1)
-        return form, self._acknowledge(form, log, now_ms, [waiting])
+        if form.acks == LEADER or finish is not None:
+            return answer if send is None else None
+        return self._acknowledge(form, log, now_ms, [Waiting(correlation_id, answer, last_offset + 1)])
 
     def gather(self, frame: memoryview, now_ms: int) -> bool:
         """Whether the request is of a known form, like those that were gathered before it: then it is one of these, and
@@ -261,7 +291,7 @@ class RepeatedProduce:
             return None
         base_offset, last_offset, append_time, is_duplicate = appended
         if not is_duplicate:
-            size = sum(len(one.records) for one in run.requests)
+            size = sum(len(records) for _, _, records, _ in run.requests)
             self._broker.appended(form.partition, log, now_ms)
             self._broker.counters.produced(form.partition.topic.name, last_offset - base_offset + 1, size)
         waiting, start_offset = [], log.view.start
@@ -325,7 +355,7 @@ def _usual_request(form: ProduceForm, frame: memoryview, now_ms: int) -> Repeate
     header = read_header(records)
     if not is_usual(header, len(records), form.config, form.version, now_ms):
         return None
-    return Repeated(frame, correlation_id, records, header)
+    return frame, correlation_id, records, header
 
 
 def _may_repeat(topic: Topic) -> bool:

@@ -12,7 +12,7 @@ the time is an argument.
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from errno import EMFILE, ENFILE
 from typing import NamedTuple
@@ -136,9 +136,16 @@ class Log(ReadableLog):
 
     # Appending
 
-    def append(self, data: bytearray | memoryview, now_ms: int, header: BatchHeader | None = None) -> Appended:
+    def append(
+        self,
+        data: bytearray | memoryview,
+        now_ms: int,
+        header: BatchHeader | None = None,
+        tell: Callable[[int, int], None] | None = None,
+    ) -> Appended:
         """Afterwards the batch in `data` is written behind all others, stamped in place; a flush makes it count. Its
-        `header` need not be read where it was.
+        `header` need not be read where it was. Who waits for no more than that can be told its offset and the time
+        that it was given as soon as it is so, while the rest is yet to be noted (`tell`); of a repetition it is not.
 
         Raises CorruptBatch for bytes that are no intact batch, InvalidAppend for what cannot be appended here, and
         StorageError where the disk refuses; then the log is as it was. A repetition of what an idempotent producer has
@@ -151,7 +158,7 @@ class Log(ReadableLog):
             return repetition_of(original, self.config)
         marker = marker_of(data) if header.attributes & batch.CONTROL else NO_MARKER
         header, append_time = self._stamp(data, header, self.bounds.end, now_ms)
-        return self._write(data, (header,), append_time, now_ms, marker)
+        return self._write(data, (header,), append_time, now_ms, marker, tell)
 
     def append_all(self, batches: Sequence[memoryview], headers: Sequence[BatchHeader], now_ms: int) -> Appended | None:
         """The same of several, whose headers were read, in one write: as if they were appended one by one, and
@@ -193,6 +200,7 @@ class Log(ReadableLog):
         append_time: int,
         now_ms: int,
         marker: tuple[Marker | None, int] = NO_MARKER,
+        tell: Callable[[int, int], None] | None = None,
     ) -> Appended:
         """Writes batches, one behind the other, that are checked and stamped, and notes them. A marker stands alone."""
         size, unflushed, base_offset = len(data), self.unflushed, self.bounds.end
@@ -203,13 +211,18 @@ class Log(ReadableLog):
             segment = self._segment_for(size, next_offset - 1, now_ms)
         unflushed.will_write(segment)
         try:
-            segment.append(data, headers)
+            segment.write(data)
         except OSError as error:
             raise self._append_failed(segment, error) from error
-        unflushed.wrote(size, next_offset - base_offset)
-        self.bounds.appended(next_offset)
-        if headers[0].producer_id != batch.NO_PRODUCER:
-            self._note_producer(headers, marker, now_ms)
+        try:
+            if tell is not None:
+                tell(base_offset, append_time)
+        finally:  # whatever becomes of who was told: it is written
+            segment.note(data, headers)
+            unflushed.wrote(size, next_offset - base_offset)
+            self.bounds.appended(next_offset)
+            if headers[0].producer_id != batch.NO_PRODUCER:
+                self._note_producer(headers, marker, now_ms)
         return Appended(base_offset, next_offset - 1, append_time)
 
     def _has_room_for(self, size: int, next_offset: int, now_ms: int) -> bool:

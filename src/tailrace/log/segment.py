@@ -114,21 +114,24 @@ class Segment:
 
     # Appending: by the owner of the log only
 
-    def append(self, data: Data, headers: Sequence[BatchHeader]) -> None:
-        """Afterwards the batches with these headers stand at the end of the file. On OSError nothing that counts has
-        changed.
+    def write(self, data: Data) -> None:
+        """Afterwards these batches stand at the end of the file, and are to be noted. On OSError nothing that counts
+        has changed.
         """
-        derived = self._derived or self.derived()
-        start, end = self.size, self.size + len(data)
-        if end > self._blocks.end:
-            self._blocks.reserve(start, len(data))
+        start, size = self.size, len(data)
+        if start + size > self._blocks.end:
+            self._blocks.reserve(start, size)
         self.log.write_at(start, data)
+
+    def note(self, data: Data, headers: Sequence[BatchHeader]) -> None:
+        """The batches that were written last have these headers: afterwards they count."""
+        derived, position = self._derived or self.derived(), self.size
         for header in headers:
-            derived.add(start, header, self.interval_bytes)
-            start += LENGTH_END + header.length
+            derived.add(position, header, self.interval_bytes)
+            position += LENGTH_END + header.length
         if self._chunks is not None:
             self._chunks.update(data)
-        self.size = end
+        self.size = position
         self._is_saved = False
 
     def has_full_index(self, limit: int) -> bool:

@@ -136,17 +136,18 @@ class Connection:
         if not self._outbox.is_empty:  # rarely: nearly all wait for an answer before they ask again
             self._pause()  # until it has gone
             return False
-        growth = self._frames.growth
-        if growth and not self.node.budget.may_hold(self, self._frames.held_bytes + growth):
+        frames, budget = self._frames, self.node.budget
+        growth = frames.growth
+        if growth and not budget.may_hold(self, frames.held_bytes + growth):
             self._pause()  # until others have let go of theirs
             return False
-        room = self._frames.room()
-        if self.node.budget.is_used_up and not self._frames.is_amid:
+        room = frames.room()
+        if budget.is_used_up and not frames.is_amid:
             room = room[:FIRST_BYTES_SCARCE]
         try:
             count = self._socket.recv_into(room)
         except (BlockingIOError, InterruptedError):
-            self._frames.keep()
+            frames.keep()
             return False
         except OSError as error:
             self.fail(error)
