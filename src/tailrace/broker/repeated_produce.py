@@ -7,6 +7,9 @@ numbers change. A request that begins with bytes that are known is not decoded, 
     request   key, version · correlation id · client id … partition, as before · length · the batch · no tags, thrice
     answer    length · correlation id · topic, partition, as before · error, offset, time, start offset · the rest
 
+One that comes alone is appended at once (`append`). Those that came together, of one form, are a run: gathered,
+appended by one write, and answered as one (`gather`, `append_run`).
+
 Whatever is unusual is left to the long way, before anything is changed: a batch that is to be refused, recompressed or
 looked into, a disk that is full, a topic that was changed. So there is one place that says what is wrong.
 """
@@ -23,6 +26,7 @@ from tailrace.broker.producing import NOT_APPENDED, TIMED_OUT, is_usual, refuse
 from tailrace.broker.topics import Topic
 from tailrace.broker.waiting import Later
 from tailrace.log.appending import Appended
+from tailrace.log.committing import COMMIT_BYTES_MAX
 from tailrace.log.errors import LogError
 from tailrace.log.flush import FlushQueue
 from tailrace.log.log import Log
@@ -44,7 +48,7 @@ if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
 
 RUN_REQUESTS_MAX = 16
-RUN_BYTES_MAX = 128 << 10  # more is not worth the copy that one write takes, and not for the journal
+RUN_BYTES_MAX = COMMIT_BYTES_MAX  # more is not worth the copy that one write takes, and not for the journal
 TOGETHER_MAX = 2 * RUN_REQUESTS_MAX  # requests that are answered by one acknowledgement
 
 Commit = Callable[[Log, memoryview], Callable[[], None] | None]

@@ -118,6 +118,8 @@ class Segment:
         """Afterwards these batches stand at the end of the file, and are to be noted. On OSError nothing that counts
         has changed.
         """
+        if self._derived is None:
+            self.derived()  # first: what cannot be noted is not written
         start, size = self.size, len(data)
         if start + size > self._blocks.end:
             self._blocks.reserve(start, size)
@@ -125,7 +127,8 @@ class Segment:
 
     def note(self, data: Data, headers: Sequence[BatchHeader]) -> None:
         """The batches that were written last have these headers: afterwards they count."""
-        derived, position = self._derived or self.derived(), self.size
+        derived, position = self._derived, self.size
+        assert derived is not None, "who has written has seen to it"
         for header in headers:
             derived.add(position, header, self.interval_bytes)
             position += LENGTH_END + header.length
