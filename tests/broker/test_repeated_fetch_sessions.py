@@ -11,11 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.broker.apis.registry import APIS
-from tailrace.broker.fetch_sessions import BUSY_MS, EPOCH_MAX, FetchSession, FetchSessions
+from tailrace.broker.fetch_sessions import BUSY_MS, FetchSession, FetchSessions
+from tailrace.broker.repeated_fetch import Stretch
 from tailrace.broker.requests import Call
 from tailrace.protocol import codec
+from tailrace.protocol.fetch_epochs import EPOCH_MAX, epoch_after
 from tailrace.protocol.frame import decode_response, read_request_header
-from tailrace.protocol.messages.fetch import FetchRequest, FetchResponse, ForgottenTopic
+from tailrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, ForgottenTopic
 from tailrace.records.control import Marker, encode_marker
 from tailrace.records.record import Record, encode_batch
 
@@ -282,17 +284,90 @@ def test_a_reader_of_committed_records_is_told_of_what_was_aborted(tmp_path: Pat
         assert reader.go_on(from_offset(0)) is not None, "it ends before, with its segment"
 
 
-def test_a_session_is_not_lent(local: LocalBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def small_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tailrace.broker.repeated_fetch.STRETCH_BYTES_MIN", 1)
-    plain, reader = Reader(local), learnt(local)
-    wanted = from_offset(0, max_bytes=100)
-    for _ in range(2):
-        reader.go_on(wanted)
-        plain.long(plain.frame(fetch_request(wanted), 12))
-    stretch = plain.repeated.stretch(plain.frame(fetch_request(wanted), 12), 1 << 20)
+
+
+def from_here(offset: int) -> FetchPartition:
+    return from_offset(offset, max_bytes=100)
+
+
+def lendable(local: LocalBroker) -> SessionReader:
+    """Its next request for little may be lent."""
+    reader = learnt(local)
+    reader.go_on(from_here(0))
+    return reader
+
+
+def stretch_for(reader: SessionReader, epoch: int | None = None) -> Stretch | None:
+    frame = reader.request(reader.next_epoch if epoch is None else epoch, from_here(1))
+    stretch = reader.repeated.stretch(frame, 1 << 20)
+    if stretch is not None:
+        stretch.records.release()
+    return stretch
+
+
+def served(reader: SessionReader, stretch: Stretch, *offsets: int) -> None:
+    """Elsewhere, one request after the other."""
+    epoch = stretch.epoch
+    for _ in offsets:
+        epoch = epoch_after(epoch)
+    reader.repeated.served(stretch, epoch, offsets[-1], reader.local.now_ms)
+
+
+@pytest.mark.parametrize("first", [4, EPOCH_MAX - 1, EPOCH_MAX])
+def test_of_a_session_that_was_served_elsewhere_the_same_is_remembered(
+    local: LocalBroker, first: int, small_stretches: None
+) -> None:
+    reader = lendable(local)
+    assert reader.session is not None
+    reader.session.epoch = first
+    stretch = stretch_for(reader)
     assert stretch is not None
-    stretch.records.release()
-    assert reader.repeated.stretch(reader.request(reader.next_epoch, wanted), 1 << 20) is None
+    before = deepcopy(local.broker.fetch_sessions)
+    local.now_ms += 1
+    offsets = (1, 17, 23)
+    for offset in offsets:
+        assert reader.short(reader.request(reader.next_epoch, from_here(offset))) is not None
+    here, local.broker.fetch_sessions = local.broker.fetch_sessions, before
+    served(reader, stretch, *offsets)
+    assert remembered(local.broker.fetch_sessions) == remembered(here)
+    assert reader.go_on(from_here(24)) is not None
+
+
+def test_a_session_that_others_have_used_meanwhile_is_theirs(local: LocalBroker, small_stretches: None) -> None:
+    reader = lendable(local)
+    stretch = stretch_for(reader)
+    assert stretch is not None
+    assert reader.go_on(from_here(5)) is not None
+    before = deepcopy(local.broker.fetch_sessions)
+    served(reader, stretch, 1, 2)
+    assert remembered(local.broker.fetch_sessions) == remembered(before)
+
+
+def test_a_session_that_has_ended_meanwhile_is_no_matter(local: LocalBroker, small_stretches: None) -> None:
+    reader = lendable(local)
+    stretch = stretch_for(reader)
+    assert stretch is not None
+    reader.long(reader.request(-1))
+    before = deepcopy(local.broker.fetch_sessions)
+    served(reader, stretch, 1, 2)
+    assert remembered(local.broker.fetch_sessions) == remembered(before)
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 1, 2, 5, EPOCH_MAX])
+def test_an_epoch_out_of_turn_is_not_lent(local: LocalBroker, wrong: int, small_stretches: None) -> None:
+    reader = lendable(local)
+    assert reader.next_epoch == 4
+    assert stretch_for(reader, wrong) is None
+    assert stretch_for(reader, 4) is not None
+
+
+def test_a_session_of_two_partitions_is_not_lent(local: LocalBroker, small_stretches: None) -> None:
+    reader = lendable(local)
+    assert reader.go_on(from_here(0), from_offset(0, 1)) is None
+    assert stretch_for(reader) is None
 
 
 READ_ON = st.tuples(st.just("read on"), st.lists(st.integers(0, ALL_RECORDS), min_size=2, max_size=5))

@@ -150,6 +150,17 @@ def test_messages_of_a_megabyte_are_read(client: Client, reference: ConfluentCli
         assert [each.message for each in consumer.take(8)] == messages
 
 
+@each_client_that("consumes")
+def test_a_long_history_is_read_to_its_end(client: Client, reference: ConfluentClient, topic: str) -> None:
+    """Most of it from another process of the broker's, which takes over who reads on."""
+    messages = [Message(b"%d " % n * 2_000) for n in range(3_000)]
+    reference.produce(topic, messages)
+    with client.consumer(topic) as consumer:
+        found = consumer.take(len(messages))
+    assert [each.offset for each in found] == list(range(len(messages)))
+    assert all(each.message == message for each, message in zip(found, messages, strict=True))
+
+
 @each_client_that("assigns many")
 def test_many_partitions_are_read_at_once(client: Client, reference: ConfluentClient, name: str) -> None:
     reference.create_topic(name, partitions=30)

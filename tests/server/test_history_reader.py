@@ -19,7 +19,11 @@ from hypothesis import strategies as st
 
 from tailrace import children
 from tailrace.broker import repeated_fetch
+from tailrace.broker.fetch_sessions import FetchSession
 from tailrace.broker.repeated_fetch import Stretch
+from tailrace.protocol.fetch_epochs import EPOCH_MAX
+from tailrace.protocol.frame import decode_response
+from tailrace.protocol.messages.fetch import FetchResponse
 from tailrace.records.control import Marker, encode_marker
 from tailrace.records.record import Record, encode_batch
 from tailrace.server import history_reader
@@ -74,6 +78,7 @@ class Lent:
         self.partition = partition
         self.version = version
         self.options = options
+        self.session_id = 0
         self.answer(self.request(0))  # from which it is learnt
         self.ours, self.theirs = socket.socketpair()
         self.ours.setblocking(False)
@@ -86,6 +91,22 @@ class Lent:
         topic = key_of(self.reader.local, self.version)
         request = fetch_request(from_offset(offset, self.partition), topic=topic, **{**self.options, **others})
         return self.reader.frame(request, self.version).tobytes()
+
+    def begin_session(self) -> None:
+        answer = self.answer(self.request(0, session_epoch=0))
+        self.session_id = decode_response(FetchResponse, self.version, answer[4:])[1].session_id
+        self.answer(self.next_request(0))  # from which it is learnt
+
+    @property
+    def session(self) -> FetchSession:
+        session = self.reader.local.broker.fetch_sessions.find(self.session_id)
+        assert session is not None
+        return session
+
+    def next_request(self, offset: int, epoch: int | None = None) -> bytes:
+        """Of the session."""
+        epoch = self.session.epoch if epoch is None else epoch
+        return self.request(offset, session_id=self.session_id, session_epoch=epoch)
 
     def answer(self, frame: bytes) -> bytes:
         """What the broker says to that."""
@@ -180,6 +201,40 @@ def test_a_reader_gets_the_same_bytes_as_from_the_broker_itself(
             reader.send(frame := reader.request(offset))
         reader.theirs.shutdown(socket.SHUT_WR)
         reader.take_back()
+
+
+@pytest.mark.parametrize("version", [7, 12, 13, 17])
+@pytest.mark.parametrize("first", [2, EPOCH_MAX - 1])
+def test_a_reader_with_a_session_gets_the_same_bytes_and_its_epochs_are_counted(
+    local: LocalBroker, version: int, first: int
+) -> None:
+    with Lent(local, version, max_bytes=2_000) as reader:
+        reader.begin_session()
+        reader.session.epoch, offset = first, 0
+        reader.lend(frame := reader.next_request(0))
+        for _ in range(4):
+            expected = reader.answer(frame)  # which advances the session, as it does for who is not lent
+            assert reader.receive(len(expected)) == expected
+            offset = next_offset(reader, offset, 2_000)
+            reader.send(frame := reader.next_request(offset))
+        expected = reader.answer(frame)
+        assert reader.receive(len(expected)) == expected
+        returned = reader.take_back()
+        assert len(returned.seconds) == 5
+        assert (returned.epoch, returned.offset) == (reader.session.epoch, offset)
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 2, 4, EPOCH_MAX])
+def test_an_epoch_out_of_turn_comes_back_as_it_was(local: LocalBroker, wrong: int) -> None:
+    with Lent(local, max_bytes=2_000) as reader:
+        reader.begin_session()
+        assert reader.session.epoch == 2
+        reader.lend(frame := reader.next_request(0))
+        reader.receive(len(reader.answer(frame)))
+        reader.send(frame := reader.next_request(next_offset(reader, 0, 2_000), wrong))
+        returned = reader.take_back()
+        assert returned.unread == struct.pack(">i", len(frame)) + frame
+        assert (returned.epoch, returned.offset) == (3, 0)
 
 
 def test_most_is_answered_without_the_broker(local: LocalBroker) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from broker_process import BrokerProcess
 from brokers import fetch_request, from_offset, only_partition
+from compat.clients.java import TOOLS, run_tool
 from nodes import LOOPS, RunningNode
 from raw_client import RawClient
 
@@ -96,6 +97,62 @@ def test_a_reader_gets_everything_in_order_and_most_of_it_from_the_other_process
     assert 1 <= loans < answers / 2
 
 
+class Session:
+    """A client that asks as Java's does: within a fetch session."""
+
+    def __init__(self, client: RawClient) -> None:
+        self.client = client
+        self.epoch = 0
+        self.id = 0
+
+    def request(self, *wanted: Any) -> Any:
+        return fetch_request(*wanted, max_wait_ms=0, session_id=self.id, session_epoch=self.epoch)
+
+    def ask(self, *wanted: Any) -> Any:
+        answer = self.client.ask(self.request(*wanted), VERSION)
+        self.id = answer.session_id
+        self.epoch += 1
+        return answer
+
+    def read(self, *offset: int) -> tuple[int, int]:
+        """From where on, or from where the last one did; the first that was read, and what follows."""
+        answer = only_partition(self.ask(*(from_offset(each, 0, LIMIT) for each in offset)))
+        batches = [header for _, header in split(bytes(answer.records))]
+        return batches[0].base_offset, batches[-1].next_offset
+
+
+def test_a_reader_with_a_session_is_lent_and_its_session_knows_how_far_it_came(node: RunningNode) -> None:
+    with RawClient(node.address) as client:
+        session = Session(client)
+        answers, offset, last = 0, 0, 0
+        while offset < BATCHES:
+            last = offset
+            first, offset = session.read(last)
+            assert first == last
+            answers += 1
+            if answers % 10 == 0:  # it is the broker's to say where that was
+                assert session.read() == (last, offset)
+        assert session.ask(from_offset(BATCHES, 0, LIMIT)).error_code == 0
+    assert 1 <= node.on_loop(lambda: node.node.lender.loans) < answers / 2
+
+
+def test_a_session_goes_on_where_its_process_has_died(node: RunningNode) -> None:
+    """By another connection, as one that is lost is followed by."""
+    with RawClient(node.address) as client:
+        session = Session(client)
+        assert [session.read(offset) for offset in (0, 2, 4)] == [(0, 2), (2, 4), (4, 6)]
+        process = stopped(node)
+        client.send(session.request(from_offset(6, 0, LIMIT)), VERSION)
+        node.until(lambda: node.node.lender._lent)
+        process.kill()
+        assert client.is_closed()
+    with RawClient(node.address) as client:
+        session.client = client
+        assert session.read(6) == (6, 8), "of that epoch nothing was answered"
+        session.epoch = 0
+        assert session.read(8) == (8, 10)
+
+
 @pytest.fixture
 def history(tmp_path: Path) -> Iterator[RunningNode]:
     """A node with a topic that was just written: all of it is in the page cache."""
@@ -127,6 +184,17 @@ def test_who_reads_on_through_what_is_in_memory_is_lent_too(
         node.until(lambda: node.node.metrics.bytes_out - before >= BATCHES * len(VALUE))
         lent = node.on_loop(lambda: node.node.lender.loans)
     assert 1 <= lent < 10, "the others were answered by the other process"
+
+
+@pytest.mark.needs("kafka")
+def test_javas_consumer_is_lent(history: RunningNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "LENT_BYTES_MIN", 0)
+    node = history
+    node.until(lambda: node.node.lender.can_lend())
+    arguments = ("--bootstrap-server", "{}:{}".format(*node.address), "--topic", "orders", "--num-records", BATCHES)
+    said = run_tool(f"{TOOLS}.ConsumerPerformance", *map(str, arguments))
+    assert said.splitlines()[-1].split(", ")[4] == str(BATCHES)
+    assert node.on_loop(lambda: node.node.lender.loans)
 
 
 def test_where_little_lies_ahead_nobody_is_lent_and_no_process_is_started(history: RunningNode) -> None:

@@ -14,12 +14,9 @@ from collections.abc import Callable, Iterable
 from tailrace.broker.errors import Refused
 from tailrace.broker.requests import ELEMENTS_MAX
 from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.fetch_epochs import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, epoch_after
 from tailrace.protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData
 
-NO_SESSION = 0
-INITIAL_EPOCH = 0
-FINAL_EPOCH = -1
-EPOCH_MAX = (1 << 31) - 1
 BUSY_MS = 120_000  # a session used since then is not given up for a new one
 PARTITIONS_MAX = ELEMENTS_MAX // 2  # of one session: it can follow no more than one Fetch can name
 
@@ -133,7 +130,11 @@ class FetchSessions:
 
     def advance(self, session: FetchSession, now_ms: int) -> None:
         """Its next request has come."""
-        session.epoch = session.epoch + 1 if session.epoch < EPOCH_MAX else 1
+        self.advance_to(epoch_after(session.epoch), session, now_ms)
+
+    def advance_to(self, epoch: int, session: FetchSession, now_ms: int) -> None:
+        """All its requests before that one have come."""
+        session.epoch = epoch
         session.used_ms = now_ms
         self._sessions.move_to_end(session.session_id)
 

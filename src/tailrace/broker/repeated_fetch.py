@@ -18,7 +18,7 @@ import struct
 from copy import copy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tailrace.broker.fetch_sessions import FINAL_EPOCH, NO_SESSION, FetchSession, TopicKey, wanted_of
+from tailrace.broker.fetch_sessions import FetchSession, TopicKey, wanted_of
 from tailrace.broker.fetching import BY_TOPIC_ID, READ_COMMITTED
 from tailrace.broker.forms import FORM_BYTES_MAX, HEAD, Forms
 from tailrace.broker.partition import Partition
@@ -29,6 +29,7 @@ from tailrace.log.segment import WouldWait
 from tailrace.log.slices import FileSlice, Slice
 from tailrace.protocol import codec
 from tailrace.protocol.fetch_answer import BOUNDS, FetchAnswer, length_of_records
+from tailrace.protocol.fetch_epochs import FINAL_EPOCH, NO_SESSION
 from tailrace.protocol.frame import RequestHeader, encode_request, response_header
 from tailrace.protocol.message import is_flexible
 from tailrace.protocol.messages.fetch import (
@@ -145,7 +146,8 @@ class Stretch(NamedTuple):
 
     form: FetchForm
     frame: bytes
-    bounds: bytes
+    epoch: int  # of it in its session; that of a request without one
+    view: View
     records: FileSlice
     entries: bytes  # of its index
 
@@ -208,29 +210,43 @@ class RepeatedFetch:
         records = self._records(form, log, view, offset)
         if records is None:
             return None
-        self.reads_on = session is None and 2 * records.length > form.limit >= STRETCH_BYTES_MIN
+        self.reads_on = 2 * records.length > form.limit >= STRETCH_BYTES_MIN
         if session is not None:
             self._broker.fetch_sessions.advance(session, now_ms)
             session.repeated(form.topic, form.wanted_from(offset), view.high_watermark, view.start)
         return form, form.parts(correlation_id, view, records)
 
     def stretch(self, frame: memoryview, max_bytes: int) -> Stretch | None:
-        """What the reader may have without asking us again; None where that is little, or nothing, or where it has a
-        session, which is advanced here alone.
+        """What the reader may have without asking us again; None where that is little, or nothing. What it was given
+        is to be told (`served`).
         """
         asked = self._asked(frame)
-        if asked is None or asked[0].session_id != NO_SESSION:
+        if asked is None:
             return None
         form, log, _, offset = asked
+        session = self._broker.fetch_sessions.find(form.session_id)
+        if form.session_id != NO_SESSION and not _is_next(form, frame, session):
+            return None
         view = log.view
         ahead = log.stretch(offset, max_bytes, up_to=_readable_up_to(form, view))
         if ahead is None:
             return None
         records = ahead.records
         if records.length > form.limit >= STRETCH_BYTES_MIN and not self._has_aborted(form, log, offset, records):
-            return Stretch(form, frame.tobytes(), bounds_of(view), records, ahead.entries)
+            epoch = session.epoch if session is not None else FINAL_EPOCH
+            return Stretch(form, frame.tobytes(), epoch, view, records, ahead.entries)
         records.release()
         return None
+
+    def served(self, stretch: Stretch, next_epoch: int, offset: int, now_ms: int) -> None:
+        """The reader was given of it, with the last request from that offset on: so far its session has come. One that
+        others have advanced meanwhile is theirs.
+        """
+        form, view, sessions = stretch.form, stretch.view, self._broker.fetch_sessions
+        session = sessions.find(form.session_id)
+        if session is not None and session.epoch == stretch.epoch:
+            sessions.advance_to(next_epoch, session, now_ms)
+            session.repeated(form.topic, form.wanted_from(offset), view.high_watermark, view.start)
 
     def _asked(self, frame: memoryview) -> tuple[FetchForm, Log, int, int] | None:
         """Of what form it is, of which log, its correlation id, and from which offset on."""

@@ -27,12 +27,11 @@ from typing import TYPE_CHECKING, Any, cast
 from tailrace.broker.apis.k18_api_versions import unsupported_version
 from tailrace.broker.apis.registry import APIS
 from tailrace.broker.fetching import release_records
-from tailrace.broker.repeated_fetch import RepeatedFetch
+from tailrace.broker.repeated_fetch import RepeatedFetch, Stretch
 from tailrace.broker.repeated_produce import ProduceForm, RepeatedProduce, Run
 from tailrace.broker.requests import Call, Endpoint, Silence
 from tailrace.broker.waiting import Later
 from tailrace.log.log import Log
-from tailrace.log.slices import FileSlice
 from tailrace.protocol import codec
 from tailrace.protocol.errors import Malformed
 from tailrace.protocol.frame import read_request_header, response_header
@@ -265,17 +264,17 @@ class Connection:
             self._not_lent_before = self.node.loop.time() + REFUSED_S
             return False
         is_enough = self._outbox.is_cold or stretch.records.length >= LENT_BYTES_MIN
-        if not (is_enough and lender.can_lend() and lender.lend(self._fd, stretch, self._taken_back)):
+        if not (is_enough and lender.can_lend() and lender.lend(self._fd, stretch, partial(self._taken_back, stretch))):
             stretch.records.release()
             return False
         self._is_lent = True
         self._pause()
         return True
 
-    def _taken_back(self, returned: Returned, records: FileSlice) -> None:
-        self._safely(partial(self._go_on_after_loan, returned, records))
+    def _taken_back(self, stretch: Stretch, returned: Returned) -> None:
+        self._safely(partial(self._go_on_after_loan, stretch, returned))
 
-    def _go_on_after_loan(self, returned: Returned, records: FileSlice) -> None:
+    def _go_on_after_loan(self, stretch: Stretch, returned: Returned) -> None:
         self._is_lent = False
         metrics = self.node.metrics
         metrics.bytes_in += returned.bytes_in
@@ -283,6 +282,8 @@ class Connection:
         for seconds in returned.seconds:
             metrics.answered(ApiKey.FETCH, seconds)
         self.node.served_elsewhere(len(returned.seconds))
+        if returned.seconds:
+            self._repeated_fetch.served(stretch, returned.epoch, returned.offset, int(time.time() * 1000))
         if self._is_closed:
             return
         if returned.error:
@@ -293,7 +294,7 @@ class Connection:
         self._judge_loan(returned)
         if returned.unsent is not None:
             head, position, size, after = returned.unsent
-            self._outbox.put((head, records.part(position, size), after))
+            self._outbox.put((head, stretch.records.part(position, size), after))
             self._outbox.send()
         self._resume()
         if returned.unread:

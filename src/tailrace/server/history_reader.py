@@ -30,6 +30,7 @@ from tailrace.log.batch_ends import end_of_whole_batches
 from tailrace.log.files import read_ahead
 from tailrace.log.index import positions_in
 from tailrace.protocol.fetch_answer import FetchAnswer
+from tailrace.protocol.fetch_epochs import FINAL_EPOCH, epoch_after
 from tailrace.server.chunks import CHUNK_BYTES, MORE, PIECE_BYTES, send_chunks, set_patience
 
 logger = logging.getLogger(__name__)
@@ -42,13 +43,17 @@ MESSAGE_BYTES = 16 << 10
 THERE = 0  # the number of no loan: it says that the process is there
 
 _REQUEST = struct.Struct(">iii")  # length, key and version in one, correlation id
+_LENGTH_BYTES = 4
+_CORRELATION_ID = 8, 12  # from where to where it stands behind the length
+_EPOCH = struct.Struct(">i")
 _OFFSET = struct.Struct(">q")
 
 
 class Loan(NamedTuple):
     number: int
     frame: bytes  # the request that is to be answered first
-    start: int  # of the offset in it
+    places: tuple[int, int]  # of the epoch in it, where it has a session, and of the offset
+    epoch: int  # of it, or FINAL_EPOCH
     answer: FetchAnswer
     bounds: bytes
     limit: int  # of the records in an answer
@@ -58,7 +63,7 @@ class Loan(NamedTuple):
     entries: bytes  # of its index
 
     def encode(self) -> bytes:
-        return marshal.dumps((*self[:3], tuple(self.answer), *self[4:]))
+        return marshal.dumps((*self[:4], tuple(self.answer), *self[5:]))
 
     @staticmethod
     def decode(data: bytes) -> "Loan":
@@ -74,6 +79,8 @@ class Returned(NamedTuple):
     unread: bytes = b""  # what was received and is not answered
     unsent: Unsent | None = None
     seconds: list[float] = []  # noqa: RUF012 - until each answer began to leave
+    epoch: int = FINAL_EPOCH  # of the next request, where there is a session
+    offset: int = 0  # that was asked for by the last one that was answered
     bytes_in: int = 0
     bytes_out: int = 0
     is_cold: bool = False  # what comes next
@@ -98,10 +105,9 @@ class Conversation:
         self._position = loan.position
         self._starts = positions_in(loan.entries)  # of some batches
         self._next_offset = 0
-        self._length = len(loan.frame).to_bytes(4)
-        self._request = bytearray(self._length + loan.frame)  # received into, again and again
-        self._middle = loan.frame[8 : loan.start]
-        self._rest = loan.frame[loan.start + _OFFSET.size :]
+        self._request = bytearray(len(loan.frame).to_bytes(4) + loan.frame)  # received into, again and again
+        self._expected = bytearray(self._request)  # but for its correlation id
+        self._epoch, self._offset = loan.epoch, 0
         self._unread = b""
         self._unsent: Unsent | None = None
         self._seconds: list[float] = []
@@ -127,6 +133,8 @@ class Conversation:
             self._unread,
             self._unsent,
             self._seconds,
+            self._epoch,
+            self._offset,
             self._bytes_in,
             self._bytes_out,
             self._is_cold,
@@ -142,6 +150,7 @@ class Conversation:
             if end <= self._position:
                 self._unread = bytes(self._request)
                 return
+            self._expect_next()
             self._seconds.append(time.perf_counter() - started)
             is_sent = self._send(end - self._position)
             self._position = end
@@ -162,6 +171,15 @@ class Conversation:
         except OSError:
             return start
         return start if end == loan.end and end - start < loan.least else end
+
+    def _expect_next(self) -> None:
+        """The request that goes on where the answer to this one ends."""
+        epoch_at, offset_at = (_LENGTH_BYTES + place for place in self._loan.places)
+        (self._offset,) = _OFFSET.unpack_from(self._expected, offset_at)
+        _OFFSET.pack_into(self._expected, offset_at, self._next_offset)
+        if self._epoch != FINAL_EPOCH:
+            self._epoch = epoch_after(self._epoch)
+            _EPOCH.pack_into(self._expected, epoch_at, self._epoch)
 
     def _read(self, position: int, size: int) -> bytes:
         return os.pread(self._file, size, position)
@@ -209,7 +227,8 @@ class Conversation:
             except BlockingIOError:
                 received = 0
             count += received
-            if not received or view[: min(count, 4)] != self._length[:count] or time.perf_counter() > self._until:
+            begun = min(count, _LENGTH_BYTES)
+            if not received or view[:begun] != self._expected[:begun] or time.perf_counter() > self._until:
                 break  # another request may be shorter: what it has of one of these would be waited for
         self._bytes_in += count
         if count < len(view) or not self._is_next():
@@ -218,15 +237,8 @@ class Conversation:
         return True
 
     def _is_next(self) -> bool:
-        loan, frame = self._loan, memoryview(self._request)[4:]
-        (offset,) = _OFFSET.unpack_from(frame, loan.start)
-        return (
-            self._request[:4] == self._length
-            and frame[:4] == loan.frame[:4]
-            and frame[8 : loan.start] == self._middle
-            and frame[loan.start + _OFFSET.size :] == self._rest
-            and offset == self._next_offset
-        )
+        request, expected, (begin, end) = self._request, self._expected, _CORRELATION_ID
+        return request[:begin] == expected[:begin] and request[end:] == expected[end:]
 
 
 def serve(control: socket.socket) -> None:

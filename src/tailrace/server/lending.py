@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable
 
 from tailrace import children
-from tailrace.broker.repeated_fetch import Stretch
+from tailrace.broker.repeated_fetch import Stretch, bounds_of
 from tailrace.log.slices import FileSlice
 from tailrace.server.history_reader import LOANS_MAX, MESSAGE_BYTES, THERE, Loan, Returned
 from tailrace.server.threads import Workers
@@ -32,16 +32,26 @@ STOP_S = 2.0
 _PROGRAM = "tailrace.server.history_reader"
 _CAN_LEND = hasattr(socket, "SOCK_SEQPACKET") and sys.platform == "linux"
 
-TakeBack = Callable[[Returned, FileSlice], None]
+TakeBack = Callable[[Returned], None]
 
 
 def loan_of(number: int, stretch: Stretch) -> tuple[Loan, int]:
     """And the descriptor of the file."""
     form, (file, position) = stretch.form, stretch.records.place()
-    end = position + stretch.records.length
-    least = 0 if form.is_due else form.min_bytes
-    common = number, stretch.frame, form.places.offset, form.answer, stretch.bounds, form.limit, least
-    return Loan(*common, position, end, stretch.entries), file
+    loan = Loan(
+        number=number,
+        frame=stretch.frame,
+        places=(form.places.start, form.places.offset),
+        epoch=stretch.epoch,
+        answer=form.answer,
+        bounds=bounds_of(stretch.view),
+        limit=form.limit,
+        least=0 if form.is_due else form.min_bytes,
+        position=position,
+        end=position + stretch.records.length,
+        entries=stretch.entries,
+    )
+    return loan, file
 
 
 class Lender:
@@ -70,8 +80,8 @@ class Lender:
         return self._is_ready and self.has_room
 
     def lend(self, client: int, stretch: Stretch, take_back: TakeBack) -> bool:
-        """Afterwards the client's socket is not ours until `take_back` is called, with what has become of it and the
-        stretch, which is released then. False where the process has not taken it.
+        """Afterwards the client's socket is not ours until `take_back` is called, with what has become of it; then the
+        stretch is released. False where the process has not taken it.
         """
         assert self._control is not None
         number = self.loans + 1
@@ -124,7 +134,7 @@ class Lender:
     def _take_back(self, returned: Returned) -> None:
         records, take_back, _ = self._lent.pop(returned.number)
         try:
-            take_back(returned, records)
+            take_back(returned)
         finally:
             records.release()
 
