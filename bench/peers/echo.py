@@ -8,6 +8,8 @@
     python -m bench.peers.echo store FILE        receives, sums and writes by the megabyte, and answers at the end, with
                                                  the CPU time that this took: what a broker does with a batch, at least.
                                                  The file has blocks ahead of its end, as ours have
+    python -m bench.peers.echo store-synced FILE …  and has it synced by the system, as we have: one sync at a time,
+                                                 with all that was written before it
 
 It says the port that it listens on, serves these clients, and ends with them. Like any server, but for the one that
 looks for the next request all the time, it sleeps while there is nothing to do; to be woken, on another processor, is
@@ -31,6 +33,7 @@ from bench.waiting import PARKED_S
 from tailrace.log.blocks import AHEAD_BYTES
 from tailrace.log.reserving import reserve
 from tailrace.records.checksum import crc32c
+from tailrace.server.syncing import System
 
 REQUEST = bytes(260)  # about as long as a Produce of one record of 100 bytes
 ANSWER = bytes(60)
@@ -64,12 +67,12 @@ def passed_on(number: int, file: Path) -> list[float]:
     return times
 
 
-def stored(size: int, file: Path, per_second: float) -> float:
+def stored(size: int, file: Path, per_second: float, how: str = "store") -> float:
     """CPU seconds for each GB, which comes at this rate: who is idle in between finds nothing of his in the caches. The
     client is busy meanwhile, as one is that makes messages.
     """
     chunk = os.urandom(CHUNK_BYTES)
-    with _clients(1, "store", file) as (client,):
+    with _clients(1, how, file) as (client,):
         start, sent = time.perf_counter(), 0
         while sent < size:
             _be_busy(start + sent / per_second)
@@ -108,8 +111,8 @@ def serve(how: str, file: str | None = None, busy_us: str = "0") -> None:
         for client in clients:
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND) if file is not None else None
-        if how == "store" and descriptor is not None:
-            clients[0].sendall(CPU.pack(_store(clients[0], descriptor)))
+        if how.startswith("store") and descriptor is not None:
+            clients[0].sendall(CPU.pack(_store(clients[0], descriptor, System(1) if how == "store-synced" else None)))
             return
         if how == "look" and descriptor is not None:
             _look(clients[0], descriptor, float(busy_us) / 1e6)
@@ -118,15 +121,17 @@ def serve(how: str, file: str | None = None, busy_us: str = "0") -> None:
         _converse(clients[0], descriptor, answer if how in ("answer", "sync") else _in_thread(answer))
 
 
-def _store(client: socket.socket, descriptor: int) -> float:
+def _store(client: socket.socket, descriptor: int, syncs: System | None) -> float:
     room = memoryview(bytearray(CHUNK_BYTES))
-    start, written = time.process_time(), 0
+    start, written, is_syncing = time.process_time(), 0, False
     while count := client.recv_into(room, 0, socket.MSG_WAITALL):
         crc32c(room[:count])
         if written % AHEAD_BYTES < CHUNK_BYTES:
             reserve(descriptor, written, AHEAD_BYTES)
         os.write(descriptor, room[:count])
         written += count
+        if syncs is not None and (not is_syncing or syncs.finished()):
+            is_syncing = syncs.submit(descriptor, written)
     return time.process_time() - start
 
 

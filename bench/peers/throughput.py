@@ -95,19 +95,24 @@ def _produce(session: Session, case: Case) -> list[Figure]:
         title = f"CPU of the broker and of the kernel's threads, {title}"
         figures.append(against_kafka(f"cpu-in/{case.name}/kernel", title, "s/GB", costs[0], costs[1]))
     if case.is_plain and case.size in CPU_IN:
-        figures.append(_least(session, case, volume, theirs))
+        figures += _least(session, case, volume, theirs)
     return figures
 
 
-def _least(session: Session, case: Case, volume: int, theirs: list[Done]) -> Figure:
+def _least(session: Session, case: Case, volume: int, theirs: list[Done]) -> list[Figure]:
     """What a loop takes that does no more than no broker can do without, as fast as the client was, against Kafka."""
-    file, least = Path(session.bench.place.path, "stored"), []
+    file, least, synced = Path(session.bench.place.path, "stored"), [], []
     for done in theirs:
-        session.ready_memory(volume)
-        least.append(echo.stored(volume, file, done.messages_per_second * case.size))
+        for how, costs in (("store", least), ("store-synced", synced)):
+            session.ready_memory(volume)
+            costs.append(echo.stored(volume, file, done.messages_per_second * case.size, how))
+    kafka = [done.broker_cpu_per_gb for done in theirs]
     title = f"the least: a bare loop that receives, sums and writes at that rate, beside {case.title}"
-    costs = [done.broker_cpu_per_gb for done in theirs]
-    return against_kafka(f"cpu-in/{case.name}/floor-at-rate", title, "s/GB", least, costs)
+    same = f"the least: the same, which has it synced, beside {case.title}"
+    return [
+        against_kafka(f"cpu-in/{case.name}/floor-at-rate", title, "s/GB", least, kafka),
+        against_kafka(f"cpu-in/{case.name}/floor-synced", same, "s/GB", synced, kafka),
+    ]
 
 
 def _with_kernel(work: Callable[[], Done], volume: int, session: Session) -> Done:
