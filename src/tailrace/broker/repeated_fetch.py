@@ -204,7 +204,7 @@ class RepeatedFetch:
             return None
         form, log, correlation_id, offset = asked
         session = self._broker.fetch_sessions.find(form.session_id)
-        if form.session_id != NO_SESSION and not _is_next(form, frame, session):
+        if not _is_in_turn(form, frame, session):
             return None
         view = log.view
         records = self._records(form, log, view, offset)
@@ -225,7 +225,7 @@ class RepeatedFetch:
             return None
         form, log, _, offset = asked
         session = self._broker.fetch_sessions.find(form.session_id)
-        if form.session_id != NO_SESSION and not _is_next(form, frame, session):
+        if not _is_in_turn(form, frame, session):
             return None
         view = log.view
         ahead = log.stretch(offset, max_bytes, up_to=_readable_up_to(form, view))
@@ -296,8 +296,10 @@ def _readable_up_to(form: FetchForm, view: View) -> int:
     return view.last_stable if form.is_committed else view.high_watermark
 
 
-def _is_next(form: FetchForm, frame: memoryview, session: FetchSession | None) -> bool:
-    """Whether it is the next request of its session, which follows nothing else."""
+def _is_in_turn(form: FetchForm, frame: memoryview, session: FetchSession | None) -> bool:
+    """Whether it is the next request of its session, which follows nothing else; or has none."""
+    if form.session_id == NO_SESSION:
+        return True
     if session is None or not session.follows_only(form.topic, form.partition.index):
         return False
     epoch: int = _EPOCH.unpack_from(frame, form.start)[0]

@@ -6,8 +6,9 @@ Who reads on through history asks several hundred times a second for another meg
 would be awake for two clients that have nothing to do with each other, and both would wait for it; and to hand each to
 a thread and back takes about as long as to send it. So the broker lends such a connection to us (`lending`): through a
 Unix socket come a `Loan`, the client's socket and the file. A thread answers the Fetch that had come, and those that
-follow as long as each looks like the first and goes on where the answer before it ended. Then the connection goes back
-(`Returned`), with what was read of another request, or not sent of an answer.
+follow as long as each looks like the first, goes on where the answer before it ended, and has the next epoch, if it is
+one of a session. Then the connection goes back (`Returned`), with what was read of another request, or not sent of an
+answer, and how far the session has come.
 
 Nothing is decided here: the broker has said what may be served. What it would say by now is asked soon (`LOAN_S`).
 """
