@@ -130,9 +130,31 @@ def _store(client: socket.socket, descriptor: int, syncs: System | None) -> floa
             reserve(descriptor, written, AHEAD_BYTES)
         os.write(descriptor, room[:count])
         written += count
-        if syncs is not None and (not is_syncing or syncs.finished()):
-            is_syncing = syncs.submit(descriptor, written)
+        if syncs is not None and (not is_syncing or _is_done(syncs)):
+            is_syncing = _submit(syncs, descriptor)
     return time.process_time() - start
+
+
+def _submit(syncs: System, descriptor: int) -> bool:
+    if not syncs.submit(descriptor, 1):
+        raise OSError("the system does not take a sync")
+    return True
+
+
+def _is_done(syncs: System) -> bool:
+    finished = syncs.finished()
+    for _, result in finished:
+        if result:
+            raise OSError(-result, os.strerror(-result))
+    return bool(finished)
+
+
+def can_hand_over_syncs() -> bool:
+    try:
+        System(1).close()
+    except OSError:
+        return False
+    return True
 
 
 def _look(client: socket.socket, descriptor: int, busy_s: float) -> None:

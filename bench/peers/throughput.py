@@ -102,17 +102,18 @@ def _produce(session: Session, case: Case) -> list[Figure]:
 def _least(session: Session, case: Case, volume: int, theirs: list[Done]) -> list[Figure]:
     """What a loop takes that does no more than no broker can do without, as fast as the client was, against Kafka."""
     file, least, synced = Path(session.bench.place.path, "stored"), [], []
+    ways = [("store", least), ("store-synced", synced)][: 1 + echo.can_hand_over_syncs()]
     for done in theirs:
-        for how, costs in (("store", least), ("store-synced", synced)):
+        for how, costs in ways:
             session.ready_memory(volume)
             costs.append(echo.stored(volume, file, done.messages_per_second * case.size, how))
     kafka = [done.broker_cpu_per_gb for done in theirs]
     title = f"the least: a bare loop that receives, sums and writes at that rate, beside {case.title}"
-    same = f"the least: the same, which has it synced, beside {case.title}"
-    return [
-        against_kafka(f"cpu-in/{case.name}/floor-at-rate", title, "s/GB", least, kafka),
-        against_kafka(f"cpu-in/{case.name}/floor-synced", same, "s/GB", synced, kafka),
-    ]
+    figures = [against_kafka(f"cpu-in/{case.name}/floor-at-rate", title, "s/GB", least, kafka)]
+    if synced:
+        title = f"the least: the same, which has it synced, beside {case.title}"
+        figures.append(against_kafka(f"cpu-in/{case.name}/floor-synced", title, "s/GB", synced, kafka))
+    return figures
 
 
 def _with_kernel(work: Callable[[], Done], volume: int, session: Session) -> Done:

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from tailrace.broker.apis.registry import APIS
 from tailrace.broker.fetch_sessions import BUSY_MS, FetchSession, FetchSessions
-from tailrace.broker.repeated_fetch import Stretch
+from tailrace.broker.repeated_fetch import Answered, Stretch
 from tailrace.broker.requests import Call
 from tailrace.protocol import codec
+from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fetch_epochs import EPOCH_MAX, epoch_after
 from tailrace.protocol.frame import decode_response, read_request_header
 from tailrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, ForgottenTopic
@@ -308,52 +309,73 @@ def stretch_for(reader: SessionReader, epoch: int | None = None) -> Stretch | No
     return stretch
 
 
-def served(reader: SessionReader, stretch: Stretch, *offsets: int) -> None:
-    """Elsewhere, one request after the other."""
+def lend(reader: SessionReader) -> Stretch:
+    stretch = stretch_for(reader)
+    assert stretch is not None
+    reader.repeated.lent(stretch, reader.local.now_ms)
+    return stretch
+
+
+def take_back(reader: SessionReader, stretch: Stretch, *offsets: int) -> None:
+    """Which have been asked for elsewhere, one after the other."""
     epoch = stretch.epoch
     for _ in offsets:
         epoch = epoch_after(epoch)
-    reader.repeated.served(stretch, epoch, offsets[-1], reader.local.now_ms)
+    reader.repeated.taken_back(stretch, Answered(epoch, offsets[-1]) if offsets else None, reader.local.now_ms)
 
 
+@pytest.mark.parametrize("offsets", [(), (1,), (1, 17, 23)])
 @pytest.mark.parametrize("first", [4, EPOCH_MAX - 1, EPOCH_MAX])
-def test_of_a_session_that_was_served_elsewhere_the_same_is_remembered(
-    local: LocalBroker, first: int, small_stretches: None
+def test_of_a_session_that_was_lent_the_same_is_remembered(
+    local: LocalBroker, first: int, offsets: tuple[int, ...], small_stretches: None
 ) -> None:
     reader = lendable(local)
     assert reader.session is not None
     reader.session.epoch = first
-    stretch = stretch_for(reader)
-    assert stretch is not None
     before = deepcopy(local.broker.fetch_sessions)
-    local.now_ms += 1
-    offsets = (1, 17, 23)
     for offset in offsets:
         assert reader.short(reader.request(reader.next_epoch, from_here(offset))) is not None
     here, local.broker.fetch_sessions = local.broker.fetch_sessions, before
-    served(reader, stretch, *offsets)
+    take_back(reader, lend(reader), *offsets)
     assert remembered(local.broker.fetch_sessions) == remembered(here)
     assert reader.go_on(from_here(24)) is not None
 
 
-def test_a_session_that_others_have_used_meanwhile_is_theirs(local: LocalBroker, small_stretches: None) -> None:
+def test_a_session_that_is_lent_is_nobody_elses(local: LocalBroker, small_stretches: None) -> None:
     reader = lendable(local)
-    stretch = stretch_for(reader)
-    assert stretch is not None
-    assert reader.go_on(from_here(5)) is not None
-    before = deepcopy(local.broker.fetch_sessions)
-    served(reader, stretch, 1, 2)
-    assert remembered(local.broker.fetch_sessions) == remembered(before)
+    stretch = lend(reader)
+    for epoch in (4, 5):
+        frame = reader.request(epoch, from_here(1))
+        assert stretch_for(reader, epoch) is None
+        assert reader.short(frame) is None
+        answer = reader.long(frame)
+        assert answer is not None
+        code = decode_response(FetchResponse, 17, answer[4:])[1].error_code
+        assert code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    take_back(reader, stretch, 1, 2)
+    assert reader.next_epoch == 6
+    assert reader.go_on(from_here(3)) is not None
 
 
-def test_a_session_that_has_ended_meanwhile_is_no_matter(local: LocalBroker, small_stretches: None) -> None:
+def test_a_session_that_has_ended_while_it_was_lent_is_no_matter(local: LocalBroker, small_stretches: None) -> None:
     reader = lendable(local)
-    stretch = stretch_for(reader)
-    assert stretch is not None
+    stretch = lend(reader)
     reader.long(reader.request(-1))
     before = deepcopy(local.broker.fetch_sessions)
-    served(reader, stretch, 1, 2)
+    take_back(reader, stretch, 1, 2)
     assert remembered(local.broker.fetch_sessions) == remembered(before)
+
+
+def test_a_session_that_is_lent_is_in_use(tmp_path: Path, small_stretches: None) -> None:
+    with LocalBroker(tmp_path, SLOTS) as local:
+        fill(local)
+        busy, idle = lendable(local), learnt(local)
+        local.now_ms += BUSY_MS
+        stretch = lend(busy)
+        SessionReader(local).begin()
+        assert (busy.session is None, idle.session is None) == (False, True)
+        take_back(busy, stretch, 1)
+        assert busy.go_on(from_here(2)) is not None
 
 
 @pytest.mark.parametrize("wrong", [0, -1, 1, 2, 5, EPOCH_MAX])

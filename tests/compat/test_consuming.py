@@ -152,7 +152,7 @@ def test_messages_of_a_megabyte_are_read(client: Client, reference: ConfluentCli
 
 @each_client_that("consumes")
 def test_a_long_history_is_read_to_its_end(client: Client, reference: ConfluentClient, topic: str) -> None:
-    """Most of it from another process of the broker's, which takes over who reads on."""
+    """Long enough for the broker to hand who reads on to another process, once that is there."""
     messages = [Message(b"%d " % n * 2_000) for n in range(3_000)]
     reference.produce(topic, messages)
     with client.consumer(topic) as consumer:

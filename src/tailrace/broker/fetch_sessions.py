@@ -30,7 +30,8 @@ class FetchSession:
     def __init__(self, session_id: int, by_id: bool) -> None:
         self.session_id = session_id
         self.by_id = by_id
-        self.epoch = INITIAL_EPOCH + 1  # of the next request
+        self.epoch = INITIAL_EPOCH + 1  # of the next request; while it is lent, of the first that another answers
+        self.is_lent = False
         self.used_ms = 0
         self._wanted: OrderedDict[tuple[TopicKey, int], FetchPartition] = OrderedDict()
         self._told: dict[tuple[TopicKey, int], tuple[int, int]] = {}
@@ -122,6 +123,8 @@ class FetchSessions:
             raise Refused(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"there is no fetch session {request.session_id}")
         if session.by_id != by_id:
             raise Refused(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, "a session goes by topic ids, or by names")
+        if session.is_lent:
+            raise Refused(ErrorCode.INVALID_FETCH_SESSION_EPOCH, "another connection has requests of this session")
         if session.epoch != request.session_epoch:
             raise Refused(
                 ErrorCode.INVALID_FETCH_SESSION_EPOCH, f"epoch {request.session_epoch} where {session.epoch} is next"
@@ -130,11 +133,23 @@ class FetchSessions:
 
     def advance(self, session: FetchSession, now_ms: int) -> None:
         """Its next request has come."""
-        self.advance_to(epoch_after(session.epoch), session, now_ms)
+        session.epoch = epoch_after(session.epoch)
+        self._used(session, now_ms)
 
-    def advance_to(self, epoch: int, session: FetchSession, now_ms: int) -> None:
-        """All its requests before that one have come."""
-        session.epoch = epoch
+    def lend(self, session: FetchSession, now_ms: int) -> None:
+        """Its next requests are answered elsewhere, until it is taken back. Nobody knows its epoch meanwhile."""
+        session.is_lent = True
+        self._used(session, now_ms)
+
+    def take_back(self, session: FetchSession, epoch: int, now_ms: int) -> bool:
+        """Its requests before that epoch have come. False where it has ended meanwhile."""
+        if self.find(session.session_id) is not session:
+            return False
+        session.is_lent, session.epoch = False, epoch
+        self._used(session, now_ms)
+        return True
+
+    def _used(self, session: FetchSession, now_ms: int) -> None:
         session.used_ms = now_ms
         self._sessions.move_to_end(session.session_id)
 

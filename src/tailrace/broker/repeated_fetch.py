@@ -12,6 +12,9 @@ Only what can be answered at once goes this way, with records that are in the pa
 them. Errors, waits and looks at a disk go the long way, and so do sessions that follow more than the partition which
 their request names, and readers that have to be told of aborted transactions. When the records are found a session is
 advanced as by the long way; until then nothing is changed.
+
+Who reads on may be lent to somebody else, with a `Stretch` of the log (`server/lending`), and its session with it. How
+far that came is told when it is taken back.
 """
 
 import struct
@@ -146,10 +149,22 @@ class Stretch(NamedTuple):
 
     form: FetchForm
     frame: bytes
-    epoch: int  # of it in its session; that of a request without one
+    session: FetchSession | None
     view: View
     records: FileSlice
     entries: bytes  # of its index
+
+    @property
+    def epoch(self) -> int:
+        """Of the request in its session; that of one without."""
+        return self.session.epoch if self.session is not None else FINAL_EPOCH
+
+
+class Answered(NamedTuple):
+    """What a reader was given of a stretch, as far as its session has to know."""
+
+    next_epoch: int
+    offset: int  # that its last request has asked for
 
 
 class RepeatedFetch:
@@ -217,8 +232,8 @@ class RepeatedFetch:
         return form, form.parts(correlation_id, view, records)
 
     def stretch(self, frame: memoryview, max_bytes: int) -> Stretch | None:
-        """What the reader may have without asking us again; None where that is little, or nothing. What it was given
-        is to be told (`served`).
+        """What the reader may have without asking us again; None where that is little, or nothing, or where its request
+        is not in turn. Nothing is changed: that it is `lent` and `taken_back` is to be told.
         """
         asked = self._asked(frame)
         if asked is None:
@@ -233,20 +248,20 @@ class RepeatedFetch:
             return None
         records = ahead.records
         if records.length > form.limit >= STRETCH_BYTES_MIN and not self._has_aborted(form, log, offset, records):
-            epoch = session.epoch if session is not None else FINAL_EPOCH
-            return Stretch(form, frame.tobytes(), epoch, view, records, ahead.entries)
+            return Stretch(form, frame.tobytes(), session, view, records, ahead.entries)
         records.release()
         return None
 
-    def served(self, stretch: Stretch, next_epoch: int, offset: int, now_ms: int) -> None:
-        """The reader was given of it, with the last request from that offset on: so far its session has come. One that
-        others have advanced meanwhile is theirs.
-        """
-        form, view, sessions = stretch.form, stretch.view, self._broker.fetch_sessions
-        session = sessions.find(form.session_id)
-        if session is not None and session.epoch == stretch.epoch:
-            sessions.advance_to(next_epoch, session, now_ms)
-            session.repeated(form.topic, form.wanted_from(offset), view.high_watermark, view.start)
+    def lent(self, stretch: Stretch, now_ms: int) -> None:
+        if stretch.session is not None:
+            self._broker.fetch_sessions.lend(stretch.session, now_ms)
+
+    def taken_back(self, stretch: Stretch, answered: Answered | None, now_ms: int) -> None:
+        """None where no request was answered, or nobody knows: then the session is where it was."""
+        session, form, view = stretch.session, stretch.form, stretch.view
+        epoch = stretch.epoch if answered is None else answered.next_epoch
+        if session is not None and self._broker.fetch_sessions.take_back(session, epoch, now_ms) and answered:
+            session.repeated(form.topic, form.wanted_from(answered.offset), view.high_watermark, view.start)
 
     def _asked(self, frame: memoryview) -> tuple[FetchForm, Log, int, int] | None:
         """Of what form it is, of which log, its correlation id, and from which offset on."""
@@ -300,7 +315,7 @@ def _is_in_turn(form: FetchForm, frame: memoryview, session: FetchSession | None
     """Whether it is the next request of its session, which follows nothing else; or has none."""
     if form.session_id == NO_SESSION:
         return True
-    if session is None or not session.follows_only(form.topic, form.partition.index):
+    if session is None or session.is_lent or not session.follows_only(form.topic, form.partition.index):
         return False
     epoch: int = _EPOCH.unpack_from(frame, form.start)[0]
     return epoch == session.epoch

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, cast
 from tailrace.broker.apis.k18_api_versions import unsupported_version
 from tailrace.broker.apis.registry import APIS
 from tailrace.broker.fetching import release_records
-from tailrace.broker.repeated_fetch import RepeatedFetch, Stretch
+from tailrace.broker.repeated_fetch import Answered, RepeatedFetch, Stretch
 from tailrace.broker.repeated_produce import ProduceForm, RepeatedProduce, Run
 from tailrace.broker.requests import Call, Endpoint, Silence
 from tailrace.broker.waiting import Later
@@ -267,6 +267,7 @@ class Connection:
         if not (is_enough and lender.can_lend() and lender.lend(self._fd, stretch, partial(self._taken_back, stretch))):
             stretch.records.release()
             return False
+        self._repeated_fetch.lent(stretch, int(time.time() * 1000))
         self._is_lent = True
         self._pause()
         return True
@@ -282,8 +283,8 @@ class Connection:
         for seconds in returned.seconds:
             metrics.answered(ApiKey.FETCH, seconds)
         self.node.served_elsewhere(len(returned.seconds))
-        if returned.seconds:
-            self._repeated_fetch.served(stretch, returned.epoch, returned.offset, int(time.time() * 1000))
+        answered = Answered(returned.epoch, returned.offset) if returned.seconds else None
+        self._repeated_fetch.taken_back(stretch, answered, int(time.time() * 1000))
         if self._is_closed:
             return
         if returned.error:

@@ -48,6 +48,7 @@ _LENGTH_BYTES = 4
 _CORRELATION_ID = 8, 12  # from where to where it stands behind the length
 _EPOCH = struct.Struct(">i")
 _OFFSET = struct.Struct(">q")
+_OFFSET_MAX = (1 << 63) - 1
 
 
 class Loan(NamedTuple):
@@ -171,7 +172,8 @@ class Conversation:
             end, self._next_offset = end_of_whole_batches(self._read, start, begin, wanted, loan.end)
         except OSError:
             return start
-        return start if end == loan.end and end - start < loan.least else end
+        is_too_little = end == loan.end and end - start < loan.least
+        return start if is_too_little or not 0 <= self._next_offset <= _OFFSET_MAX else end
 
     def _expect_next(self) -> None:
         """The request that goes on where the answer to this one ends."""
