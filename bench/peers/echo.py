@@ -131,14 +131,14 @@ def _store(client: socket.socket, descriptor: int, syncs: System | None) -> floa
         os.write(descriptor, room[:count])
         written += count
         if syncs is not None and (not is_syncing or _is_done(syncs)):
-            is_syncing = _submit(syncs, descriptor)
+            _submit(syncs, descriptor)
+            is_syncing = True
     return time.process_time() - start
 
 
-def _submit(syncs: System, descriptor: int) -> bool:
+def _submit(syncs: System, descriptor: int) -> None:
     if not syncs.submit(descriptor, 1):
         raise OSError("the system does not take a sync")
-    return True
 
 
 def _is_done(syncs: System) -> bool:

@@ -60,6 +60,10 @@ USUAL = (
     Case("c", 1000, 1, "lz4"),
     Case("c", 1000, 1, "zstd"),
 )
+LEAST = {  # by what `echo` does: the name of the figure, and what it is
+    "store": ("floor-at-rate", "a bare loop that receives, sums and writes at that rate"),
+    "store-synced": ("floor-synced", "the same, which has it synced"),
+}
 UNSYNCED = (Case("c", 100), Case("java", 10_000))
 FULL = tuple(
     Case(client, size, partitions, compression)
@@ -101,18 +105,20 @@ def _produce(session: Session, case: Case) -> list[Figure]:
 
 def _least(session: Session, case: Case, volume: int, theirs: list[Done]) -> list[Figure]:
     """What a loop takes that does no more than no broker can do without, as fast as the client was, against Kafka."""
-    file, least, synced = Path(session.bench.place.path, "stored"), [], []
-    ways = [("store", least), ("store-synced", synced)][: 1 + echo.can_hand_over_syncs()]
+    file = Path(session.bench.place.path, "stored")
+    costs: dict[str, list[float]] = {"store": []}
+    if echo.can_hand_over_syncs():
+        costs["store-synced"] = []
     for done in theirs:
-        for how, costs in ways:
+        for how, taken in costs.items():
             session.ready_memory(volume)
-            costs.append(echo.stored(volume, file, done.messages_per_second * case.size, how))
+            taken.append(echo.stored(volume, file, done.messages_per_second * case.size, how))
     kafka = [done.broker_cpu_per_gb for done in theirs]
-    title = f"the least: a bare loop that receives, sums and writes at that rate, beside {case.title}"
-    figures = [against_kafka(f"cpu-in/{case.name}/floor-at-rate", title, "s/GB", least, kafka)]
-    if synced:
-        title = f"the least: the same, which has it synced, beside {case.title}"
-        figures.append(against_kafka(f"cpu-in/{case.name}/floor-synced", title, "s/GB", synced, kafka))
+    figures = []
+    for how, taken in costs.items():
+        name, what = LEAST[how]
+        title = f"the least: {what}, beside {case.title}"
+        figures.append(against_kafka(f"cpu-in/{case.name}/{name}", title, "s/GB", taken, kafka))
     return figures
 
 

@@ -45,7 +45,7 @@ THERE = 0  # the number of no loan: it says that the process is there
 
 _REQUEST = struct.Struct(">iii")  # length, key and version in one, correlation id
 _LENGTH_BYTES = 4
-_CORRELATION_ID = 8, 12  # from where to where it stands behind the length
+_CORRELATION_ID = 8, 12  # from where to where it stands, the length counted
 _EPOCH = struct.Struct(">i")
 _OFFSET = struct.Struct(">q")
 _OFFSET_MAX = (1 << 63) - 1
@@ -107,7 +107,8 @@ class Conversation:
         self._position = loan.position
         self._starts = positions_in(loan.entries)  # of some batches
         self._next_offset = 0
-        self._request = bytearray(len(loan.frame).to_bytes(4) + loan.frame)  # received into, again and again
+        length = len(loan.frame).to_bytes(_LENGTH_BYTES)
+        self._request = bytearray(length + loan.frame)  # received into, again and again
         self._expected = bytearray(self._request)  # but for its correlation id
         self._epoch, self._offset = loan.epoch, 0
         self._unread = b""
