@@ -6,6 +6,7 @@ import socket
 import socketserver
 import stat
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,37 @@ def test_a_java_that_is_gone_first_is_no_stack_trace(
         with socket.create_connection(server.server_address):  # type: ignore[arg-type]
             server.handle_request()
     assert ("Traceback" in capfd.readouterr().err) == is_told
+
+
+def test_a_call_that_java_leaves_without_an_answer_is_an_exception_and_no_stack_trace() -> None:
+    """Py4J logs what it raises, too, where Java ends with bytes of the call unread: its machine then resets the
+    connection."""
+    pytest.importorskip("py4j")
+    program = """
+import logging, socket, struct, threading
+from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
+from py4j.protocol import Py4JError
+from tailrace.spark.pipelines.session import expect_the_end_of_java
+
+def java_that_ends(listener):
+    connection, _ = listener.accept()
+    connection.recv(1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
+    listener.close()
+
+listener = socket.create_server(("127.0.0.1", 0))
+threading.Thread(target=java_that_ends, args=(listener,), daemon=True).start()
+expect_the_end_of_java(None)
+java = JavaParameters(port=listener.getsockname()[1], eager_load=False)
+try:
+    ClientServer(java, PythonParameters(port=0, daemonize=True)).jvm.System.nanoTime()
+except Py4JError:
+    print("raised")
+logging.warning("others are told")
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (ended.stdout, ended.stderr) == ("raised\n", "WARNING:root:others are told\n")
 
 
 @pytest.fixture
