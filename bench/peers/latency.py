@@ -2,9 +2,10 @@
 foreign client keeps the broker at half of what it can do.
 """
 
+import os
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from bench.peers.session import KAFKA, KAFKA_SYNCING, Peer, Session, against_kaf
 from bench.processes import RawConnection
 from bench.serving import open_topic, round_trips
 from bench.waiting import wake_times
+from tailrace.server.processors import DEVICE
 
 PERCENTILES = (50, 99, 99.9)
 BUSY_US = 5  # of a broker's own work for a batch, in Python: a fraction of what there is to be done
@@ -25,45 +27,72 @@ def most(limit: float, aim: float) -> Demand:
     return Demand("ratio", "most", limit, aim=aim)
 
 
+IN_MEMORY = {50: most(0.35, 0.2), 99: most(0.5, 0.25)}
+BY_BOTH = {50: most(0.5, 0.25), 99: most(0.7, 0.4)}
+# Ours keeps the processors awake while a client asks again at once. So are others here, but for the first.
+FOR_SCALE = {  # the name of a side: what it is, and the side that it is compared with
+    "floor/1": ("for scale: a bare socket that sleeps and answers", "kafka/1"),
+    "floor/awake": ("the least, processors awake: never sleeps, sums, writes, answers", "kafka/1"),
+    "floor/busy": (f"for scale: the same, where that takes {BUSY_US} µs more", "kafka/1"),
+    "floor/synced": ("the least, processors awake: writes, syncs, answers", "kafka/synced"),
+    "floor/thread": ("the least: the same, where a thread syncs", "kafka/synced"),
+    "awake/1": ("for scale: Kafka itself, acks=1, processors awake", "kafka/1"),
+    "awake/synced": ("for scale: Kafka itself, with an fsync, processors awake", "kafka/synced"),
+}
+
+
 def acknowledged(session: Session) -> list[Figure]:
     """One batch of one record of 100 bytes in flight."""
-    number = session.bench.pick(4000, 300)
-    asked = [
-        (session.ours, 1),
-        (session.ours, -1),
-        (session.kafka, 1),
-        (session.kafka, -1),
-        (session.kafka_syncing, -1),
-    ]
-    sides = [partial(_ack_times, peer, acks, number) for peer, acks in asked]
-    file = Path(session.bench.place.path, "echo")
-    sides.append(partial(echo.round_trips, number))
-    sides += [partial(echo.round_trips, number, how, file) for how in ("sync", "thread")]
-    sides += [partial(echo.round_trips, number, "look", file, busy_us) for busy_us in (0, BUSY_US)]
-    in_memory = {50: most(0.35, 0.2), 99: most(0.5, 0.25)}
-    by_both = {50: most(0.5, 0.25), 99: most(0.7, 0.4)}
+    sides = _ack_sides(session, session.bench.pick(4000, 300))
 
     def are_clear(values: list[list[list[float]]]) -> bool:
-        one, synced, kafka_one, _, kafka_synced, *_ = values
-        return _are_clear(in_memory, one, kafka_one) and _are_clear(by_both, synced, kafka_synced)
+        times = dict(zip(sides, values, strict=True))
+        in_memory = _are_clear(IN_MEMORY, times["ours/1"], times["kafka/1"])
+        return in_memory and _are_clear(BY_BOTH, times["ours/all"], times["kafka/synced"])
 
-    one, synced, kafka_one, kafka_all, kafka_synced, echoed, bare_synced, in_thread, awake, busy = (
-        session.bench.take_turns("acknowledgements", session.bench.pick(9, 2), *sides, is_clear=are_clear)
-    )
-    figures = _percentiles("ack/1", "ack, acks=1", one, kafka_one, in_memory)
+    rounds = session.bench.pick(9, 2)
+    values = session.bench.take_turns("acknowledgements", rounds, *sides.values(), is_clear=are_clear)
+    times = dict(zip(sides, values, strict=True))
+    figures = _percentiles("ack/1", "ack, acks=1", times["ours/1"], times["kafka/1"], IN_MEMORY)
     title = "ack, ours with fsync, Kafka without"
-    figures += _percentiles("ack/all", title, synced, kafka_all, {50: most(0.7, 0.35)})
+    figures += _percentiles("ack/all", title, times["ours/all"], times["kafka/all"], {50: most(0.7, 0.35)})
     title = f"ack, {SYNCED_BY_BOTH}"
-    figures += _percentiles("ack/synced", title, synced, kafka_synced, by_both, KAFKA_SYNCING)
-    figures += _percentiles("ack/floor/1", "for scale: a bare socket that sleeps and answers", echoed, kafka_one, {})
-    title = "the least: one that never sleeps, sums, writes, answers"
-    figures += _percentiles("ack/floor/awake", title, awake, kafka_one, {})
-    title = f"for scale: the same, where that takes {BUSY_US} µs more"
-    figures += _percentiles("ack/floor/busy", title, busy, kafka_one, {})
-    title = "the least: a bare socket that writes, syncs, answers"
-    figures += _percentiles("ack/floor/synced", title, bare_synced, kafka_synced, {}, KAFKA_SYNCING)
-    title = "the least: the same, where a thread syncs"
-    return figures + _percentiles("ack/floor/thread", title, in_thread, kafka_synced, {}, KAFKA_SYNCING)
+    figures += _percentiles("ack/synced", title, times["ours/all"], times["kafka/synced"], BY_BOTH, KAFKA_SYNCING)
+    for name, (title, against) in FOR_SCALE.items():
+        baseline = KAFKA_SYNCING if against == "kafka/synced" else KAFKA
+        figures += _percentiles(f"ack/{name}", title, times[name], times[against], {}, baseline)
+    return figures
+
+
+def _ack_sides(session: Session, number: int) -> dict[str, Callable[[], list[float]]]:
+    bare = partial(echo.round_trips, number)
+    file = Path(session.bench.place.path, "echo")
+    sides: dict[str, Callable[[], list[float]]] = {
+        "ours/1": partial(_ack_times, session.ours, 1, number),
+        "ours/all": partial(_ack_times, session.ours, -1, number),
+        "kafka/1": partial(_ack_times, session.kafka, 1, number),
+        "kafka/all": partial(_ack_times, session.kafka, -1, number),
+        "kafka/synced": partial(_ack_times, session.kafka_syncing, -1, number),
+        "floor/1": bare,
+    }
+    awake = {
+        "floor/awake": partial(bare, "look", file),
+        "floor/busy": partial(bare, "look", file, BUSY_US),
+        "floor/synced": partial(bare, "sync", file),
+        "floor/thread": partial(bare, "thread", file),
+        "awake/1": sides["kafka/1"],
+        "awake/synced": sides["kafka/synced"],
+    }
+    return sides | {name: partial(_with_processors_awake, work) for name, work in awake.items()}
+
+
+def _with_processors_awake(work: Callable[[], list[float]]) -> list[float]:
+    """Where we may, as the broker may then, too."""
+    if not os.access(DEVICE, os.W_OK):
+        return work()
+    with open(DEVICE, "wb", buffering=0) as device:
+        device.write(bytes(4))  # they are to wake up within 0 µs, until it is closed
+        return work()
 
 
 def _ack_times(peer: Peer, acks: int, number: int) -> list[float]:

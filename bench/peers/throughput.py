@@ -193,7 +193,9 @@ def _consume(session: Session, case: Case) -> list[Figure]:
         def once(peer: Peer) -> Done:
             return _CONSUMERS[case.client](peer.broker, topic, case.size, count)
 
-        ours, theirs = session.versus(title, session.bench.pick(5, 2), once, warm_up=0, is_clear=_is_clear)
+        # Half a second each, but for Java's, whose start alone takes longer: what disturbs one round is much of it.
+        rounds = session.bench.pick(5 if case.client == "java" else 15, 2)
+        ours, theirs = session.versus(title, rounds, once, warm_up=0, is_clear=_is_clear)
     return _figures(f"consume/{case.name}", title, case, ours, theirs, CPU_OUT)
 
 

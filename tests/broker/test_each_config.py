@@ -307,6 +307,7 @@ ELSEWHERE = {
     "socket.receive.buffer.bytes": SERVER,
     "socket.request.max.bytes": SERVER,
     "socket.send.buffer.bytes": SERVER,
+    "tailrace.awake.processors": "server/test_processors.py",
     "tailrace.inflight.bytes": "server/test_connection.py",
     "tailrace.journal.bytes": "broker/test_journaling.py",
     "tailrace.write.timeout.ms": "server/test_connection.py",

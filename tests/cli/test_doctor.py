@@ -232,3 +232,15 @@ def test_the_interpreter_is_looked_at(configured: str, state: State, monkeypatch
     found = named(machine_checks())["python"]
     assert found.state is state
     assert platform.python_version() in found.text
+
+
+def test_whether_a_broker_may_keep_processors_awake_is_said_and_is_no_reason_to_worry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = tmp_path / "device"
+    monkeypatch.setattr(doctor_machine, "_LATENCY", str(device))
+    assert "may not write" in named(machine_checks())["processors"].text
+    device.touch()
+    said = named(machine_checks())["processors"]
+    assert said.text == f"{os.cpu_count():,}, and a broker may keep them awake"
+    assert said.state is State.OK

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from nodes import LOOPS
 
+from tailrace.server.processors import Processors
 from tailrace.server.wakefulness import A_WHILE, AWAKE_S, LOOKS, SOME, SOON_S, Wakefulness
 
 
@@ -34,6 +35,10 @@ class Client:
         return True
 
 
+def awake_on(loop: Any) -> Wakefulness:
+    return Wakefulness(loop, Processors(loop, 0))  # of those nothing is asked
+
+
 def ask(wakefulness: Wakefulness, client: Client, count: int, pause_s: float) -> None:
     now = time.perf_counter()
     for number in range(count):
@@ -43,7 +48,7 @@ def ask(wakefulness: Wakefulness, client: Client, count: int, pause_s: float) ->
 
 def test_after_some_that_come_soon_the_loop_stays_awake_and_not_for_long() -> None:
     loop = CountingLoop()
-    wakefulness = Wakefulness(loop)  # type: ignore[arg-type]
+    wakefulness = awake_on(loop)
     client = Client()
     ask(wakefulness, client, SOME, SOON_S / 2)
     assert loop.looks == []
@@ -55,7 +60,7 @@ def test_after_some_that_come_soon_the_loop_stays_awake_and_not_for_long() -> No
 
 
 def test_it_is_alone_with_who_asks_again_and_again_until_somebody_else_does() -> None:
-    wakefulness, client, other = Wakefulness(CountingLoop()), Client(), Client()  # type: ignore[arg-type]
+    wakefulness, client, other = awake_on(CountingLoop()), Client(), Client()
     ask(wakefulness, client, SOME, SOON_S / 2)
     assert not wakefulness.is_alone_with(client), "it is not known yet"
     ask(wakefulness, client, SOME, SOON_S / 2)
@@ -70,13 +75,13 @@ def test_it_is_alone_with_who_asks_again_and_again_until_somebody_else_does() ->
 
 def test_a_client_that_takes_its_time_is_not_waited_for() -> None:
     loop = CountingLoop()
-    ask(Wakefulness(loop), Client(), 100, 2 * SOON_S)  # type: ignore[arg-type]
+    ask(awake_on(loop), Client(), 100, 2 * SOON_S)
     assert loop.looks == []
 
 
 def test_clients_that_take_turns_are_not_waited_for() -> None:
     loop = CountingLoop()
-    wakefulness = Wakefulness(loop)  # type: ignore[arg-type]
+    wakefulness = awake_on(loop)
     clients = [Client(), Client()]
     for number in range(100):
         ask(wakefulness, clients[number % 2], 1, 0)
@@ -85,7 +90,7 @@ def test_clients_that_take_turns_are_not_waited_for() -> None:
 
 def test_where_there_is_other_work_it_is_not_waited_for_a_while() -> None:
     loop = CountingLoop()
-    wakefulness = Wakefulness(loop)  # type: ignore[arg-type]
+    wakefulness = awake_on(loop)
     client = Client()
     wakefulness.disturbed()
     ask(wakefulness, client, A_WHILE, 0)
@@ -100,7 +105,7 @@ def test_where_there_is_other_work_it_is_not_waited_for_a_while() -> None:
 @pytest.mark.parametrize("name", LOOPS)
 def test_on_a_real_loop_it_ends_and_others_have_their_turns_meanwhile(name: str) -> None:
     async def main() -> None:
-        wakefulness = Wakefulness(asyncio.get_running_loop())
+        wakefulness = awake_on(asyncio.get_running_loop())
         ask(wakefulness, Client(), 2 * SOME, 0)
         assert wakefulness._is_awake
         turns = 0
@@ -116,7 +121,7 @@ def test_on_a_real_loop_it_ends_and_others_have_their_turns_meanwhile(name: str)
 @pytest.mark.parametrize("answer_at", [0, 3])
 def test_the_client_is_looked_at_until_it_has_asked_and_then_everybody(answer_at: int) -> None:
     loop, client = CountingLoop(), Client(answer_at)
-    wakefulness = client.wakefulness = Wakefulness(loop)  # type: ignore[arg-type]
+    wakefulness = client.wakefulness = awake_on(loop)
     now = time.perf_counter()
     for _ in range(2 * SOME):
         wakefulness.answered(client, now, now)
@@ -132,7 +137,7 @@ def test_the_processor_is_given_up_once_for_an_answer_where_the_next_request_has
 ) -> None:
     """The client may be waiting for it, and can ask no sooner."""
     loop, client = CountingLoop(), Client(answer_at)
-    wakefulness = client.wakefulness = Wakefulness(loop)  # type: ignore[arg-type]
+    wakefulness = client.wakefulness = awake_on(loop)
     looks_before: list[int] = []
     monkeypatch.setattr("tailrace.server.wakefulness.sched_yield", lambda: looks_before.append(client.looks))
     now = time.perf_counter()
@@ -148,7 +153,7 @@ def test_the_processor_is_given_up_once_for_an_answer_where_the_next_request_has
 
 def test_a_request_that_waits_for_the_disk_is_not_looked_behind_before_it_is_answered() -> None:
     loop, client = CountingLoop(), Client(answer_at=2)  # which is not told of
-    wakefulness = Wakefulness(loop)  # type: ignore[arg-type]
+    wakefulness = awake_on(loop)
     now = time.perf_counter()
     for _ in range(2 * SOME):
         wakefulness.answered(client, now, now)

@@ -19,6 +19,7 @@ from tailrace.cli.doctor_check import Check, ok, warning
 
 _OPEN_FILES_WANTED = 4096
 _MEMORY_WANTED = 512 << 20
+_LATENCY = "/dev/cpu_dma_latency"  # of waking a processor up
 _JUMP_S = 0.05
 _UNSYNCHRONISED = 0x40  # STA_UNSYNC
 _STATUS_AT, _TIMEX_BYTES = 40, 512  # of Linux' struct timex on 64 bits; more than it needs
@@ -27,6 +28,7 @@ _STATUS_AT, _TIMEX_BYTES = 40, 512  # of Linux' struct timex on 64 bits; more th
 def machine_checks() -> Iterator[Check]:
     yield _open_files()
     yield _memory()
+    yield _processors()
     yield _clock()
     yield from _versions()
 
@@ -80,6 +82,14 @@ def _cgroup_limit() -> int | None:
 def _address_space() -> int | None:
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     return None if soft == resource.RLIM_INFINITY else soft
+
+
+def _processors() -> Check:
+    """Sleep, unless a broker keeps them awake while somebody waits for it: it does without where it has to."""
+    count = f"{os.cpu_count() or 1:,}"
+    if os.access(_LATENCY, os.W_OK):
+        return ok("processors", f"{count}, and a broker may keep them awake")
+    return ok("processors", f"{count}, asleep when idle: a broker of this user may not write {_LATENCY}")
 
 
 def _clock() -> Check:

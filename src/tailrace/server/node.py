@@ -42,6 +42,7 @@ from tailrace.server.listener import Listener, bind
 from tailrace.server.loading import Loading
 from tailrace.server.metrics import Metrics
 from tailrace.server.pace import DiskPace
+from tailrace.server.processors import Processors
 from tailrace.server.syncing import Syncs
 from tailrace.server.threads import Workers
 from tailrace.server.wakefulness import Wakefulness
@@ -113,7 +114,8 @@ class Node:
         self.readers = Workers(self.loop, "read", READ_THREADS)
         self.senders = Workers(self.loop, "send", SEND_THREADS)
         self.lender = Lender(self.loop, self.readers)
-        self.wakefulness = Wakefulness(self.loop)
+        self._processors = Processors(self.loop, self.configs.number("tailrace.awake.processors"))
+        self.wakefulness = Wakefulness(self.loop, self._processors)
         self.jobs = Workers(self.loop, "job", JOB_THREADS)
         self._flushers = Workers(self.loop, "flush", IN_FLIGHT_MAX)
         self._syncs = Syncs(self.loop)
@@ -179,6 +181,7 @@ class Node:
         )
         self.broker.recompressor.give_up()
         self.lender.stop()
+        self._processors.close()
         self._syncs.close()
         self._is_finishing = True
         await _finish(workers)
@@ -289,6 +292,7 @@ class Node:
         started = time.perf_counter()
         done = partial(self._flushed, job, started)
         if self._has_time_for(job):
+            self._processors.are_needed(started)
             self._pace.time(job.run)
             self.has_waited_itself = True
             try:
