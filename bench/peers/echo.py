@@ -2,9 +2,9 @@
 
     python -m bench.peers.echo answer            at once
     python -m bench.peers.echo sync FILE         when it has written that to a file and synced it
-    python -m bench.peers.echo thread FILE       the same, where a thread syncs: others could be served meanwhile
-    python -m bench.peers.echo pass-on FILE      … and another client is told, too, before the one who has sent it
-    python -m bench.peers.echo look FILE µs      never sleeps; sums and writes, is busy for so long, and then answers
+    python -m bench.peers.echo pass-on FILE      the same, where a thread syncs, so that others could be served, and
+                                                 another client is told, too, before the one who has sent it
+    python -m bench.peers.echo look FILE         never sleeps; sums and writes, and then answers
     python -m bench.peers.echo store FILE        receives, sums and writes by the megabyte, and answers at the end, with
                                                  the CPU time that this took: what a broker does with a batch, at least.
                                                  The file has blocks ahead of its end, as ours have
@@ -41,10 +41,10 @@ CHUNK_BYTES = 1 << 20
 CPU = struct.Struct(">d")
 
 
-def round_trips(number: int, how: str = "answer", file: Path | None = None, busy_us: float = 0) -> list[float]:
+def round_trips(number: int, how: str = "answer", file: Path | None = None) -> list[float]:
     """Seconds of each, with one in flight."""
     times = []
-    with _clients(1, how, file, busy_us) as (client,):
+    with _clients(1, how, file) as (client,):
         for _ in range(number):
             start = time.perf_counter()
             client.sendall(REQUEST)
@@ -90,8 +90,8 @@ def _be_busy(until: float) -> None:
 
 
 @contextmanager
-def _clients(count: int, how: str, file: Path | None, busy_us: float = 0) -> Iterator[list[socket.socket]]:
-    words = [how] if file is None else [how, str(file), str(busy_us)]
+def _clients(count: int, how: str, file: Path | None) -> Iterator[list[socket.socket]]:
+    words = [how] if file is None else [how, str(file)]
     command = [sys.executable, "-m", "bench.peers.echo", *words]
     with ExitStack() as stack:
         server = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
@@ -103,7 +103,7 @@ def _clients(count: int, how: str, file: Path | None, busy_us: float = 0) -> Ite
         yield clients
 
 
-def serve(how: str, file: str | None = None, busy_us: str = "0") -> None:
+def serve(how: str, file: str | None = None) -> None:
     with ExitStack() as stack:
         listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         print(listener.getsockname()[1], flush=True)
@@ -115,7 +115,7 @@ def serve(how: str, file: str | None = None, busy_us: str = "0") -> None:
             clients[0].sendall(CPU.pack(_store(clients[0], descriptor, System(1) if how == "store-synced" else None)))
             return
         if how == "look" and descriptor is not None:
-            _look(clients[0], descriptor, float(busy_us) / 1e6)
+            _look(clients[0], descriptor)
             return
         answer = partial(_answer, clients, descriptor)
         _converse(clients[0], descriptor, answer if how in ("answer", "sync") else _in_thread(answer))
@@ -157,7 +157,7 @@ def can_hand_over_syncs() -> bool:
     return True
 
 
-def _look(client: socket.socket, descriptor: int, busy_s: float) -> None:
+def _look(client: socket.socket, descriptor: int) -> None:
     room = memoryview(bytearray(CHUNK_BYTES))
     client.setblocking(False)
     while True:
@@ -169,8 +169,6 @@ def _look(client: socket.socket, descriptor: int, busy_s: float) -> None:
             return
         crc32c(room[:count])
         os.write(descriptor, room[:count])
-        if busy_s:
-            _be_busy(time.perf_counter() + busy_s)
         client.send(ANSWER)
 
 

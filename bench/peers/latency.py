@@ -2,10 +2,9 @@
 foreign client keeps the broker at half of what it can do.
 """
 
-import os
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from bench.waiting import wake_times
 from tailrace.server.processors import DEVICE
 
 PERCENTILES = (50, 99, 99.9)
-BUSY_US = 5  # of a broker's own work for a batch, in Python: a fraction of what there is to be done
 SYNCED_BY_BOTH = "both with an fsync"
 Demands = Mapping[float, Demand]
 
@@ -29,21 +27,38 @@ def most(limit: float, aim: float) -> Demand:
 
 IN_MEMORY = {50: most(0.35, 0.2), 99: most(0.5, 0.25)}
 BY_BOTH = {50: most(0.5, 0.25), 99: most(0.7, 0.4)}
-# Ours keeps the processors awake while a client asks again at once. So are others here, but for the first.
-FOR_SCALE = {  # the name of a side: what it is, and the side that it is compared with
-    "floor/1": ("for scale: a bare socket that sleeps and answers", "kafka/1"),
-    "floor/awake": ("the least, processors awake: never sleeps, sums, writes, answers", "kafka/1"),
-    "floor/busy": (f"for scale: the same, where that takes {BUSY_US} µs more", "kafka/1"),
-    "floor/synced": ("the least, processors awake: writes, syncs, answers", "kafka/synced"),
-    "floor/thread": ("the least: the same, where a thread syncs", "kafka/synced"),
-    "awake/1": ("for scale: Kafka itself, acks=1, processors awake", "kafka/1"),
-    "awake/synced": ("for scale: Kafka itself, with an fsync, processors awake", "kafka/synced"),
-}
+# Ours keeps the processors awake meanwhile, where it may. So these are compared with others for whom we do it, too: a
+# name of a figure, what it is, and the two sides.
+ACK_FOR_SCALE = (
+    ("ack/1/awake", "for scale: ack, acks=1, processors awake for Kafka, too", "ours/1", "kafka/1/awake"),
+    ("ack/all/awake", "for scale: ours with fsync, Kafka without, but awake, too", "ours/all", "kafka/all/awake"),
+    ("ack/synced/awake", "for scale: both with an fsync, and awake", "ours/all", "kafka/synced/awake"),
+    ("ack/floor/1", "for scale: a bare socket that sleeps and answers", "bare", "kafka/1"),
+    ("ack/floor/awake", "the least: never sleeps, sums, writes, answers", "bare/look/awake", "kafka/1"),
+    ("ack/floor/synced", "the least: writes, syncs, answers", "bare/sync/awake", "kafka/synced"),
+)
+Sides = dict[str, Callable[[], list[float]]]
 
 
 def acknowledged(session: Session) -> list[Figure]:
     """One batch of one record of 100 bytes in flight."""
-    sides = _ack_sides(session, session.bench.pick(4000, 300))
+    number = session.bench.pick(4000, 300)
+    bare, file = partial(echo.round_trips, number), Path(session.bench.place.path, "echo")
+    sides: Sides = {
+        "ours/1": partial(_ack_times, session.ours, 1, number),
+        "ours/all": partial(_ack_times, session.ours, -1, number),
+        "kafka/1": partial(_ack_times, session.kafka, 1, number),
+        "kafka/all": partial(_ack_times, session.kafka, -1, number),
+        "kafka/synced": partial(_ack_times, session.kafka_syncing, -1, number),
+        "bare": bare,
+    }
+    sides |= _awake(
+        {
+            **{name: sides[name] for name in ("kafka/1", "kafka/all", "kafka/synced")},
+            "bare/look": partial(bare, "look", file),
+            "bare/sync": partial(bare, "sync", file),
+        }
+    )
 
     def are_clear(values: list[list[list[float]]]) -> bool:
         times = dict(zip(sides, values, strict=True))
@@ -58,41 +73,31 @@ def acknowledged(session: Session) -> list[Figure]:
     figures += _percentiles("ack/all", title, times["ours/all"], times["kafka/all"], {50: most(0.7, 0.35)})
     title = f"ack, {SYNCED_BY_BOTH}"
     figures += _percentiles("ack/synced", title, times["ours/all"], times["kafka/synced"], BY_BOTH, KAFKA_SYNCING)
-    for name, (title, against) in FOR_SCALE.items():
-        baseline = KAFKA_SYNCING if against == "kafka/synced" else KAFKA
-        figures += _percentiles(f"ack/{name}", title, times[name], times[against], {}, baseline)
-    return figures
+    return figures + _for_scale(ACK_FOR_SCALE, times)
 
 
-def _ack_sides(session: Session, number: int) -> dict[str, Callable[[], list[float]]]:
-    bare = partial(echo.round_trips, number)
-    file = Path(session.bench.place.path, "echo")
-    sides: dict[str, Callable[[], list[float]]] = {
-        "ours/1": partial(_ack_times, session.ours, 1, number),
-        "ours/all": partial(_ack_times, session.ours, -1, number),
-        "kafka/1": partial(_ack_times, session.kafka, 1, number),
-        "kafka/all": partial(_ack_times, session.kafka, -1, number),
-        "kafka/synced": partial(_ack_times, session.kafka_syncing, -1, number),
-        "floor/1": bare,
-    }
-    awake = {
-        "floor/awake": partial(bare, "look", file),
-        "floor/busy": partial(bare, "look", file, BUSY_US),
-        "floor/synced": partial(bare, "sync", file),
-        "floor/thread": partial(bare, "thread", file),
-        "awake/1": sides["kafka/1"],
-        "awake/synced": sides["kafka/synced"],
-    }
-    return sides | {name: partial(_with_processors_awake, work) for name, work in awake.items()}
+def _awake(sides: Sides) -> Sides:
+    """The same, with processors that do not sleep meanwhile. None where we may not: then the broker may not either."""
+    try:
+        with open(DEVICE, "wb", buffering=0):
+            return {f"{name}/awake": partial(_kept_awake, work) for name, work in sides.items()}
+    except OSError:
+        return {}
 
 
-def _with_processors_awake(work: Callable[[], list[float]]) -> list[float]:
-    """Where we may, as the broker may then, too."""
-    if not os.access(DEVICE, os.W_OK):
-        return work()
+def _kept_awake(work: Callable[[], list[float]]) -> list[float]:
     with open(DEVICE, "wb", buffering=0) as device:
         device.write(bytes(4))  # they are to wake up within 0 µs, until it is closed
         return work()
+
+
+def _for_scale(rows: Iterable[tuple[str, str, str, str]], times: Mapping[str, list[list[float]]]) -> list[Figure]:
+    figures = []
+    for name, title, side, against in rows:
+        if side in times and against in times:
+            baseline = KAFKA_SYNCING if against.startswith("kafka/synced") else KAFKA
+            figures += _percentiles(name, title, times[side], times[against], {}, baseline)
+    return figures
 
 
 def _ack_times(peer: Peer, acks: int, number: int) -> list[float]:
@@ -132,19 +137,27 @@ def _percentiles(
     ]
 
 
+END_TO_END_FOR_SCALE = (
+    ("end-to-end/all/awake", "for scale: ours with fsync, Kafka without, but awake, too", "ours", "kafka/awake"),
+    ("end-to-end/synced/awake", "for scale: both with an fsync, and awake", "ours", "kafka/synced/awake"),
+    ("end-to-end/floor", "the least: writes, syncs in a thread, passes on", "bare/awake", "kafka"),
+)
+
+
 def end_to_end(session: Session) -> list[Figure]:
     """From a producer's send to the answer of a Fetch that was waiting; `acks=all`."""
     number = session.bench.pick(1500, 200)
-    peers = (session.ours, session.kafka, session.kafka_syncing)
-    sides = [partial(wake_times, peer.broker, "end-to-end", -1, number) for peer in peers]
-    sides.append(partial(echo.passed_on, number, Path(session.bench.place.path, "echo")))
-    ours, kafka, syncing, passed_on = session.bench.take_turns("end to end", session.bench.pick(9, 2), *sides)
+    peers = {"ours": session.ours, "kafka": session.kafka, "kafka/synced": session.kafka_syncing}
+    sides: Sides = {name: partial(wake_times, peer.broker, "end-to-end", -1, number) for name, peer in peers.items()}
+    bare = partial(echo.passed_on, number, Path(session.bench.place.path, "echo"))
+    sides |= _awake({"kafka": sides["kafka"], "kafka/synced": sides["kafka/synced"], "bare": bare})
+    values = session.bench.take_turns("end to end", session.bench.pick(9, 2), *sides.values())
+    times = dict(zip(sides, values, strict=True))
     title = "end to end, ours with fsync, Kafka without"
-    figures = _percentiles("end-to-end/all", title, ours, kafka, {50: most(0.7, 0.4)})
-    title = f"end to end, {SYNCED_BY_BOTH}"
-    figures += _percentiles("end-to-end/synced", title, ours, syncing, {99: most(0.8, 0.5)}, KAFKA_SYNCING)
-    title = "the least: a bare server that writes, syncs in a thread, passes on"
-    return figures + _percentiles("end-to-end/floor", title, passed_on, kafka, {})
+    figures = _percentiles("end-to-end/all", title, times["ours"], times["kafka"], {50: most(0.7, 0.4)})
+    title, limits = f"end to end, {SYNCED_BY_BOTH}", {99: most(0.8, 0.5)}
+    figures += _percentiles("end-to-end/synced", title, times["ours"], times["kafka/synced"], limits, KAFKA_SYNCING)
+    return figures + _for_scale(END_TO_END_FOR_SCALE, times)
 
 
 def end_to_end_java(session: Session) -> list[Figure]:

@@ -36,6 +36,12 @@ class Loop:
         self.timers.pop()
 
 
+def opened(loop: Loop, most: int = ANY) -> Processors:
+    made = Processors(loop, most)  # type: ignore[arg-type]
+    made.open()
+    return made
+
+
 def needed(kept: Processors, count: int, pause_s: float, begin: float = 100.0) -> float:
     """So often; returns when the last was."""
     for number in range(count):
@@ -45,17 +51,12 @@ def needed(kept: Processors, count: int, pause_s: float, begin: float = 100.0) -
 
 @pytest.fixture
 def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asked:
-    """What was asked of the machine since the start, with a file in the place of the device."""
+    """What was asked of the machine, with a file in the place of the device."""
     path = tmp_path / "device"
     path.touch()
     monkeypatch.setattr(processors, "DEVICE", str(path))
 
-    def wishes() -> list[int]:
-        found = [wish for (wish,) in struct.iter_unpack("=i", path.read_bytes())]
-        assert found[:1] in ([], [AS_EVER]), "at the start it is found out whether anything can be asked"
-        return found[1:]
-
-    return wishes
+    return lambda: [wish for (wish,) in struct.iter_unpack("=i", path.read_bytes())]
 
 
 # By moments
@@ -63,7 +64,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asked:
 
 def test_they_are_kept_awake_when_moments_have_come_one_soon_after_the_other(asked: Asked) -> None:
     loop = Loop()
-    kept = Processors(loop, ANY)  # type: ignore[arg-type]
+    kept = opened(loop)
     needed(kept, SOME, SOON_S / 2)
     assert asked() == []
     needed(kept, SOME + 1, SOON_S / 2, begin=200.0)
@@ -76,7 +77,7 @@ def test_they_are_kept_awake_when_moments_have_come_one_soon_after_the_other(ask
 
 
 def test_moments_that_are_far_from_each_other_are_not_worth_it(asked: Asked) -> None:
-    kept = Processors(Loop(), ANY)  # type: ignore[arg-type]
+    kept = opened(Loop())
     needed(kept, 10 * SOME, SOON_S * 1.1)
     for number in range(10):
         needed(kept, SOME, SOON_S / 2, begin=200.0 + number)
@@ -88,7 +89,7 @@ def test_they_may_sleep_when_there_was_no_moment_for_a_while_and_are_kept_awake_
     asked: Asked,
 ) -> None:
     loop = Loop()
-    kept = Processors(loop, ANY)  # type: ignore[arg-type]
+    kept = opened(loop)
     last = needed(kept, 2 * SOME, SOON_S / 2)
     loop.timers.pop()()
     assert asked() == [AWAKE], "there were some since it began"
@@ -105,18 +106,30 @@ def test_they_may_sleep_when_there_was_no_moment_for_a_while_and_are_kept_awake_
 
 @pytest.mark.parametrize("most", [0, (os.cpu_count() or 1) - 1])
 def test_where_they_are_more_than_the_operator_allows_they_sleep_as_ever(asked: Asked, most: int) -> None:
-    kept = Processors(Loop(), most)  # type: ignore[arg-type]
+    kept = opened(Loop(), most)
     needed(kept, 10 * SOME, 0)
     assert asked() == []
     kept.close()
 
 
 @pytest.mark.parametrize("device", ["/dev/full", "/nowhere/at/all"])
-def test_who_may_not_ask_for_it_does_without(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
+def test_who_may_not_ask_for_it_or_is_not_heard_does_without(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
     monkeypatch.setattr(processors, "DEVICE", device)
-    kept = Processors(Loop(), ANY)  # type: ignore[arg-type]
+    loop = Loop()
+    kept = opened(loop)
     needed(kept, 10 * SOME, 0)
+    assert device not in open_files()
+    while loop.timers:
+        loop.timers.pop()()
     kept.close()
+
+
+def test_somebody_who_was_forked_does_not_keep_them_awake_for_us(asked: Asked) -> None:
+    """He has the device open, too, so that to close it is not enough."""
+    kept = opened(Loop())
+    needed(kept, 2 * SOME, 0)
+    kept.close()
+    assert asked() == [AWAKE, AS_EVER]
 
 
 # By a broker
@@ -127,6 +140,7 @@ def no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Client and broker share an interpreter, and the machine is busy with other tests: later is soon, too."""
     monkeypatch.setattr("tailrace.server.wakefulness.SOON_S", 10.0)
     monkeypatch.setattr(processors, "SOON_S", 10.0)
+    monkeypatch.setattr("tailrace.server.node.SETTLED_S", 0.0)
 
 
 def ask_again_and_again(node: RunningNode, acks: int, count: int = 200) -> None:
@@ -140,7 +154,7 @@ def ask_again_and_again(node: RunningNode, acks: int, count: int = 200) -> None:
 def until(is_so: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 20
     while not is_so():
-        assert time.monotonic() < deadline
+        assert time.monotonic() < deadline, "somebody goes on asking"
         time.sleep(0.01)
 
 
@@ -181,6 +195,7 @@ def test_a_broker_that_stops_asks_no_longer(tmp_path: Path, monkeypatch: pytest.
         assert asked() == [AWAKE]
         assert processors.DEVICE in open_files()
         node.stop()
+        assert asked() == [AWAKE, AS_EVER]
         assert processors.DEVICE not in open_files()
 
 
@@ -194,19 +209,21 @@ def open_files() -> set[str]:
     return found
 
 
+def latency() -> int:
+    """What all that have asked the kernel want together, in microseconds."""
+    with open(processors.DEVICE, "rb", buffering=0) as device:
+        return int(struct.unpack("=i", device.read(4))[0])
+
+
 @pytest.mark.skipif(not os.access(processors.DEVICE, os.R_OK | os.W_OK), reason="the device is not ours to write")
 def test_the_kernel_takes_it_and_forgets_it_when_the_device_is_closed() -> None:
-    def latency() -> int:
-        """What all that have asked want together, in microseconds."""
-        with open(processors.DEVICE, "rb", buffering=0) as device:
-            return int(struct.unpack("=i", device.read(4))[0])
-
     loop = Loop()
-    kept = Processors(loop, ANY)  # type: ignore[arg-type]
+    kept = opened(loop)
+    until(lambda: latency() > 0)  # a broker of another test may ask just now
     needed(kept, SOME + 1, 0)
     assert latency() == 0
     loop.timers.pop()()
-    until(lambda: latency() > 0)  # a broker of another test may ask just now
+    until(lambda: latency() > 0)
     needed(kept, SOME + 1, 0)
     assert latency() == 0
     kept.close()

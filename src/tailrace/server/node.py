@@ -139,7 +139,11 @@ class Node:
         self._loading = Loading(self.loop)
         self._set_heartbeat()
         self._set_alarm()
-        self._settling = self.loop.call_later(SETTLED_S, self._syncs.open)
+        self._settling = self.loop.call_later(SETTLED_S, self._settle)
+
+    def _settle(self) -> None:
+        self._syncs.open()
+        self._processors.open()
 
     def _show_places(self, bound: list[tuple[socket.socket, Endpoint | None]]) -> None:
         """Afterwards DescribeConfigs says where clients connect, and where logs are."""

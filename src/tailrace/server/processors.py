@@ -15,6 +15,7 @@ as ever.
 import os
 import struct
 from asyncio import AbstractEventLoop, TimerHandle
+from contextlib import suppress
 
 DEVICE = "/dev/cpu_dma_latency"
 SOON_S = 0.002  # from one moment to the next
@@ -25,55 +26,59 @@ _AS_EVER = struct.pack("=i", -1)  # no wish
 
 
 class Processors:
-    __slots__ = ("_device", "_kept", "_last", "_loop", "_soon")
+    __slots__ = ("_device", "_kept", "_last", "_loop", "_most", "_soon")
 
     def __init__(self, loop: AbstractEventLoop, most: int) -> None:
         """Where the machine has more than so many, nothing is asked of them."""
         self._loop = loop
-        self._device = _open() if (os.cpu_count() or 1) <= most else None
+        self._most = most
+        self._device: int | None = None
         self._kept: TimerHandle | None = None  # while they are kept awake
         self._last = 0.0
         self._soon = 0  # moments that came soon, in a row
 
+    def open(self) -> None:
+        """From now on they may be kept awake, if they can be."""
+        if (os.cpu_count() or 1) <= self._most:
+            with suppress(OSError):
+                self._device = os.open(DEVICE, os.O_WRONLY)
+
     def are_needed(self, now: float) -> None:
         """This is a moment that is the better for it, by the performance counter."""
+        if self._device is None:
+            return
         is_soon = now - self._last < SOON_S
         self._last = now
-        if self._kept is not None or self._device is None:
-            return
-        self._soon = self._soon + 1 if is_soon else 0
-        if self._soon >= SOME:
-            self._soon = 0
-            os.write(self._device, _AWAKE)
-            self._kept = self._loop.call_later(KEPT_S, self._let_sleep, self._device, now)
+        if self._kept is None:
+            self._soon = self._soon + 1 if is_soon else 0
+            if self._soon >= SOME:
+                self._soon = 0
+                self._wish(_AWAKE)
+                self._kept = self._loop.call_later(KEPT_S, self._let_sleep, now)
 
-    def _let_sleep(self, device: int, last: float) -> None:
+    def _let_sleep(self, last: float) -> None:
         """Unless there were further moments since the last."""
         if self._last > last:
-            self._kept = self._loop.call_later(KEPT_S, self._let_sleep, device, self._last)
+            self._kept = self._loop.call_later(KEPT_S, self._let_sleep, self._last)
         else:
             self._kept = None
-            os.write(device, _AS_EVER)
+            self._wish(_AS_EVER)
+
+    def _wish(self, wish: bytes) -> None:
+        """Where it is not taken, nothing is asked any more."""
+        if self._device is not None:
+            try:
+                os.write(self._device, wish)
+            except OSError:
+                os.close(self._device)
+                self._device = None
 
     def close(self) -> None:
         """They may sleep."""
         if self._kept is not None:
             self._kept.cancel()
             self._kept = None
+            self._wish(_AS_EVER)  # somebody may have forked us, and have the device open as well
         if self._device is not None:
             os.close(self._device)
             self._device = None
-
-
-def _open() -> int | None:
-    """None where they cannot be kept awake: it is found out here, and not when a client is waiting."""
-    try:
-        device = os.open(DEVICE, os.O_WRONLY)
-    except OSError:
-        return None
-    try:
-        os.write(device, _AS_EVER)
-    except OSError:
-        os.close(device)
-        return None
-    return device

@@ -55,7 +55,7 @@ def expect_the_end_of_java(server: "BaseServer | None") -> None:
     """Where a signal ends Java and us at once, Java may be gone first. Then a thread of PySpark's, which reads from it,
     would print a stack trace, although all is well; and so would Py4J, before it raises what we catch.
     """
-    logging.getLogger().addFilter(_is_not_of_a_lost_java)
+    logging.getLogger().addFilter(is_not_of_a_lost_java)
     if server is None:
         return
     tell = server.handle_error
@@ -67,11 +67,13 @@ def expect_the_end_of_java(server: "BaseServer | None") -> None:
     server.handle_error = tell_of_others  # type: ignore[method-assign]
 
 
-def _is_not_of_a_lost_java(record: logging.LogRecord) -> bool:
+def is_not_of_a_lost_java(record: logging.LogRecord) -> bool:
     """For the root logger, to which Py4J says that a call got no answer. Its caller is told with an exception."""
+    if record.module != "java_gateway" or record.exc_info is None:
+        return True
     from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 
-    return not (record.exc_info and isinstance(record.exc_info[1], Py4JNetworkError))
+    return not isinstance(record.exc_info[1], Py4JNetworkError)
 
 
 def any_session(app: str, master: str | None = None) -> "SparkSession":
