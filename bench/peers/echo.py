@@ -10,6 +10,8 @@
                                                  The file has blocks ahead of its end, as ours have
     python -m bench.peers.echo store-synced FILE …  and has it synced by the system, as we have: one sync at a time,
                                                  with all that was written before it
+    python -m bench.peers.echo send FILE         sends a megabyte of the file for each request, and the CPU time that
+                                                 this took at the end: what a broker does with a Fetch, at least
 
 It says the port that it listens on, serves these clients, and ends with them. Like any server, but for the one that
 looks for the next request all the time, it sleeps while there is nothing to do; to be woken, on another processor, is
@@ -39,6 +41,8 @@ REQUEST = bytes(260)  # about as long as a Produce of one record of 100 bytes
 ANSWER = bytes(60)
 CHUNK_BYTES = 1 << 20
 CPU = struct.Struct(">d")
+FILE_CHUNKS = 256  # of what is sent: more than a processor's caches hold
+SEND_BUFFER_BYTES = 212_992  # as ours is
 
 
 def round_trips(number: int, how: str = "answer", file: Path | None = None) -> list[float]:
@@ -84,6 +88,24 @@ def stored(size: int, file: Path, per_second: float, how: str = "store") -> floa
     return float(cpu) / (sent / 1e9)
 
 
+def sent(size: int, file: Path, per_second: float) -> float:
+    """CPU seconds for each GB that is asked for by the megabyte, at this rate; the client is busy in between."""
+    with file.open("wb") as history:
+        for _ in range(FILE_CHUNKS):
+            history.write(os.urandom(CHUNK_BYTES))
+    room = memoryview(bytearray(CHUNK_BYTES))
+    with _clients(1, "send", file) as (client,):
+        start, received = time.perf_counter(), 0
+        while received < size:
+            _be_busy(start + received / per_second)
+            client.sendall(REQUEST)
+            received += client.recv_into(room, 0, socket.MSG_WAITALL)
+        client.shutdown(socket.SHUT_WR)
+        (cpu,) = CPU.unpack(client.recv(CPU.size, socket.MSG_WAITALL))
+    file.unlink()
+    return float(cpu) / (received / 1e9)
+
+
 def _be_busy(until: float) -> None:
     while time.perf_counter() < until:
         pass
@@ -114,6 +136,9 @@ def serve(how: str, file: str | None = None) -> None:
         if how.startswith("store") and descriptor is not None:
             clients[0].sendall(CPU.pack(_store(clients[0], descriptor, System(1) if how == "store-synced" else None)))
             return
+        if how == "send" and file is not None:
+            clients[0].sendall(CPU.pack(_send(clients[0], file)))
+            return
         if how == "look" and descriptor is not None:
             _look(clients[0], descriptor)
             return
@@ -133,6 +158,18 @@ def _store(client: socket.socket, descriptor: int, syncs: System | None) -> floa
         if syncs is not None and (not is_syncing or _is_done(syncs)):
             _submit(syncs, descriptor)
             is_syncing = True
+    return time.process_time() - start
+
+
+def _send(client: socket.socket, path: str) -> float:
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+    start, position = time.process_time(), 0
+    with open(path, "rb") as file:
+        while client.recv(len(REQUEST), socket.MSG_WAITALL):
+            end = position + CHUNK_BYTES
+            while position < end:
+                position += os.sendfile(client.fileno(), file.fileno(), position, end - position)
+            position %= FILE_CHUNKS * CHUNK_BYTES
     return time.process_time() - start
 
 

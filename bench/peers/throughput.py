@@ -196,7 +196,17 @@ def _consume(session: Session, case: Case) -> list[Figure]:
         # Half a second each, but for Java's, whose start alone takes longer: what disturbs one round is much of it.
         rounds = session.bench.pick(5 if case.client == "java" else 15, 2)
         ours, theirs = session.versus(title, rounds, once, warm_up=0, is_clear=_is_clear)
-    return _figures(f"consume/{case.name}", title, case, ours, theirs, CPU_OUT)
+    figures = _figures(f"consume/{case.name}", title, case, ours, theirs, CPU_OUT)
+    return figures + _least_out(session, case, theirs) if case.is_plain and case.size in CPU_OUT else figures
+
+
+def _least_out(session: Session, case: Case, theirs: list[Done]) -> list[Figure]:
+    """The same as `_least`, for a GB out."""
+    file, volume = Path(session.bench.place.path, "history"), session.bench.pick(400, 20) * MB
+    taken = [echo.sent(volume, file, done.messages_per_second * case.size) for done in theirs]
+    title = f"the least: a bare loop that sends a file by the megabyte at that rate, beside {case.title}"
+    kafka = [done.broker_cpu_per_gb for done in theirs]
+    return [against_kafka(f"cpu-out/{case.name}/floor", title, "s/GB", taken, kafka)]
 
 
 def _is_clear(sides: list[list[Done]]) -> bool:

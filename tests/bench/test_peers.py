@@ -13,7 +13,7 @@ import pytest
 
 from bench import trees
 from bench.harness import Demand, Figure, Sample, compare
-from bench.peers import markdown, plot, tools
+from bench.peers import echo, markdown, plot, tools
 from bench.peers.__main__ import MEASURES
 from bench.peers.others import OTHERS, _absent, _figures
 from bench.peers.throughput import FULL, QUICK, USUAL
@@ -164,6 +164,23 @@ def test_a_process_tree_has_the_time_and_memory_of_children_alive_and_ended() ->
 def test_a_process_that_has_ended_has_no_memory() -> None:
     assert trees.resident("Name:\tx\nState:\tZ (zombie)\n") == 0
     assert trees.resident("Name:\tx\nVmRSS:\t    2 kB\nThreads:\t1\n") == 2048
+
+
+@pytest.mark.parametrize("how", ["answer", "sync", "look"])
+def test_a_bare_server_answers_each_request(tmp_path: Path, how: str) -> None:
+    file = None if how == "answer" else tmp_path / "file"
+    times = echo.round_trips(20, how, file)
+    assert len(times) == 20
+    assert min(times) > 0
+    if file is not None:
+        assert file.stat().st_size == 20 * len(echo.REQUEST), "what it writes is what it got"
+
+
+def test_bare_servers_say_what_a_gb_took_them(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    assert 0.01 < echo.stored(20 << 20, file, 1e9) < 100
+    assert 0.01 < echo.sent(20 << 20, file, 1e9) < 100
+    assert not file.exists()
 
 
 @pytest.mark.slow
