@@ -27,7 +27,7 @@ def cold(session: Session) -> list[Figure]:
             tools.c_produce(peer.broker, topic, _SIZE, volume // _SIZE, "none")
         alone = [partial(_alone, number, peer) for peer in peers]
         beside = [partial(_beside, topic, peer) for peer in peers]
-        rounds, limit = session.bench.pick(9, 2), most(2, 1.3)
+        rounds, limit = session.bench.pick(9, 2), most(2, 1.3)  # many: a p99 differs by a third from the next
         sides = session.bench.take_turns(
             "a cold reader",
             rounds,

@@ -7,7 +7,7 @@ at everybody. Where it does not come so soon, or others come in between, that en
 Where the machine is busy, the kernel wakes the client on the processor of who has answered it, in the belief that he is
 about to sleep: so the processor is given up once for each answer, where the next request has not come before that.
 Everything else has its turns as always. While a request is under way, as one that waits for the disk, there is nothing
-to look for: that goes on when it is answered. No other processor goes to sleep meanwhile either (`processors`).
+to look for: that goes on when it is answered. Other processors are kept awake meanwhile, where we may (`processors`).
 """
 
 import time
