@@ -44,7 +44,7 @@ bench-peers: $(READY)  ## Measure side by side with Kafka, NATS, Redis and Rabbi
 	scripts/fetch-peers
 	$(PY) -m bench.peers
 
-bench-guard: $(READY)  ## Fail where a hot path takes a tenth more CPU than before (BASE=rev)
+bench-guard: $(READY)  ## Fail where a hot path became slower than its limit allows (BASE=rev)
 	$(PY) -m bench.guard
 
 bench-upkeep: $(READY)  ## Measure with much history, 30 GB of it, and beside a compaction

@@ -5,15 +5,14 @@ from dataclasses import dataclass
 
 from bench.harness import Sample
 
-LIMIT = 1.1
-
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """A hot path, measured: CPU time for some unit of work, round by round."""
+    """A hot path, measured: the time for some unit of work, round by round."""
 
     name: str
     unit: str
+    limit: float  # of the ratio
     ours: tuple[float, ...]
     base: tuple[float, ...]
 
@@ -23,7 +22,7 @@ class Path:
 
     @property
     def is_slower(self) -> bool:
-        return self.ratio.median > LIMIT
+        return self.ratio.median > self.limit
 
 
 def failed(measured: Sequence[Path]) -> bool:
@@ -31,10 +30,10 @@ def failed(measured: Sequence[Path]) -> bool:
     return all(path.is_slower for path in measured)
 
 
-def words(measured: Sequence[Path]) -> tuple[str, str, str, str]:
-    """For people: ours, base, ratio and verdict, by the last time that it was measured."""
+def words(measured: Sequence[Path]) -> tuple[str, str, str, str, str]:
+    """For people: ours, base, ratio, limit and verdict, by the last time that it was measured."""
     path = measured[-1]
     ratio, ours, base = path.ratio, Sample.of(path.ours), Sample.of(path.base)
     said = "SLOWER" if failed(measured) else "ok" if len(measured) == 1 else f"ok, measured {len(measured)} times"
     compared = f"× {ratio.median:.3f} ± {(ratio.high - ratio.low) / 2:.2g}"
-    return f"{ours.median:.3g} {path.unit}", f"{base.median:.3g}", compared, said
+    return f"{ours.median:.3g} {path.unit}", f"{base.median:.3g}", compared, f"{path.limit:g}", said

@@ -1,13 +1,15 @@
-"""The hot paths, each as some work for a broker on a bare socket: what it took of CPU for each unit of that work."""
+"""The hot paths and their limits: each is some work for a broker, and the time that each unit of it takes."""
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from bench import trees
+from bench.harness import percentile
 from bench.load import payload
 from bench.processes import BrokerProcess, RawConnection
-from bench.serving import base_offset, open_topic, produce_frame
+from bench.serving import base_offset, open_topic, produce_frame, round_trips
 from bench.waiting import fetch_frame
 from tailrace.protocol.frame import encode_request
 from tailrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -21,11 +23,14 @@ _IN_FLIGHT = 4
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """`writes` is how much memory it fills: that is touched before, so that none pays for fresh pages."""
+    """`limit` is how many times the base's time it may take. `writes` is how much memory it fills: that is touched
+    before, so that neither side pays for fresh pages.
+    """
 
     title: str
     unit: str
     run: Callable[[BrokerProcess], float]
+    limit: float = 1.03
     writes: int = 0
 
 
@@ -91,7 +96,7 @@ _ROUND_TRIPS = 3000
 
 
 def round_trip(broker: BrokerProcess) -> float:
-    """Microseconds for each batch of one record of 100 bytes, one in flight, `acks=1`."""
+    """CPU microseconds for each batch of one record of 100 bytes, one in flight, `acks=1`."""
     frame = produce_frame("guard-small", 1)
     with RawConnection(broker.host, broker.port) as connection:
         open_topic(connection, "guard-small")
@@ -101,9 +106,29 @@ def round_trip(broker: BrokerProcess) -> float:
         return 1e6 * (trees.cpu_seconds(broker.process.pid) - before) / _ROUND_TRIPS
 
 
+def acknowledgement(broker: BrokerProcess, acks: int) -> float:
+    """The median of the wall clock microseconds from a request to its response, one in flight."""
+    topic = f"guard-acks-{acks}"
+    with RawConnection(broker.host, broker.port) as connection:
+        open_topic(connection, topic)
+        return 1e6 * percentile(round_trips(connection, topic, acks, _ROUND_TRIPS // 2), 50)
+
+
 BROKER_WORK = {
-    "produce-1kb": Work("produce 1 KB, batches of 1 MB", "s/GB", produce_large, 160 * MB),
-    "produce-100b": Work("produce 100 B, batches of 16 KB", "s/GB", produce_small, 60 * MB),
-    "fetch-1kb": Work("fetch 1 KB, 1 MB at a time", "s/GB", fetch),
-    "round-trip": Work("produce one record, one in flight", "µs", round_trip),
+    "produce-1kb": Work("produce 1 KB, batches of 1 MB: CPU", "s/GB", produce_large, writes=160 * MB),
+    "produce-100b": Work("produce 100 B, batches of 16 KB: CPU", "s/GB", produce_small, writes=60 * MB),
+    "fetch-1kb": Work("fetch 1 KB, 1 MB at a time: CPU", "s/GB", fetch),
+    "round-trip": Work("produce one record, one in flight: CPU", "µs", round_trip, limit=1.1),
+    "ack-1": Work("produce one record, acks=1: p50", "µs", partial(acknowledgement, acks=1), limit=1.15),
+    "ack-all": Work("produce one record, acks=all: p50", "µs", partial(acknowledgement, acks=-1), limit=1.15),
 }
+APPEND = "append"  # to a log, without a broker
+LIMITS = {name: work.limit for name, work in BROKER_WORK.items()} | {APPEND: 1.1}
+
+
+def title_of(name: str) -> str:
+    return BROKER_WORK[name].title if name in BROKER_WORK else "append of a batch of 1 KB: CPU"
+
+
+def unit_of(name: str) -> str:
+    return BROKER_WORK[name].unit if name in BROKER_WORK else "µs"
