@@ -78,16 +78,21 @@ def tree_of(revision: str, place: Place) -> Iterator[Path]:
 def measure(bench: Bench, names: list[str], base_tree: Path) -> Iterator[verdict.Path]:
     """Measures each path once, in rounds by several generations of processes."""
     values: dict[str, list[list[float]]] = {name: [[], []] for name in names}
-    for generation in range(bench.pick(3, 1)):
+    for generation in range(bench.pick(4, 1)):
         with ExitStack() as stack:
-            sides = [stack.enter_context(side(tree)) for tree in (ROOT, base_tree)]
+            sides = {tree: stack.enter_context(side(tree)) for tree in _in_turn(generation, ROOT, base_tree)}
             for name in names:
-                runs = [partial(one.measure, name) for one in sides]
+                runs = [partial(sides[tree].measure, name) for tree in (ROOT, base_tree)]
                 turns = bench.take_turns(f"{name}, processes {generation + 1}", bench.pick(5, 2), *runs)
                 for known, more in zip(values[name], turns, strict=True):
                     known += more
     for name, (ours, base) in values.items():
         yield verdict.Path(name, unit_of(name), LIMITS[name], tuple(ours), tuple(base))
+
+
+def _in_turn(generation: int, *trees: Path) -> tuple[Path, ...]:
+    """The process that starts first has the better memory: each side is the first in turn."""
+    return trees[::-1] if generation % 2 else trees
 
 
 class Side:
