@@ -31,7 +31,8 @@ class WallClock:
                 self._trusted_ahead_ms = ahead_ms - jump_ms
             self._trusted_from_ms = steady_ms + PATIENCE_MS
             logger.warning(
-                "the clock has jumped ahead by %d s: no records are deleted by age for %d s. Set it back if it is wrong",
+                "the clock has jumped ahead by %d s: no records are deleted by age for %d s. "
+                "Set it back if it is wrong",
                 jump_ms // 1000, PATIENCE_MS // 1000,
             )  # fmt: skip
         elif self._trusted_from_ms is not None and (
