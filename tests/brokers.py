@@ -44,6 +44,7 @@ class LocalBroker:
         self.path = str(path)
         self.configs = dict(configs or {})
         self.now_ms = NOW_MS
+        self._jumped_ms = 0
         self.hold_jobs = False
         self._files = files or OperatingSystemFiles()
         self._random = random.Random(seed)
@@ -63,7 +64,7 @@ class LocalBroker:
 
     def close(self) -> None:
         self.run_jobs()
-        self.directory.close(self.now_ms)
+        self.directory.close(self.steady_ms)
 
     def restart(self) -> None:
         """A clean stop and a start; `kill` is the other kind."""
@@ -94,7 +95,7 @@ class LocalBroker:
         frame = memoryview(bytearray(codec.encode(request, version)))
         decoded = codec.decode(type(request), version, frame, elements=api.elements_max)
         return self.broker.handle(
-            api, decoded, Call(version, client_id, ENDPOINT, self.now_ms, self.now_ms, "/127.0.0.1")
+            api, decoded, Call(version, client_id, ENDPOINT, self.now_ms, self.steady_ms, "/127.0.0.1")
         )
 
     def ask(self, request: Any, version: int, *, client_id: str | None = "test") -> Any:
@@ -190,9 +191,19 @@ class LocalBroker:
     def tick(self, ms: int = 1000) -> None:
         """Time passes."""
         self.now_ms += ms
-        self.broker.tick(self.now_ms, self.now_ms)
+        self.broker.tick(self.now_ms, self.steady_ms)
         if not self.hold_jobs:
             self.run_jobs()
+
+    @property
+    def steady_ms(self) -> int:
+        """Passes as the wall clock does, and does not jump."""
+        return self.now_ms - self._jumped_ms
+
+    def jump(self, ms: int) -> None:
+        """The wall clock jumps, and no time passes."""
+        self.now_ms += ms
+        self._jumped_ms += ms
 
 
 def a_batch(*values: bytes, now_ms: int = NOW_MS, **fields: Any) -> bytearray:

@@ -14,6 +14,7 @@ from group_requests import Consumer, broker_for_groups, commit, offsets, share
 from tailrace.broker.compacting import LEFT_ALONE_MAX_MS, LEFT_ALONE_MIN_MS, LOOKED_AT_ONCE
 from tailrace.broker.topics import METADATA_TOPIC, OFFSETS_TOPIC
 from tailrace.broker.upkeep import SAVE_OFFSETS_MS
+from tailrace.broker.wall_clock import PATIENCE_MS
 from tailrace.log.compaction.messages import PassSpec
 from tailrace.log.compaction.passes import LocalPass
 from tailrace.log.errors import Damaged
@@ -25,6 +26,7 @@ from tailrace.records.record import Record, encode_batch
 from tailrace.testing.faulty_files import FaultyFiles
 
 BACKOFF_MS = 15_000
+DAY_MS = 86_400_000
 
 
 class Passes:
@@ -213,6 +215,37 @@ def test_tombstones_go_after_their_time_though_nothing_new_comes(broker: LocalBr
     assert values(broker) == [None, b"1"]
     broker.tick(90_000)
     assert values(broker) == [None, b"1"]
+    broker.tick(BACKOFF_MS)
+    assert values(broker) == [b"1"]
+
+
+def test_tombstones_stay_where_the_clock_jumps_ahead_and_is_put_right_soon(broker: LocalBroker) -> None:
+    passes = filled(broker, delete_retention_ms="86400000")
+    put(broker, (b"a", None), (b"b", b"1"))
+    seal(broker)
+    broker.tick()
+    assert (values(broker), len(passes)) == ([None, b"1"], 1)
+    broker.jump(2 * DAY_MS)
+    for _ in range(10):
+        broker.tick(BACKOFF_MS)
+    assert (values(broker), len(passes)) == ([None, b"1"], 1)
+    broker.jump(-2 * DAY_MS)
+    broker.tick(BACKOFF_MS)
+    assert values(broker) == [None, b"1"]
+    put(broker, (b"b", b"2" * 1000))
+    seal(broker)
+    broker.tick(BACKOFF_MS)
+    assert (values(broker), len(passes)) == ([None, b"2" * 1000], 2), "passes go on"
+
+
+def test_a_clock_that_stays_ahead_is_trusted_again_and_tombstones_go(broker: LocalBroker) -> None:
+    filled(broker, delete_retention_ms="86400000")
+    put(broker, (b"a", None), (b"b", b"1"))
+    seal(broker)
+    broker.tick()
+    broker.jump(2 * DAY_MS)
+    broker.tick()
+    broker.tick(PATIENCE_MS)
     broker.tick(BACKOFF_MS)
     assert values(broker) == [b"1"]
 

@@ -184,6 +184,15 @@ def test_sessions_in_use_are_kept_and_idle_ones_give_way(tmp_path: Path) -> None
         assert go_on(broker, first, 2).error_code == 0
 
 
+def test_sessions_used_while_the_clock_was_ahead_give_way_once_it_is_put_back(tmp_path: Path) -> None:
+    with LocalBroker(tmp_path, {"max.incremental.fetch.session.cache.slots": "1"}) as broker:
+        broker.create_topic()
+        broker.jump(86_400_000)
+        first = begin(broker).session_id
+        broker.jump(-86_400_000)
+        assert begin(broker).session_id not in (0, first)
+
+
 def test_without_slots_there_are_no_sessions(tmp_path: Path) -> None:
     with LocalBroker(tmp_path, {"max.incremental.fetch.session.cache.slots": "0"}) as broker:
         broker.create_topic()

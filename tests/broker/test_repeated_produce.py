@@ -48,10 +48,13 @@ class Producer:
         self.went_short = 0
         self.last_id = 0
 
+    def frame(self, request: ProduceRequest, version: int = 12) -> memoryview:
+        self.last_id += 1
+        return memoryview(bytearray(encode_request(request, version, self.last_id, "client")))[4:]
+
     def begin(self, request: ProduceRequest, version: int = 12) -> Any:
         """The answer's bytes, or a Later of them."""
-        self.last_id += 1
-        frame = memoryview(bytearray(encode_request(request, version, self.last_id, "client")))[4:]
+        frame = self.frame(request, version)
         if self.short and (repeated := self.repeated.append(frame, self.local.now_ms)) is not None:
             self.went_short += 1
             return repeated[1]
@@ -369,6 +372,39 @@ def test_a_disk_that_is_full_is_seen(local: LocalBroker) -> None:
     assert sent(producer) == (ErrorCode.KAFKA_STORAGE_ERROR, False)
     local.broker.space.is_low = False
     assert sent(producer) == (0, True)
+
+
+def sequence_request(sequence: int) -> ProduceRequest:
+    return produce_request(a_batch(b"%d" % sequence, producer_id=7, producer_epoch=0, base_sequence=sequence))
+
+
+def refuse_first_batch(local: LocalBroker) -> Producer:
+    """A producer whose requests go the short way, and whose batch with sequence 0 was refused."""
+    local.tick()
+    producer = Producer(local)
+    assert [sent(producer) for _ in range(2)] == [(0, False), (0, True)]
+    local.broker.space.is_low = True
+    assert producer.error(sequence_request(0)) == ErrorCode.KAFKA_STORAGE_ERROR
+    local.broker.space.is_low = False
+    return producer
+
+
+def test_a_batch_does_not_overtake_a_refused_one(local: LocalBroker) -> None:
+    producer = refuse_first_batch(local)
+    assert producer.error(sequence_request(1)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert producer.went_short == 1
+    assert [producer.error(sequence_request(sequence)) for sequence in (0, 1)] == [0, 0]
+    assert producer.went_short == 3
+    assert written(local)[2:] == [b"0", b"1"]
+
+
+def test_batches_that_came_together_do_not_overtake_a_refused_one(local: LocalBroker) -> None:
+    producer = refuse_first_batch(local)
+    frames = [producer.frame(sequence_request(sequence)) for sequence in range(3)]
+    assert run_of(producer.repeated, frames[1:], local.now_ms) is None
+    assert isinstance(run_of(producer.repeated, frames, local.now_ms), Later)
+    local.run_jobs()
+    assert written(local)[2:] == [b"0", b"1", b"2"]
 
 
 def test_no_answer_leaves_before_the_metadata_is_on_disk(local: LocalBroker) -> None:

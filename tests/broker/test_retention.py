@@ -196,15 +196,28 @@ def test_a_clock_that_jumps_ahead_and_is_put_right_soon_costs_nothing(
         broker.tick(0)
         fill(broker, 3)
         broker.tick()
-        broker.tick(ten_years_ms)
+        broker.jump(ten_years_ms)
         for _ in range(5):
             broker.tick()
         assert broker.log().start_offset == 0
         assert caplog.text.count("the clock has jumped ahead") == 1
-        broker.tick(-ten_years_ms)
+        broker.jump(-ten_years_ms)
         broker.tick(5 * SECOND)
         broker.tick(0)
         assert broker.log().start_offset > 0, "and afterwards it goes on"
+
+
+def test_a_small_step_back_does_not_put_a_clock_right_that_has_jumped_ahead(tmp_path: Path) -> None:
+    with LocalBroker(tmp_path, EVERY_SECOND) as broker:
+        broker.create_topic(retention_ms="10000", **A_SEGMENT_EACH)
+        broker.tick(0)
+        fill(broker, 3)
+        broker.jump(2 * 3600 * SECOND)
+        broker.tick()
+        broker.jump(-2 * SECOND)
+        for _ in range(5):
+            broker.tick()
+        assert broker.log().start_offset == 0
 
 
 def test_a_clock_that_has_jumped_ahead_for_good_is_believed_after_ten_minutes(tmp_path: Path) -> None:
@@ -212,7 +225,8 @@ def test_a_clock_that_has_jumped_ahead_for_good_is_believed_after_ten_minutes(tm
         broker.create_topic(retention_ms="10000", **A_SEGMENT_EACH)
         broker.tick(0)
         fill(broker, 2)
-        broker.tick(2 * 3600 * SECOND)
+        broker.jump(2 * 3600 * SECOND)
+        broker.tick()
         broker.tick(599 * SECOND)
         assert broker.log().start_offset == 0
         broker.tick()

@@ -497,15 +497,24 @@ def test_a_log_is_flushed_after_as_many_milliseconds_as_its_config_says_if_that_
     assert {setup.job().log, setup.job().log} == {setup.logs[0], setup.logs[2]}
 
 
-def test_a_checkpoint_before_anybody_has_told_the_time_is_no_producer_s_last_sight() -> None:
+def checkpoint(setup: Setup, log: Log) -> None:
+    setup.append(log)
+    setup.queue.request_checkpoint(log)
+    setup.queue.run_all()
+    assert log.recovery_point == log.end_offset
+
+
+def test_checkpoints_forget_producers_by_the_steady_clock_alone() -> None:
     setup = Setup()
     log = setup.logs[0]
+    log.configure(LogConfig(producer_id_expiration_ms=5000))
     log.append(batch_of(1, producer=7, sequence=0), NOW)
-    log.producers.producers[7].last_seen_ms = None  # as after a start
-    setup.queue.request_checkpoint(log)
-    setup.queue.run_all()
-    assert log.recovery_point == 1
-    setup.append(now_ms=10**12)  # by a clock that knows the year
-    setup.queue.request_checkpoint(log)
-    setup.queue.run_all()
+    checkpoint(setup, log)
+    setup.queue.tick(NOW, 1000)
+    checkpoint(setup, log)
+    setup.queue.tick(NOW + 10**12, 6000)
+    checkpoint(setup, log)
     assert 7 in log.producers.producers
+    setup.queue.tick(NOW, 6001)
+    checkpoint(setup, log)
+    assert 7 not in log.producers.producers

@@ -319,7 +319,8 @@ def test_producers_that_were_idle_too_long_are_forgotten_and_may_begin_anew() ->
     partition.send(0, producer=2, timestamp=2000)
     partition.state.expire(5000, after_ms=100)  # the first time their clock begins to count: records may be of any age
     assert set(partition.state.producers) == {1, 2}
-    partition.state.producers[2].last_seen_ms = 5090
+    partition.send(1, producer=2, timestamp=2000)
+    partition.state.expire(5090, after_ms=100)
     partition.state.expire(5101, after_ms=100)
     assert set(partition.state.producers) == {2}
     assert partition.send(55, producer=1) is not None

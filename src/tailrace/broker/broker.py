@@ -39,12 +39,14 @@ from tailrace.broker.space import DiskSpace
 from tailrace.broker.topics import OFFSETS_TOPIC, Topic
 from tailrace.broker.upkeep import Upkeep
 from tailrace.broker.waiting import Flushed, Later, Relayed, StartJob
+from tailrace.broker.wall_clock import WallClock
 from tailrace.log.committing import CommitJob
 from tailrace.log.directory import DataDirectory
 from tailrace.log.errors import LogOffline
 from tailrace.log.flush import FlushQueue, Job
 from tailrace.log.jobs import FlushJob
 from tailrace.log.log import Log
+from tailrace.log.refused_batches import RefusedBatches
 from tailrace.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -83,9 +85,11 @@ class Broker:
         self.counters = Counters()
         self.sizes = LogSizes()
         self.space = DiskSpace(directory, metadata, start_job)
+        self.clock = WallClock()
+        self.refused_batches = RefusedBatches()
         self._partitions: dict[Log, Partition] = {}
         self.retention = Retention(
-            self._partitions, self.sizes, self.configs, self.upkeep, self.flushes, self.counters, start_job
+            self._partitions, self.sizes, self.configs, self.upkeep, self.flushes, self.counters, start_job, self.clock
         )
         self.disk_budget = DiskBudget(self._partitions, self.sizes, metadata, self.retention, self.upkeep, start_job)
         self.scrubber = Scrubber(directory, self.configs, start_job)
@@ -163,6 +167,7 @@ class Broker:
     def _adopt(self, partition: Partition, log: Log) -> None:
         partition.log = log
         log.configure(partition.topic.config.log)
+        log.producers.refused = self.refused_batches.of(partition.name)
         self._partitions[log] = partition
         self.sizes.measure(log)
 
@@ -260,7 +265,9 @@ class Broker:
     def tick(self, now_ms: int, steady_ms: int) -> None:
         """Some times a second. Raises what duties have met that nobody foresaw, after all have had their turn."""
         duties: Sequence[Callable[[], None]] = (
-            lambda: self.upkeep.tick(now_ms),
+            lambda: self.clock.tick(now_ms, steady_ms),
+            lambda: self.refused_batches.expire(steady_ms),
+            lambda: self.upkeep.tick(now_ms, steady_ms),
             self.journaling.tick,
             self.space.tick,
             lambda: self.retention.tick(now_ms),

@@ -8,8 +8,9 @@ are due, the one with the largest share of new bytes is next:
     then     the next one is looked for at once; where none was due, after `log.cleaner.backoff.ms`
 
 A log whose pass has failed is left alone for a while, and one that is damaged for as long as this process runs: either
-is said once. The metadata log is never compacted. Nothing is compacted out of the disk's reserve, as a pass needs room
-before it makes some: it begins where a new segment fits, and is stopped where the disk has no more than that.
+is said once. The metadata log is never compacted. No pass begins while the wall clock is not trusted (`wall_clock`).
+Nothing is compacted out of the disk's reserve, as a pass needs room before it makes some: it begins where a new segment
+fits, and is stopped where the disk has no more than that.
 """
 
 import logging
@@ -113,8 +114,13 @@ class Compacting:
         if self._under_way is not None:
             if not self._under_way.is_stopped:
                 self._stop_if_unwanted(self._under_way)
-        elif self._is_enabled and now_ms >= self._next_round_ms and not self._broker.space.is_low:
+        elif self._may_begin():
             self._look()
+
+    def _may_begin(self) -> bool:
+        """Whether a pass may begin. One by a clock that is ahead would delete tombstones too early."""
+        is_due = self._is_enabled and self._now_ms >= self._next_round_ms
+        return is_due and self._broker.clock.is_trusted and not self._broker.space.is_low
 
     def _stop_if_unwanted(self, compaction: Compaction) -> None:
         if compaction.log.is_removed:

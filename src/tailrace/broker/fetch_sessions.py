@@ -159,7 +159,7 @@ class FetchSessions:
         """None where all slots are taken by sessions in use: the client then says all each time."""
         if len(self._sessions) >= self._slots:
             oldest = next(iter(self._sessions.values()), None)
-            if oldest is None or now_ms - oldest.used_ms < BUSY_MS:
+            if oldest is None or 0 <= now_ms - oldest.used_ms < BUSY_MS:  # if not, the clock may have been put back
                 return None
             del self._sessions[oldest.session_id]
         session = FetchSession(self._new_id(random_bytes), by_id)

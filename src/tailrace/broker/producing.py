@@ -18,6 +18,7 @@ from tailrace.broker.topics import Topic
 from tailrace.broker.waiting import Later
 from tailrace.log.errors import LogError
 from tailrace.log.log import Log
+from tailrace.log.names import TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.produce import BatchIndexAndErrorMessage, PartitionProduceResponse, ProduceResponse
 from tailrace.records import batch
@@ -66,13 +67,38 @@ def append(
         if target is not None and target.codec == header.codec:
             target = None
         if target is not None or partition.line is not None:
-            waiting = InLine(partition, log, header.record_count, call.now_ms, broker, answer)
+            waiting = InLine(partition, log, header, call, broker, answer)
             broker.recompressor.line_up(partition, records, target, waiting.write)
             in_line.append(waiting)
             return None
         return _write(partition, log, records, header.record_count, call.now_ms, broker, answer)
     except NOT_APPENDED as error:
         _refuse_for(answer, error)
+        remember_refusal(partition.name, header_of(records), code_of(error), call, broker)
+        return None
+
+
+def remember_refusal(
+    name: TopicPartition, header: BatchHeader | None, code: ErrorCode, call: Call, broker: "Broker"
+) -> None:
+    """Keeps batches of an idempotent producer that are in flight from overtaking one that its client will send again:
+    see `log/refused_batches`.
+    """
+    if header is None or not _is_producer(header) or not code.retriable:
+        return
+    partition = broker.partition(name.topic, name.partition)
+    if partition is not None and partition.log is not None and partition.log.producers.touch(header.producer_id):
+        return  # its log knows which sequence is due
+    broker.refused_batches.remember(
+        name, header.producer_id, header.producer_epoch, header.base_sequence, call.steady_ms
+    )
+
+
+def header_of(records: Records | None) -> BatchHeader | None:
+    """The header of a batch that is refused, if it can be read."""
+    try:
+        return batch.read_header(records) if records else None
+    except CorruptBatch:
         return None
 
 
@@ -217,14 +243,14 @@ def _check_timestamps(header: BatchHeader, partition: Partition, now_ms: int) ->
 class InLine:
     """A batch that waits for its turn, and is appended then. `written` is what `append` returns of others."""
 
-    __slots__ = ("_broker", "_log", "_now_ms", "_partition", "_record_count", "answer", "tell", "written")
+    __slots__ = ("_broker", "_call", "_header", "_log", "_partition", "answer", "tell", "written")
 
     def __init__(
         self,
         partition: Partition,
         log: Log,
-        record_count: int,
-        now_ms: int,
+        header: BatchHeader,
+        call: Call,
         broker: "Broker",
         answer: PartitionProduceResponse,
     ) -> None:
@@ -233,8 +259,8 @@ class InLine:
         self.tell: Callable[[InLine], None] | None = None  # when it is appended, or is not
         self._partition = partition
         self._log = log
-        self._record_count = record_count
-        self._now_ms = now_ms
+        self._header = header  # as it came
+        self._call = call
         self._broker = broker
 
     def write(self, conversion: Conversion) -> None:
@@ -244,13 +270,13 @@ class InLine:
             topic = self._partition.topic
             if len(records) > topic.config.max_message_bytes:  # again, as Kafka does: it may have become larger
                 raise _too_large(len(records), topic)
-            self.written = _write(
-                self._partition, self._log, records, self._record_count, self._now_ms, self._broker, self.answer
-            )
+            count, now_ms = self._header.record_count, self._call.now_ms
+            self.written = _write(self._partition, self._log, records, count, now_ms, self._broker, self.answer)
         except Exception as error:
             if not isinstance(error, NOT_APPENDED):
                 logger.exception("a batch for %s could not be appended", self._partition.name)
             _refuse_for(self.answer, error)
+            remember_refusal(self._partition.name, self._header, code_of(error), self._call, self._broker)
         if self.tell is not None:
             self.tell(self)
 

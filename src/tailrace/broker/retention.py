@@ -6,7 +6,7 @@ go goes, whole segments from the front: the start offset moves, and once that is
 
     age not in memory   the segment's sums are read in a thread, and its log is looked at again
     all has expired     the active segment is rolled; once that is saved, with the producers, it goes, too
-    the clock jumps     nothing is deleted for ten minutes: it may be wrong, and put right again
+    the clock jumps     nothing is deleted until it can be trusted again (`wall_clock`)
     being replaced      its segments have no certain names: the log is looked at again with the next tick
     never touched       internal topics, and those whose cleanup.policy has no `delete`; logs that are offline
 """
@@ -22,6 +22,7 @@ from tailrace.broker.log_sizes import LogSizes
 from tailrace.broker.partition import Partition
 from tailrace.broker.upkeep import Upkeep
 from tailrace.broker.waiting import StartJob
+from tailrace.broker.wall_clock import WallClock
 from tailrace.log.errors import StorageError
 from tailrace.log.flush import FlushQueue
 from tailrace.log.jobs import TimestampsJob
@@ -33,8 +34,6 @@ logger = logging.getLogger(__name__)
 
 LOGS_AT_ONCE = 100  # with each tick, some microseconds each; or one in a hundred
 AGES_AT_ONCE = 50  # segments of a log
-JUMP_MS = 3_600_000  # from one tick to the next: no clock does that by itself
-PATIENCE_MS = 600_000
 
 
 class Retention:
@@ -47,6 +46,7 @@ class Retention:
         flushes: FlushQueue,
         counters: Counters,
         start_job: StartJob,
+        clock: WallClock,
     ) -> None:
         """`partitions` are those that have a log: a view of the broker's own."""
         self._partitions = partitions
@@ -55,9 +55,9 @@ class Retention:
         self._flushes = flushes
         self._counters = counters
         self._start_job = start_job
+        self._clock = clock
         self._interval_ms = configs.number("log.retention.check.interval.ms")
-        self._now_ms: int | None = None
-        self._next_ms = 0
+        self._next_ms: int | None = None
         self._due: deque[Log] = deque()
         self._share = LOGS_AT_ONCE
         self._again: dict[Log, None] = {}
@@ -65,7 +65,11 @@ class Retention:
         self._is_reading_ages = False
 
     def tick(self, now_ms: int) -> None:
-        self._look_at_the_clock(now_ms)
+        if self._next_ms is None:
+            self._next_ms = now_ms + self._interval_ms
+        self._next_ms = min(self._next_ms, now_ms + self._interval_ms)  # the clock may have been put back
+        if not self._clock.is_trusted:
+            return
         if now_ms >= self._next_ms and not self._due:
             self._next_ms = now_ms + self._interval_ms
             self._due.extend(self._partitions)
@@ -75,18 +79,6 @@ class Retention:
             self._check_each(again, now_ms)
         if self._due:
             self._check_each([self._due.popleft() for _ in range(min(self._share, len(self._due)))], now_ms)
-
-    def _look_at_the_clock(self, now_ms: int) -> None:
-        before, self._now_ms = self._now_ms, now_ms
-        if before is None:
-            self._next_ms = now_ms + self._interval_ms
-        elif now_ms < before:
-            self._next_ms = min(self._next_ms, now_ms + self._interval_ms)
-        elif now_ms - before > JUMP_MS:
-            logger.warning("the clock has jumped ahead by %d s: retention waits for a while", (now_ms - before) // 1000)
-            self._next_ms = now_ms + max(PATIENCE_MS, self._interval_ms)
-            self._due.clear()
-            self._again.clear()
 
     def _check_each(self, logs: Iterable[Log], now_ms: int, known: Collection[Segment] = ()) -> None:
         """`known` are those whose ages were just looked for."""

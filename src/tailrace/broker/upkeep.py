@@ -36,8 +36,8 @@ class Upkeep:
         self._saved_ms = 0
         self._waiting: list[Flushed] = []
 
-    def tick(self, now_ms: int) -> None:
-        self._flushes.tick(now_ms)
+    def tick(self, now_ms: int, steady_ms: int) -> None:
+        self._flushes.tick(now_ms, steady_ms)
         if self._checkpointed_ms is None:
             self._checkpointed_ms = self._saved_ms = now_ms
         if not 0 <= now_ms - self._checkpointed_ms < self._checkpoint_ms:  # also where the clock was put back

@@ -250,17 +250,17 @@ class DataDirectory:
         if self.saving_offsets is not None:
             raise JobUnderWay(f"the checkpoints of {self.path} are being saved, which must come back first")
 
-    def is_checkpoint_due(self, now_ms: int) -> bool:
+    def is_checkpoint_due(self, steady_ms: int) -> bool:
         """Whether a log has rolled since the last checkpoint, or a minute has passed: so much may a crash cost to
         scan.
         """
         if self._last_checkpoint_ms is None:
-            self._last_checkpoint_ms = now_ms
-        return now_ms - self._last_checkpoint_ms >= CHECKPOINT_MS or any(
+            self._last_checkpoint_ms = steady_ms
+        return steady_ms - self._last_checkpoint_ms >= CHECKPOINT_MS or any(
             log.wants_checkpoint for log in self.logs.values()
         )
 
-    def checkpoint(self, now_ms: int) -> None:
+    def checkpoint(self, steady_ms: int) -> None:
         """Afterwards every log's recovery point is its end, all start offsets are on disk, and deleted segments are
         gone. Logs that have a job under way or are offline are left alone.
         """
@@ -268,11 +268,11 @@ class DataDirectory:
         for log in self.logs.values():
             if not log.is_saved and log.offline is None and log.is_idle:
                 try:
-                    log.checkpoint(now_ms)
+                    log.checkpoint(steady_ms)
                 except StorageError as error:  # it says so to whoever uses it; the others go on
                     logger.error("%s", error)
         self._save_offsets()
-        self._last_checkpoint_ms = now_ms
+        self._last_checkpoint_ms = steady_ms
 
     def _save_offsets(self) -> None:
         job = self.begin_save_offsets()
@@ -307,7 +307,7 @@ class DataDirectory:
             remove_if_there(self.files, join(self.path, JOURNAL_FILE))
         return self.journal
 
-    def close(self, now_ms: int) -> None:
+    def close(self, steady_ms: int) -> None:
         """Afterwards everything is on disk. If all went well the stop counts as clean, and the next start reads no
         data. Raises JobUnderWay, and does nothing, while a log has one.
         """
@@ -318,7 +318,7 @@ class DataDirectory:
             raise JobUnderWay(f"logs of {self.path} are being removed, which must come back first")
         try:
             for log in self.logs.values():
-                log.close(now_ms)
+                log.close(steady_ms)
             self._save_offsets()
             if not self.removing and all(log.is_cleanly_closed for log in self.logs.values()):
                 self._leave_clean_marker()

@@ -82,6 +82,7 @@ class FlushQueue:
         self._waiters: dict[Log, Waiters] = {}
         self._checkpoints: set[Log] = set()
         self._now_ms = 0
+        self._steady_ms: int | None = None  # not known before the first tick that has it
         self._dirty_since: OrderedDict[Log, int] = OrderedDict()  # the longest dirty first
         self._due_early: dict[Log, int] = {}  # of those, the ones that may not stay dirty for so long
 
@@ -105,7 +106,7 @@ class FlushQueue:
 
     def appended(self, log: Log, now_ms: int) -> None:
         """To be told after every append: so that nothing stays unflushed for long, and never much of it."""
-        self._now_ms = max(self._now_ms, now_ms)
+        self._now_ms = now_ms
         if log not in self._dirty_since:
             self._dirty_since[log] = now_ms
             if log.config.flush_ms < self._dirty_ms_max:
@@ -137,9 +138,12 @@ class FlushQueue:
         self._checkpoints.add(log)
         self._request_flush(log)
 
-    def tick(self, now_ms: int) -> None:
-        """To be told now and then: asks for a flush of what has been dirty for too long."""
-        self._now_ms = max(self._now_ms, now_ms)
+    def tick(self, now_ms: int, steady_ms: int | None = None) -> None:
+        """To be told now and then: asks for a flush of what has been dirty for too long. Checkpoints forget idle
+        producers by `steady_ms`, a clock that does not jump, once it is given.
+        """
+        self._now_ms = now_ms
+        self._steady_ms = steady_ms
         for log, since in self._dirty_since.items():
             if 0 <= now_ms - since < self._dirty_ms_max:  # if not, the clock was put back
                 break
@@ -204,7 +208,7 @@ class FlushQueue:
         try:
             if (log.wants_checkpoint or log in self._checkpoints) and log.is_idle:
                 self._checkpoints.discard(log)
-                return log.begin_checkpoint(self._now_ms or None)  # nobody has told the time yet
+                return log.begin_checkpoint(self._steady_ms)
             job = log.begin_flush()
         except LogError as error:  # offline, or closed since it was asked for
             self._answer(log, error)

@@ -222,7 +222,7 @@ class Log(ReadableLog):
             unflushed.wrote(size, next_offset - base_offset)
             self.bounds.appended(next_offset)
             if headers[0].producer_id != batch.NO_PRODUCER:
-                self._note_producer(headers, marker, now_ms)
+                self._note_producer(headers, marker)
         return Appended(base_offset, next_offset - 1, append_time)
 
     def _has_room_for(self, size: int, next_offset: int, now_ms: int) -> bool:
@@ -230,9 +230,9 @@ class Log(ReadableLog):
         position, offset, until_ms = self._room
         return self.view.segments[-1].size + size <= position and next_offset <= offset and now_ms <= until_ms
 
-    def _note_producer(self, headers: Sequence[BatchHeader], marker: tuple[Marker | None, int], now_ms: int) -> None:
+    def _note_producer(self, headers: Sequence[BatchHeader], marker: tuple[Marker | None, int]) -> None:
         for header in headers:
-            aborted = self.producers.replay(header, *marker, now_ms)
+            aborted = self.producers.replay(header, *marker)
             if aborted is not None:
                 self.active.add_aborted(aborted)
 
@@ -411,24 +411,24 @@ class Log(ReadableLog):
             job.run()
             job.finish()
 
-    def begin_checkpoint(self, now_ms: int | None) -> FlushJob:
+    def begin_checkpoint(self, steady_ms: int | None) -> FlushJob:
         """A flush that hands over a `SaveJob` when it is finished. Raises JobUnderWay where one has not come back.
 
-        Producers that were idle for too long are forgotten, if the time is given.
+        Producers that were idle for too long are forgotten, if the time of a steady clock is given.
         """
         self._require_writable()
         self.require_idle()
-        if now_ms is not None:
-            self.producers.expire(now_ms, self.config.producer_id_expiration_ms)
+        if steady_ms is not None:
+            self.producers.expire(steady_ms, self.config.producer_id_expiration_ms)
         self.saving = SaveJob(self)
         self.flushing = job = FlushJob(self, self.saving)
         return job
 
-    def checkpoint(self, now_ms: int | None) -> None:
+    def checkpoint(self, steady_ms: int | None) -> None:
         """Afterwards `recovery_point` is `end_offset`, if what is derived could be saved; all is flushed in any
         case.
         """
-        job = self.begin_checkpoint(now_ms)
+        job = self.begin_checkpoint(steady_ms)
         job.run()
         if (save := job.finish()) is not None:
             save.run()
@@ -519,7 +519,9 @@ class Log(ReadableLog):
         # First: the syncs that follow cover it.
         remove_snapshots(self.files, self.directory, lambda snapshot: snapshot > end)
         segments = self._cut_segments(end)
+        refused = self.producers.refused
         self.producers, aborted = replay_segments(self.files, self.directory, segments, end, segments[-1])
+        self.producers.refused = refused
         segments[-1].adopt_transactions(aborted)
         segments[-1].derived_files.save_transactions(aborted)
         epoch = self.epochs.latest
@@ -562,7 +564,7 @@ class Log(ReadableLog):
             return False
         return all(segment.is_saved for segment in self.segments)
 
-    def close(self, now_ms: int) -> None:
+    def close(self, steady_ms: int) -> None:
         """Afterwards everything is on disk and a clean start needs to read no data, if `is_cleanly_closed` says so.
 
         A log that is offline, or goes offline now, is just let go. Raises JobUnderWay, and does nothing, while it has
@@ -571,7 +573,7 @@ class Log(ReadableLog):
         self.require_settled()
         try:
             if self.offline is None and not self._is_closed and not self.is_saved:
-                self.checkpoint(now_ms)
+                self.checkpoint(steady_ms)
         except StorageError as error:
             logger.error("%s", error)
         finally:

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from tailrace.log.errors import InvalidProducerEpoch, OutOfOrderSequence
+from tailrace.log.refused_batches import PartitionRefusals
 from tailrace.log.transaction_index import AbortedTransaction
 from tailrace.records.batch import CONTROL, NO_PRODUCER, NO_SEQUENCE, TRANSACTIONAL, BatchHeader
 from tailrace.records.control import Marker
@@ -41,7 +42,7 @@ class ProducedBatch(NamedTuple):
 class Producer:
     """What is known of one that has an id. Two are equal where a snapshot would say the same of both."""
 
-    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_seen_ms", "last_timestamp", "transaction_start")
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "idle_since_ms", "last_timestamp", "transaction_start")
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(
@@ -56,7 +57,7 @@ class Producer:
         self.coordinator_epoch = coordinator_epoch
         self.transaction_start = transaction_start
         self.last_timestamp = last_timestamp
-        self.last_seen_ms: int | None = None  # by our clock; not known after a restart
+        self.idle_since_ms: int | None = None  # by a steady clock; None until `expire` finds it idle
         self.batches = deque(batches, BATCHES_KEPT)
 
     def _saved(self) -> tuple[object, ...]:
@@ -88,6 +89,7 @@ class ClosedTransaction(NamedTuple):
 class ProducerState:
     def __init__(self, producers: dict[int, Producer] | None = None) -> None:
         self.producers = producers or {}
+        self.refused: PartitionRefusals | None = None  # set by the broker: the sequences due of unknown producers
         starts = sorted(p.transaction_start for p in self.producers.values() if p.transaction_start != NO_OFFSET)
         # In the order they began, as a dict keeps it: so the oldest is at hand for every fetch, however many are
         # open.
@@ -97,7 +99,8 @@ class ProducerState:
     def check(self, header: BatchHeader) -> ProducedBatch | None:
         """None if the batch may be appended; the original if it is a repetition; raises where it is out of turn."""
         producer = self.producers.get(header.producer_id)
-        if header.producer_id == NO_PRODUCER or producer is None:
+        if producer is None:
+            self._check_unknown(header)
             return None
         if header.producer_epoch < producer.epoch:
             raise InvalidProducerEpoch(
@@ -115,20 +118,39 @@ class ProducerState:
             f"producer {header.producer_id} sent sequence {header.base_sequence} where {due} is due"
         )
 
-    def replay(
-        self, header: BatchHeader, marker: Marker | None, coordinator_epoch: int, now_ms: int | None = None
-    ) -> AbortedTransaction | None:
+    def _check_unknown(self, header: BatchHeader) -> None:
+        """Raises OutOfOrderSequence where a refused batch of the producer has to come first."""
+        if self.refused is None or header.attributes & CONTROL:
+            return
+        due = self.refused.due(header.producer_id, header.producer_epoch)
+        if due is not None and header.base_sequence != due:
+            raise OutOfOrderSequence(
+                f"producer {header.producer_id} sent sequence {header.base_sequence} where {due} is due, "
+                "which was refused before"
+            )
+
+    def touch(self, producer_id: int) -> bool:
+        """Notes that the producer is not idle. Returns whether it is known."""
+        producer = self.producers.get(producer_id)
+        if producer is None:
+            return False
+        producer.idle_since_ms = None
+        return True
+
+    def replay(self, header: BatchHeader, marker: Marker | None, coordinator_epoch: int) -> AbortedTransaction | None:
         """The batch was appended. Where it aborts a transaction, that is returned for the index."""
         if header.producer_id == NO_PRODUCER:
             return None
         producer = self.producers.get(header.producer_id)
         if producer is None:
             producer = self.producers[header.producer_id] = Producer(header.producer_epoch)
+            if self.refused is not None:
+                self.refused.forget(header.producer_id)
         elif producer.epoch != header.producer_epoch:
             producer.epoch = header.producer_epoch
             producer.batches.clear()
         producer.last_timestamp = header.max_timestamp
-        producer.last_seen_ms = now_ms
+        producer.idle_since_ms = None
         attributes, sequence, delta = header.attributes, header.base_sequence, header.last_offset_delta
         if attributes & CONTROL:
             return self._close_transaction(producer, header, marker, coordinator_epoch)
@@ -166,15 +188,17 @@ class ProducerState:
         closing = min((closed.first_offset for closed in self._closing), default=high_watermark)
         return min(undecided, closing, high_watermark)
 
-    def expire(self, now_ms: int, after_ms: int) -> None:
-        """Forgets producers that have appended nothing for so long and have no transaction open. Time counts by our
-        clock, from the restart for those known from before: records may be of any age.
+    def expire(self, steady_ms: int, after_ms: int) -> None:
+        """Forgets producers that have been idle for more than `after_ms` and have no open transaction.
+
+        `steady_ms` is of a steady clock: a wall clock that jumps ahead must not make the broker forget producers. Idle
+        time counts from the first call after the producer's last batch, or after a restart.
         """
         idle = []
         for producer_id, producer in self.producers.items():
-            if producer.last_seen_ms is None:
-                producer.last_seen_ms = now_ms
-            elif now_ms - producer.last_seen_ms > after_ms and producer.transaction_start == NO_OFFSET:
+            if producer.idle_since_ms is None:
+                producer.idle_since_ms = steady_ms
+            elif steady_ms - producer.idle_since_ms > after_ms and producer.transaction_start == NO_OFFSET:
                 idle.append(producer_id)
         for producer_id in idle:
             del self.producers[producer_id]

@@ -144,6 +144,11 @@ class Metrics:
         yield from _one("tailrace_disk_budget_bytes", "gauge", "What all logs may take; -1 is no limit.", limit)
         yield from _one("tailrace_disk_is_low", "gauge", "1 while appends are refused for that.", int(space.is_low))
         yield from _one("tailrace_refused_appends_total", "counter", "For want of space.", space.refused)
+        refused = broker.refused_batches
+        title = "First batches of idempotent producers that were refused and have not been sent again."
+        yield from _one("tailrace_refused_batches", "gauge", title, len(refused))
+        title = "Such batches forgotten because there were too many."
+        yield from _one("tailrace_refused_batches_dropped_total", "counter", title, refused.dropped)
         sizes = [(f'reason="{reason}"', deleted.bytes_deleted[reason]) for reason in Reason]
         yield from _family("tailrace_deleted_bytes_total", "counter", "Of segments that were deleted.", sizes)
         counts = [(f'reason="{reason}"', deleted.segments_deleted[reason]) for reason in Reason]

@@ -189,7 +189,7 @@ class Node:
         self._syncs.close()
         self._is_finishing = True
         await _finish(workers)
-        self.directory.close(now_ms())
+        self.directory.close(self.steady_ms())
 
     async def _wait_until(self, is_so: Callable[[], bool], timeout_s: float) -> None:
         deadline = self.loop.time() + timeout_s

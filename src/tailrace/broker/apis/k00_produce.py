@@ -15,10 +15,20 @@ Not done: transactions (a transactional batch is refused with INVALID_TXN_STATE)
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tailrace.broker.producing import Acknowledgement, Deferred, InLine, Unflushed, append, refuse
+from tailrace.broker.producing import (
+    Acknowledgement,
+    Deferred,
+    InLine,
+    Unflushed,
+    append,
+    header_of,
+    refuse,
+    remember_refusal,
+)
 from tailrace.broker.requests import Api, Call, Silence
-from tailrace.broker.topics import Topic
+from tailrace.broker.topics import Topic, why_not_a_name
 from tailrace.broker.waiting import Later
+from tailrace.log.names import TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages.produce import (
@@ -84,6 +94,9 @@ def _append_to_topic(
                 code,
                 f"{data.name or 'the topic'} has no partition {wanted.index}" if refusal is None else code.text,
             )
+            if why_not_a_name(data.name) is None:  # a topic of this name may be created before the client tries again
+                name = TopicPartition(data.name, wanted.index)
+                remember_refusal(name, header_of(wanted.records), code, call, broker)
         elif (appended := append(partition, wanted.records, call, broker, answer, in_line)) is not None:
             unflushed.append((*appended, answer))
 
