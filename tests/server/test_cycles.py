@@ -338,6 +338,35 @@ def test_a_reader_that_leaves_while_handed_off_leaves_nothing_for_the_collector(
         assert left_by(read_on_and_leave, node) == []
 
 
+def test_a_handler_that_fails_leaves_nothing_for_the_collector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    def ask(node: RunningNode) -> None:
+        monkeypatch.setattr(node.node.broker, "handle", fail)
+        with RawClient(node.address) as client:
+            client.send(a_produce(bytes(LARGE // 2)), 12)
+            assert client.is_closed()
+
+    with a_node(tmp_path, "uvloop") as node:
+        assert left_by(ask, node) == []
+
+
+def test_the_pages_leave_nothing_for_the_collector(tmp_path: Path) -> None:
+    """On uvloop: asyncio's own transports are cycles."""
+
+    def ask(node: RunningNode) -> None:
+        assert node.pages.address is not None
+        for asked in (b"GET /metrics HTTP/1.0\r\n\r\n", b"GET"):
+            with RawClient(node.pages.address) as client:
+                client.socket.sendall(asked)
+                client.socket.shutdown(socket.SHUT_WR)
+                assert client.is_closed()
+
+    with a_node(tmp_path, "uvloop") as node:
+        assert left_by(ask, node) == []
+
+
 @pytest.mark.parametrize("kind", ["write_at", "sync"])
 def test_a_disk_that_fails_leaves_nothing_for_the_collector(tmp_path: Path, kind: str) -> None:
     files = FaultyFiles(OperatingSystemFiles())
