@@ -13,7 +13,7 @@ def without_frames(error: Raised) -> Raised:
     """The same error, for an attribute: its traceback would keep all that the frames below and above had at hand, such
     as a request's bytes, and most often the object that keeps it, in a cycle.
     """
-    error.__context__ = None
+    error.__cause__ = error.__context__ = None
     return error.with_traceback(None)
 
 
