@@ -2,7 +2,7 @@
 
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,11 @@ from tailrace.protocol import codec
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tailrace.records import codecs, compression
 from tailrace.records.batch import split
-from tailrace.records.compression import Codec, compress
+from tailrace.records.compression import DECOMPRESSED_BYTES_MAX, Codec, compress
 from tailrace.records.recompression import Target
-from tailrace.records.record import decode_records
+from tailrace.records.record import Record, decode_records, encode_batch
 
 CODECS = {
     "uncompressed": Codec.NONE, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4, "zstd": Codec.ZSTD,
@@ -369,6 +370,47 @@ def test_a_bomb_is_refused_as_too_large(tmp_path: Path) -> None:
         assert answer.error_code == ErrorCode.MESSAGE_TOO_LARGE
         assert str(16 << 20) in answer.error_message
         assert broker.log().end_offset == 0
+
+
+def a_request_of(batches: Sequence[bytes | bytearray], topic: str = "orders") -> ProduceRequest:
+    """One batch for each partition."""
+    data = [PartitionProduceData(index=n, records=records) for n, records in enumerate(batches)]
+    return ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[TopicProduceData(name=topic, partition_data=data)])
+
+
+@pytest.mark.parametrize("config", [{"compression_type": "lz4"}, {"cleanup_policy": "compact"}])
+def test_the_bombs_of_a_request_decompress_to_no_more_than_it_may(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: dict[str, str]
+) -> None:
+    allowed = []
+
+    def decompress(kind: int, data: Any, limit: int) -> Any:
+        allowed.append(limit)
+        return really(kind, data, limit)
+
+    really = codecs.decompress
+    monkeypatch.setattr(codecs, "decompress", decompress)
+    with LocalBroker(tmp_path) as broker:
+        broker.create_topic(partitions=20, **config)
+        bomb = batch_of(compress(Codec.ZSTD, bytes(BOMB)), attributes=Codec.ZSTD)
+        plain = encode_batch([Record(0, broker.now_ms, b"key", b"plain")])
+        answers = broker.ask(a_request_of([bomb] * 19 + [plain]), 12).responses[0].partition_responses
+        assert {answer.error_code for answer in answers[:19]} == {ErrorCode.MESSAGE_TOO_LARGE}
+        assert "Send fewer of them in one request" in answers[18].error_message
+        assert (answers[19].error_code, answers[19].base_offset) == (0, 0)
+        assert sum(allowed) < DECOMPRESSED_BYTES_MAX + 19 * 16 * len(bomb)
+        assert only_partition(broker.ask(a_request_of([bomb]), 12)).error_message.endswith(str(16 << 20)), "not theirs"
+
+
+def test_a_request_of_batches_with_usual_records_may_be_as_large_as_it_likes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compression, "DECOMPRESSED_BYTES_MAX", 10_000)
+    with LocalBroker(tmp_path) as broker:
+        broker.create_topic(partitions=30, compression_type="lz4")
+        batch = a_batch(*(b"%d" % (n * n) for n in range(1000)), codec=Codec.GZIP)
+        answers = broker.ask(a_request_of([batch] * 30), 12).responses[0].partition_responses
+        assert {answer.error_code for answer in answers} == {0}
 
 
 def test_what_may_be_sent_as_it_is_may_be_sent_compressed(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """Answers that come later: each is told once, and what is asked of it reaches the one who owes it."""
 
+import weakref
+
 import pytest
 
 from tailrace.broker.waiting import Chained, Later
@@ -29,6 +31,24 @@ def test_the_answer_is_told_when_it_comes() -> None:
     assert not later.is_resolved
     later.resolve(7)
     assert (answers, later.is_resolved) == ([7], True)
+
+
+class Watched(Chained[int]):
+    """One that a weak reference can point to."""
+
+
+@pytest.mark.parametrize("is_abandoned", [False, True])
+def test_an_answer_that_is_told_or_abandoned_forms_no_cycle_with_the_one_it_rests_on(is_abandoned: bool) -> None:
+    first: Later[int] = Later()
+    chained = Watched(first, lambda answer: answer)
+    chained.when_resolved(lambda _: None)
+    if is_abandoned:
+        chained.abandon()
+    else:
+        first.resolve(7)
+    gone = weakref.ref(chained)
+    del chained
+    assert gone() is None
 
 
 def test_who_asks_late_is_told_at_once() -> None:

@@ -1,7 +1,9 @@
 """One log and its owner: what is appended, refused, rolled, flushed and deleted, and what that changes."""
 
 import struct
+import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from errno import EIO
 from pathlib import Path
 
@@ -767,6 +769,22 @@ def test_an_epoch_that_cannot_be_saved_takes_the_log_offline(setup: Setup) -> No
         setup.log.raise_leader_epoch(4)
     with pytest.raises(LogOffline):
         setup.log.append(batch_of(1), NOW)
+
+
+def test_a_log_that_is_offline_keeps_nothing_of_the_batches_that_it_refused(setup: Setup) -> None:
+    class Batch(bytearray):
+        """One that a weak reference can point to."""
+
+    setup.files.fail("write_at", EIO, name=".log")
+    gone = []
+    for _ in range(3):
+        batch = Batch(batch_of(1))
+        gone.append(weakref.ref(batch))
+        with suppress(LogOffline):
+            setup.log.append(memoryview(batch), NOW)
+        del batch
+    assert setup.log.offline is not None
+    assert [one() for one in gone] == [None, None, None]
 
 
 # Transactions

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 import zlib
 
 import aiokafka.codec
@@ -16,7 +17,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.records.compression import DECOMPRESSED_BYTES_MAX, Codec, compress, decompress
+from tailrace.records.compression import (
+    DECOMPRESSED_BYTES_MAX,
+    USUAL_RATIO_MAX,
+    Codec,
+    DecompressionBudget,
+    compress,
+    decompress,
+)
 from tailrace.records.errors import CorruptRecords, TooLarge
 
 MIB = 1024 * 1024
@@ -123,6 +131,59 @@ def test_a_snappy_block_that_declares_more_than_the_limit_is_refused_unread() ->
     for data in (four_gigabytes, xerial(four_gigabytes), xerial(raw_snappy(b"a"), four_gigabytes)):
         with pytest.raises(TooLarge):
             decompress(Codec.SNAPPY, data, DECOMPRESSED_BYTES_MAX)
+
+
+def test_a_snappy_block_that_declares_more_than_its_bytes_can_hold_takes_no_memory() -> None:
+    eight_megabytes = b"\x80\x80\x80\x04" + raw_snappy(bytes(1000))[2:]
+    tracemalloc.start()
+    try:
+        with pytest.raises(CorruptRecords, match="claims to hold 8388608"):
+            decompress(Codec.SNAPPY, eight_megabytes)
+        assert tracemalloc.get_traced_memory()[1] < MIB
+    finally:
+        tracemalloc.stop()
+
+
+@given(pattern=st.binary(min_size=1, max_size=70), size=st.integers(1, 300_000))
+def test_snappy_never_holds_more_than_is_believed(pattern: bytes, size: int) -> None:
+    data = (pattern * (size // len(pattern) + 1))[:size]
+    assert decompress(Codec.SNAPPY, raw_snappy(data)) == data
+
+
+# Budgets
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD])
+def test_a_budget_is_for_what_exceeds_the_usual_ratio_and_bombs_use_it_up(codec: Codec) -> None:
+    budget = DecompressionBudget()
+    usual = compress(codec, noise(MIB))
+    for _ in range(80):
+        decompress(codec, usual, budget=budget)
+    rich, limit = bomb(codec), 16 * MIB
+    refused = 0
+    while budget.allows(len(rich)) >= limit:
+        with pytest.raises(TooLarge, match=str(limit)):
+            decompress(codec, rich, limit, budget)
+        refused += 1
+        assert refused < 100
+    assert refused >= 4
+    while budget.allows(0):
+        with pytest.raises(TooLarge, match="Send fewer of them in one request"):
+            decompress(codec, rich, limit, budget)
+    assert budget.allows(100) == 100 * USUAL_RATIO_MAX
+    assert decompress(codec, usual, budget=budget) == noise(MIB)
+
+
+def test_a_budget_is_charged_for_what_was_decompressed_and_all_that_was_allowed_where_that_failed() -> None:
+    budget = DecompressionBudget()
+    zeros = compress(Codec.ZSTD, bytes(MIB))
+    assert decompress(Codec.ZSTD, zeros, budget=budget) == bytes(MIB)
+    assert budget.allows(0) == DECOMPRESSED_BYTES_MAX - MIB + USUAL_RATIO_MAX * len(zeros)
+    before = budget.allows(0)
+    with pytest.raises(CorruptRecords, match="damaged"):
+        decompress(Codec.ZSTD, b"damaged", MIB, budget)
+    assert budget.allows(0) == before - MIB + USUAL_RATIO_MAX * len(b"damaged")
+    assert decompress(Codec.NONE, bytes(1000), budget=budget) == bytes(1000)
 
 
 def test_snappy_blocks_are_limited_together() -> None:

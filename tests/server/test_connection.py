@@ -1,6 +1,7 @@
 """One client: requests start as they arrive, answers go in their order, and what is no request ends it alone."""
 
 import os
+import socket
 import struct
 import threading
 import time
@@ -682,6 +683,20 @@ def test_one_that_goes_while_parked_leaves_nothing(node: RunningNode, goes: str)
     assert node.on_loop(lambda: watchers(node)) == 0
     assert all(timer.cancelled() for timer in timers)  # type: ignore[union-attr]
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("sent", [3, 100, 300_000])
+@pytest.mark.skipif(not hasattr(socket, "TCP_INFO"), reason="the system does not say what became of a connection")
+def test_one_that_was_reset_before_its_bytes_were_read_is_closed_soon(node: RunningNode, sent: int) -> None:
+    """uvloop reports the reset together with the bytes, and never again."""
+    for _ in range(3):
+        client = RawClient(node.address)
+        client.ask(ApiVersionsRequest(), 3)
+        node.loop.call_soon_threadsafe(time.sleep, 0.2)
+        client.socket.sendall(client.frame(a_produce(bytes(400_000)), 12)[:sent])
+        client.reset()
+    node.until(lambda: not node.node.connections, 5)
+    assert node.on_loop(lambda: node.node.budget.total) == 0
 
 
 def test_one_that_goes_while_its_produce_is_flushed(node: RunningNode) -> None:

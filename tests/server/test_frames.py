@@ -258,6 +258,18 @@ def test_a_connection_that_ends_amid_a_request_gives_its_spare_buffer_back() -> 
     assert buffers.take(900) is not None
 
 
+@pytest.mark.parametrize("spare", [0, 1000])
+@pytest.mark.parametrize("arrived", [3, 200, 800])
+def test_one_that_is_closed_holds_no_memory(arrived: int, spare: int) -> None:
+    buffers = SharedBuffers(scratch=64, spare=spare, spares=1)
+    frames = Frames(buffers, lambda _: 2000, lambda: FIRST)
+    feed(frames, [request(900), request(900)[:arrived]])
+    assert frames.held_bytes
+    frames.close()
+    assert (frames.held_bytes, frames.is_amid, len(buffers._spares)) == (0, False, 1)
+    assert frames._room.obj is buffers.scratch.obj
+
+
 def test_what_follows_a_large_request_is_received_into_a_spare_buffer_and_stays_where_it_is() -> None:
     buffers = SharedBuffers(scratch=64, spare=1000, spares=1)
     frames = Frames(buffers, lambda _: 2000, lambda: FIRST)

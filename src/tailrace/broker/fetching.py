@@ -148,6 +148,7 @@ class Fetch(Later[FetchResponse]):
         self.expire()
 
     def abandon(self) -> None:
+        super().abandon()
         self._is_over = True
         self._unwatch()
 

@@ -23,7 +23,7 @@ from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.produce import BatchIndexAndErrorMessage, PartitionProduceResponse, ProduceResponse
 from tailrace.records import batch
 from tailrace.records.batch import BatchHeader
-from tailrace.records.compression import Codec
+from tailrace.records.compression import Codec, DecompressionBudget
 from tailrace.records.errors import CorruptBatch
 from tailrace.records.record import decode_records
 
@@ -53,12 +53,14 @@ def append(
     broker: "Broker",
     answer: PartitionProduceResponse,
     in_line: "list[InLine]",
+    budget: DecompressionBudget,
 ) -> tuple[Log, int] | None:
     """Appends one partition's batch; afterwards `answer` says where it is, or why not. Returns the log and the offset
     that must be flushed for it to be safe. Where it has to wait for its turn, it is put into `in_line` instead.
+    `budget` is shared by all batches of the request.
     """
     try:
-        header = _check(partition, records, call)
+        header = _check(partition, records, call, budget)
         if broker.space.is_low:
             raise broker.space.refusal()
         log = broker.log_for_append(partition)
@@ -68,7 +70,7 @@ def append(
             target = None
         if target is not None or partition.line is not None:
             waiting = InLine(partition, log, header, call, broker, answer)
-            broker.recompressor.line_up(partition, records, target, waiting.write)
+            broker.recompressor.line_up(partition, records, target, budget, waiting.write)
             in_line.append(waiting)
             return None
         return _write(partition, log, records, header.record_count, call.now_ms, broker, answer)
@@ -137,7 +139,7 @@ def refuse(answer: PartitionProduceResponse, code: ErrorCode, message: str) -> N
     answer.base_offset = answer.log_start_offset = -1
 
 
-def _check(partition: Partition, records: Records | None, call: Call) -> BatchHeader:
+def _check(partition: Partition, records: Records | None, call: Call, budget: DecompressionBudget) -> BatchHeader:
     """The batch's header. Raises Refused for what a client may not append here, CorruptBatch for what is no batch."""
     topic = partition.topic
     if topic.is_internal:
@@ -159,7 +161,7 @@ def _check(partition: Partition, records: Records | None, call: Call) -> BatchHe
     _check_attributes(header, call.version)
     _check_timestamps(header, partition, call.now_ms)
     if topic.config.needs_keys:
-        _require_keys(records, header.record_count)
+        _require_keys(records, header.record_count, budget)
     return header
 
 
@@ -193,14 +195,14 @@ class KeysMissing(Refused):
         self.indexes = indexes
 
 
-def _require_keys(records: Records, record_count: int) -> None:
+def _require_keys(records: Records, record_count: int, budget: DecompressionBudget) -> None:
     """The one look inside a batch: compaction would lose what has no key."""
     if record_count > DECODED_RECORDS_MAX:  # clients split a batch that is too large, and try again
         raise Refused(
             ErrorCode.MESSAGE_TOO_LARGE, f"a batch for a compacted topic has at most {DECODED_RECORDS_MAX} records"
         )
     batch.check(records)
-    decoded = decode_records(records, limit=DECODED_BYTES_MAX)
+    decoded = decode_records(records, limit=DECODED_BYTES_MAX, budget=budget)
     if missing := [index for index, record in enumerate(decoded) if record.key is None]:
         raise KeysMissing(missing)
 

@@ -16,11 +16,12 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-from tailrace.broker.errors import Refused
+from tailrace.broker.errors import Refused, code_of
 from tailrace.broker.partition import Partition
 from tailrace.broker.waiting import Pause, StartJob
 from tailrace.protocol.errors import ErrorCode
 from tailrace.records.batch import Buffer
+from tailrace.records.compression import DecompressionBudget
 from tailrace.records.errors import CorruptBatch
 from tailrace.records.recompression import Target, recompress, records_limit
 
@@ -43,14 +44,20 @@ class Recompressor:
         self._has_given_up = False
 
     def line_up(
-        self, partition: Partition, data: Buffer, target: Target | None, then: "Callable[[Conversion], None]"
+        self,
+        partition: Partition,
+        data: Buffer,
+        target: Target | None,
+        budget: DecompressionBudget,
+        then: "Callable[[Conversion], None]",
     ) -> None:
         """`then` is called when all that came before for this partition is done, and the batch is changed; where there
-        is no `target` it stays as it is, and waits for its turn only. Never at once. Raises Refused.
+        is no `target` it stays as it is, and waits for its turn only. Never at once. `budget` is that of the request.
+        Raises Refused.
         """
         if self.waiting_bytes + len(data) + BATCH_OVERHEAD > WAITING_BYTES_MAX:
             raise Refused(ErrorCode.REQUEST_TIMED_OUT, "too much waits to be recompressed: the next try may get on")
-        conversion = Conversion(self, partition, bytearray(data), target, then)
+        conversion = Conversion(self, partition, bytearray(data), target, budget, then)
         self.waiting_bytes += conversion.size
         if partition.line is None:
             partition.line = deque()
@@ -114,7 +121,7 @@ class Recompressor:
 class Conversion:
     """One batch in line; and where it has to be changed, the job that does so."""
 
-    __slots__ = ("_data", "_error", "_limit", "_owner", "_target", "is_done", "partition", "size", "then")
+    __slots__ = ("_budget", "_data", "_limit", "_owner", "_refusal", "_target", "is_done", "partition", "size", "then")
 
     def __init__(
         self,
@@ -122,6 +129,7 @@ class Conversion:
         partition: Partition,
         data: bytearray,
         target: Target | None,
+        budget: DecompressionBudget,
         then: "Callable[[Conversion], None]",
     ) -> None:
         self.partition = partition
@@ -132,20 +140,22 @@ class Conversion:
         self._data = data
         self._target = target
         self._limit = records_limit(partition.topic.config.max_message_bytes)
-        self._error: Exception | None = None
+        self._budget = budget
+        # No exception: its traceback would hold this object, and all that was decompressed, in a cycle.
+        self._refusal: tuple[ErrorCode, str] | None = None
 
     def run(self) -> None:
         assert self._target is not None
         try:
-            self._data = recompress(self._data, self._target, self._limit)
+            self._data = recompress(self._data, self._target, self._limit, self._budget)
         except CorruptBatch as error:
-            self._fail(error)
+            self._refuse(code_of(error), str(error))
         except BaseException as error:  # also a library's panic. Its producer is told; those behind have their turn
             logger.exception("a batch for %s could not be recompressed", self.partition.name)
-            self._fail(Refused(ErrorCode.UNKNOWN_SERVER_ERROR, f"it could not be recompressed: {error}"))
+            self._refuse(ErrorCode.UNKNOWN_SERVER_ERROR, f"it could not be recompressed: {error}")
 
-    def _fail(self, error: Exception) -> None:
-        self._error = error
+    def _refuse(self, code: ErrorCode, message: str) -> None:
+        self._refusal = code, message
         self._data = bytearray()
 
     def finish(self) -> None:
@@ -158,7 +168,7 @@ class Conversion:
         return self.size - before
 
     def outcome(self) -> bytearray:
-        """The batch as it is to be kept. Raises what was wrong with it."""
-        if self._error is not None:
-            raise self._error
+        """The batch as it is to be kept. Raises Refused where something was wrong with it."""
+        if self._refusal is not None:
+            raise Refused(*self._refusal)
         return self._data

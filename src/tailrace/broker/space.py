@@ -12,6 +12,7 @@ from tailrace.broker.errors import Refused
 from tailrace.broker.metadata import Metadata
 from tailrace.broker.waiting import StartJob
 from tailrace.log.directory import DataDirectory
+from tailrace.log.errors import without_frames
 from tailrace.log.files import Space
 from tailrace.protocol.errors import ErrorCode
 
@@ -109,7 +110,7 @@ class SpaceJob:
         try:
             self.found = self._directory.files.space(self._directory.path)
         except OSError as error:
-            self.error = error
+            self.error = without_frames(error)
 
     def finish(self) -> None:
         pass

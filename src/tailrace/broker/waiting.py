@@ -48,13 +48,15 @@ class Later(Generic[Answer]):
         """Afterwards the one who waits has the answer. Only the first one counts."""
         if self._answer is _PENDING:
             self._answer = answer
-            if self._tell is not None:
-                self._tell(answer)
+            tell, self._tell = self._tell, None  # which leads back here where one answer rests on another
+            if tell is not None:
+                tell(answer)
 
     def when_resolved(self, tell: Callable[[Answer], None]) -> None:
         """`tell` is called with the answer, at once where it is there already."""
-        self._tell = tell
-        if self._answer is not _PENDING:
+        if self._answer is _PENDING:
+            self._tell = tell
+        else:
             tell(cast(Answer, self._answer))
 
     def expire(self) -> None:
@@ -64,7 +66,8 @@ class Later(Generic[Answer]):
         """Somebody waits behind: answers with what there is, where that is as good as waiting."""
 
     def abandon(self) -> None:
-        """Nobody wants the answer any more. What was asked for still happens."""
+        """Nobody wants the answer any more, nor is told of it. What was asked for still happens."""
+        self._tell = None
 
 
 class Relayed(Later[Other]):
@@ -83,6 +86,7 @@ class Relayed(Later[Other]):
         self._first.hurry()
 
     def abandon(self) -> None:
+        super().abandon()
         self._first.abandon()
 
 

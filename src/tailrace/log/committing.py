@@ -7,6 +7,7 @@ the owner. What it wrote counts, and readers see it; the logs' own files are sti
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tailrace.log.errors import without_frames
 from tailrace.log.files import Data
 from tailrace.log.journal import Journal, Part
 from tailrace.log.log import Log
@@ -73,7 +74,7 @@ class CommitJob:
             self._journal.write(parts)
             self._written = written
         except Exception as error:  # noqa: BLE001 - whatever it is, nobody knows what the journal has then
-            self.error = error
+            self.error = without_frames(error)
 
     def finish(self) -> list[Log]:
         """The logs of which nothing was written: they have to be synced themselves."""

@@ -2,7 +2,19 @@
 fault.
 """
 
+from typing import TypeVar
+
 from tailrace.log.damage import DamagedRange
+
+Raised = TypeVar("Raised", bound=BaseException)
+
+
+def without_frames(error: Raised) -> Raised:
+    """The same error, for an attribute: its traceback would keep all that the frames below and above had at hand, such
+    as a request's bytes, and most often the object that keeps it, in a cycle.
+    """
+    error.__cause__ = error.__context__ = None
+    return error.with_traceback(None)
 
 
 class LogError(Exception):
@@ -40,6 +52,7 @@ class StorageError(LogError):
 
     def __init__(self, message: str, cause: OSError) -> None:
         super().__init__(f"{message}: {cause.strerror or cause}")
+        self.message = message
         self.cause = cause
 
 
@@ -51,6 +64,10 @@ class LogOffline(StorageError):
     """This log takes no more appends until it is opened anew: a write or fsync failed, so memory and disk may
     differ.
     """
+
+    def again(self) -> "LogOffline":
+        """One to be raised. The log keeps this one: it must not keep the frames of those who were refused."""
+        return LogOffline(self.message, self.cause)
 
 
 class JobUnderWay(LogError):

@@ -22,7 +22,7 @@ from errno import EDQUOT, EIO, ENOSPC
 from typing import TYPE_CHECKING
 
 from tailrace.log.epochs import FILE_NAME
-from tailrace.log.errors import OutOfSpace
+from tailrace.log.errors import OutOfSpace, without_frames
 from tailrace.log.files import File, join, put_in_place, write_whole
 from tailrace.log.names import PARTITION_METADATA, SNAPSHOT, numbered
 from tailrace.log.partition_metadata import encode_topic_id
@@ -59,7 +59,7 @@ class LogJob:
                 except OSError as error:
                     # A flush is never tried again: the pages that could not be written count as clean now, so a
                     # second one would succeed.
-                    self._error = error
+                    self._error = without_frames(error)
 
     @property
     def failure(self) -> OSError | None:
@@ -121,7 +121,7 @@ class FlushJob(LogJob):
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
-            self._no_room = error  # nothing that counts was synced yet: all of it may be tried again
+            self._no_room = without_frames(error)  # nothing that counts was synced yet: all of it may be tried again
             return
         if self._epochs is not None:  # first: a batch of an epoch that nobody knows would look damaged
             self.log.files.sync_directory(self.log.directory)

@@ -22,6 +22,7 @@ from collections.abc import Iterator, Sequence
 from errno import ENOSPC
 from typing import TYPE_CHECKING, NamedTuple
 
+from tailrace.log.errors import without_frames
 from tailrace.log.files import Data, File, Files, block_buffer, join, remove_if_there
 from tailrace.log.names import CUT
 from tailrace.records.checksum import crc32c
@@ -201,7 +202,7 @@ class MakeJournalJob:
         try:
             self.journal = make_journal(self._files, self._directory, self._size)
         except OSError as error:
-            self.error = error
+            self.error = without_frames(error)
 
     def finish(self) -> None:
         pass

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from errno import EMFILE, ENFILE
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from tailrace.log.appending import Appended, check_batch, follow_one_another, repetition_of
 from tailrace.log.config import LogConfig
@@ -32,6 +32,7 @@ from tailrace.log.errors import (
     OffsetOutOfRange,
     OutOfSpace,
     StorageError,
+    without_frames,
 )
 from tailrace.log.files import Data, Files, join, name_of, parent, replace_whole
 from tailrace.log.index import POSITION_MAX, RELATIVE_OFFSET_MAX, least_size_of_full_index
@@ -340,23 +341,24 @@ class Log(ReadableLog):
 
         The next start is told, if the disk takes at least that: the page cache may hold what the disk does not.
         """
+        cause = without_frames(cause)
         self.offline = LogOffline(f"{message} in {self.directory}, which now takes no appends", cause)
         with suppress(OSError):
             self.files.open(join(self.directory, FLUSH_FAILED), create=True).close()
-        return self.offline
+        return self.offline.again()
 
     @property
     def refusal(self) -> LogError | None:
         """What appends and flushes are answered with, if they are refused."""
         if self.is_removed:
             return LogRemoved(self.directory)
-        return LogClosed(self.directory) if self._is_closed else self.offline
+        if self._is_closed:
+            return LogClosed(self.directory)
+        return self.offline.again() if self.offline is not None else None
 
     def _require_writable(self) -> None:
         if self._is_closed or self.offline is not None:
-            refusal = self.refusal
-            assert refusal is not None
-            raise refusal.with_traceback(None)  # or one that is raised again and again would remember all of them
+            raise cast(LogError, self.refusal)  # without a name, by which this frame would hold it in a cycle
 
     # Flushing
 

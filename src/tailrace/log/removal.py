@@ -10,7 +10,7 @@ have a piece of a log pinned read it to its end.
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from tailrace.log.errors import StorageError
+from tailrace.log.errors import StorageError, without_frames
 from tailrace.log.files import join, remove_if_there
 from tailrace.log.log import Log
 from tailrace.log.names import TopicPartition
@@ -49,7 +49,7 @@ class RemoveJob:
             saved_offsets.take_away(log for log, _ in self.removals.values())
             saved_offsets.save(self._noted)
         except OSError as error:
-            self._error = error
+            self._error = without_frames(error)
 
     def _rename(self) -> None:
         files, path = self._directory.files, self._directory.path
@@ -90,7 +90,7 @@ class DeleteJob:
                 self._delete(join(self._directory.path, name))
             except OSError as error:  # the others may go
                 self._left.append(name)
-                self._error = error
+                self._error = without_frames(error)
 
     def _delete(self, path: str) -> None:
         files = self._directory.files

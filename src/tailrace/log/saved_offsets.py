@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakSet
 
 from tailrace.log.checkpoints import CLEANER_OFFSETS, RECOVERY_POINTS, START_OFFSETS, encode_offsets
-from tailrace.log.errors import StorageError
+from tailrace.log.errors import StorageError, without_frames
 from tailrace.log.files import Files, join, read_whole, replace_whole
 from tailrace.log.log import Log
 from tailrace.log.names import TopicPartition
@@ -118,7 +118,7 @@ class OffsetsJob:
                     if not log.is_removed:
                         segment.remove()
         except OSError as error:
-            self._error = error
+            self._error = without_frames(error)
 
     def wait_while_running(self) -> None:
         """Afterwards no file of a log that was removed is touched any more."""

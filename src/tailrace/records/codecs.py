@@ -37,6 +37,8 @@ _XERIAL_HEADER = _XERIAL_MAGIC + _XERIAL_VERSIONS.pack(1, 1)
 _XERIAL_BLOCK_SIZE = 32 * 1024
 _XERIAL_LENGTH = struct.Struct(">i")
 
+_SNAPPY_RATIO_MAX = 22  # an element of three bytes copies 64 at most
+
 _LZ4_PIECE_SIZE = 64 * 1024  # a block of the frame
 
 _DecompressInto = Callable[[Buffer, bytearray], int]
@@ -83,9 +85,9 @@ def _decompress_growing(decompress_into: _DecompressInto, data: Buffer, limit: i
         else:
             del output[written:]
             return output
+        del output  # before the next one is made, so that there are never two; and no traceback keeps it
         if size >= limit:
             raise TooLarge(f"{len(data)} compressed bytes hold more than {limit}")
-        del output  # before the next one is made, so that there are never two
         size = min(limit, _GROWTH * size)
 
 
@@ -139,6 +141,8 @@ def _decompress_snappy_block(block: memoryview, limit: int) -> bytearray:
         size = cramjam.snappy.decompress_raw_len(block)
         if size > limit:
             raise TooLarge(f"a snappy block of {size} bytes where {limit} are allowed")
+        if size > _SNAPPY_RATIO_MAX * len(block):  # it lies: no memory is taken for that
+            raise CorruptRecords(f"a snappy block of {len(block)} bytes claims to hold {size}")
         output = bytearray(size)
         cramjam.snappy.decompress_raw_into(block, output)
     except cramjam.DecompressionError as error:

@@ -7,10 +7,12 @@ The libraries that do it (`codecs`) are imported with the first batch that is co
 from enum import IntEnum
 
 from tailrace.records.batch import Buffer
+from tailrace.records.errors import TooLarge
 
 # Kafka has no such limit. With this one, a full batch of the default size (max.message.bytes, 1 MB) may have
 # been compressed 64 : 1, far beyond what real records yield, and a process can hold a few of these at once.
 DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
+USUAL_RATIO_MAX = 16  # real records are rarely compressed further
 
 
 class Codec(IntEnum):
@@ -21,6 +23,26 @@ class Codec(IntEnum):
     SNAPPY = 2
     LZ4 = 3
     ZSTD = 4
+
+
+class DecompressionBudget:
+    """What the compressed batches of one request may decompress to, all together: `USUAL_RATIO_MAX` times their size,
+    and `DECOMPRESSED_BYTES_MAX` besides. A batch that fails spends all that it was allowed.
+
+    Several threads may use one budget: batches that are decompressed at the same time are each allowed what is left.
+    """
+
+    __slots__ = ("_left",)
+
+    def __init__(self) -> None:
+        self._left = DECOMPRESSED_BYTES_MAX
+
+    def allows(self, size: int) -> int:
+        """How many bytes `size` compressed bytes may decompress to."""
+        return USUAL_RATIO_MAX * size + self._left
+
+    def spend(self, size: int, decompressed: int) -> None:
+        self._left = max(0, self._left - max(0, decompressed - USUAL_RATIO_MAX * size))
 
 
 def compress(codec: Codec, data: Buffer, level: int | None = None) -> Buffer:
@@ -34,8 +56,11 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> Buffer:
     return codecs.compress(codec, data, level)
 
 
-def decompress(codec: int, data: Buffer, limit: int = DECOMPRESSED_BYTES_MAX) -> Buffer:
-    """What was compressed. Raises TooLarge where that is more than `limit` bytes, CorruptRecords if damaged.
+def decompress(
+    codec: int, data: Buffer, limit: int = DECOMPRESSED_BYTES_MAX, budget: DecompressionBudget | None = None
+) -> Buffer:
+    """What was compressed. Raises TooLarge where that is more than `limit` bytes, or than `budget` allows;
+    CorruptRecords if damaged.
 
     Without a codec it is `data` itself, whatever its size: it takes no memory that is not taken already.
     """
@@ -43,4 +68,19 @@ def decompress(codec: int, data: Buffer, limit: int = DECOMPRESSED_BYTES_MAX) ->
         return data
     from tailrace.records import codecs
 
-    return codecs.decompress(codec, data, limit)
+    if budget is None:
+        return codecs.decompress(codec, data, limit)
+    allowed = spent = min(limit, budget.allows(len(data)))
+    try:
+        output = codecs.decompress(codec, data, allowed)
+        spent = len(output)
+        return output
+    except TooLarge:
+        if allowed == limit:
+            raise
+        raise TooLarge(
+            f"the batches of this request decompress to more than {USUAL_RATIO_MAX} times their size and "
+            f"{DECOMPRESSED_BYTES_MAX} bytes. Send fewer of them in one request"
+        ) from None
+    finally:
+        budget.spend(len(data), spent)

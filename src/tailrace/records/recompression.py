@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tailrace.records import batch
 from tailrace.records.batch import HEADER_SIZE, Buffer
-from tailrace.records.compression import DECOMPRESSED_BYTES_MAX, Codec, compress, decompress
+from tailrace.records.compression import DECOMPRESSED_BYTES_MAX, Codec, DecompressionBudget, compress, decompress
 from tailrace.records.errors import CorruptRecords
 from tailrace.records.record_decoder import RECORD_SIZE_MIN
 
@@ -31,13 +31,15 @@ def records_limit(message_bytes_max: int) -> int:
     return min(max(RECORDS_BYTES_MAX, message_bytes_max), DECOMPRESSED_BYTES_MAX)
 
 
-def recompress(data: Buffer, target: Target, limit: int = RECORDS_BYTES_MAX) -> bytearray:
+def recompress(
+    data: Buffer, target: Target, limit: int = RECORDS_BYTES_MAX, budget: DecompressionBudget | None = None
+) -> bytearray:
     """The one batch in `data`, in the codec of `target`, sealed. Raises CorruptBatch where it is not whole and intact,
-    TooLarge where its records take more than `limit` bytes.
+    TooLarge where its records take more than `limit` bytes, or than `budget` allows.
     """
     header = batch.check(data)  # first: a batch that is sealed anew would hide what was wrong with it
     view = memoryview(data)
-    records = decompress(header.codec, view[HEADER_SIZE : header.size], limit)
+    records = decompress(header.codec, view[HEADER_SIZE : header.size], limit, budget)
     if header.record_count * RECORD_SIZE_MIN > len(records):  # nobody could tell any more, once it is compressed
         raise CorruptRecords(f"{header.record_count} records do not fit into {len(records)} bytes")
     converted = bytearray(view[:HEADER_SIZE])

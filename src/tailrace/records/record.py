@@ -27,7 +27,7 @@ from tailrace.records.batch import (
     read_header,
     seal,
 )
-from tailrace.records.compression import DECOMPRESSED_BYTES_MAX, Codec, compress, decompress
+from tailrace.records.compression import DECOMPRESSED_BYTES_MAX, Codec, DecompressionBudget, compress, decompress
 from tailrace.records.errors import CorruptRecords, TruncatedBatch
 from tailrace.records.record_decoder import (
     HEADER_KEY_ERRORS,
@@ -54,13 +54,15 @@ def decode_records(
     position: int = 0,
     *,
     limit: int = DECOMPRESSED_BYTES_MAX,
+    budget: DecompressionBudget | None = None,
     decoder: Decoder | None = None,
 ) -> list[Record]:
     """All records of the batch at `position`, which has been checked: its CRC is not looked at again.
 
     Raises CorruptRecords unless every byte belongs to a legal record, TooLarge where the records take more
-    than `limit` bytes decompressed. Where the batch has log-append time, that is each record's timestamp. The
-    CRC aside nothing is taken on trust: a batch that was not checked raises CorruptBatch at worst.
+    than `limit` bytes decompressed, or than `budget` allows. Where the batch has log-append time, that is each
+    record's timestamp. The CRC aside nothing is taken on trust: a batch that was not checked raises CorruptBatch at
+    worst.
     """
     header = read_header(buffer, position)
     check_header(header)
@@ -69,7 +71,7 @@ def decode_records(
     payload: Buffer = memoryview(buffer)[position + HEADER_SIZE : position + header.size]
     if header.record_count == 0 and not payload:
         return []  # compaction removed them all, and nothing was left to compress
-    payload = decompress(header.codec, payload, limit)
+    payload = decompress(header.codec, payload, limit, budget)
     if header.record_count * RECORD_SIZE_MIN > len(payload):
         raise CorruptRecords(f"{header.record_count} records in {len(payload)} bytes")
     rows = (decoder or best_decoder())(header, payload)

@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tailrace.broker.apis.k18_api_versions import unsupported_version
 from tailrace.broker.apis.registry import APIS
-from tailrace.broker.fetching import release_records
 from tailrace.broker.repeated_fetch import Answered, RepeatedFetch, Stretch
 from tailrace.broker.repeated_produce import ProduceForm, RepeatedProduce, Run
 from tailrace.broker.requests import Call, Endpoint, Silence
@@ -59,7 +58,7 @@ LENT_BYTES_MIN = 8 << 20  # that lie ahead of a reader, unless they have to come
 REFUSED_S = 0.05  # until it is asked again whether one can be lent
 NOT_LENT_S = 0.25  # after a loan that was of no use, at first
 NOT_LENT_MAX_S = 8.0
-TCP_ESTABLISHED = b"\x01"  # the first byte of what Linux says of a connection
+TCP_ESTABLISHED, TCP_CLOSE = b"\x01", b"\x07"  # the first byte of what Linux says of a connection
 
 
 class Connection:
@@ -110,9 +109,18 @@ class Connection:
     @property
     def is_hung_up(self) -> bool:
         """Whether the client has closed it, as far as one can tell without reading."""
-        if not hasattr(socket, "TCP_INFO"):  # as on macOS
-            return False
-        return self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1) != TCP_ESTABLISHED
+        return self._tcp_state() not in (b"", TCP_ESTABLISHED)
+
+    @property
+    def is_reset(self) -> bool:
+        """Whether it is broken, so that no response can reach the client."""
+        return self._tcp_state() == TCP_CLOSE
+
+    def _tcp_state(self) -> bytes:
+        """Nothing where the system does not say, as on macOS."""
+        if not hasattr(socket, "TCP_INFO"):
+            return b""
+        return self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
 
     # Reading
 
@@ -558,15 +566,12 @@ class Connection:
             return
         self._is_closed = True
         self._pause()
-        self.muting.cancel()
-        self._deadlines.cancel()
+        self.muting.close()
+        self._deadlines.close()
         self._outbox.close()
-        self._frames.release()
+        self._frames.close()
         for pending in self._pending:
-            if pending.later is not None:
-                pending.later.abandon()
-            elif isinstance(pending.answer, FetchResponse):
-                release_records(pending.answer)
+            pending.abandon()
         self._pending.clear()
         self.node.budget.holds(self, 0)
         self._socket.close()

@@ -224,3 +224,9 @@ class Frames:
         if self._spare is not None:
             self._buffers.give(self._spare)
             self._spare = self._own = None
+
+    def close(self) -> None:
+        """Lets go of all memory: what has arrived is not wanted any more."""
+        self.release()
+        self._own = self._data = None
+        self._room = self._scratch

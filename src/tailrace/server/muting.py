@@ -12,6 +12,7 @@ from tailrace.broker.quotas import ANONYMOUS, CONSUMER_BYTE_RATE, PRODUCER_BYTE_
 from tailrace.protocol.frame import RequestHeader
 from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages.fetch import FetchResponse
+from tailrace.server.pending import ignore
 
 if TYPE_CHECKING:
     from asyncio import TimerHandle
@@ -72,6 +73,11 @@ class Muting:
         """The time is over, or the quotas are others."""
         self.cancel()
         self._on_over()
+
+    def close(self) -> None:
+        """Ends it, and lets go of the connection, which owns this."""
+        self.cancel()
+        self._on_muted = self._on_over = ignore
 
     def cancel(self) -> None:
         if self._timer is not None:

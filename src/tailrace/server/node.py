@@ -100,6 +100,7 @@ class Node:
         self._stalled_s = 0.0
         self._stall_seen_at = 0.0
         self._beat_due = math.inf
+        self._looked_at = self._looked_before = 0.0  # for connections that were reset, the last time and before that
         self.is_stopping = False
         self._is_finishing = False  # at the end of a stop
 
@@ -223,6 +224,7 @@ class Node:
         self.metrics.connections_opened += 1
 
     def closed(self, connection: Connection) -> None:
+        self.wakefulness.forget(connection)
         host = self.connections.pop(connection, None)
         if host is not None:
             self._by_host[host] -= 1
@@ -398,6 +400,7 @@ class Node:
             self._tick()
             self.pump()
             self._unmute_where_quotas_changed()
+            self._close_reset()
             self._close_silent(now)
             self.lender.look_after(now)
         except Exception:  # the next beat must come, whatever this one has met
@@ -422,6 +425,16 @@ class Node:
             for muting in [one.muting for one in self.connections]:
                 if muting.is_on and muting.revision != revision:
                     muting.end()
+
+    def _close_reset(self) -> None:
+        """Closes connections that were reset. uvloop reports that once, and stops watching the socket: a connection
+        that had received data before then hears nothing more. Each is looked at once, when it falls silent.
+        """
+        before, self._looked_at = self._looked_at, self.loop.time()
+        for connection in [one for one in self.connections if self._looked_before < one.active_at <= before]:
+            if connection.is_reset:
+                connection.fail(ConnectionResetError())
+        self._looked_before = before
 
     def _close_silent(self, now: float) -> None:
         """A client that is owed nothing may be silent for long between two requests, and not for long amid one. One

@@ -9,10 +9,16 @@ from asyncio import AbstractEventLoop, TimerHandle
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from tailrace.broker.fetching import release_records
 from tailrace.broker.waiting import Later
 from tailrace.protocol.frame import RequestHeader
+from tailrace.protocol.messages.fetch import FetchResponse
 
 _EARLY_S = 0.001  # the loop counts milliseconds
+
+
+def ignore(*_: Any) -> None:
+    """Takes the place of a callback to a connection that is closed, so that the two form no reference cycle."""
 
 
 class Pending:
@@ -35,6 +41,14 @@ class Pending:
         if self.later is not None and not self.is_hurried:
             self.is_hurried = True
             self.later.hurry()
+
+    def abandon(self) -> None:
+        """The client is gone: neither the answer nor what it holds is wanted any more."""
+        if self.later is not None:
+            later, self.later = self.later, None
+            later.abandon()
+        elif isinstance(self.answer, FetchResponse):
+            release_records(self.answer)
 
 
 class Deadlines:
@@ -74,3 +88,8 @@ class Deadlines:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def close(self) -> None:
+        """Cancels the timer, and lets go of the connection, which owns this."""
+        self.cancel()
+        self._on_due = ignore

@@ -74,8 +74,10 @@ async def serve(settings: Settings, ready: Callable[[Node, Pages], None]) -> Non
 
 
 def spare_the_collector() -> None:
-    """What is there now stays; and as our objects form no circles, the search for such is to hold the loop seldom: in a
-    broker of thousands of topics it would take a tenth of a second, again and again.
+    """Makes collections rare: in a broker of thousands of topics one holds the loop for a tenth of a second.
+
+    What exists now stays. What requests leave behind forms no reference cycles, so that its memory does not wait for a
+    collection; tests/server/test_cycles.py holds that.
     """
     gc.freeze()
     gc.set_threshold(*COLLECTED_AFTER)

@@ -21,9 +21,11 @@ from functools import partial
 from itertools import islice
 from typing import cast
 
+from tailrace.log.errors import without_frames
 from tailrace.log.slices import Slice
 from tailrace.server.chunks import CHUNK_BYTES, MORE, PIECE_BYTES, send_chunks, set_patience
 from tailrace.server.metrics import Metrics
+from tailrace.server.pending import ignore
 from tailrace.server.threads import Workers
 
 COPIED_BYTES_MAX = 32 << 10  # a slice up to here costs less to copy than another system call
@@ -328,8 +330,11 @@ class Outbox:
         self._tell_if_empty()
 
     def close(self) -> None:
-        """Afterwards nothing is sent any more, and no file is held, but by a thread that is still sending."""
+        """Afterwards nothing is sent any more, and no file is held, but by a thread that is still sending. Lets go of
+        the connection, which owns this.
+        """
         self._is_closed = True
+        self._on_sent = self._on_error = ignore
         self._stop_waiting()
         if self._deadline is not None:
             self._deadline.cancel()
@@ -369,7 +374,7 @@ class Run:
             finally:
                 os.set_blocking(self._descriptor, False)
         except Exception as error:  # noqa: BLE001 - whatever it is, nobody knows how much has gone
-            self.error = error
+            self.error = without_frames(error)
         finally:
             os.close(self._descriptor)
 

@@ -63,6 +63,11 @@ class Wakefulness:
             self._is_awake = True
             self._loop.call_soon(self._look)
 
+    def forget(self, client: Client) -> None:
+        """The client is gone."""
+        if client is self._client:
+            self._client = None
+
     def disturbed(self) -> None:
         """There is other work, and others may need the processor: it is not worth it for a while."""
         self._soon = -A_WHILE

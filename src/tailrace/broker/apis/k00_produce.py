@@ -38,6 +38,7 @@ from tailrace.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from tailrace.records.compression import DecompressionBudget
 
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
@@ -52,11 +53,12 @@ Answer = ProduceResponse | Later[ProduceResponse] | Silence
 def produce(request: ProduceRequest, call: Call, broker: "Broker") -> Answer | Later[ProduceResponse | Silence]:
     unflushed: Unflushed = []
     in_line: list[InLine] = []
+    budget = DecompressionBudget()
     response = ProduceResponse()
     for data in request.topic_data:
         topic_response = TopicProduceResponse(name=data.name, topic_id=data.topic_id)
         response.responses.append(topic_response)
-        _append_to_topic(request, data, topic_response, call, broker, unflushed, in_line)
+        _append_to_topic(request, data, topic_response, call, broker, unflushed, in_line, budget)
     if in_line:
         # Without the request: what has to wait was copied, and the frame goes back to where it is counted.
         finish = partial(_answer, request.acks, request.timeout_ms, response, unflushed, broker)
@@ -81,6 +83,7 @@ def _append_to_topic(
     broker: "Broker",
     unflushed: Unflushed,
     in_line: list[InLine],
+    budget: DecompressionBudget,
 ) -> None:
     topic, refusal = topic_of(request, data, call.version, broker)
     for wanted in data.partition_data:
@@ -97,7 +100,7 @@ def _append_to_topic(
             if why_not_a_name(data.name) is None:  # a topic of this name may be created before the client tries again
                 name = TopicPartition(data.name, wanted.index)
                 remember_refusal(name, header_of(wanted.records), code, call, broker)
-        elif (appended := append(partition, wanted.records, call, broker, answer, in_line)) is not None:
+        elif (appended := append(partition, wanted.records, call, broker, answer, in_line, budget)) is not None:
             unflushed.append((*appended, answer))
 
 

@@ -73,7 +73,7 @@ class Listing(Later[ListOffsetsResponse]):
         self._call = call
         self._broker = broker
         self._outstanding = 1
-        self._searches = Searches(self)
+        self._searches = Searches()
 
     def add(
         self, partition: Partition | None, wanted: ListOffsetsPartition, answer: ListOffsetsPartitionResponse
@@ -110,7 +110,7 @@ class Listing(Later[ListOffsetsResponse]):
     def start(self) -> None:
         if self._searches.is_needed:
             self._outstanding += 1
-            self._broker.start_job(self._searches, self._searches.finish)
+            self._broker.start_job(self._searches, self.one_done)
         self.one_done()
 
     def one_done(self) -> None:
@@ -129,8 +129,7 @@ class Listing(Later[ListOffsetsResponse]):
 class Searches:
     """All lookups by time of one request, as a job."""
 
-    def __init__(self, listing: Listing) -> None:
-        self._listing = listing
+    def __init__(self) -> None:
         self._work: list[tuple[Log, int, ListOffsetsPartitionResponse]] = []
 
     def add(self, log: Log | None, timestamp: int, answer: ListOffsetsPartitionResponse) -> None:
@@ -157,7 +156,7 @@ class Searches:
                 answer.leader_epoch = _epoch_at(log, found.offset)
 
     def finish(self) -> None:
-        self._listing.one_done()
+        pass
 
 
 def _epoch_at(log: Log, offset: int) -> int:

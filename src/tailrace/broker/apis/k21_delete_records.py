@@ -89,10 +89,11 @@ class Deletion(Later[DeleteRecordsResponse]):
         self, partition: Partition, offset: int, result: DeleteRecordsPartitionResult, error: LogError | None
     ) -> None:
         try:
-            if error is not None:
-                raise error
-            result.low_watermark = _delete_before(partition, offset, self._broker)
-            self._done.append(result)
+            if error is None:
+                result.low_watermark = _delete_before(partition, offset, self._broker)
+                self._done.append(result)
+            else:
+                result.error_code = code_of(error)
         except LogError as refusal:
             result.error_code = code_of(refusal)
         self.one_done()
@@ -115,8 +116,8 @@ class Deletion(Later[DeleteRecordsResponse]):
 
 def _delete_before(partition: Partition, offset: int, broker: "Broker") -> int:
     """Where the partition begins now. Raises OffsetOutOfRange, and LogOffline where nobody knows what may go."""
-    if partition.log is not None and (refusal := partition.log.refusal) is not None:
-        raise refusal.with_traceback(None)
+    if partition.log is not None and partition.log.refusal is not None:
+        raise partition.log.refusal  # without a name, by which this frame would hold it in a cycle
     end = partition.high_watermark
     before = end if offset == HIGH_WATERMARK else offset
     if not 0 <= before <= end:

@@ -17,6 +17,7 @@ those who wait.
 from collections import Counter
 from collections.abc import Callable, Mapping
 from enum import StrEnum
+from functools import partial
 from typing import NamedTuple
 
 from tailrace.broker.errors import Refused
@@ -191,7 +192,7 @@ class ClassicGroup:
 
     def _join_rebalance(self, member: Member) -> ParkedJoin:
         member.answer_join(ErrorCode.REBALANCE_IN_PROGRESS)  # an earlier one of the same: it is asked for no more
-        parked: ParkedJoin = ParkedJoin(lambda: self._gone(member, parked))
+        parked: ParkedJoin = ParkedJoin(partial(self._gone, member))
         member.join = parked
         member.has_joined = True
         if self.state is State.PREPARING:
@@ -312,7 +313,7 @@ class ClassicGroup:
             self.keep_alive(member)
             return self._synced(member)
         member.answer_sync(ErrorCode.REBALANCE_IN_PROGRESS)  # an earlier one of the same
-        parked: ParkedSync = ParkedSync(lambda: self._gone(member, parked))
+        parked: ParkedSync = ParkedSync(partial(self._gone, member))
         member.sync = parked
         if member.member_id == self.leader:
             self._assign(assignments)

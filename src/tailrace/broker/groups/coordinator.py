@@ -23,6 +23,7 @@ from tailrace.broker.groups.timers import Timer
 from tailrace.broker.requests import Call
 from tailrace.broker.topics import Topic
 from tailrace.broker.waiting import Answer, InTurns, Later
+from tailrace.log.errors import without_frames
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import ZERO_UUID
 from tailrace.records.record import Record
@@ -97,7 +98,7 @@ class GroupCoordinator:
 
     def _cannot_load(self, error: Exception) -> None:
         logger.error("the log of groups cannot be read, so there are no groups until it is repaired: %s", error)
-        self._failure = error
+        self._failure = without_frames(error)
 
     def _replay(self, last: Iterable[Record]) -> None:
         InTurns(self._replay_all(last), self._broker.start_job)

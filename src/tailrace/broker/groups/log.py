@@ -18,7 +18,7 @@ from tailrace.broker.own_logs import NotRead, append_records, records_of
 from tailrace.broker.topic_changes import new_topic
 from tailrace.broker.topics import OFFSETS_TOPIC, Topic
 from tailrace.broker.waiting import Answer, Flushed, Later, Relayed
-from tailrace.log.errors import LogError, StorageError
+from tailrace.log.errors import LogError, StorageError, without_frames
 from tailrace.log.log import Log
 from tailrace.records.record import Record
 
@@ -162,7 +162,7 @@ class ReadLast:
                 for record in records_of(log):
                     self._keep(record)
         except Exception as error:  # noqa: BLE001 - whatever it is: half of the offsets are worse than none
-            self.error = error
+            self.error = without_frames(error)
         else:
             self.error = None
 

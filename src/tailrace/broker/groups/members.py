@@ -61,12 +61,13 @@ class Parked(Later[Answer]):
 
     __slots__ = ("_gone",)
 
-    def __init__(self, gone: Callable[[], None]) -> None:
+    def __init__(self, gone: "Callable[[Parked[Answer]], None]") -> None:
         super().__init__()
         self._gone = gone
 
     def abandon(self) -> None:
-        self._gone()
+        super().abandon()
+        self._gone(self)
 
 
 ParkedJoin = Parked[Joined | ErrorCode]
