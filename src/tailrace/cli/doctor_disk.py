@@ -60,7 +60,8 @@ def _lock_holder(lock: Path) -> int | None:
     except OSError:
         return None
     device = f"{os.major(wanted.st_dev):02x}:{os.minor(wanted.st_dev):02x}:{wanted.st_ino}"
-    return next((int(line.split()[4]) for line in lines if f" {device} " in line), None)
+    holders = (int(line.split()[4]) for line in lines if f" {device} " in line)
+    return next((holder for holder in holders if holder > 0), None)  # a lock of an open file has no process: -1
 
 
 def mount_of(path: Path, mounts: str) -> tuple[str, str]:

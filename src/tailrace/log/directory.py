@@ -18,7 +18,7 @@ unclean stop.
 import logging
 from collections.abc import Iterable
 
-from tailrace.log.admission import FORMAT_VERSION, check_format, lock_directory
+from tailrace.log.admission import FORMAT_VERSION, check_admission, lock_directory
 from tailrace.log.checkpoints import CLEAN_SHUTDOWN, FORMAT_FILE
 from tailrace.log.config import LogConfig
 from tailrace.log.directory_state import DirectoryState, Place
@@ -52,7 +52,7 @@ logger = logging.getLogger(__name__)
 class DataDirectory:
     def __init__(self, files: Files, path: str, config: LogConfig | None = None) -> None:
         """Opens every log in the directory, after recovery where that is needed. Raises DirectoryInUse,
-        UnknownFormat.
+        ForeignDirectory, UnknownFormat.
         """
         self.files = files
         self.path = path
@@ -68,7 +68,7 @@ class DataDirectory:
         self._cache = DerivedCache()
         self._last_checkpoint_ms: int | None = None
         self._offsets_noted = 0
-        check_format(files, path)  # before anything is written there, be it the lock's file
+        check_admission(files, path)  # before anything is written there, be it the lock's file
         self._make_directory()
         self._lock = lock_directory(files, path)
         try:
@@ -90,7 +90,8 @@ class DataDirectory:
             self.files.sync_directory(parent(path))
 
     def _open(self) -> None:
-        check_format(self.files, self.path)
+        if check_admission(self.files, self.path):
+            self._raise_format()  # first: from here on the directory is known as ours
         state = DirectoryState(self.files, self.path)
         for name in state.damaged:
             logger.warning("%s in %s is damaged: what it said is found out by reading the logs", name, self.path)

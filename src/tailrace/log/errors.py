@@ -72,5 +72,9 @@ class DirectoryInUse(LogError):
     """Another process has this data directory open."""
 
 
+class ForeignDirectory(LogError):
+    """The directory is Apache Kafka's, or another program's. Nothing in it was changed."""
+
+
 class UnknownFormat(LogError):
     """The directory was written by a newer release, or by something else."""
