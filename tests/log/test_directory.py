@@ -148,7 +148,7 @@ def test_a_directory_of_kafka_s_is_refused_and_not_touched(
     if has_our_format:
         (tmp_path / FORMAT_FILE).write_text("2\n")
     before = everything(tmp_path)
-    with pytest.raises(ForeignDirectory, match="is Apache Kafka's data directory: it has meta.properties"):
+    with pytest.raises(ForeignDirectory, match=r"is Apache Kafka's data directory: it has meta\.properties"):
         DataDirectory(OperatingSystemFiles(), str(tmp_path))
     assert everything(tmp_path) == before
 

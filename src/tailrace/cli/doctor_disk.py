@@ -131,7 +131,7 @@ def _measured(directory: Path) -> Iterator[Check]:
             yield _flush_speed(file.fileno())
             yield _kernel(file.fileno())
     except OSError as error:
-        yield problem("disk", f"a file cannot be written: {error.strerror}", "see to the disk first")
+        yield problem("disk", f"a file cannot be written in {directory}: {error.strerror}", "see to the disk first")
 
 
 def _write_speed(descriptor: int) -> Check:

@@ -22,7 +22,7 @@ from tailrace.log.admission import FORMAT_VERSION, check_admission, lock_directo
 from tailrace.log.checkpoints import CLEAN_SHUTDOWN, FORMAT_FILE
 from tailrace.log.config import LogConfig
 from tailrace.log.directory_state import DirectoryState, Place
-from tailrace.log.errors import JobUnderWay, StorageError
+from tailrace.log.errors import JobUnderWay, LogOffline, StorageError
 from tailrace.log.files import Files, join, parent, read_whole, remove_if_there, replace_whole, write_whole
 from tailrace.log.journal import FILE_NAME as JOURNAL_FILE
 from tailrace.log.journal import Journal, open_journal, read_journal
@@ -270,7 +270,9 @@ class DataDirectory:
             if not log.is_saved and log.offline is None and log.is_idle:
                 try:
                     log.checkpoint(now_ms)
-                except StorageError as error:  # it says so to whoever uses it; the others go on
+                except LogOffline:  # it has logged why; the others go on
+                    pass
+                except StorageError as error:
                     logger.error("%s", error)
         self._save_offsets()
         self._last_checkpoint_ms = now_ms

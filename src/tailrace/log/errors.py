@@ -36,10 +36,13 @@ class InvalidProducerEpoch(InvalidAppend):
 
 
 class StorageError(LogError):
-    """The disk refused. `cause` is what the operating system said."""
+    """The disk refused. `cause` is what the operating system said; the message names the file it said it of."""
 
     def __init__(self, message: str, cause: OSError) -> None:
-        super().__init__(f"{message}: {cause.strerror or cause}")
+        reason = cause.strerror or str(cause)
+        if isinstance(cause.filename, str) and cause.filename not in message.split():
+            reason = f"{cause.filename}: {reason}"
+        super().__init__(f"{message}: {reason}")
         self.cause = cause
 
 

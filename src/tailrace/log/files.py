@@ -8,7 +8,7 @@ A `File` is a name that can be read and written for as long as it is kept; its d
 taken back when the process has too many. `pin` holds the descriptor open: whoever reads in another thread, or must
 outlive the file's removal, pins first. Pinning is safe from any thread.
 
-Errors are `OSError`, as the operating system gives them: what they mean is the log's to decide.
+Errors are `OSError`, as the operating system gives them, and name the file: what they mean is the log's to decide.
 """
 
 import errno
@@ -267,6 +267,9 @@ class OperatingSystemFiles:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
+        except OSError as error:
+            error.filename = path
+            raise
         finally:
             os.close(descriptor)
 
@@ -425,6 +428,9 @@ class OperatingSystemFile:
             written = os.pwrite(descriptor, data, position)
             while written < len(data):
                 written += os.pwrite(descriptor, memoryview(data)[written:], position + written)
+        except OSError as error:
+            error.filename = self._path
+            raise
         finally:
             self.unpin()
 
@@ -440,6 +446,9 @@ class OperatingSystemFile:
                 _set_direct(descriptor, False)  # which may be what it does not take
                 self.write_at(position, data)
                 _sync_descriptor(descriptor)
+        except OSError as error:
+            error.filename = self._path
+            raise
         finally:
             self.unpin()
 
@@ -453,6 +462,9 @@ class OperatingSystemFile:
                     break
                 data += more
             return data
+        except OSError as error:
+            error.filename = self._path
+            raise
         finally:
             self.unpin()
 
@@ -475,6 +487,9 @@ class OperatingSystemFile:
         descriptor = self._pin()
         try:
             os.ftruncate(descriptor, size)
+        except OSError as error:
+            error.filename = self._path
+            raise
         finally:
             self.unpin()
 
@@ -498,6 +513,9 @@ class OperatingSystemFile:
         descriptor = self._pin()
         try:
             _sync_descriptor(descriptor)
+        except OSError as error:
+            error.filename = self._path
+            raise
         finally:
             self.unpin()
 

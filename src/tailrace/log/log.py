@@ -336,13 +336,19 @@ class Log(ReadableLog):
         return self.take_offline("a write failed", error)
 
     def take_offline(self, message: str, cause: OSError) -> LogOffline:
-        """Afterwards every append and flush raises; what is on disk can still be read.
+        """From now on every append and flush raises; what is on disk can still be read. Logs why, once.
 
         The next start is told, if the disk takes at least that: the page cache may hold what the disk does not.
         """
-        self.offline = LogOffline(f"{message} in {self.directory}, which now takes no appends", cause)
-        with suppress(OSError):
-            self.files.open(join(self.directory, FLUSH_FAILED), create=True).close()
+        if self.offline is None:
+            self.offline = LogOffline(f"{message} in {self.directory}, which now takes no appends", cause)
+            with suppress(OSError):
+                self.files.open(join(self.directory, FLUSH_FAILED), create=True).close()
+            logger.error(
+                "%s. Records that were flushed are still served. Check the disk (dmesg, smartctl), then restart the "
+                "broker",
+                self.offline,
+            )
         return self.offline
 
     @property
@@ -572,6 +578,8 @@ class Log(ReadableLog):
         try:
             if self.offline is None and not self._is_closed and not self.is_saved:
                 self.checkpoint(now_ms)
+        except LogOffline:
+            pass  # it has logged why
         except StorageError as error:
             logger.error("%s", error)
         finally:
