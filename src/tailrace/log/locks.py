@@ -4,21 +4,23 @@
     flock on `.lock`           the lock that earlier releases take
     record lock on `.lock`     the lock that Java's FileLock takes, and so Apache Kafka
 
-The record lock belongs to the open file (`F_OFD_SETLK`) where the system has such locks, and to the process (`lockf`)
-where it does not. A lock of the latter kind does not exclude a second broker in the same process, and closing any
-descriptor of the file drops it. So this module also remembers which directories this process has locked, and opens
-nothing in those.
+The record lock belongs to the open file (`F_OFD_SETLK`) on Linux, and to the process (`lockf`) on other systems, where
+it also conflicts with any flock on the file, so that none is taken. (Not tested by us on macOS.) A lock of the process
+does not exclude a second broker in the same process, and closing any descriptor of the file drops it. So this module
+also remembers which directories this process has locked, and opens nothing in those.
 """
 
 import errno
 import fcntl
 import os
 import struct
+import sys
 import threading
 from contextlib import ExitStack
 
-_OFD_SETLK: int | None = getattr(fcntl, "F_OFD_SETLK", None)
-_WHOLE_FILE = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)  # C's struct flock; the pid has to be 0
+_IS_LINUX = sys.platform == "linux"
+_OFD_SETLK: int | None = getattr(fcntl, "F_OFD_SETLK", None) if _IS_LINUX else None
+_WHOLE_FILE = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)  # Linux's struct flock; the pid has to be 0
 _held: set[tuple[int, int]] = set()  # device and inode of directories
 _mutex = threading.Lock()
 
@@ -41,7 +43,7 @@ def lock(path: str) -> DirectoryLock | None:
         if not _flock_directory(_open(directory, os.O_RDONLY | os.O_DIRECTORY, undo)):
             return None
         file = _open(path, os.O_RDWR | os.O_CREAT, undo)
-        if not _flock(file) or not _record_lock(file):
+        if (_IS_LINUX and not _flock(file)) or not _record_lock(file):
             return None
         return DirectoryLock(undo.pop_all())
 

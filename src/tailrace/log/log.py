@@ -293,7 +293,7 @@ class Log(ReadableLog):
         """Afterwards the active segment is a new one, unless it was empty. The old one is flushed with the next
         flush.
         """
-        self._require_writable()
+        self._prepare_append()
         if self.active.size:
             self._roll()
 
