@@ -352,7 +352,9 @@ def test_a_log_whose_pass_fails_is_left_alone_for_longer_each_time(
         assert values(broker) == [b"new"]
 
 
-def test_a_swap_that_fails_in_the_middle_takes_the_log_offline_and_the_next_start_completes_it(tmp_path: Path) -> None:
+def test_a_swap_that_fails_in_the_middle_takes_the_log_offline_and_the_next_start_completes_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     faulty = FaultyFiles(OperatingSystemFiles())
     with LocalBroker(tmp_path, files=faulty) as broker:
         filled(broker)
@@ -361,6 +363,8 @@ def test_a_swap_that_fails_in_the_middle_takes_the_log_offline_and_the_next_star
         assert broker.log().offline is not None
         assert values(broker) == [b"old", b"new"], "what was there is read"
         broker.tick(BACKOFF_MS)
+        errors = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
+        assert [str(broker.log().offline) in error for error in errors] == [True], "it is said once"
         faulty.heal()
         broker.kill()
         assert values(broker) == [b"new"]

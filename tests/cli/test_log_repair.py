@@ -143,6 +143,13 @@ def test_a_directory_in_use_is_refused(data: Path) -> None:
     held.abandon()
 
 
+def test_a_directory_of_kafkas_is_refused_although_an_earlier_release_left_a_format_in_it(data: Path) -> None:
+    (data / "meta.properties").write_text("version=1\n")
+    before = everything(data)
+    assert "is Apache Kafka's data directory" in tailrace("log", "repair", data, "--apply", code=REFUSED)[1]
+    assert everything(data) == before
+
+
 def test_a_directory_of_somebody_elses_or_of_a_newer_release_is_refused(data: Path, tmp_path: Path) -> None:
     (data / "tailrace.format").write_text("3\n")
     before = everything(data)

@@ -176,3 +176,15 @@ def test_a_reader_of_its_words_that_goes_away_does_not_leave_it_unclean(tmp_path
         process.kill()
         process.wait()
     assert (tmp_path / "data" / CLEAN).exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("meta.properties", "is Apache Kafka's data directory"), ("thesis.txt", "not a data directory of tailrace's")],
+)
+def test_a_directory_that_is_not_ours_is_refused_and_not_touched(tmp_path: Path, name: str, reason: str) -> None:
+    (tmp_path / name).write_text("")
+    code, said = serve("--data", str(tmp_path), "--listen", "127.0.0.1:0", "--metrics", "off")
+    assert (code, reason in said) == (REFUSED, True), said
+    assert "Nothing in it was changed. Choose a" in said
+    assert [path.name for path in tmp_path.iterdir()] == [name]

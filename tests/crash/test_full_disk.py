@@ -184,6 +184,34 @@ def test_a_broker_that_is_stopped_on_a_full_disk_is_whole_when_there_is_room(tmp
         broker.verify()
 
 
+@pytest.mark.parametrize("is_clean", [False, True])
+def test_a_broker_starts_read_only_on_a_full_disk_and_goes_on_when_there_is_room(
+    tmp_path: Path, is_clean: bool
+) -> None:
+    with a_broker(tmp_path, tailrace_disk_reserve_bytes="0") as (broker, filler, sender):
+        commit(broker, 3)
+        broker.stop() if is_clean else broker.kill()
+        filler.fill(leave=0)
+        broker.start()
+        assert ("so the broker starts read-only" in broker.said()) is not is_clean
+        code, message = refusal(broker)
+        assert (code, "no space left" in message) == (ErrorCode.KAFKA_STORAGE_ERROR, True)
+        assert read_all(broker, 50) == list(range(50))
+        sender.send(50)
+        sender.poll(1)
+        broker.kill()  # and once more
+        broker.start()
+        assert read_all(broker, 50) == list(range(50))
+        filler.remove()
+        sender.finish()
+        assert read_all(broker, 100) == list(range(100)), "none is lost, and none twice"
+        commit(broker, 5)
+        broker.kill_and_start()
+        assert read_all(broker, 100) == list(range(100))
+        broker.stop()
+        broker.verify()
+
+
 @pytest.mark.crash
 def test_expired_segments_make_room_before_anybody_is_refused(tmp_path: Path) -> None:
     budget = str(24 << 20)

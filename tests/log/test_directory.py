@@ -11,7 +11,7 @@ from logs import DATA, ORDERS, PARTITION, SMALL, batch_of, memory_files, stored_
 
 from tailrace.log.checkpoints import CLEAN_SHUTDOWN, FORMAT_FILE, RECOVERY_POINTS, START_OFFSETS, decode_offsets
 from tailrace.log.directory import CHECKPOINT_MS, DataDirectory
-from tailrace.log.errors import DirectoryInUse, StorageError, UnknownFormat
+from tailrace.log.errors import DirectoryInUse, ForeignDirectory, StorageError, UnknownFormat
 from tailrace.log.files import OperatingSystemFiles
 from tailrace.log.names import TopicPartition
 from tailrace.records.batch import split
@@ -20,7 +20,6 @@ from tailrace.testing.recording_files import Disk, RecordingFiles
 
 NOW = 5000
 KAFKA_SEGMENT = Path(__file__).parents[1] / "data" / "kafka-segment" / "00000000000000000000.log"
-WORDS = TopicPartition("words", 0)
 
 
 def open_in_another_process(path: Path) -> str:
@@ -119,39 +118,83 @@ def test_a_format_that_is_newer_or_nonsense_is_refused_and_nothing_is_touched(tm
     assert after == before
 
 
-def kafka_directory(path: Path, *, clean: bool) -> None:
-    """As Kafka leaves it, with a few things that are none of our business."""
+# Directories that are not ours
+
+
+def kafka_directory(path: Path) -> None:
+    """As Kafka leaves it."""
     (path / "words-0").mkdir(parents=True)
     shutil.copy(KAFKA_SEGMENT, path / "words-0")
     (path / "words-0" / "partition.metadata").write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAA\n")
     (path / "meta.properties").write_text("version=1\n")
     (path / RECOVERY_POINTS).write_text("0\n1\nwords 0 0\n")
-    (path / "replication-offset-checkpoint").write_text("0\n1\nwords 0 1033\n")
-    if clean:
-        (path / CLEAN_SHUTDOWN).write_text('{"version":0,"brokerEpoch":7}')
+    (path / CLEAN_SHUTDOWN).write_text('{"version":0,"brokerEpoch":7}')
 
 
-@pytest.mark.parametrize("clean", [True, False])
-def test_a_directory_of_kafka_s_is_taken_over(tmp_path: Path, clean: bool) -> None:
-    kafka_directory(tmp_path, clean=clean)
-    directory = DataDirectory(OperatingSystemFiles(), str(tmp_path))
-    assert directory.was_clean is clean
-    log, report = directory.logs[WORDS], directory.reports[WORDS]
-    assert (log.start_offset, log.end_offset, report.cut, report.damage) == (0, 1033, None, [])
-    assert b"".join(stored_batches(log).values()) == KAFKA_SEGMENT.read_bytes()
+def everything(path: Path) -> dict[Path, tuple[int, bytes]]:
+    """When each name in a directory, and the directory itself, was last changed, and the content of files."""
+    found = [path, *path.rglob("*")]
+    return {one: (one.stat().st_mtime_ns, one.read_bytes() if one.is_file() else b"") for one in found}
+
+
+@pytest.mark.parametrize("removed", [[], ["words-0"], ["words-0", RECOVERY_POINTS, CLEAN_SHUTDOWN]])
+@pytest.mark.parametrize("has_our_format", [True, False])  # earlier releases wrote one before they refused it
+def test_a_directory_of_kafka_s_is_refused_and_not_touched(
+    tmp_path: Path, removed: list[str], has_our_format: bool
+) -> None:
+    kafka_directory(tmp_path)
+    for name in removed:
+        shutil.rmtree(tmp_path / name) if name == "words-0" else (tmp_path / name).unlink()
+    if has_our_format:
+        (tmp_path / FORMAT_FILE).write_text("2\n")
+    before = everything(tmp_path)
+    with pytest.raises(ForeignDirectory, match=r"is Apache Kafka's data directory: it has meta\.properties"):
+        DataDirectory(OperatingSystemFiles(), str(tmp_path))
+    assert everything(tmp_path) == before
+
+
+@pytest.mark.parametrize("names", [["notes.txt"], ["words-0/00000000000000000000.log"], [".bashrc", "Documents/x"]])
+def test_a_directory_with_something_else_in_it_is_refused_and_not_touched(tmp_path: Path, names: list[str]) -> None:
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    before = everything(tmp_path)
+    with pytest.raises(ForeignDirectory, match=f"not empty: it has {names[0].partition('/')[0]}") as error:
+        DataDirectory(OperatingSystemFiles(), str(tmp_path))
+    assert "Choose a new or an empty directory" in str(error.value)
+    assert everything(tmp_path) == before
+
+
+def test_what_a_file_system_and_an_interrupted_first_start_leave_does_not_count(tmp_path: Path) -> None:
+    (tmp_path / "lost+found").mkdir()
+    for name in (".lock", f"{RECOVERY_POINTS}.tmp", START_OFFSETS, f"{FORMAT_FILE}.tmp"):
+        (tmp_path / name).write_bytes(b"0\n0\n")
+    DataDirectory(OperatingSystemFiles(), str(tmp_path)).close(NOW)
     assert (tmp_path / FORMAT_FILE).read_text() == "2\n"
-    assert log.append(batch_of(2), NOW).base_offset == 1033
+
+
+def test_no_power_cut_in_the_first_start_leaves_a_directory_that_is_refused() -> None:
+    files = memory_files()
+    DataDirectory(files, DATA).create(ORDERS).flush()
+    for after in range(len(files.calls) + 1):
+        for left in files.power_cuts(after, limit=20):
+            DataDirectory(left, DATA).create(TopicPartition("other", 0)).flush()
+
+
+def test_a_directory_of_ours_that_lost_its_format_file_is_opened(tmp_path: Path) -> None:
+    directory = DataDirectory(OperatingSystemFiles(), str(tmp_path))
+    directory.create(TopicPartition("__tailrace_metadata", 0)).append(batch_of(2), NOW)
     directory.close(NOW)
-    assert (tmp_path / "meta.properties").read_text() == "version=1\n"
-    assert (tmp_path / "replication-offset-checkpoint").read_text() == "0\n1\nwords 0 1033\n"
-    assert (tmp_path / "words-0" / "partition.metadata").exists()
+    (tmp_path / FORMAT_FILE).unlink()
+    (tmp_path / "meta.properties").write_text("version=1\n")  # as Kafka's tool leaves it that formats a directory
     again = DataDirectory(OperatingSystemFiles(), str(tmp_path))
-    assert again.was_clean
-    assert again.logs[WORDS].end_offset == 1035
+    assert again.logs[TopicPartition("__tailrace_metadata", 0)].end_offset == 2
     again.close(NOW)
+    assert (tmp_path / FORMAT_FILE).read_text() == "2\n"
 
 
 def test_what_is_no_partition_is_left_alone(tmp_path: Path) -> None:
+    DataDirectory(OperatingSystemFiles(), str(tmp_path)).close(NOW)
     strange = ["lost+found/file", "orders/00000000000000000000.log", "orders-01/x", "words-0.4f2a-delete/0.log", "-1/x"]
     for name in strange:
         (tmp_path / name).parent.mkdir()

@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from logs import DATA, ORDERS, PARTITION, SMALL, batch_of, memory_files, reopen, stored_batches, write_log
 
+from tailrace.log.checkpoints import FORMAT_FILE
 from tailrace.log.config import LogConfig
 from tailrace.log.directory import DataDirectory
 from tailrace.log.log import Log
@@ -337,7 +338,7 @@ def test_producers_after_a_restart_are_those_of_a_full_replay_and_those_of_befor
     bare = setup.killed()
     for path in [path for path in bare.names if path.startswith(PARTITION) and not path.endswith(".log")]:
         del bare.names[path]
-    for path in [path for path in bare.names if not path.startswith(PARTITION)]:
+    for path in [path for path in bare.names if not path.startswith(PARTITION) and not path.endswith(FORMAT_FILE)]:
         del bare.names[path]
     assert producers_of(bare) == before, "as from the log files alone"
 

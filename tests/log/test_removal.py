@@ -153,6 +153,7 @@ def test_logs_of_one_name_that_are_removed_again_and_again_get_different_names(s
 
 def test_what_only_looks_like_a_leftover_is_left_alone(tmp_path: Path) -> None:
     names = ["x-delete-0", f"a-0.{HEX}-delete-1", f"{HEX}-delete", "a-0.12-delete", f"a-0.{HEX}-future"]
+    DataDirectory(OperatingSystemFiles(), str(tmp_path)).close(NOW)
     for name in names:
         (tmp_path / name).mkdir()
     directory = DataDirectory(OperatingSystemFiles(), str(tmp_path))

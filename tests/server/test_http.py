@@ -5,16 +5,20 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from errno import EIO
 from pathlib import Path
 
 import pytest
 from nodes import LOOPS, RunningNode
 from raw_client import RawClient, a_produce
 
+from tailrace.log.files import OperatingSystemFiles
+from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.api_versions import ApiVersionsRequest
 from tailrace.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from tailrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from tailrace.server import http
+from tailrace.testing.faulty_files import FaultyFiles
 
 _NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 _LABEL = rf'{_NAME}="(?:[^"\\\n]|\\["\\n])*"'
@@ -94,6 +98,24 @@ def test_a_broker_that_stops_is_not_ready(node: RunningNode) -> None:
     node.on_loop(lambda: setattr(node.node, "is_stopping", True))
     assert get(node, "/readyz")[0] == 503
     assert get(node, "/healthz")[0] == 200
+
+
+def test_a_broker_with_a_log_that_is_offline_is_not_ready_and_names_it(tmp_path: Path) -> None:
+    files = FaultyFiles(OperatingSystemFiles())
+    with RunningNode(tmp_path, files=files) as node, RawClient(node.address) as client:
+        node.create_topic("orders", 2)
+        client.produce(b"taken")
+        client.produce(b"taken", partition=1)
+        assert get(node, "/readyz")[0] == 200
+        files.fail("sync", EIO, name=".log")
+        assert client.produce(b"refused").error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        status, _, text = get(node, "/readyz")
+        assert (status, text.count("\n")) == (503, 1)
+        assert text.startswith("orders-0 is offline: a flush failed in ")
+        assert "Input/output error" in text
+        assert parse(get(node, "/metrics")[2])["tailrace_logs_offline"][""] == 1
+        assert client.produce(b"taken", partition=1).error_code == ErrorCode.NONE
+        assert get(node, "/healthz")[0] == 200
 
 
 def test_what_is_not_there(node: RunningNode) -> None:

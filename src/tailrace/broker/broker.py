@@ -153,6 +153,7 @@ class Broker:
         # In the logs it is until the deletion of the topic before this one, of the same name, is on disk.
         if partition.name in self.directory.removing or partition.name in self.directory.logs:
             raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.name} is still being deleted")
+        self.metadata_log.write_delayed()
         topic = partition.topic
         log = self.directory.create(
             partition.name,

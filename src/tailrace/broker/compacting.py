@@ -241,8 +241,8 @@ class Compacting:
     def _swapped(self, compaction: Compaction, swap: SwapJob) -> None:
         try:
             swap.finish()
-        except (StorageError, LogOffline) as error:
-            self._failed(compaction, PassFailed(str(error)))
+        except StorageError as error:
+            self._failed(compaction, PassFailed(str(error)), is_logged=isinstance(error, LogOffline))
             self._broker.notice(compaction.log)
             self._end(compaction)
         else:
@@ -262,7 +262,7 @@ class Compacting:
             log.directory, result.end, result.keys, result.bytes_read, result.bytes_written, result.seconds,
         )  # fmt: skip
 
-    def _failed(self, compaction: Compaction, failure: PassFailed) -> None:
+    def _failed(self, compaction: Compaction, failure: PassFailed, *, is_logged: bool = False) -> None:
         log = compaction.log
         if compaction.is_stopped or log.is_removed:
             return
@@ -271,7 +271,8 @@ class Compacting:
         alone_ms = min(LEFT_ALONE_MAX_MS, LEFT_ALONE_MIN_MS << min(in_a_row, 20))
         self._left_alone[log] = _FOR_GOOD if failure.is_damage else self._now_ms + alone_ms
         until = "until it is repaired" if failure.is_damage else "for a while"
-        logger.error("%s is not compacted %s: %s", log.directory, until, failure.reason)
+        if not is_logged:
+            logger.error("%s is not compacted %s: %s", log.directory, until, failure.reason)
         if failure.is_damage:
             self._tell_of_damage(log, failure)
 

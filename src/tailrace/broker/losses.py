@@ -1,5 +1,5 @@
 """What is known to be lost: ranges that are damaged now, and gaps that repairs have recorded. Said at the start, and
-counted for those who watch.
+counted for those who watch. And the logs that are offline.
 """
 
 import logging
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from tailrace.log.damage import DamagedRange
 from tailrace.log.directory import DataDirectory
+from tailrace.log.errors import LogOffline
 from tailrace.log.recorded_gaps import RecordedGap
 
 logger = logging.getLogger(__name__)
@@ -31,6 +32,11 @@ def recorded_gaps(directory: DataDirectory) -> Iterator[tuple[str, RecordedGap]]
         for gap in log.recorded_gaps:
             if gap.last_offset >= log.start_offset:
                 yield str(partition), gap
+
+
+def offline_logs(directory: DataDirectory) -> dict[str, LogOffline]:
+    """The partitions that take no appends until the broker is restarted, and why."""
+    return {str(partition): log.offline for partition, log in directory.logs.items() if log.offline is not None}
 
 
 def announce(directory: DataDirectory) -> None:

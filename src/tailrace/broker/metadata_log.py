@@ -7,6 +7,7 @@ take back is ever told to a client.
 
 import logging
 from collections.abc import Sequence
+from errno import EAGAIN
 from functools import partial
 
 from tailrace.broker import metadata_records
@@ -14,6 +15,7 @@ from tailrace.broker.metadata import Metadata
 from tailrace.broker.metadata_records import MetadataRecord
 from tailrace.broker.own_logs import append_records, records_of
 from tailrace.broker.waiting import Flushed
+from tailrace.log.errors import StorageError
 from tailrace.log.flush import FlushQueue
 from tailrace.log.log import Log
 from tailrace.records.record_decoder import decode_with_python
@@ -36,9 +38,13 @@ def replay_all(log: Log, metadata: Metadata) -> None:
 
 def write_records(log: Log, metadata: Metadata, changes: Sequence[MetadataRecord], now_ms: int) -> None:
     """Afterwards the records are appended, as one batch, and the state is changed."""
-    append_records(log, (metadata_records.encode(change, now_ms) for change in changes), now_ms)
+    _append(log, changes, now_ms)
     for change in changes:
         metadata.replay(change)
+
+
+def _append(log: Log, changes: Sequence[MetadataRecord], now_ms: int) -> None:
+    append_records(log, (metadata_records.encode(change, now_ms) for change in changes), now_ms)
 
 
 class MetadataLog:
@@ -46,6 +52,8 @@ class MetadataLog:
         self.log = log
         self._metadata = metadata
         self._flushes = flushes
+        self._delayed: Sequence[MetadataRecord] | None = None
+        self._delayed_ms = 0
 
     @property
     def is_settled(self) -> bool:
@@ -54,9 +62,30 @@ class MetadataLog:
         return log.view.high_watermark >= log.bounds.end  # spelled out: each answer asks
 
     def write(self, changes: Sequence[MetadataRecord], now_ms: int) -> None:
-        """Afterwards the state is changed, and a flush of it is due."""
+        """Afterwards the state is changed, and a flush of it is due. Raises StorageError, and nothing has changed."""
+        self.write_delayed()
         write_records(self.log, self._metadata, changes, now_ms)
         self._flushes.request(self.log)
+
+    def delay(self, changes: Sequence[MetadataRecord], now_ms: int) -> None:
+        """Takes records that are in the state already, and for which a start found no room on the disk. They have to be
+        on disk before anything is appended to any log.
+        """
+        self._delayed, self._delayed_ms = changes, now_ms
+
+    def write_delayed(self) -> None:
+        """On return no records are delayed. Raises StorageError if they are not on disk: mostly as there is no room."""
+        if self._delayed is None:
+            return
+        if self._delayed:
+            _append(self.log, self._delayed, self._delayed_ms)
+            self._delayed = ()
+        if self.log.flushing is not None:
+            self._flushes.request(self.log)
+            raise StorageError("an unclean start is being recorded", OSError(EAGAIN, "try again"))
+        self.log.flush()
+        self._delayed = None
+        logger.warning("there is room on the disk again: appends are taken")
 
     def when_settled(self) -> Flushed:
         settled: Flushed = Flushed()

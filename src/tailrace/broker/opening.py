@@ -22,7 +22,7 @@ from tailrace.broker.removals import finish_deletion, finish_removal
 from tailrace.broker.topics import METADATA_TOPIC
 from tailrace.broker.waiting import StartJob
 from tailrace.log.directory import DataDirectory
-from tailrace.log.errors import LogError
+from tailrace.log.errors import LogError, OutOfSpace
 from tailrace.log.log import Log
 from tailrace.log.names import TopicPartition
 
@@ -54,15 +54,19 @@ def open_broker(
         write_records(log, metadata, lost, now_ms)
     if not directory.was_clean and not first:
         first = [StartedUncleanly(count=metadata.unclean_starts + 1)]
-    if first:
-        write_records(log, metadata, first, now_ms)
-    log.flush()
+    delayed = _record_start(log, metadata, first, now_ms)
     stale = _sort_out(directory, metadata)
     removal = directory.begin_remove(stale) if stale else None  # a log without a topic is none of the broker's
     for known in directory.logs.values():  # one whose creation was cut short does not know its epoch
         if known.offline is None:
             known.raise_leader_epoch(metadata.leader_epoch)
     broker = Broker(directory, metadata, log, start_job=start_job, random_bytes=random_bytes)
+    if delayed is not None:
+        broker.metadata_log.delay(delayed, now_ms)
+        directory.record_start = broker.metadata_log.write_delayed
+        for known in directory.logs.values():
+            if known is not log:
+                known.before_append(broker.metadata_log.write_delayed)
     broker.load_groups()
     announce(directory)
     if removal is not None:
@@ -88,6 +92,32 @@ def _metadata_log(directory: DataDirectory, random_bytes: Callable[[int], bytes]
         log = directory.create(METADATA_PARTITION, topic_id=topic_id)
     created = TopicCreated(topic_id=log.topic_id or topic_id, name=METADATA_TOPIC, partition_count=1)
     return log, [ClusterCreated(cluster_id=new_cluster_id(random_bytes)), created]
+
+
+def _record_start(
+    log: Log, metadata: Metadata, first: list[MetadataRecord], now_ms: int
+) -> list[MetadataRecord] | None:
+    """Writes what the log has to begin with, or that the last stop was unclean. Where the disk has no room for the
+    latter, the broker starts all the same, and takes no appends: returns what is to be written before the first one.
+    """
+    is_new, pending = log.end_offset == 0, first
+    try:
+        if first:
+            write_records(log, metadata, first, now_ms)
+            pending = []
+        log.flush()
+    except OutOfSpace as error:
+        if is_new:
+            raise
+        for change in pending:
+            metadata.replay(change)
+        logger.error(
+            "the disk is full, so the broker starts read-only: %s. Records are served, and appends are refused until "
+            "there is room",
+            error,
+        )
+        return pending
+    return None
 
 
 def _sort_out(directory: DataDirectory, metadata: Metadata) -> list[TopicPartition]:

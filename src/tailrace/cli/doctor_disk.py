@@ -60,7 +60,8 @@ def _lock_holder(lock: Path) -> int | None:
     except OSError:
         return None
     device = f"{os.major(wanted.st_dev):02x}:{os.minor(wanted.st_dev):02x}:{wanted.st_ino}"
-    return next((int(line.split()[4]) for line in lines if f" {device} " in line), None)
+    holders = (int(line.split()[4]) for line in lines if f" {device} " in line)
+    return next((holder for holder in holders if holder > 0), None)  # a lock of an open file has no process: -1
 
 
 def mount_of(path: Path, mounts: str) -> tuple[str, str]:
@@ -130,7 +131,7 @@ def _measured(directory: Path) -> Iterator[Check]:
             yield _flush_speed(file.fileno())
             yield _kernel(file.fileno())
     except OSError as error:
-        yield problem("disk", f"a file cannot be written: {error.strerror}", "see to the disk first")
+        yield problem("disk", f"a file cannot be written in {directory}: {error.strerror}", "see to the disk first")
 
 
 def _write_speed(descriptor: int) -> Check:

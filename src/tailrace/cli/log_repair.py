@@ -110,17 +110,17 @@ def _data_directory(files: "Files", path: Path) -> str:
 
 @contextmanager
 def _held(files: "Files", data: str) -> Iterator[None]:
-    from tailrace.log.admission import check_format, lock_directory
-    from tailrace.log.errors import DirectoryInUse, UnknownFormat
+    from tailrace.log.admission import check_admission, lock_directory
+    from tailrace.log.errors import DirectoryInUse, ForeignDirectory, UnknownFormat
 
     try:
-        check_format(files, data)
+        check_admission(files, data)
         lock = lock_directory(files, data)
     except DirectoryInUse as error:
         raise Failure(
             f"{error}: stop the broker first (tailrace log verify looks at it while it runs)", ExitCode.REFUSED
         ) from None
-    except UnknownFormat as error:
+    except (ForeignDirectory, UnknownFormat) as error:
         raise Failure(str(error), ExitCode.REFUSED) from None
     try:
         yield

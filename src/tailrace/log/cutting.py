@@ -7,24 +7,26 @@ before the original is shortened, and later segments are moved away the newest f
 from collections.abc import Sequence
 
 from tailrace.log.blocks import give_back
-from tailrace.log.files import Files, join
+from tailrace.log.files import Files, join, remove_if_there
 from tailrace.log.names import CUT
 from tailrace.log.segment import Segment
 
 _COPY_BYTES = 1 << 20
 
 
-def cut_off(files: Files, directory: str, segment: Segment, position: int, later: Sequence[Segment]) -> tuple[str, ...]:
-    """Afterwards `segment` ends at `position` and the later ones are gone; returns the names of what is kept of
-    them.
+def cut_off(
+    files: Files, directory: str, segment: Segment, position: int, end: int, later: Sequence[Segment]
+) -> tuple[str, ...]:
+    """Afterwards `segment`, whose file has `end` bytes, ends at `position` and the later ones are gone; returns the
+    names of what is kept of them.
     """
     kept_as = []
-    if position < segment.size:
-        kept_as.append(copy_aside(files, directory, segment, position, segment.size))
+    if position < end:
+        kept_as.append(copy_aside(files, directory, segment, position, end))
     for other in reversed(later):
         kept_as.append(move_aside(files, directory, other))
     files.sync_directory(directory)
-    if position < segment.size:
+    if position < end:
         segment.cut(position)
     return tuple(kept_as)
 
@@ -41,6 +43,9 @@ def copy_aside(files: Files, directory: str, segment: Segment, position: int, en
         for start in range(position, end, _COPY_BYTES):
             copy.write_at(start - position, segment.log.read_at(start, min(_COPY_BYTES, end - start)))
         copy.sync()
+    except OSError:
+        remove_if_there(files, copy.path)  # or each try would leave another one; the original is still whole
+        raise
     finally:
         copy.close()
     files.sync_directory(directory)

@@ -16,13 +16,14 @@ unclean stop.
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 
-from tailrace.log.admission import FORMAT_VERSION, check_format, lock_directory
+from tailrace.log.admission import FORMAT_VERSION, check_admission, lock_directory
 from tailrace.log.checkpoints import CLEAN_SHUTDOWN, FORMAT_FILE
 from tailrace.log.config import LogConfig
 from tailrace.log.directory_state import DirectoryState, Place
-from tailrace.log.errors import JobUnderWay, StorageError
+from tailrace.log.errors import JobUnderWay, LogOffline, OutOfSpace, StorageError
 from tailrace.log.files import Files, join, parent, read_whole, remove_if_there, replace_whole, write_whole
 from tailrace.log.journal import FILE_NAME as JOURNAL_FILE
 from tailrace.log.journal import Journal, open_journal, read_journal
@@ -52,7 +53,7 @@ logger = logging.getLogger(__name__)
 class DataDirectory:
     def __init__(self, files: Files, path: str, config: LogConfig | None = None) -> None:
         """Opens every log in the directory, after recovery where that is needed. Raises DirectoryInUse,
-        UnknownFormat.
+        ForeignDirectory, UnknownFormat.
         """
         self.files = files
         self.path = path
@@ -65,10 +66,11 @@ class DataDirectory:
         self.leftovers: list[str] = []  # directories of removed logs, to be deleted
         self.put_away: set[str] = set()  # and those, with what was set aside
         self.journal: Journal | None = None  # as it was found; who wants one and has none can make it (`log/journal`)
+        self.record_start: Callable[[], None] | None = None  # what the broker had no room to write; until it is done
         self._cache = DerivedCache()
         self._last_checkpoint_ms: int | None = None
         self._offsets_noted = 0
-        check_format(files, path)  # before anything is written there, be it the lock's file
+        check_admission(files, path)  # before anything is written there, be it the lock's file
         self._make_directory()
         self._lock = lock_directory(files, path)
         try:
@@ -85,12 +87,14 @@ class DataDirectory:
         while not self.files.exists(path):
             missing.append(path)
             path = parent(path)
-        self.files.make_directory(self.path)
+        if missing:
+            self.files.make_directory(self.path)
         for path in reversed(missing):
             self.files.sync_directory(parent(path))
 
     def _open(self) -> None:
-        check_format(self.files, self.path)
+        if check_admission(self.files, self.path):
+            self._raise_format()  # first: from here on the directory is known as ours
         state = DirectoryState(self.files, self.path)
         for name in state.damaged:
             logger.warning("%s in %s is damaged: what it said is found out by reading the logs", name, self.path)
@@ -123,11 +127,16 @@ class DataDirectory:
                     self.leftovers.append(name)
 
     def _save_what_recovery_found(self) -> None:
-        """So that what one start has looked at the next need not look at again."""
-        for log in self.logs.values():
-            if not log.is_saved:
-                log.checkpoint(None)
-        self._save_offsets()
+        """So that what one start has looked at the next need not look at again. Where there is no room, a later
+        checkpoint does it.
+        """
+        try:
+            for log in self.logs.values():
+                if not log.is_saved:
+                    log.checkpoint(None)
+            self._save_offsets()
+        except OutOfSpace as error:
+            logger.warning("%s: the next start has to look at the same again", error)
 
     def _take_clean_marker(self) -> None:
         if self.was_clean:
@@ -211,7 +220,8 @@ class DataDirectory:
         except OSError as error:
             raise StorageError(f"{partition} in {self.path} could not be set aside", error) from error
         self._let_go_of(partition)
-        self._save_offsets()
+        with suppress(OutOfSpace):  # a later checkpoint does it
+            self._save_offsets()
         return name
 
     def _let_go_of(self, partition: TopicPartition) -> Log:
@@ -269,7 +279,9 @@ class DataDirectory:
             if not log.is_saved and log.offline is None and log.is_idle:
                 try:
                     log.checkpoint(steady_ms)
-                except StorageError as error:  # it says so to whoever uses it; the others go on
+                except LogOffline:  # it has logged why; the others go on
+                    pass
+                except StorageError as error:
                     logger.error("%s", error)
         self._save_offsets()
         self._last_checkpoint_ms = steady_ms
@@ -317,14 +329,27 @@ class DataDirectory:
         if any(job.is_under_way for job in self.removing.values()):
             raise JobUnderWay(f"logs of {self.path} are being removed, which must come back first")
         try:
+            is_start_recorded = self._do_what_is_due()
             for log in self.logs.values():
                 log.close(steady_ms)
             self._save_offsets()
-            if not self.removing and all(log.is_cleanly_closed for log in self.logs.values()):
+            if is_start_recorded and not self.removing and all(log.is_cleanly_closed for log in self.logs.values()):
                 self._leave_clean_marker()
         finally:
             self._close_journal()
             self._lock.release()
+
+    def _do_what_is_due(self) -> bool:
+        """Does what a start on a full disk had no room for. Returns False if there is still none."""
+        try:
+            if self.record_start is not None:
+                self.record_start()
+            for log in self.logs.values():
+                log.do_what_is_due()
+        except StorageError as error:
+            logger.warning("this stop is not a clean one: %s", error)
+            return False
+        return True
 
     def abandon(self) -> None:
         """Afterwards another process may open the directory, and finds it as a crash would have left it."""

@@ -48,10 +48,13 @@ class InvalidProducerEpoch(InvalidAppend):
 
 
 class StorageError(LogError):
-    """The disk refused. `cause` is what the operating system said."""
+    """The disk refused. `cause` is what the operating system said; the message names the file it said it of."""
 
     def __init__(self, message: str, cause: OSError) -> None:
-        super().__init__(f"{message}: {cause.strerror or cause}")
+        reason = cause.strerror or str(cause)
+        if isinstance(cause.filename, str) and cause.filename not in message.split():
+            reason = f"{cause.filename}: {reason}"
+        super().__init__(f"{message}: {reason}")
         self.message = message
         self.cause = cause
 
@@ -87,6 +90,10 @@ class LogRemoved(LogClosed):
 
 class DirectoryInUse(LogError):
     """Another process has this data directory open."""
+
+
+class ForeignDirectory(LogError):
+    """The directory is Apache Kafka's, or another program's. Nothing in it was changed."""
 
 
 class UnknownFormat(LogError):

@@ -8,7 +8,7 @@ A `File` is a name that can be read and written for as long as it is kept; its d
 taken back when the process has too many. `pin` holds the descriptor open: whoever reads in another thread, or must
 outlive the file's removal, pins first. Pinning is safe from any thread.
 
-Errors are `OSError`, as the operating system gives them: what they mean is the log's to decide.
+Errors are `OSError`, as the operating system gives them, and name the file: what they mean is the log's to decide.
 """
 
 import errno
@@ -21,6 +21,7 @@ from collections import OrderedDict
 from contextlib import suppress
 from typing import NamedTuple, Protocol
 
+from tailrace.log.locks import DirectoryLock, lock
 from tailrace.log.page_cache import fill_without_waiting, is_cached
 from tailrace.log.reserving import reserve
 
@@ -141,7 +142,9 @@ class Files(Protocol):
         """Of the disk that `path` is on. May take long, where that is not at hand."""
 
     def lock(self, path: str) -> "Lock | None":
-        """Holds `path` against every other process, or None where another one does."""
+        """Locks the file `path` and its directory against all others, this process included (see `log/locks`). Returns
+        None if either is locked.
+        """
 
 
 class Lock(Protocol):
@@ -242,7 +245,11 @@ class OperatingSystemFiles:
             return sorted(entry.name for entry in entries if entry.is_dir())
 
     def exists(self, path: str) -> bool:
-        return os.path.exists(path)
+        try:
+            os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):  # any other error does not say that there is none
+            return False
+        return True
 
     def make_directory(self, path: str) -> None:
         os.makedirs(path, exist_ok=True)
@@ -260,6 +267,9 @@ class OperatingSystemFiles:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
+        except OSError as error:
+            error.filename = path
+            raise
         finally:
             os.close(descriptor)
 
@@ -270,25 +280,8 @@ class OperatingSystemFiles:
         found = os.statvfs(path)
         return Space(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
 
-    def lock(self, path: str) -> "DescriptorLock | None":
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            return None
-        return DescriptorLock(descriptor)
-
-
-class DescriptorLock:
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-
-    def release(self) -> None:
-        """Once is enough; again does no harm."""
-        if self._descriptor != _NO_DESCRIPTOR:
-            os.close(self._descriptor)
-            self._descriptor = _NO_DESCRIPTOR
+    def lock(self, path: str) -> DirectoryLock | None:
+        return lock(path)
 
 
 class DescriptorPool:
@@ -435,6 +428,9 @@ class OperatingSystemFile:
             written = os.pwrite(descriptor, data, position)
             while written < len(data):
                 written += os.pwrite(descriptor, memoryview(data)[written:], position + written)
+        except OSError as error:
+            error.filename = self._path
+            raise
         finally:
             self.unpin()
 
@@ -450,6 +446,9 @@ class OperatingSystemFile:
                 _set_direct(descriptor, False)  # which may be what it does not take
                 self.write_at(position, data)
                 _sync_descriptor(descriptor)
+        except OSError as error:
+            error.filename = self._path
+            raise
         finally:
             self.unpin()
 
@@ -463,6 +462,9 @@ class OperatingSystemFile:
                     break
                 data += more
             return data
+        except OSError as error:
+            error.filename = self._path
+            raise
         finally:
             self.unpin()
 
@@ -485,6 +487,9 @@ class OperatingSystemFile:
         descriptor = self._pin()
         try:
             os.ftruncate(descriptor, size)
+        except OSError as error:
+            error.filename = self._path
+            raise
         finally:
             self.unpin()
 
@@ -508,6 +513,9 @@ class OperatingSystemFile:
         descriptor = self._pin()
         try:
             _sync_descriptor(descriptor)
+        except OSError as error:
+            error.filename = self._path
+            raise
         finally:
             self.unpin()
 

@@ -104,6 +104,8 @@ class Log(ReadableLog):
         self.condemned: list[Segment] = []
         self._cache = cache
         self._is_closed = False
+        self._before_append: list[Callable[[], object]] = []
+        self._is_guarded = False  # closed, or with something to do before the next append
 
     @property
     def dirty_bytes(self) -> int:
@@ -152,8 +154,8 @@ class Log(ReadableLog):
         StorageError where the disk refuses; then the log is as it was. A repetition of what an idempotent producer has
         sent before is not appended again: the offsets of the original are returned.
         """
-        if self._is_closed or self.offline is not None:
-            self._require_writable()
+        if self._is_guarded or self.offline is not None:
+            self._prepare_append()
         header = check_batch(data, self.config, header)
         if header.producer_id != batch.NO_PRODUCER and (original := self.producers.check(header)) is not None:
             return repetition_of(original, self.config)
@@ -166,8 +168,8 @@ class Log(ReadableLog):
         returned as one. None, and nothing has changed, where that is how it must be done: one is a repetition, or out
         of turn, or does not fit into the segment.
         """
-        if self._is_closed or self.offline is not None:
-            self._require_writable()
+        if self._is_guarded or self.offline is not None:
+            self._prepare_append()
         first, size = headers[0], sum(map(len, batches))
         next_offset = self.bounds.end + sum(header.last_offset_delta + 1 for header in headers)
         if not (self._has_room_for(size, next_offset, now_ms) and follow_one_another(headers)):
@@ -292,7 +294,7 @@ class Log(ReadableLog):
         """Afterwards the active segment is a new one, unless it was empty. The old one is flushed with the next
         flush.
         """
-        self._require_writable()
+        self._prepare_append()
         if self.active.size:
             self._roll()
 
@@ -337,14 +339,20 @@ class Log(ReadableLog):
         return self.take_offline("a write failed", error)
 
     def take_offline(self, message: str, cause: OSError) -> LogOffline:
-        """Afterwards every append and flush raises; what is on disk can still be read.
+        """From now on every append and flush raises; what is on disk can still be read. Logs why, once.
 
         The next start is told, if the disk takes at least that: the page cache may hold what the disk does not.
         """
-        cause = without_frames(cause)
-        self.offline = LogOffline(f"{message} in {self.directory}, which now takes no appends", cause)
-        with suppress(OSError):
-            self.files.open(join(self.directory, FLUSH_FAILED), create=True).close()
+        if self.offline is None:
+            cause = without_frames(cause)
+            self.offline = LogOffline(f"{message} in {self.directory}, which now takes no appends", cause)
+            with suppress(OSError):
+                self.files.open(join(self.directory, FLUSH_FAILED), create=True).close()
+            logger.error(
+                "%s. Records that were flushed are still served. Check the disk (dmesg, smartctl), then restart the "
+                "broker",
+                self.offline,
+            )
         return self.offline.again()
 
     @property
@@ -359,6 +367,36 @@ class Log(ReadableLog):
     def _require_writable(self) -> None:
         if self._is_closed or self.offline is not None:
             raise cast(LogError, self.refusal)  # without a name, by which this frame would hold it in a cycle
+
+    # What a start had no room for
+
+    def before_append(self, duty: Callable[[], object]) -> None:
+        """Calls `duty` before the next append. While it raises StorageError or OSError, appends are refused, and each
+        one tries again.
+        """
+        self._before_append.append(duty)
+        self._is_guarded = True
+
+    def save_epochs_before_append(self) -> None:
+        """The leader epochs in memory are not on disk: they will be before anything is appended under them."""
+        if self._save_epochs not in self._before_append:
+            self.before_append(self._save_epochs)
+
+    def do_what_is_due(self) -> None:
+        """On return nothing is left to do before an append. Raises StorageError where there is still no room."""
+        if self._before_append:
+            self._prepare_append()
+
+    def _prepare_append(self) -> None:
+        """Raises where the log takes no appends: for good, or until there is room for what has to come first."""
+        self._require_writable()
+        try:
+            while self._before_append:
+                self._before_append[0]()
+                del self._before_append[0]
+        except OSError as error:
+            raise self._append_failed(None, error) from error
+        self._is_guarded = False
 
     # Flushing
 
@@ -438,7 +476,7 @@ class Log(ReadableLog):
 
     def raise_leader_epoch(self, epoch: int) -> None:
         """Afterwards what is appended belongs to `epoch`. Waits for the disk: an epoch that was used must not be
-        forgotten.
+        forgotten. Where there is no room, the first append tries again.
         """
         self._require_writable()
         self._require_no_flush()  # which may be writing the file, too
@@ -446,6 +484,9 @@ class Log(ReadableLog):
             try:
                 self._save_epochs()
             except OSError as error:
+                if error.errno in NO_ROOM:
+                    self.save_epochs_before_append()
+                    return
                 raise self.take_offline("the leader epoch could not be saved", error) from error
 
     def _save_epochs(self) -> None:
@@ -557,7 +598,7 @@ class Log(ReadableLog):
 
     @property
     def is_cleanly_closed(self) -> bool:
-        return self._is_closed and self.offline is None and self.is_saved
+        return self._is_closed and self.offline is None and self.is_saved and not self._before_append
 
     @property
     def is_saved(self) -> bool:
@@ -576,6 +617,8 @@ class Log(ReadableLog):
         try:
             if self.offline is None and not self._is_closed and not self.is_saved:
                 self.checkpoint(steady_ms)
+        except LogOffline:
+            pass  # it has logged why
         except StorageError as error:
             logger.error("%s", error)
         finally:
@@ -592,6 +635,6 @@ class Log(ReadableLog):
 
     def let_go(self) -> None:
         """Afterwards no descriptor is held, whatever is not on disk yet."""
-        self._is_closed = True
+        self._is_closed = self._is_guarded = True
         for segment in (*self.segments, *self.condemned):
             segment.close()

@@ -19,6 +19,8 @@ batch, with valid ones after it, is damage too: named, never served, and everyth
 """
 
 import logging
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from tailrace.log.blocks import give_back
@@ -31,6 +33,7 @@ from tailrace.log.directory_state import Place
 from tailrace.log.epochs import FILE_NAME as EPOCHS_FILE
 from tailrace.log.epochs import LeaderEpochs
 from tailrace.log.files import Files, join, read_whole, remove_if_there, replace_whole
+from tailrace.log.jobs import NO_ROOM
 from tailrace.log.log import Log
 from tailrace.log.names import FLUSH_FAILED, LOG, PARTITION_METADATA, is_leftover, parse_numbered
 from tailrace.log.offsets import OffsetBounds
@@ -126,6 +129,8 @@ class Recovery:
         self._segments: list[Segment] = []
         self._epochs = LeaderEpochs()
         self._epochs_are_known = False
+        self._epochs_are_due = False  # there was no room to save them
+        self._cut_due: Callable[[], object] | None = None  # nor to keep aside what is to be cut off
         self._producers = ProducerState()
         self._end = self._start_offset
         self._is_new = False
@@ -393,7 +398,15 @@ class Recovery:
         """Afterwards the log ends at `position` of a segment; what stood behind is kept beside it."""
         segment, later = self._segments[number], self._segments[number + 1 :]
         length = segment.size - position + sum(other.size for other in later)
-        kept_as = cut_off(self.files, self.directory, segment, position, later)
+        cut = partial(cut_off, self.files, self.directory, segment, position, segment.size, later)
+        try:
+            kept_as = cut()
+        except OSError as error:
+            if later or error.errno not in NO_ROOM:
+                raise
+            kept_as = ()
+            self._cut_due = cut
+            segment.forget_behind(position)
         self._segments = self._segments[: number + 1]
         self._save_transactions(segment)
         self.report.cut = Cut(segment.name, position, length, self._end, reason, kept_as)
@@ -425,7 +438,12 @@ class Recovery:
         self._epochs.truncate(self._end + 1)
         changed = self._epochs.assign(max(leader_epoch, least), self._end)
         if changed and not self._is_new:
-            replace_whole(self.files, join(self.directory, EPOCHS_FILE), self._epochs.encode())
+            try:
+                replace_whole(self.files, join(self.directory, EPOCHS_FILE), self._epochs.encode())
+            except OSError as error:
+                if error.errno not in NO_ROOM:
+                    raise
+                self._epochs_are_due = True
         self.report.leader_epoch = self._epochs.latest
 
     def _log(self) -> Log:
@@ -444,6 +462,10 @@ class Recovery:
             compacted_to=self.place.compacted_to if self.place.compacted_to <= self._end else 0,
             recorded_gaps=self.recorded_gaps,
         )
+        if self._cut_due is not None:
+            log.before_append(self._cut_due)
+        if self._epochs_are_due:
+            log.save_epochs_before_append()
         if self._is_new:
             log.note_creation()
             log.unflushed.topic_id = self._topic_id is not None

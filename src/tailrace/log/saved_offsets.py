@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakSet
 
 from tailrace.log.checkpoints import CLEANER_OFFSETS, RECOVERY_POINTS, START_OFFSETS, encode_offsets
-from tailrace.log.errors import StorageError, without_frames
+from tailrace.log.errors import OutOfSpace, StorageError, without_frames
 from tailrace.log.files import Files, join, read_whole, replace_whole
+from tailrace.log.jobs import NO_ROOM
 from tailrace.log.log import Log
 from tailrace.log.names import TopicPartition
 from tailrace.log.segment import Segment
@@ -126,11 +127,14 @@ class OffsetsJob:
             pass
 
     def finish(self) -> None:
-        """Raises StorageError where the disk refused: the old offsets stand, and what was deleted is still there."""
+        """Raises StorageError where the disk refused, OutOfSpace where it has no room: the old offsets stand, and what
+        was deleted is still there.
+        """
         self._directory.saving_offsets = None
         if self._error is not None:
             message = f"the checkpoints of {self._directory.path} could not be saved"
-            raise StorageError(message, self._error) from self._error
+            kind = OutOfSpace if self._error.errno in NO_ROOM else StorageError
+            raise kind(message, self._error) from self._error
         noted = zip(self._noted.logs, self._noted.recovery_points, self._noted.cleaner_offsets, strict=True)
         for log, recovery_point, compacted_to in noted:
             log.recovery_point_on_disk = recovery_point

@@ -381,8 +381,12 @@ class Segment:
         self._files.sync_directory(parent(self.log.path))
         self.log.truncate(position)
         self.log.sync()
-        self.size = position
         self._blocks.give_back(position)
+        self.forget_behind(position)
+
+    def forget_behind(self, position: int) -> None:
+        """In memory, ends the segment at `position`."""
+        self.size = position
         self.checks.cut(position)
         if self._chunks is not None and self._chunks.size > position:
             self._chunks = None

@@ -1,7 +1,7 @@
 """Three pages for those who watch: /metrics, /healthz, /readyz. No more of HTTP than they need.
 
 /healthz    200 while the loop turns
-/readyz     200 while clients are served, 503 while the broker stops
+/readyz     200 while clients are served, 503 while the broker stops and while logs are offline, which are named
 """
 
 import asyncio
@@ -9,6 +9,7 @@ import logging
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+from tailrace.broker.losses import offline_logs
 from tailrace.server.listener import bind
 
 if TYPE_CHECKING:
@@ -74,10 +75,21 @@ class Pages:
         if path == "/healthz":
             return 200, "ok\n", _TEXT
         if path == "/readyz":
-            return (503, "stopping\n", _TEXT) if self._node.is_stopping else (200, "ready\n", _TEXT)
+            return self._readiness()
         return 404, "there are /metrics, /healthz and /readyz\n", _TEXT
 
+    def _readiness(self) -> tuple[int, str, str]:
+        if self._node.is_stopping:
+            return 503, "stopping\n", _TEXT
+        offline = [f"{name} is offline: {error}\n" for name, error in offline_logs(self._node.directory).items()]
+        if not offline:
+            return 200, "ready\n", _TEXT
+        if len(offline) > _OFFLINE_LINES_MAX:
+            offline[_OFFLINE_LINES_MAX:] = [f"and {len(offline) - _OFFLINE_LINES_MAX} more\n"]
+        return 503, "".join(offline), _TEXT
 
+
+_OFFLINE_LINES_MAX = 20
 _REASONS = {200: "OK", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
 
 

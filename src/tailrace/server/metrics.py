@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tailrace import __version__
-from tailrace.broker.losses import damaged_ranges, recorded_gaps
+from tailrace.broker.losses import damaged_ranges, offline_logs, recorded_gaps
 from tailrace.log.retention import Reason
 from tailrace.protocol.messages import ApiKey
 
@@ -118,7 +118,7 @@ class Metrics:
         yield from _one("tailrace_topics", "gauge", "Topics.", len(node.broker.metadata.topics))
         yield from self._groups()
         yield from _one("tailrace_logs", "gauge", "Partitions that have something on disk.", len(logs))
-        offline = sum(log.offline is not None for log in logs)
+        offline = len(offline_logs(node.directory))
         yield from _one("tailrace_logs_offline", "gauge", "Logs that take no appends: the disk failed.", offline)
         dirty = sum(log.dirty_bytes for log in logs)
         yield from _one("tailrace_unflushed_bytes", "gauge", "Written, and not yet synced in their own files.", dirty)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from tailrace.broker.config_keys import InvalidConfig
 from tailrace.broker.metadata_records import UnknownRecord
 from tailrace.broker.opening import NotOurs
-from tailrace.log.errors import DirectoryInUse, LogError, StorageError, UnknownFormat
+from tailrace.log.errors import DirectoryInUse, ForeignDirectory, LogError, StorageError, UnknownFormat
 from tailrace.records.errors import CorruptBatch
 from tailrace.server.http import Pages
 from tailrace.server.node import Node
@@ -96,7 +96,7 @@ async def _start(node: Node) -> None:
         await node.start()
     except DirectoryInUse as error:
         raise CannotStart(f"{error}: is another broker running on it? --data chooses another directory") from None
-    except (NotOurs, UnknownFormat, UnknownRecord, InvalidConfig) as error:
+    except (ForeignDirectory, NotOurs, UnknownFormat, UnknownRecord, InvalidConfig) as error:
         raise CannotStart(str(error)) from None
     except OSError as error:
         if error.filename is not None:
