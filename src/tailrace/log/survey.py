@@ -296,7 +296,8 @@ class SumsCheck:
             checks.report(damage)
             for number in range(damage.position // CHUNK_BYTES, min(damage.end // CHUNK_BYTES + 1, len(sums.chunks))):
                 checks.trust(*sums.chunk_bounds(number))
-        checks.ensure(0, sums.log_size, self._segment.size, self._derived)
+        if not checks.ensure(0, sums.log_size, self._segment.size, self._derived) and self._known:
+            return []  # shifted by what the walk has met: the sums say nothing of what stands behind
         return [damage for damage in checks.damage if damage not in self._known]
 
 
