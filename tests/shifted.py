@@ -70,7 +70,10 @@ def ways_to_shift(content: bytes) -> Iterator[tuple[str, Shift]]:
         for where in ("boundary", "header", "body"):
             for size in (1, 7, 100, 2000):
                 for filler in (0, 1):
-                    yield f"{size} inserted, {where} of {number}, {filler}", inserted(content, number, where, size, filler)
+                    yield (
+                        f"{size} inserted, {where} of {number}, {filler}",
+                        inserted(content, number, where, size, filler),
+                    )
             for size in (1, 7, 100):
                 yield f"{size} removed, {where} of {number}", removed(content, number, where, size)
         yield f"{number} doubled", doubled(content, number, number)
@@ -91,7 +94,11 @@ class Stored(NamedTuple):
         batches, times = {}, []
         for content in contents:
             for position, header in split(content):
-                batches.update(dict.fromkeys(range(header.base_offset, header.next_offset), content[position : position + header.size]))
+                batches.update(
+                    dict.fromkeys(
+                        range(header.base_offset, header.next_offset), content[position : position + header.size]
+                    )
+                )
                 times += [FoundTime(record.offset, record.timestamp) for record in decode_records(content, position)]
         return cls(batches, times)
 
@@ -100,7 +107,10 @@ class Stored(NamedTuple):
 
     def offsets_of(self, base_offsets: frozenset[int]) -> set[int]:
         return {
-            offset for offset, data in self.batches.items() for _, header in split(data) if header.base_offset in base_offsets
+            offset
+            for offset, data in self.batches.items()
+            for _, header in split(data)
+            if header.base_offset in base_offsets
         }
 
 

@@ -16,7 +16,7 @@ import threading
 from bisect import bisect_right
 from typing import NamedTuple
 
-from tailrace.log.damage import DamagedRange
+from tailrace.log.damage import DamagedRange, missing_records
 from tailrace.log.derived import Derived
 from tailrace.log.epochs import LeaderEpochs
 from tailrace.log.files import File, name_of
@@ -122,8 +122,8 @@ class Checks:
         return True
 
     def _blame(self, low: int, high: int, size: int, derived: Derived) -> bool:
-        """These bytes are not those that were sealed. Where no batch can be named, none of them is served. Returns False
-        where batches were shifted.
+        """These bytes are not those that were sealed. Where no batch can be named, none of them is served. Returns
+        False where batches were shifted.
         """
         walked = self._check_batches(low, high, size, derived)
         if not self._fits(derived, walked):
@@ -142,7 +142,7 @@ class Checks:
         )
 
     def condemn(self, boundary: Boundary) -> None:
-        """Names all from the first damage up to `boundary`: for a segment that is shifted and cannot be derived anew."""
+        """Names all from the first damage up to `boundary`, in a segment that is shifted and cannot be derived anew."""
         first = self.damage[0] if self.damage else None
         position, offset = (first.position, first.first_offset) if first else (0, self._base_offset)
         self.report(self._not_as_sealed(position, offset, *boundary))
@@ -179,6 +179,8 @@ class Checks:
                 start, start_offset = position, expected
             if position >= high:
                 break
+        if position >= size and expected < (self.limit or 0) and not derived.may_have_gaps:
+            self.report(missing_records(name_of(self._file.path), expected, self.limit or 0)._replace(position=size))
         self.trust(start, position)
         return Walked(start, start_offset, position, expected, batches)
 

@@ -106,6 +106,7 @@ class DerivedFiles:
         self._log = log
         self._base_offset = base_offset
         self._interval_bytes = interval_bytes
+        self.gaps_without_sums = Gaps.UNKNOWN  # another value where the owner of the log can tell
 
     def read_sums(self) -> Sums | None:
         data = read_whole(self._files, self._stem + SUMS)
@@ -117,7 +118,7 @@ class DerivedFiles:
         """
         derived, position = self.load_before(size)
         if derived.boundary is None or not self._goes_on(derived.boundary, size, derived.may_have_gaps):
-            return self.derive_anew(size, derived.gaps)
+            return self.derive_anew(size)
         return self._extend(derived, position, size)
 
     def _goes_on(self, boundary: Boundary, size: int, gaps: bool) -> bool:
@@ -125,12 +126,12 @@ class DerivedFiles:
         scan = Scan(self._log, boundary.position, size, boundary.offset, gaps=gaps)
         return boundary.position == size or any(True for _ in scan)
 
-    def derive_anew(self, size: int, gaps: Gaps) -> Derived:
+    def derive_anew(self, size: int) -> Derived:
         """Derives from the log alone, for a segment whose batches do not stand where its files say. The checksum file
         counts only if no bytes are bad: of shifted bytes it says nothing.
         """
         sums = self.read_sums()
-        derived = self.rebuild(size, gaps)
+        derived = self.rebuild(size, sums.gaps if sums else self.gaps_without_sums)
         if sums is not None and not derived.is_partial and sums.log_size == size:
             derived.sums = sums
         elif sums is not None and sums.max_timestamp > derived.max_timestamp:
@@ -160,7 +161,7 @@ class DerivedFiles:
         sums = self.read_sums()
         index = OffsetIndex(self._base_offset, read_whole(self._files, self._stem + INDEX) or b"")
         times = TimeIndex(self._base_offset, read_whole(self._files, self._stem + TIME_INDEX) or b"")
-        derived = Derived(index, times, self._base_offset, sums.gaps if sums else Gaps.UNKNOWN)
+        derived = Derived(index, times, self._base_offset, sums.gaps if sums else self.gaps_without_sums)
         if sums is not None and sums.log_size <= size:
             derived.sums = sums
             if sums.offset_index.matches(index.data) and sums.time_index.matches(times.data):

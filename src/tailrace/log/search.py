@@ -37,9 +37,9 @@ def find_next(
     place where one is known to begin (`anchors`) or to `end`; failing that, if at least two follow each other. None
     that is `limit` or beyond is believed.
 
-    Two batches that follow each other, or one that leads to `end` and `limit`, may also have the offset `expected`: then
-    the bad bytes are surplus, and no offset is lost. Or they stand just here, with later offsets: then no bytes are bad,
-    but records are missing.
+    Two batches that follow each other, or one that leads to `end` and `limit`, may also have the offset `expected`:
+    then the bad bytes are surplus, and no offset is lost. Or they stand just here, with later offsets: then no bytes
+    are bad, but records are missing.
     """
     claim = Claim(file, position, end, expected)
     if claim.follower is not None and any(

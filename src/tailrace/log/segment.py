@@ -182,10 +182,17 @@ class Segment:
         return derived
 
     def _load(self) -> Derived:
-        if not self._is_shifted:
-            return self.derived_files.load(self.size)
-        sums = self.derived_files.read_sums()
-        return self.derived_files.derive_anew(self.size, sums.gaps if sums else Gaps.UNKNOWN)
+        files = self.derived_files
+        return files.derive_anew(self.size) if self._is_shifted else files.load(self.size)
+
+    def rule_out_gaps(self) -> None:
+        """No compaction and no repair has left a gap in this sealed segment: one is damage, whatever became of its
+        checksum file.
+        """
+        self.derived_files.gaps_without_sums = Gaps.NONE
+        if (derived := self._derived) is not None and derived.gaps is Gaps.UNKNOWN:
+            derived.gaps = Gaps.NONE
+            self.checks.distrust(0, self.size, self.size)
 
     @property
     def largest_timestamp(self) -> int | None:
