@@ -66,15 +66,15 @@ def without_batch(content: bytes, number: int) -> Shift:
 def ways_to_shift(content: bytes) -> Iterator[tuple[str, Shift]]:
     """A sample of each kind, at the first, an inner and the last batch."""
     count = len(batches_in(content))
-    for number in sorted({0, 1, count // 2, count - 2, count - 1}):
+    for number in (0, count // 2, count - 1):
         for where in ("boundary", "header", "body"):
-            for size in (1, 7, 100, 2000):
+            for size in (1, 100, 2000):
                 for filler in (0, 1):
                     yield (
                         f"{size} inserted, {where} of {number}, {filler}",
                         inserted(content, number, where, size, filler),
                     )
-            for size in (1, 7, 100):
+            for size in (1, 100):
                 yield f"{size} removed, {where} of {number}", removed(content, number, where, size)
         yield f"{number} doubled", doubled(content, number, number)
         yield f"{number} doubled at the end", doubled(content, number, count - 1)

@@ -5,7 +5,19 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from logs import DATA, ORDERS, PARTITION, SMALL, batch_of, memory_files, offsets_named, reopen, write_log
+from logs import (
+    DATA,
+    ORDERS,
+    PARTITION,
+    SMALL,
+    batch_of,
+    memory_files,
+    offsets_named,
+    offsets_of,
+    reopen,
+    stored_batches,
+    write_log,
+)
 from shifted import (
     Shift,
     Stored,
@@ -27,11 +39,13 @@ from tailrace.log.derived import DerivedFiles
 from tailrace.log.directory import DataDirectory
 from tailrace.log.log import Log
 from tailrace.log.places import locate
+from tailrace.log.repair import make_plan
+from tailrace.log.repair_steps import carry_out
 from tailrace.log.scrubbing import Piece, ScrubJob
 from tailrace.log.sums import CHUNK_BYTES, ChunkSums, Gaps
 from tailrace.log.transaction_index import TransactionIndex
 from tailrace.log.verify import Verification, verify
-from tailrace.records.batch import split
+from tailrace.records.batch import read_header, split
 from tailrace.records.record import Record, encode_batch
 from tailrace.testing.recording_files import Disk, RecordingFiles
 
@@ -122,6 +136,40 @@ def test_every_offset_of_a_shifted_segment_is_served_or_named(lost: str) -> None
         except Exception as error:
             error.add_note(f"{name}, {path} without {lost or 'nothing'}")
             raise
+
+
+def test_a_segment_that_is_shifted_under_a_running_broker_is_named_once_it_was_scrubbed() -> None:
+    stored = stored_in(SOUND)
+    for name, path, shift in ONE_OF_EACH[::5]:
+        if len(shift.content) > len(SOUND.file(path)) and not shift.touched:
+            continue  # bytes behind the end that the broker knows: the next start sees them
+        disk = SOUND.copy()
+        files = RecordingFiles(disk)
+        log = DataDirectory(files, DATA, SMALL).logs[ORDERS]
+        assert not check_reads(stored, read_log(log, 700))
+        disk.file(path)[:] = shift.content
+        job = ScrubJob(files, [Piece(ORDERS, log, segment, 0) for segment in log.segments[:-1]])
+        job.run()
+        assert job.damage, name
+        assert check_reads(stored, read_log(log, 700)), name
+
+
+@pytest.mark.parametrize("lost", ["", ".sums"])
+def test_a_repair_of_a_shifted_segment_keeps_all_that_was_served_before(lost: str) -> None:
+    stored = stored_in(SOUND)
+    for name, path, shift in ONE_OF_EACH[::3]:
+        disk = with_shift(SOUND, path, shift, lost)
+        named = check_reads(stored, read_log(opened(disk), 700))
+        files = RecordingFiles(disk)
+        carry_out(files, make_plan(files, locate(files, DATA)), DATA, "2026-11-16T10:00:00+00:00")
+        found = verified(disk)
+        assert found.healthy, name
+        assert not found.derived, name
+        recorded = [gap for _, gap in found.gaps]
+        assert {offset for gap in recorded for offset in range(gap.first_offset, gap.last_offset + 1)} == named, name
+        kept = {base: data for base, data in stored_batches(reopen(disk)[0]).items() if read_header(data).record_count}
+        assert offsets_of(kept) == set(stored.batches) - named, name
+        assert all(stored.batches[base] == data for base, data in kept.items()), name
 
 
 @st.composite

@@ -102,8 +102,9 @@ class ReadableLog:
     def publish(self, segments: tuple[Segment, ...] | None = None, visible: Position | None = None) -> None:
         """By the owner, after every change that readers should know of."""
         start, high_watermark, before = self.bounds.start, self.bounds.high_watermark, self.view
-        for segment, following in pairwise(segments or ()):
-            segment.checks.limit = following.base_offset
+        if segments is not None:
+            for segment, following in pairwise(segments):
+                segment.checks.limit = following.base_offset
         self.view = View(
             start,
             high_watermark,
