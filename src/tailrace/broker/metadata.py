@@ -20,6 +20,7 @@ logger = logging.getLogger(__name__)
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
 LOGGER_RESOURCE = 8
+POLICY_KEYS = ("cleanup.policy", "log.cleanup.policy")
 
 
 class Metadata:
@@ -32,6 +33,7 @@ class Metadata:
         self.topics: dict[str, Topic] = {}
         self.topics_by_id: dict[bytes, Topic] = {}
         self.deleted: set[bytes] = set()  # ids that nobody will have again
+        self.compacted_once: set[str] = set()  # topics that have, or had, a policy with `compact`; "" for a default
         self._names_as_metrics: dict[str, str] = {}  # every name, by what it becomes with underscores for dots
         self.revision = 0  # grows with every change: what was made from an earlier one is out of date
 
@@ -69,6 +71,8 @@ class Metadata:
         self.deleted.add(record.topic_id)
 
     def _config_changed(self, record: records.ConfigChanged) -> None:
+        if record.key in POLICY_KEYS and "compact" in (record.value or ""):
+            self.compacted_once.add(record.resource_name if record.resource_type == TOPIC_RESOURCE else "")
         if record.resource_type == TOPIC_RESOURCE:
             topic = self.topics[record.resource_name]
             _set(topic.overrides, record.key, _valid_value(record))

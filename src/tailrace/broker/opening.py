@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable
 
 from tailrace.broker.broker import Broker
+from tailrace.broker.compaction_history import rule_out_gaps, rule_out_gaps_in
 from tailrace.broker.configs import BrokerConfigs
 from tailrace.broker.losses import announce
 from tailrace.broker.lost_metadata import bring_back, new_cluster_id
@@ -48,6 +49,7 @@ def open_broker(
     """
     metadata = Metadata(configs)
     log, first = _metadata_log(directory, random_bytes)
+    rule_out_gaps_in(log)  # the metadata log is never compacted
     replay_all(log, metadata)
     lost = bring_back(directory, metadata, random_bytes) if log.recorded_gaps else []
     if lost:
@@ -60,6 +62,7 @@ def open_broker(
     for known in directory.logs.values():  # one whose creation was cut short does not know its epoch
         if known.offline is None:
             known.raise_leader_epoch(metadata.leader_epoch)
+    rule_out_gaps(directory, metadata)
     broker = Broker(directory, metadata, log, start_job=start_job, random_bytes=random_bytes)
     if delayed is not None:
         broker.metadata_log.delay(delayed, now_ms)

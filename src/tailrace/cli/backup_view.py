@@ -50,7 +50,8 @@ def show_created(result: "Result", destination: Path) -> None:
     for note in result.notes:
         output.warn(note)
     for damage in manifest.damage:
-        offsets = f"offsets {damage['first_offset']} to {damage['last_offset']}"
+        first, last = int(damage["first_offset"]), int(damage["last_offset"])
+        offsets = f"offsets {first} to {last}" if first <= last else "surplus bytes, no offset is lost"
         output.warn(f"{damage['file']} is damaged in {manifest.source}: {offsets} ({damage['reason']})")
     if manifest.damage:
         output.warn("what is damaged was copied as it is; everything else is sound (`tailrace log verify` says more)")

@@ -201,6 +201,8 @@ def _damage(damage: "DamagedRange") -> list[str]:
     offsets = f"offsets {damage.first_offset} to {damage.last_offset}"
     if damage.first_offset == damage.last_offset:
         offsets = f"offset {damage.first_offset}"
+    if not damage.offsets:
+        return [f"{where}{extent}", f"    surplus bytes, no offset is lost: {damage.reason}"]
     return [f"{where}{extent}", f"    {offsets} cannot be read: {damage.reason}"]
 
 

@@ -205,7 +205,7 @@ def _lines_of(step: "Step") -> Iterator[str]:
     where = step.file
     if damage is not None and damage.length:
         where += f", byte {damage.position} ({output.plural(damage.length, 'byte')})"
-    if damage is not None:
+    if damage is not None and damage.offsets:
         first, last = damage.first_offset, damage.last_offset
         where += f": offset {first}" if first == last else f": offsets {first} to {last}"
     yield f"  {step.action:<9}  {where}"

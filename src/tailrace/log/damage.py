@@ -1,7 +1,9 @@
 """A damaged range: bytes of a log that cannot be trusted, by name.
 
 Damage is named, never served and never "cleaned up". `position` and `length` say where the bad bytes are in `file`;
-where a whole file is missing, its length is 0. The offsets, both inclusive, are those that cannot be read.
+where a whole file is missing, its length is 0. The offsets, both inclusive, are those that cannot be read. Where
+the bytes are surplus (a batch that stands twice, bytes inserted between two batches), no offset is lost and the last
+offset is one below the first.
 """
 
 from typing import NamedTuple
@@ -21,7 +23,17 @@ class DamagedRange(NamedTuple):
     def end(self) -> int:
         return self.position + self.length
 
+    @property
+    def offsets(self) -> int:
+        """How many offsets cannot be read."""
+        return self.last_offset - self.first_offset + 1
+
     def __str__(self) -> str:
+        if not self.offsets:
+            return (
+                f"{self.file} has {self.length} surplus bytes at byte {self.position}, before offset "
+                f"{self.first_offset}: no offset is lost ({self.reason})"
+            )
         if not self.length:
             return f"{self.file}: offsets {self.first_offset} to {self.last_offset} are gone ({self.reason})"
         return (
@@ -40,6 +52,9 @@ def overlap(file: str, first_offset: int, end: int) -> DamagedRange:
 
 def missing_file(first_offset: int, following: int) -> DamagedRange:
     """Records from `first_offset` to before `following` should be in a file that is not there, or not long enough."""
-    return DamagedRange(
-        numbered(first_offset, LOG), 0, 0, first_offset, following - 1, "the records that should be here are missing"
-    )
+    return missing_records(numbered(first_offset, LOG), first_offset, following)
+
+
+def missing_records(file: str, first_offset: int, following: int) -> DamagedRange:
+    """Records from `first_offset` to before `following` should be in `file`, and are not."""
+    return DamagedRange(file, 0, 0, first_offset, following - 1, "the records that should be here are missing")

@@ -8,7 +8,7 @@ and rebuilds the rest.
 from tailrace.log.files import File, Files, read_whole, remove_if_there, replace_whole, write_whole
 from tailrace.log.index import OffsetIndex, TimeIndex
 from tailrace.log.names import INDEX, SUMS, TIME_INDEX, TRANSACTION_INDEX
-from tailrace.log.scan import FoundBatch, header_at
+from tailrace.log.scan import FoundBatch, Scan, header_at
 from tailrace.log.sums import Gaps, Prefix, Sums
 from tailrace.log.transaction_index import TransactionIndex
 from tailrace.log.walk import Boundary, walk
@@ -20,6 +20,7 @@ class Derived:
         "bytes_since_entry",
         "gaps",
         "index",
+        "is_partial",
         "max_timestamp",
         "max_timestamp_offset",
         "next_offset",
@@ -34,6 +35,7 @@ class Derived:
         self.max_timestamp = NO_TIMESTAMP
         self.max_timestamp_offset = -1
         self.gaps = gaps
+        self.is_partial = False  # built from a log that has lost records: it may have had later timestamps
         self.sums: Sums | None = None
         self.bytes_since_entry = 0
 
@@ -78,6 +80,7 @@ class Derived:
         copied = Derived(self.index.copy(), self.time_index.copy(), self.next_offset, self.gaps)
         copied.max_timestamp, copied.max_timestamp_offset = self.max_timestamp, self.max_timestamp_offset
         copied.sums, copied.bytes_since_entry = self.sums, self.bytes_since_entry
+        copied.is_partial = self.is_partial
         return copied
 
     def summarise(self, log_size: int, chunks: tuple[int, ...], transactions: TransactionIndex) -> Sums:
@@ -103,6 +106,7 @@ class DerivedFiles:
         self._log = log
         self._base_offset = base_offset
         self._interval_bytes = interval_bytes
+        self.gaps_without_sums = Gaps.UNKNOWN  # another value where the owner of the log can tell
 
     def read_sums(self) -> Sums | None:
         data = read_whole(self._files, self._stem + SUMS)
@@ -113,7 +117,26 @@ class DerivedFiles:
         itself.
         """
         derived, position = self.load_before(size)
+        if derived.boundary is None or not self._goes_on(derived.boundary, size, derived.may_have_gaps):
+            return self.derive_anew(size)
         return self._extend(derived, position, size)
+
+    def _goes_on(self, boundary: Boundary, size: int, gaps: bool) -> bool:
+        """Whether the log ends where the sums do, or a batch follows: if not, its bytes may have been shifted."""
+        scan = Scan(self._log, boundary.position, size, boundary.offset, gaps=gaps)
+        return boundary.position == size or any(True for _ in scan)
+
+    def derive_anew(self, size: int) -> Derived:
+        """Derives from the log alone, for a segment whose batches do not stand where its files say. The checksum file
+        counts only if no bytes are bad: of shifted bytes it says nothing.
+        """
+        sums = self.read_sums()
+        derived = self.rebuild(size, sums.gaps if sums else self.gaps_without_sums)
+        if sums is not None and not derived.is_partial and sums.log_size == size:
+            derived.sums = sums
+        elif sums is not None and sums.max_timestamp > derived.max_timestamp:
+            derived.max_timestamp, derived.max_timestamp_offset = sums.max_timestamp, sums.max_timestamp_offset
+        return derived
 
     def rebuild(self, size: int, gaps: Gaps) -> Derived:
         """The same from the log alone."""
@@ -126,6 +149,8 @@ class DerivedFiles:
             # What is bad is passed over here: whoever reads those bytes is told.
             if isinstance(item, FoundBatch):
                 derived.add(item.position, item.header, self._interval_bytes)
+            else:
+                derived.is_partial = True
         return derived
 
     def load_before(self, size: int, offset: int | None = None) -> tuple[Derived, int]:
@@ -136,7 +161,7 @@ class DerivedFiles:
         sums = self.read_sums()
         index = OffsetIndex(self._base_offset, read_whole(self._files, self._stem + INDEX) or b"")
         times = TimeIndex(self._base_offset, read_whole(self._files, self._stem + TIME_INDEX) or b"")
-        derived = Derived(index, times, self._base_offset, sums.gaps if sums else Gaps.UNKNOWN)
+        derived = Derived(index, times, self._base_offset, sums.gaps if sums else self.gaps_without_sums)
         if sums is not None and sums.log_size <= size:
             derived.sums = sums
             if sums.offset_index.matches(index.data) and sums.time_index.matches(times.data):

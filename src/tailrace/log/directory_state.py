@@ -5,7 +5,7 @@ Recovery and `log verify` begin here, so that both know the same of a log before
 
 from collections.abc import Collection
 from math import inf
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.log.checkpoints import (
     CLEAN_SHUTDOWN,
@@ -18,6 +18,9 @@ from tailrace.log.checkpoints import (
 )
 from tailrace.log.files import Files, join, name_of, parent, read_whole
 from tailrace.log.names import TopicPartition
+
+if TYPE_CHECKING:
+    from tailrace.log.compaction_history import CompactionHistory
 
 
 class Place(NamedTuple):
@@ -33,6 +36,7 @@ class Place(NamedTuple):
     recovery_point: int | None = None
     start_offset: int | None = None
     compacted_to: int = 0
+    history: "CompactionHistory | None" = None  # for tools that look at a whole data directory
 
     @property
     def name(self) -> str:
@@ -51,8 +55,10 @@ class Place(NamedTuple):
 
     def was_never_compacted(self, following: int | None) -> bool:
         """Of a segment that ends at `following`, or is the last: compaction stays away from what lies behind the
-        recovery point.
+        recovery point. What lies before it was not compacted either if that is ruled out for the whole log.
         """
+        if self.history is not None and self.partition is not None and self.history.rules_out(self.partition):
+            return True
         return self.recovery_point is not None and (following is None or following > self.recovery_point)
 
 

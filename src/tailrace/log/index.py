@@ -77,6 +77,10 @@ class OffsetIndex:
         number = self._number_behind(position)
         return [self.entry(later).position for later in range(number, len(self))]
 
+    def entries_between(self, start: int, end: int) -> list[IndexEntry]:
+        """The entries that point from `start` on to before `end`."""
+        return [self.entry(number) for number in range(self._number_behind(start - 1), self._number_behind(end - 1))]
+
     def thinned(self, start: int, end: int, most: int) -> bytes:
         """At most so many of the entries that point from `start` on to before `end`, spread over them."""
         first, behind = self._number_behind(start - 1), self._number_behind(end - 1)

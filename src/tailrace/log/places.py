@@ -7,6 +7,7 @@ deletes moves it first, so it is read again where a log seems to lack its beginn
 
 from dataclasses import dataclass
 
+from tailrace.log.compaction_history import CompactionHistory
 from tailrace.log.directory_state import DirectoryState, Place
 from tailrace.log.errors import LogError
 from tailrace.log.files import Files, join, name_of, parent
@@ -39,13 +40,14 @@ def locate(files: Files, path: str) -> Places:
     if _holds_segments(files, path):
         return Places((locate_partition(files, path),))
     state = DirectoryState(files, path)
+    history = CompactionHistory(files, path, state)
     found = []
     for name in files.directories_in(path):
         partition = parse_partition(name)
         if partition is None:
             continue
         if partition in (state.recovery_points or {}) or _holds_segments(files, join(path, name)):
-            found.append(state.place(join(path, name), partition, f"{name}/"))
+            found.append(state.place(join(path, name), partition, f"{name}/")._replace(history=history))
     if not found:
         raise NoLogHere(
             f"{path} holds no log: expected is a partition, with files like 00000000000000000000.log, or a data "
@@ -59,7 +61,8 @@ def locate_partition(files: Files, path: str) -> Place:
     partition = parse_partition(name_of(path))
     if partition is None:
         return Place(path)
-    return DirectoryState(files, parent(path)).place(path, partition)
+    state = DirectoryState(files, parent(path))
+    return state.place(path, partition)._replace(history=CompactionHistory(files, parent(path), state))
 
 
 def _holds_segments(files: Files, directory: str) -> bool:

@@ -5,9 +5,10 @@ segments and bounds are replaced as a whole, bytes once written never change, an
 """
 
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
-from tailrace.log.damage import DamagedRange, missing_file
+from tailrace.log.damage import DamagedRange, missing_file, missing_records
 from tailrace.log.derived import Derived
 from tailrace.log.epochs import EpochEnd, LeaderEpochs
 from tailrace.log.errors import Damaged, LogError, LogRemoved, OffsetOutOfRange, StorageError
@@ -101,6 +102,9 @@ class ReadableLog:
     def publish(self, segments: tuple[Segment, ...] | None = None, visible: Position | None = None) -> None:
         """By the owner, after every change that readers should know of."""
         start, high_watermark, before = self.bounds.start, self.bounds.high_watermark, self.view
+        if segments is not None:
+            for segment, following in pairwise(segments):
+                segment.checks.limit = following.base_offset
         self.view = View(
             start,
             high_watermark,
@@ -244,8 +248,19 @@ class ReadableLog:
         for segment, limit in self._segments_from(view, offset, wait):
             found = segment.find(offset, limit, wait=wait)
             if found is not None:
-                return Place(segment, found[0])
+                position, header = found
+                if header.base_offset > offset:
+                    self._require_gap(view, offset, header.base_offset, wait)
+                return Place(segment, position)
         return None
+
+    def _require_gap(self, view: View, offset: int, found: int, wait: bool) -> None:
+        """The first batch behind `offset` begins at `found`. Raises Damaged where no compaction and no repair has left
+        such a gap.
+        """
+        segment = view.segments[number_of_segment_at(view.segments, offset)]
+        if not segment.derived(wait=wait).may_have_gaps:
+            raise Damaged(missing_records(segment.name, offset, found))
 
     def _is_near_end(self, view: View, segment: Segment, position: int, near: int) -> bool:
         """Whether a reader that stands behind `near` can have all the rest, without looking where batches end."""
@@ -335,7 +350,7 @@ class ReadableLog:
     def _find_time(self, view: View, timestamp: int) -> FoundTime | None:
         for segment, _ in self._segments_from(view, view.first_readable):
             derived = segment.derived()
-            if derived.max_timestamp < timestamp:
+            if derived.max_timestamp < timestamp and not derived.is_partial:
                 continue
             entry = derived.time_index.before(timestamp)
             offset = max(view.first_readable, entry.last_offset if entry else segment.base_offset)

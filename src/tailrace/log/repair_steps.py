@@ -87,7 +87,7 @@ class PartitionRepair:
             copy = copy_aside(self._files, self._directory, segment, step.damage.position, step.damage.end)
             if step.action is Action.CUT_OUT:
                 lost.append((step.damage, copy))
-        self._record(self._gap(damage, copy) for damage, copy in lost)
+        self._record(self._gap(damage, copy) for damage, copy in lost if damage.offsets)
         transactions = segment.derived_files.load_transactions(segment.size)
         sums = segment.derived_files.read_sums()
         cuts = _merged(damage for damage, _ in lost)

@@ -72,12 +72,14 @@ class SavedOffsets:
         return {partition: offset for partition, log, offset in entries if log not in self._taken_away}
 
     def _replace_cleaner_offsets(self) -> None:
-        """They rarely change: most logs are never compacted, and have none."""
+        """They rarely change: most logs are never compacted, and have none. An empty file is written, too: without one,
+        nothing proves that a log was never compacted.
+        """
         left = self._left(self._latest.cleaner_offsets)
         content = encode_offsets({partition: offset for partition, offset in left.items() if offset})
         path = join(self._path, CLEANER_OFFSETS)
         if self._cleaner_offsets is None:
-            self._cleaner_offsets = read_whole(self._files, path) or encode_offsets({})
+            self._cleaner_offsets = read_whole(self._files, path)
         if content != self._cleaner_offsets:
             replace_whole(self._files, path, content)
             self._cleaner_offsets = content

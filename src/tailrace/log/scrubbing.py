@@ -88,7 +88,7 @@ class ScrubJob:
         if sums is not None and sums.log_size == segment.size and sums.chunk_is_intact(start // CHUNK_BYTES, data):
             return
         segment.checks.distrust(start, end, segment.size)
-        segment.checks.ensure(start, end, segment.size, segment.derived())
+        segment.check(start, end)
 
     def _rotten_derived_files(self, piece: Piece) -> list[str]:
         base_offset = piece.segment.base_offset

@@ -6,6 +6,7 @@ that copies logs. So nothing is believed because it looks like a batch; it must 
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from tailrace.log.epochs import LeaderEpochs
@@ -33,27 +34,28 @@ def find_next(
 
     A record may hold the bytes of a whole batch, so a valid batch alone proves nothing. It is believed if the bad
     batch's own header leads to it or its CRC proves that it ends there; or if the batches from there on lead to a
-    place where one is known to begin (`anchors`) or to `end`; failing that, if at least two follow each other. Two
-    batches with later offsets may also stand just here: then no bytes are bad, but records are missing. None that is
-    `limit` or beyond is believed.
+    place where one is known to begin (`anchors`) or to `end`; failing that, if at least two follow each other. None
+    that is `limit` or beyond is believed.
+
+    Two batches that follow each other, or one that leads to `end` and `limit`, may also have the offset `expected`:
+    then the bad bytes are surplus, and no offset is lost. Or they stand just here, with later offsets: then no bytes
+    are bad, but records are missing.
     """
     claim = Claim(file, position, end, expected)
     if claim.follower is not None and any(
         True for _ in Scan(file, claim.follower[0], end, claim.follower[1], epochs=epochs, limit=limit)
     ):
         return claim.follower
-    if claim.proven_end == end:
-        return None
     search = Search(file, position, end, gaps, epochs, {*anchors, end})
     for candidate, offset in _candidates(file, position, end, expected):
         if limit is not None and offset >= limit:
             continue
         if candidate == position:
-            if offset > expected and search.follow(candidate, offset).batches >= 2:
+            if offset > expected and search.confirms(candidate, offset, limit):
                 return candidate, offset
-        elif offset > expected and candidate >= (claim.proven_end or 0):
-            if search.is_over(candidate):
-                break
+        elif claim.proven_end == end or search.is_over(candidate):
+            break
+        elif candidate >= (claim.proven_end or 0) and (offset > expected or search.confirms(candidate, offset, limit)):
             search.consider(candidate, offset, claim)
             if search.is_proven:
                 break
@@ -126,6 +128,7 @@ class Search:
         self.is_proven = False
         # Records full of false headers could make us read a file once for each of them.
         self._budget_bytes = PROOF_BYTES + 2 * (end - position)
+        self._covered_budget_bytes = PROOF_BYTES
 
     @property
     def found(self) -> tuple[int, int] | None:
@@ -138,8 +141,10 @@ class Search:
 
     def consider(self, candidate: int, offset: int, claim: Claim) -> None:
         is_end = claim.ends_at(candidate)
-        if not is_end and (claim.covers(candidate) or candidate in self._passed):
-            return  # part of the bad batch, or of a chain that was followed before and leads nowhere else
+        if not is_end and candidate in self._passed:
+            return  # part of a chain that was followed before and leads nowhere else
+        if not is_end and claim.covers(candidate) and not self._disproves(claim, candidate, offset):
+            return  # part of the bad batch
         followed = self.follow(candidate, offset)
         if not followed.batches:
             return
@@ -150,6 +155,31 @@ class Search:
             self.is_proven = candidate == claim.claimed_end
         elif self._second_best is None and followed.batches >= 2:
             self._second_best = candidate, offset
+
+    def confirms(self, position: int, offset: int, limit: int | None) -> bool:
+        """Whether the batch here has the offset that it claims, which its CRC does not cover: another one follows, or
+        it is the last one and ends at `limit`.
+        """
+        scan = Scan(self._file, position, self._end, offset, gaps=self._gaps, epochs=self._epochs)
+        count = sum(1 for _ in islice(scan, 2))
+        return count == 2 or (count == 1 and scan.position == self._end and scan.expected == limit)
+
+    def _disproves(self, claim: Claim, position: int, offset: int) -> bool:
+        """Whether batches lead from here, inside of what a bad batch claims, over the end that it claims, and on to the
+        end: then bytes of it are missing. No record can hold such a chain.
+        """
+        if self._covered_budget_bytes < 0:
+            return False
+        header = header_at(self._file, position)
+        self._covered_budget_bytes -= header.size if header else 0
+        scan = Scan(self._file, position, self._end, offset, gaps=self._gaps, epochs=self._epochs)
+        for found in scan:
+            if scan.position == claim.claimed_end:
+                break
+            if found.position < claim.claimed_end < scan.position:
+                return True
+        self._covered_budget_bytes -= scan.position - position
+        return False
 
     def follow(self, position: int, offset: int) -> Followed:
         """How many batches lead from here to a known place, or to where they break off, and that place."""

@@ -24,7 +24,7 @@ from tailrace.log.errors import Damaged
 from tailrace.log.files import Data, Files, join, name_of, parent, remove_if_there
 from tailrace.log.index import OffsetIndex, TimeIndex
 from tailrace.log.names import LOG, numbered
-from tailrace.log.sums import ChunkSums, Sums
+from tailrace.log.sums import ChunkSums, Gaps, Sums
 from tailrace.log.transaction_index import AbortedTransaction, TransactionIndex
 from tailrace.records.batch import HEADER, HEADER_SIZE, LENGTH_END, LENGTH_MIN, BatchHeader
 
@@ -89,6 +89,7 @@ class Segment:
         self._largest_timestamp: tuple[int, int] | None = None  # of how many bytes, and which
         self._is_sealed = False
         self._is_saved = True  # what is derived is on disk as it is in memory
+        self._is_shifted = False  # batches do not stand where its files say: these are not read any more
         self._is_held = False  # by the log's owner, who changes it: if not, the cache may take it from memory
         self._loading = threading.Lock()
 
@@ -175,10 +176,23 @@ class Segment:
             with self._loading:  # of the readers that want it, one does the work
                 derived = self._derived
                 if derived is None:
-                    derived = self._derived = self.derived_files.load(self.size)
+                    derived = self._derived = self._load()
         if not self._is_held:
             self._cache.used(self, derived.resident_bytes)
         return derived
+
+    def _load(self) -> Derived:
+        files = self.derived_files
+        return files.derive_anew(self.size) if self._is_shifted else files.load(self.size)
+
+    def rule_out_gaps(self) -> None:
+        """No compaction and no repair has left a gap in this sealed segment: one is damage, whatever became of its
+        checksum file.
+        """
+        self.derived_files.gaps_without_sums = Gaps.NONE
+        if (derived := self._derived) is not None and derived.gaps is Gaps.UNKNOWN:
+            derived.gaps = Gaps.NONE
+            self.checks.distrust(0, self.size, self.size)
 
     @property
     def largest_timestamp(self) -> int | None:
@@ -254,14 +268,15 @@ class Segment:
     # Reading: from any thread
 
     def batches(
-        self, position: int, limit: int, *, wait: bool = True
+        self, position: int, limit: int, *, is_sound: bool | None = None, wait: bool = True
     ) -> Iterator[tuple[int, BatchHeader] | DamagedRange]:
         """The headers from `position`, where a batch begins, up to `limit`, checked; and damage where there is
         some.
         """
         window: Data = b""
         start = position
-        is_sound = self.checks.are_sound(position, limit)  # as nearly always: then nothing is asked of each batch
+        if is_sound is None:
+            is_sound = self.checks.are_sound(position, limit)  # as nearly always: then nothing is asked of each batch
         while position < limit:
             if not is_sound:
                 self._ensure(position, min(position + HEADER_SIZE, limit), wait)
@@ -288,7 +303,25 @@ class Segment:
         if not self.checks.cover(start, end):
             if not wait:
                 raise WouldWait
-            self.checks.ensure(start, end, self.size, self.derived())
+            self.check(start, end)
+
+    def check(self, start: int, end: int) -> None:
+        """Checks these bytes; on return, what is bad in them is in `checks.damage` and the index leads to batches."""
+        derived = self.derived()
+        if self.checks.ensure(start, end, self.size, derived):
+            return
+        if self.checks.limit is None:  # the last segment: its owner adds to what is derived
+            assert derived.boundary is not None, "only checksums can be wrong"
+            self.checks.condemn(derived.boundary)
+        else:
+            self._derive_anew(derived)
+        self.checks.ensure(start, end, self.size, self.derived())
+
+    def _derive_anew(self, wrong: Derived) -> None:
+        with self._loading:
+            self._is_shifted = True
+            if self._derived is wrong or self._derived is None:
+                self._derived = self._load()
 
     def _read_headers(self, position: int, size: int, wait: bool) -> Data:
         data = self.log.read_at(position, size) if wait else self.log.read_cached_at(position, size)
@@ -299,13 +332,27 @@ class Segment:
     def find(self, offset: int, limit: int, *, wait: bool = True) -> tuple[int, BatchHeader] | None:
         """The first batch before `limit` that ends at `offset` or later; None if there is none. Raises Damaged."""
         entry = self.derived(wait=wait).index.at_or_before(offset)
-        for item in self.batches(entry.position if entry else 0, limit, wait=wait):
+        position = entry.position if entry else 0
+        is_sound = self.checks.are_sound(position, limit)
+        if not is_sound:
+            position = self._checked_start(offset, limit, wait)
+        for item in self.batches(position, limit, is_sound=is_sound, wait=wait):
             if isinstance(item, DamagedRange):
                 if offset <= item.last_offset:
                     raise Damaged(item)
             elif item[1].last_offset >= offset:
                 return item
         return None
+
+    def _checked_start(self, offset: int, limit: int, wait: bool) -> int:
+        """Where to begin looking for `offset`: an index entry counts once the bytes that it leads to were checked."""
+        while True:
+            was_shifted = self._is_shifted
+            entry = self.derived(wait=wait).index.at_or_before(offset)
+            position = entry.position if entry else 0
+            self._ensure(position, min(position + HEADER_SIZE, limit), wait)
+            if self._is_shifted == was_shifted:
+                return position
 
     def end_of_batches(self, start: int, max_bytes: int, limit: int, *, wait: bool = True) -> tuple[int, int]:
         """How far whole batches go from the one at `start`: `max_bytes` at most, but that one at least, and never
@@ -453,7 +500,7 @@ class SavedParts:
         """Sums a segment that was begun by an earlier process; all of it is checked first, so that no rot is sealed
         as sound.
         """
-        self.segment.checks.ensure(0, self.size, self.size, self._derived)
+        self.segment.check(0, self.size)
         chunks = ChunkSums()
         chunks.read_up_to(self.segment.log, self.size)
         return chunks.sums

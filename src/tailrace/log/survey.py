@@ -90,6 +90,7 @@ class Survey:
         self.notes: list[str] = []
         self.gaps = 0
         self.gap_offsets = 0
+        self.unexplained_offsets = 0  # missing where no file says whether compaction or a repair has left a gap
         self.current: SurveyedSegment | None = None
         self.leftovers = 0
         self._files = files
@@ -147,6 +148,7 @@ class Survey:
             return read_gaps(self._files, self.place.directory)
         except CorruptGaps as error:
             self.notes.append(f"{GAPS_FILE}, which says what repairs have given up, cannot be read: {error}")
+            self.place = self.place._replace(history=None)  # a repair may have left any gap
             return ()
 
     @property
@@ -203,6 +205,8 @@ class Survey:
         if offset > self.end_offset:
             self.gaps += 1
             self.gap_offsets += offset - self.end_offset
+            if self.current is not None and self.current.derived.gaps is Gaps.UNKNOWN:
+                self.unexplained_offsets += offset - self.end_offset
 
     def _tail(self, number: int, position: int, reason: str) -> Tail:
         segment = self.segments[number]
@@ -296,7 +300,8 @@ class SumsCheck:
             checks.report(damage)
             for number in range(damage.position // CHUNK_BYTES, min(damage.end // CHUNK_BYTES + 1, len(sums.chunks))):
                 checks.trust(*sums.chunk_bounds(number))
-        checks.ensure(0, sums.log_size, self._segment.size, self._derived)
+        if not checks.ensure(0, sums.log_size, self._segment.size, self._derived) and self._known:
+            return []  # shifted by what the walk has met: the sums say nothing of what stands behind
         return [damage for damage in checks.damage if damage not in self._known]
 
 
