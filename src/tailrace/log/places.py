@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from tailrace.log.directory_state import DirectoryState, Place
 from tailrace.log.errors import LogError
 from tailrace.log.files import Files, join, name_of, parent
-from tailrace.log.names import LOG, TopicPartition, parse_numbered, parse_partition
+from tailrace.log.lost import LostPartition, find_lost, holds_segments
+from tailrace.log.names import parse_partition
 
 
 class NoLogHere(LogError):
@@ -23,12 +24,7 @@ class Places:
 
     found: tuple[Place, ...]
     state: DirectoryState | None = None
-
-    @property
-    def without_directory(self) -> list[TopicPartition]:
-        """Partitions that have a recovery point and nothing else."""
-        known = self.state.recovery_points if self.state else None
-        return sorted((known or {}).keys() - {place.partition for place in self.found})
+    lost: tuple[LostPartition, ...] = ()
 
 
 def locate(files: Files, path: str) -> Places:
@@ -39,19 +35,18 @@ def locate(files: Files, path: str) -> Places:
     if _holds_segments(files, path):
         return Places((locate_partition(files, path),))
     state = DirectoryState(files, path)
+    lost = find_lost(files, path)
     found = []
     for name in files.directories_in(path):
         partition = parse_partition(name)
-        if partition is None:
-            continue
-        if partition in (state.recovery_points or {}) or _holds_segments(files, join(path, name)):
+        if partition is not None and _holds_segments(files, join(path, name)):
             found.append(state.place(join(path, name), partition, f"{name}/"))
-    if not found:
+    if not found and not lost:
         raise NoLogHere(
             f"{path} holds no log: expected is a partition, with files like 00000000000000000000.log, or a data "
             "directory, with partitions like orders-0"
         )
-    return Places(tuple(found), state)
+    return Places(tuple(found), state, lost)
 
 
 def locate_partition(files: Files, path: str) -> Place:
@@ -63,4 +58,4 @@ def locate_partition(files: Files, path: str) -> Place:
 
 
 def _holds_segments(files: Files, directory: str) -> bool:
-    return any(parsed and parsed[1] == LOG for parsed in map(parse_numbered, files.files_in(directory)))
+    return holds_segments(files.files_in(directory))

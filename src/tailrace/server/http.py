@@ -1,7 +1,7 @@
 """Three pages for those who watch: /metrics, /healthz, /readyz. No more of HTTP than they need.
 
 /healthz    200 while the loop turns
-/readyz     200 while clients are served, 503 while the broker stops
+/readyz     200 while clients are served, 503 while the broker stops, or a partition is lost or cannot be opened
 """
 
 import asyncio
@@ -74,8 +74,15 @@ class Pages:
         if path == "/healthz":
             return 200, "ok\n", _TEXT
         if path == "/readyz":
-            return (503, "stopping\n", _TEXT) if self._node.is_stopping else (200, "ready\n", _TEXT)
+            return self._readiness()
         return 404, "there are /metrics, /healthz and /readyz\n", _TEXT
+
+    def _readiness(self) -> tuple[int, str, str]:
+        if self._node.is_stopping:
+            return 503, "stopping\n", _TEXT
+        if unavailable := self._node.directory.unavailable:
+            return 503, "".join(f"{error}\n" for error in unavailable.values()), _TEXT
+        return 200, "ready\n", _TEXT
 
 
 _REASONS = {200: "OK", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
