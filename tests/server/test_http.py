@@ -1,6 +1,7 @@
 """The pages: metrics that Prometheus can read, health, and nothing else."""
 
 import re
+import shutil
 import socket
 import time
 from collections.abc import Iterator
@@ -8,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from brokers import LocalBroker
 from nodes import LOOPS, RunningNode
 from raw_client import RawClient, a_produce
 
@@ -94,6 +96,19 @@ def test_a_broker_that_stops_is_not_ready(node: RunningNode) -> None:
     node.on_loop(lambda: setattr(node.node, "is_stopping", True))
     assert get(node, "/readyz")[0] == 503
     assert get(node, "/healthz")[0] == 200
+
+
+def test_a_broker_with_a_lost_partition_is_not_ready_and_counts_it(tmp_path: Path) -> None:
+    with LocalBroker(tmp_path) as broker:
+        broker.create_topic()
+        broker.produce(b"a")
+    shutil.rmtree(tmp_path / "orders-0")
+    with RunningNode(tmp_path) as node:
+        status, _, body = get(node, "/readyz")
+        assert status == 503
+        assert "orders-0" in body
+        assert parse(get(node, "/metrics")[2])["tailrace_partitions_unavailable"] == {"": 1}
+        assert get(node, "/healthz")[0] == 200
 
 
 def test_what_is_not_there(node: RunningNode) -> None:
