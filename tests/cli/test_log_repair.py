@@ -2,8 +2,10 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from errno import EIO
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,9 @@ from tailrace.log.directory import DataDirectory
 from tailrace.log.errors import LogOffline
 from tailrace.log.files import OperatingSystemFiles
 from tailrace.log.names import TopicPartition
+from tailrace.log.places import locate
+from tailrace.log.repair import make_plan
+from tailrace.log.repair_steps import carry_out
 from tailrace.records.batch import HEADER_SIZE, split
 from tailrace.records.compression import Codec
 from tailrace.records.record import Record, encode_batch
@@ -193,3 +198,72 @@ def test_a_compaction_that_was_cut_short_is_said_and_completed_first(tmp_path: P
     assert "orders-0: a replacement by compaction that was cut short is completed" in done
     assert "Nothing to repair" in done, "what had rotted was replaced"
     assert not list(tmp_path.glob("orders-0/*.swap"))
+
+
+# Partitions that are lost
+
+
+def lose(data: Path, partition: str = "orders-1") -> None:
+    shutil.rmtree(data / partition)
+
+
+def test_a_lost_partition_is_named_by_verify_and_planned_by_repair(data: Path) -> None:
+    lose(data)
+    before = everything(data)
+    found = asked("log", "verify", data, code=FOUND)
+    assert [(one["partition"], one["end_offset"]) for one in found["lost"]] == [("orders-1", 60)]
+    shown, _ = tailrace("log", "verify", data, code=FOUND)
+    assert "1 lost partition" in shown
+    plan, _ = tailrace("log", "repair", data, code=FOUND)
+    assert "goes on at offset 60" in plan
+    assert plan.strip().endswith("--accept-loss --apply")
+    assert asked("log", "repair", data, code=FOUND)["lost"][0]["goes_on_at"] == 60
+    assert everything(data) == before
+
+
+def test_a_lost_partition_is_given_up_only_where_the_loss_is_accepted(data: Path) -> None:
+    lose(data)
+    before = everything(data)
+    assert "--accept-loss" in tailrace("log", "repair", data, "--apply", code=REFUSED)[1]
+    assert everything(data) == before
+    tailrace("log", "repair", data, "--topic", "orders", "--partition", 0, "--apply")
+    done = asked("log", "repair", data, "--apply", "--accept-loss")
+    assert done["after"]["healthy"]
+    assert [(gap["first_offset"], gap["last_offset"]) for gap in done["after"]["gaps"]] == [(0, 59)]
+    assert "Healthy" in tailrace("log", "verify", data)[0]
+    directory = DataDirectory(OperatingSystemFiles(), str(data))
+    log = directory.logs[TopicPartition("orders", 1)]
+    assert log.append(encode_batch([Record(0, 0, b"k", b"v")]), 0).base_offset == 60
+    directory.close(0)
+
+
+def test_a_lost_log_of_the_brokers_own_needs_leave_for_that_too(data: Path) -> None:
+    lose(data, "__consumer_offsets-0")
+    assert "--internal" in tailrace("log", "repair", data, "--apply", "--accept-loss", code=REFUSED)[1]
+    plan, _ = tailrace("log", "repair", data, code=FOUND)
+    assert "--internal --accept-loss --apply" in plan
+    tailrace("log", "repair", data, "--apply", "--accept-loss", "--internal")
+    assert "Healthy" in tailrace("log", "verify", data)[0]
+
+
+def test_a_repair_of_a_lost_partition_that_was_cut_short_begins_again(data: Path) -> None:
+    """Until its segment is there, the partition is lost: it never goes on at an offset that it had."""
+    for calls in range(12):
+        copy = data.parent / f"copy-{calls}"
+        shutil.copytree(data, copy)
+        lose(copy)
+        files = FaultyFiles(OperatingSystemFiles())
+        for kind in ("rename", "sync_directory", "make_directory"):
+            files.fail(kind, EIO, after=calls, forever=True)
+        plan = make_plan(files, locate(files, str(copy)))
+        with suppress(OSError):
+            carry_out(files, plan, str(copy), "now")
+        directory = DataDirectory(OperatingSystemFiles(), str(copy))
+        log = directory.logs.get(TopicPartition("orders", 1))
+        if log is not None:
+            assert (log.start_offset, log.end_offset) == (60, 60)
+            assert not directory.reports[TopicPartition("orders", 1)].damage
+        directory.close(0)
+        if log is None:
+            tailrace("log", "repair", copy, "--apply", "--accept-loss")
+        assert "Healthy" in tailrace("log", "verify", copy)[0]

@@ -11,7 +11,7 @@ from logs import DATA, ORDERS, PARTITION, SMALL, batch_of, memory_files, stored_
 
 from tailrace.log.checkpoints import RECOVERY_POINTS, START_OFFSETS, decode_offsets
 from tailrace.log.directory import DataDirectory
-from tailrace.log.errors import JobUnderWay, LogClosed, LogError, LogRemoved, StorageError
+from tailrace.log.errors import JobUnderWay, LogClosed, LogError, LogRemoved, LogUnavailable, StorageError
 from tailrace.log.files import OperatingSystemFiles
 from tailrace.log.flush import FlushQueue
 from tailrace.log.log import Log
@@ -492,13 +492,20 @@ def test_a_log_with_a_job_under_way_is_not_set_aside(setup: Setup) -> None:
     assert setup.directory.logs[ORDERS] is setup.log
 
 
-def test_offsets_of_a_log_whose_directory_is_gone_are_not_given_to_the_next_one_of_its_name(tmp_path: Path) -> None:
+def test_a_partition_whose_directory_is_gone_stays_in_the_checkpoints_and_its_name_is_not_free(tmp_path: Path) -> None:
     directory = DataDirectory(OperatingSystemFiles(), str(tmp_path), SMALL)
     write_log(directory.create(ORDERS), 10)
     directory.close(NOW)
     for path in (tmp_path / str(ORDERS)).iterdir():
         path.unlink()
     (tmp_path / str(ORDERS)).rmdir()
-    directory = DataDirectory(OperatingSystemFiles(), str(tmp_path), SMALL)
-    assert decode_offsets((tmp_path / RECOVERY_POINTS).read_bytes()) == {}
-    directory.close(NOW)
+    for _ in range(2):
+        directory = DataDirectory(OperatingSystemFiles(), str(tmp_path), SMALL)
+        assert directory.unavailable[ORDERS].is_lost
+        with pytest.raises(LogUnavailable, match="--accept-loss"):
+            directory.create(ORDERS)
+        directory.create(OTHER)
+        directory.checkpoint(NOW)
+        assert decode_offsets((tmp_path / RECOVERY_POINTS).read_bytes())[ORDERS] == 27
+        directory.begin_remove([OTHER]).run()
+        directory.abandon()

@@ -181,12 +181,18 @@ def test_a_segment_that_is_missing_becomes_a_gap(which: int) -> None:
     assert log.read(min(lost), 1000) is not None, "readers get on"
 
 
-def test_all_segments_can_be_missing() -> None:
+def test_a_partition_without_segments_is_made_anew_where_it_ended() -> None:
     disk = stopped()
     for path in segments_of(disk):
         del disk.names[path]
-    log = repaired(disk, set(range(85)))
-    assert (log.start_offset, log.end_offset) == (0, 85)
+    assert not checked(disk).healthy
+    assert [(lost.partition, lost.next_offset) for lost in planned(disk).lost] == [(ORDERS, 85)]
+    repair(disk)
+    assert checked(disk).healthy
+    assert planned(disk).is_empty
+    log = opened(disk)
+    assert (log.start_offset, log.end_offset) == (85, 85)
+    assert [(gap.first_offset, gap.last_offset) for gap in log.recorded_gaps] == [(0, 84)]
 
 
 def test_a_segment_that_was_shortened_ends_in_a_gap() -> None:
@@ -344,7 +350,7 @@ def test_whatever_happens_to_the_bytes_what_is_sound_survives_a_repair(data: st.
                 content[at] ^= 1 << data.draw(st.integers(0, 7))
             case "shorten":
                 del content[at:]
-            case "lose":
+            case "lose" if len(segments_of(disk)) > 1:  # without any, the partition is lost
                 del disk.names[path]
             case "derived":
                 beside = (".index", ".timeindex", ".txnindex", ".snapshot", EPOCHS_FILE)  # the sums are the witness

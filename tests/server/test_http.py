@@ -1,6 +1,7 @@
 """The pages: metrics that Prometheus can read, health, and nothing else."""
 
 import re
+import shutil
 import socket
 import time
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from errno import EIO
 from pathlib import Path
 
 import pytest
+from brokers import LocalBroker
 from nodes import LOOPS, RunningNode
 from raw_client import RawClient, a_produce
 
@@ -115,6 +117,19 @@ def test_a_broker_with_a_log_that_is_offline_is_not_ready_and_names_it(tmp_path:
         assert "Input/output error" in text
         assert parse(get(node, "/metrics")[2])["tailrace_logs_offline"][""] == 1
         assert client.produce(b"taken", partition=1).error_code == ErrorCode.NONE
+        assert get(node, "/healthz")[0] == 200
+
+
+def test_a_broker_with_a_lost_partition_is_not_ready_and_counts_it(tmp_path: Path) -> None:
+    with LocalBroker(tmp_path) as broker:
+        broker.create_topic()
+        broker.produce(b"a")
+    shutil.rmtree(tmp_path / "orders-0")
+    with RunningNode(tmp_path) as node:
+        status, _, body = get(node, "/readyz")
+        assert status == 503
+        assert "orders-0" in body
+        assert parse(get(node, "/metrics")[2])["tailrace_partitions_unavailable"] == {"": 1}
         assert get(node, "/healthz")[0] == 200
 
 

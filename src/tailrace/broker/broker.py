@@ -105,6 +105,9 @@ class Broker:
             partition = self.partition(name.topic, name.partition)
             assert partition is not None, f"{name} is not in the metadata"
             self._adopt(partition, log)
+        for name, error in directory.unavailable.items():
+            if (partition := self.partition(name.topic, name.partition)) is not None:
+                partition.unavailable = error
 
     @cached_property
     def compacting(self) -> "Compacting":
@@ -148,6 +151,8 @@ class Broker:
         """
         if partition.log is not None:
             return partition.log
+        if partition.unavailable is not None:
+            raise partition.unavailable.with_traceback(None)
         if not self._may_make:
             raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "too many partitions at once are new: the next try gets on")
         # In the logs it is until the deletion of the topic before this one, of the same name, is on disk.
@@ -192,7 +197,7 @@ class Broker:
         """Resolved once all that is in the partition now is on disk."""
         flushed = Flushed()
         if partition.log is None:
-            flushed.resolve(None)
+            flushed.resolve(partition.unavailable)
         else:
             self.flushes.when_flushed(partition.log, partition.log.end_offset, flushed.resolve)
         return flushed
@@ -233,6 +238,9 @@ class Broker:
                 names.append(partition.name)
         for partition in gone:
             partition.moved()
+        if unavailable := [partition.name for partition in gone if partition.unavailable is not None]:
+            self.directory.forget(unavailable)
+            self.upkeep.when_offsets_saved()
         if not names:
             removed.resolve(None)
             return removed

@@ -223,7 +223,8 @@ class Fetch(Later[FetchResponse]):
             if partition is None:
                 goals.append(Goal(key, wanted, None, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
             else:
-                error = check_leader_epoch(wanted.current_leader_epoch, self._broker.leader_epoch(partition))
+                epoch = self._broker.leader_epoch(partition)
+                error = check_partition(partition, wanted.current_leader_epoch, epoch)
                 goals.append(Goal(key, wanted, partition, partition.log, error))
         return goals
 
@@ -401,6 +402,13 @@ def _has_moved(goals: Sequence[Goal], found: Found) -> bool:
             if view.high_watermark != answer.high_watermark or view.last_stable != answer.last_stable_offset:
                 return True
     return False
+
+
+def check_partition(partition: Partition, asked: int, current: int) -> int:
+    """An error where the partition cannot be read, or the client asks for another leader epoch than there is."""
+    if partition.unavailable is not None:
+        return ErrorCode.KAFKA_STORAGE_ERROR
+    return check_leader_epoch(asked, current)
 
 
 def check_leader_epoch(asked: int, current: int) -> int:

@@ -30,7 +30,7 @@ def recorded_gaps(directory: DataDirectory) -> Iterator[tuple[str, RecordedGap]]
     """What readers pass over, with the names of the partitions."""
     for partition, log in directory.logs.items():
         for gap in log.recorded_gaps:
-            if gap.last_offset >= log.start_offset:
+            if gap.last_offset + 1 >= log.start_offset:  # one just before the start is a partition's that was lost
                 yield str(partition), gap
 
 
@@ -41,6 +41,7 @@ def offline_logs(directory: DataDirectory) -> dict[str, LogOffline]:
 
 def announce(directory: DataDirectory) -> None:
     """Says what is known at the start; nobody has looked at most of the bytes by then."""
+    _say(logging.ERROR, [str(error) for error in directory.unavailable.values()])
     _say(logging.ERROR, [str(bad) for bad in damaged_ranges(directory)])
     _say(logging.WARNING, [f"{partition}: {gap}" for partition, gap in recorded_gaps(directory)])
 

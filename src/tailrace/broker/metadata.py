@@ -32,7 +32,7 @@ class Metadata:
         self.quotas = ClientQuotas()
         self.topics: dict[str, Topic] = {}
         self.topics_by_id: dict[bytes, Topic] = {}
-        self.deleted: set[bytes] = set()  # ids that nobody will have again
+        self.deleted: dict[bytes, str] = {}  # names of topics that were deleted, by their ids, which stay theirs
         self.compacted_once: set[str] = set()  # topics that have, or had, a policy with `compact`; "" for a default
         self._names_as_metrics: dict[str, str] = {}  # every name, by what it becomes with underscores for dots
         self.revision = 0  # grows with every change: what was made from an earlier one is out of date
@@ -45,6 +45,11 @@ class Metadata:
     def colliding(self, name: str) -> str | None:
         """A topic whose name is the same as `name` once dots are underscores, as they are in the names of metrics."""
         return self._names_as_metrics.get(as_metric(name))
+
+    def partition_count(self, topic: str) -> int:
+        """0 of a topic that is not there."""
+        found = self.topics.get(topic)
+        return found.partition_count if found is not None else 0
 
     def replay(self, record: MetadataRecord) -> None:
         self.revision += 1
@@ -68,7 +73,7 @@ class Metadata:
         topic = self.topics_by_id.pop(record.topic_id)
         del self.topics[topic.name]
         del self._names_as_metrics[as_metric(topic.name)]
-        self.deleted.add(record.topic_id)
+        self.deleted[record.topic_id] = topic.name
 
     def _config_changed(self, record: records.ConfigChanged) -> None:
         if record.key in POLICY_KEYS and "compact" in (record.value or ""):

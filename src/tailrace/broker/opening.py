@@ -4,12 +4,14 @@
 2  the metadata log is replayed; in an empty directory it begins with the cluster's name, and where a repair has given
    up some of it, what the logs can tell of that comes back
 3  an unclean stop is counted, on disk: from now on everything is appended under a new leader epoch
-4  logs of topics that were deleted are removed; logs that nobody knows are set aside, never deleted
+4  logs of topics that were deleted are removed; a log whose `partition.metadata` is lost is adopted where there can be
+   no doubt whose it is; other unknown logs are set aside, never deleted
 5  the others have that leader epoch, at least, also where a crash came before their own was written
 """
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 
 from tailrace.broker.broker import Broker
 from tailrace.broker.compaction_history import rule_out_gaps, rule_out_gaps_in
@@ -20,16 +22,14 @@ from tailrace.broker.metadata import Metadata
 from tailrace.broker.metadata_log import replay_all, write_records
 from tailrace.broker.metadata_records import ClusterCreated, MetadataRecord, StartedUncleanly, TopicCreated
 from tailrace.broker.removals import finish_deletion, finish_removal
-from tailrace.broker.topics import METADATA_TOPIC
+from tailrace.broker.topics import METADATA_TOPIC, Topic
 from tailrace.broker.waiting import StartJob
 from tailrace.log.directory import DataDirectory
-from tailrace.log.errors import LogError, OutOfSpace
+from tailrace.log.errors import LogError, LogUnavailable, OutOfSpace
 from tailrace.log.log import Log
-from tailrace.log.names import TopicPartition
+from tailrace.log.names import INTERNAL_TOPICS, METADATA_PARTITION, PARTITION_METADATA, TopicPartition
 
 logger = logging.getLogger(__name__)
-
-METADATA_PARTITION = TopicPartition(METADATA_TOPIC, 0)
 
 
 class NotOurs(LogError):
@@ -45,18 +45,13 @@ def open_broker(
     random_bytes: Callable[[int], bytes],
 ) -> Broker:
     """A broker with the state that the directory's metadata log tells of. May wait for a disk. Raises NotOurs,
-    UnknownRecord, or what a damaged metadata log raises.
+    UnknownRecord, LogUnavailable where a log of the broker's own lacks records, or what a damaged metadata log raises.
     """
     metadata = Metadata(configs)
-    log, first = _metadata_log(directory, random_bytes)
-    rule_out_gaps_in(log)  # the metadata log is never compacted
-    replay_all(log, metadata)
-    lost = bring_back(directory, metadata, random_bytes) if log.recorded_gaps else []
-    if lost:
-        write_records(log, metadata, lost, now_ms)
-    if not directory.was_clean and not first:
-        first = [StartedUncleanly(count=metadata.unclean_starts + 1)]
+    _require_whole(directory)
+    log, first = _load_metadata(directory, metadata, now_ms, random_bytes)
     delayed = _record_start(log, metadata, first, now_ms)
+    _forget_deleted(directory, metadata)
     stale = _sort_out(directory, metadata)
     removal = directory.begin_remove(stale) if stale else None  # a log without a topic is none of the broker's
     for known in directory.logs.values():  # one whose creation was cut short does not know its epoch
@@ -65,11 +60,7 @@ def open_broker(
     rule_out_gaps(directory, metadata)
     broker = Broker(directory, metadata, log, start_job=start_job, random_bytes=random_bytes)
     if delayed is not None:
-        broker.metadata_log.delay(delayed, now_ms)
-        directory.record_start = broker.metadata_log.write_delayed
-        for known in directory.logs.values():
-            if known is not log:
-                known.before_append(broker.metadata_log.write_delayed)
+        _delay_appends(broker, delayed, now_ms)
     broker.load_groups()
     announce(directory)
     if removal is not None:
@@ -77,6 +68,70 @@ def open_broker(
     elif (leftovers := directory.begin_delete_leftovers()) is not None:
         start_job(leftovers, lambda: finish_deletion(leftovers))
     return broker
+
+
+def _load_metadata(
+    directory: DataDirectory, metadata: Metadata, now_ms: int, random_bytes: Callable[[int], bytes]
+) -> tuple[Log, list[MetadataRecord]]:
+    """Replays the metadata log into `metadata`. Returns the log, and the records that this start has to add to it."""
+    log, first = _metadata_log(directory, random_bytes)
+    rule_out_gaps_in(log)  # the metadata log is never compacted
+    replay_all(log, metadata)
+    if not first:
+        _identify_metadata_log(directory, metadata, random_bytes)
+        log = directory.logs[METADATA_PARTITION]
+    lost = bring_back(directory, metadata, random_bytes) if log.recorded_gaps else []
+    if lost:
+        write_records(log, metadata, lost, now_ms)
+    if not directory.was_clean and not first:
+        first = [StartedUncleanly(count=metadata.unclean_starts + 1)]
+    return log, first
+
+
+def _delay_appends(broker: Broker, delayed: list[MetadataRecord], now_ms: int) -> None:
+    """On return, these records will be written before anything is appended to any log."""
+    broker.metadata_log.delay(delayed, now_ms)
+    broker.directory.record_start = broker.metadata_log.write_delayed
+    for log in broker.directory.logs.values():
+        if log is not broker.metadata_log.log:
+            log.before_append(broker.metadata_log.write_delayed)
+
+
+def _require_whole(directory: DataDirectory) -> None:
+    """Raises LogUnavailable where a log of the broker's own lacks records that were flushed: the state that is left
+    would be one that never was.
+    """
+    for name, report in sorted(directory.reports.items()):
+        missing = [damage for damage in report.damage if not damage.length]
+        if missing and name.topic in INTERNAL_TOPICS:
+            raise LogUnavailable(name, directory.path, "; ".join(map(str, missing)), is_lost=True)
+
+
+def _identify_metadata_log(directory: DataDirectory, metadata: Metadata, random_bytes: Callable[[int], bytes]) -> None:
+    """On return, the metadata log has the topic id that it speaks of; or, where a repair has given that up, some id."""
+    log, topic = directory.logs[METADATA_PARTITION], metadata.topics.get(METADATA_TOPIC)
+    if topic is not None and log.topic_id != topic.topic_id:
+        _adopt(directory, METADATA_PARTITION, topic.topic_id)
+    elif topic is None and log.topic_id is None:
+        _adopt(directory, METADATA_PARTITION, random_bytes(16))
+
+
+def _adopt(directory: DataDirectory, name: TopicPartition, topic_id: bytes) -> None:
+    directory.adopt(name, topic_id)
+    logger.warning("%s in %s/%s was lost or damaged, and is rewritten", PARTITION_METADATA, directory.path, name)
+
+
+def _forget_deleted(directory: DataDirectory, metadata: Metadata) -> None:
+    """On return, no partition counts as lost whose topic was deleted; nor does one that a wrong checkpoint names."""
+    if directory.logs[METADATA_PARTITION].recorded_gaps:
+        return  # a topic that it does not know may be one that was given up
+    gone = [name for name in directory.unavailable if metadata.partition_count(name.topic) <= name.partition]
+    if gone:
+        directory.forget(gone)
+        job = directory.begin_save_offsets()
+        job.run()
+        with suppress(OutOfSpace):  # a later checkpoint does it
+            job.finish()
 
 
 def _metadata_log(directory: DataDirectory, random_bytes: Callable[[int], bytes]) -> tuple[Log, list[MetadataRecord]]:
@@ -87,8 +142,8 @@ def _metadata_log(directory: DataDirectory, random_bytes: Callable[[int], bytes]
     others = [str(name) for name in directory.logs if name != METADATA_PARTITION]
     if others:
         raise NotOurs(
-            f"{directory.path} has logs, such as {min(others)}, but no {METADATA_PARTITION}, which says what they are: "
-            "choose another directory, or restore that one from a backup"
+            f"{directory.path} has logs, such as {min(others)}, and no {METADATA_PARTITION}, which says what they are. "
+            f"If it is tailrace's, restore {METADATA_PARTITION} from a backup; if not, choose another directory"
         )
     topic_id = random_bytes(16)
     if log is None:
@@ -136,6 +191,23 @@ def _sort_out(directory: DataDirectory, metadata: Metadata) -> list[TopicPartiti
             continue
         if log.topic_id is not None and log.topic_id in metadata.deleted:
             stale.append(name)
+        elif topic is not None and _is_surely_of(name, log, topic, directory, metadata):
+            _adopt(directory, name, topic.topic_id)
         else:
-            logger.warning("nobody knows the log %s: it was set aside as %s", name, directory.set_aside(name))
+            is_lost = topic is not None and name in directory.named and name.partition < topic.partition_count
+            aside = directory.set_aside(name, is_lost=is_lost)
+            logger.warning("unknown partition directory %s (not in the metadata log); moved to %s", name, aside)
     return stale
+
+
+def _is_surely_of(name: TopicPartition, log: Log, topic: Topic, directory: DataDirectory, metadata: Metadata) -> bool:
+    """Whether a log without a topic id, or with an unknown one, can only be this topic's: a checkpoint names it, and
+    the metadata log, which is whole, has never had another topic of that name. One that a repair has made anew, and
+    that has no records, is the topic's at any rate.
+    """
+    if name not in directory.named or name.partition >= topic.partition_count or log.topic_id in metadata.topics_by_id:
+        return False
+    if log.topic_id is None and int(log.start_offset) == log.end_offset:
+        return True
+    is_whole = not directory.logs[METADATA_PARTITION].recorded_gaps
+    return is_whole and topic.name not in metadata.deleted.values()

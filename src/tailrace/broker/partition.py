@@ -3,6 +3,7 @@
 from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
+from tailrace.log.errors import LogUnavailable
 from tailrace.log.log import Log
 from tailrace.log.names import TopicPartition
 
@@ -18,15 +19,19 @@ class Watcher(Protocol):
 
 
 class Partition:
-    """There is no log, and nothing on disk, until the first append. Until then it is empty, and can be read so."""
+    """There is no log, and nothing on disk, until the first append. Until then it is empty, and can be read so.
 
-    __slots__ = ("index", "line", "log", "topic", "watchers")
+    `unavailable` says why there is no log although there should be one: then it can be neither read nor written.
+    """
+
+    __slots__ = ("index", "line", "log", "topic", "unavailable", "watchers")
 
     def __init__(self, topic: "Topic", index: int) -> None:
         self.topic = topic
         self.index = index
         self.log: Log | None = None
         self.line: deque[Conversion] | None = None  # while a batch of it is recompressed: see `recompressing`
+        self.unavailable: LogUnavailable | None = None
         self.watchers: set[Watcher] = set()
 
     @property

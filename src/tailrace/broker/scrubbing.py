@@ -77,12 +77,20 @@ class Scrubber:
         self._rate = configs.number("tailrace.scrub.bytes.per.second")
         self._interval_ms = configs.number("tailrace.scrub.interval.ms")
         self._path = join(directory.path, FILE_NAME)
-        self._progress = Progress.decode(read_whole(directory.files, self._path) or b"") if self._rate else None
+        self._progress = Progress.decode(self._noted()) if self._rate else None
         self._round: Iterator[Piece | None] | None = None
         self._allowance = 0.0
         self._ticked_ms: int | None = None
         self._noted_ms = 0
         self._is_at_work = False
+
+    def _noted(self) -> bytes:
+        """Where the last round had come to. If that cannot be read, a new one begins."""
+        try:
+            return read_whole(self._directory.files, self._path) or b""
+        except OSError as error:
+            logger.warning("%s cannot be read, and scrubbing begins anew: %s", self._path, error)
+            return b""
 
     def tick(self, now_ms: int) -> None:
         if not self._rate:

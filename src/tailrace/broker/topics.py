@@ -4,10 +4,10 @@ import re
 
 from tailrace.broker.configs import BrokerConfigs, TopicConfig, topic_config
 from tailrace.broker.partition import Partition
+from tailrace.log.names import INTERNAL_TOPICS
 
 METADATA_TOPIC = "__tailrace_metadata"
 OFFSETS_TOPIC = "__consumer_offsets"
-INTERNAL_TOPICS = frozenset({METADATA_TOPIC, OFFSETS_TOPIC, "__transaction_state"})
 NAME_LENGTH_MAX = 249
 PARTITIONS_MAX = 100_000  # of one topic: a request that asks for more is a mistake
 

@@ -49,8 +49,9 @@ def verify(
     tailrace log verify data/orders-0                   one partition of it
     tailrace log verify data --json | jq '.damage[]'    for programs
 
-    Ends with 0 if all is healthy and with 1 if damage was found. What a crash left of unfinished writes at the end
-    of a log (`tail`), and files that will be rebuilt from it (`derived`), are named and are no damage.
+    Ends with 0 if all is healthy and with 1 if damage was found, or a partition is lost. What a crash left of
+    unfinished writes at the end of a log (`tail`), and files that will be rebuilt from it (`derived`), are named and
+    are no damage.
     """
     from tailrace.log.files import OperatingSystemFiles
     from tailrace.log.verify import bytes_to_read
@@ -174,6 +175,7 @@ def _dump(survey: "Survey", show: "Printer", progress: Callable[[int], None]) ->
 def _show(result: "Verification", console: "Console") -> None:
     console.print(_table(result.partitions))
     sections: list[tuple[str, str, list[str]]] = [
+        ("Lost partitions", "bold red", [str(lost) for lost in result.lost]),
         ("Damage", "bold red", [line for damage in result.damage for line in _damage(damage)]),
         ("Tail", "bold yellow", [line for tail in result.tail for line in _tail(tail)]),
         ("Derived files", "bold", [str(fault) for fault in result.derived]),
@@ -190,6 +192,8 @@ def _show(result: "Verification", console: "Console") -> None:
         console.print("Healthy: no damage.", style="bold green")
     else:
         found = output.plural(len(result.damage), "damaged range")
+        if result.lost:
+            found = f"{output.plural(len(result.lost), 'lost partition')}, {found}"
         console.print(f"{found}. Everything else can be read. Nothing was changed.", style="bold red")
         console.print("With the broker stopped, tailrace log repair shows what can be done about it.")
 
@@ -217,7 +221,7 @@ def _tail(tail: "Tail") -> list[str]:
 def _table(partitions: "list[PartitionSummary]") -> "Table":
     from rich.table import Table
 
-    styles = {"healthy": "green", "torn": "yellow", "damaged": "bold red"}
+    styles = {"healthy": "green", "torn": "yellow", "damaged": "bold red", "lost": "bold red"}
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("PARTITION", overflow="fold")
     for heading in ("SEGMENTS", "BATCHES", "RECORDS", "SIZE", "FROM", "TO"):

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from tailrace.log.files import Files
+    from tailrace.log.lost import LostPartition
+    from tailrace.log.names import TopicPartition
     from tailrace.log.places import Places
     from tailrace.log.repair import PartitionPlan, RepairPlan, Step
     from tailrace.log.verify import Verification
@@ -45,6 +47,9 @@ def repair(
     internal: Annotated[
         bool, typer.Option("--internal", help="Also where the broker's own state would be forgotten.")
     ] = False,
+    accept_loss: Annotated[
+        bool, typer.Option("--accept-loss", help="Give up partitions that are lost: make them anew, without records.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show what can be done about damage, and with --apply do it. The broker must be stopped.
@@ -53,9 +58,11 @@ def repair(
     tailrace log repair data                                  what is damaged, and what would be done
     tailrace log repair data --apply                          do it
     tailrace log repair data --topic orders --partition 0     one partition alone
+    tailrace log repair data --apply --accept-loss            give up partitions that are lost, too
 
     Bad bytes are copied aside and taken out; what is sound stays as it is, to the byte. Offsets that are lost by that
-    are recorded, and readers pass over them. Ends with 0 where there is nothing to do or all was done, and with 1 where
+    are recorded, and readers pass over them. A partition whose directory or segments are gone goes on behind all
+    offsets that it had. Ends with 0 where there is nothing to do or all was done, and with 1 where
     a plan was shown, or something could not be done.
     """
     from tailrace.log.files import OperatingSystemFiles
@@ -74,14 +81,18 @@ def repair(
             _show_completed(completed, output.console())
             _show_plan(plan, output.console())
         if not apply or plan.is_empty:
-            _end_with_plan(plan, _command(directory, topic, partition, internal=internal), as_json=as_json)
-        _require_leave(plan, internal=internal)
+            internal |= any(lost.is_internal for lost in plan.lost)
+            accept_loss |= bool(plan.lost)
+            command = _command(directory, topic, partition, internal=internal, accept_loss=accept_loss)
+            _end_with_plan(plan, command, as_json=as_json)
+        _require_leave(plan, internal=internal, accept_loss=accept_loss)
         try:
             carry_out(files, plan, data, datetime.now(UTC).isoformat(timespec="seconds"))
         except NotRepaired as error:
             raise Failure(str(error)) from None
-        repaired = {one.place.directory for one in plan.partitions if one.to_do}
-        found = tuple(place for place in places.found if place.directory in repaired)
+        repaired = {one.place.name for one in plan.partitions if one.to_do} | {str(one.partition) for one in plan.lost}
+        places = _places(files, directory, topic, partition)
+        found = tuple(place for place in places.found if place.name in repaired)
         result = verify(files, replace(places, found=found, state=None))
     if as_json:
         print(json.dumps({**plan.as_json(), "applied": True, "after": result.as_json()}, indent=2))
@@ -135,20 +146,31 @@ def _places(files: "Files", path: Path, topic: str | None, partition: int | None
         places = locate(files, str(path.resolve()))
     except NoLogHere as error:
         raise Failure(str(error), ExitCode.USAGE) from None
-    wanted = tuple(
-        place
-        for place in places.found
-        if (topic is None or (place.partition is not None and place.partition.topic == topic))
-        and (partition is None or (place.partition is not None and place.partition.partition == partition))
-    )
-    if not wanted:
+
+    def is_wanted(one: "TopicPartition | None") -> bool:
+        if one is None:
+            return topic is None and partition is None
+        return topic in (None, one.topic) and partition in (None, one.partition)
+
+    wanted = tuple(place for place in places.found if is_wanted(place.partition))
+    lost = tuple(one for one in places.lost if is_wanted(one.partition))
+    if not wanted and not lost:
         raise Failure(f"{path} has no such partition", ExitCode.NOT_FOUND)
-    return places if wanted == places.found else replace(places, found=wanted, state=None)
+    if (wanted, lost) == (places.found, places.lost):
+        return places
+    return replace(places, found=wanted, lost=lost, state=None)
 
 
-def _require_leave(plan: "RepairPlan", *, internal: bool) -> None:
+def _require_leave(plan: "RepairPlan", *, internal: bool, accept_loss: bool) -> None:
+    if plan.lost and not accept_loss:
+        names = ", ".join(str(one.partition) for one in plan.lost)
+        raise Failure(
+            f"nothing was done: {names} would lose all records; restore the directory from a backup, or give them up "
+            "with --accept-loss; --topic chooses another log",
+            ExitCode.REFUSED,
+        )
     if plan.internal_losses and not internal:
-        names = ", ".join(one.place.name for one in plan.internal_losses)
+        names = ", ".join(plan.internal_losses)
         raise Failure(
             f"nothing was done: in {names} the broker's own state would be forgotten; --internal goes on all the same, "
             "and --topic chooses another log",
@@ -156,12 +178,13 @@ def _require_leave(plan: "RepairPlan", *, internal: bool) -> None:
         )
 
 
-def _command(directory: Path, topic: str | None, partition: int | None, *, internal: bool) -> str:
+def _command(directory: Path, topic: str | None, partition: int | None, *, internal: bool, accept_loss: bool) -> str:
     """What does all that was shown, and nothing else."""
     words = ["tailrace", "log", "repair", str(directory)]
     words += ["--topic", topic] if topic is not None else []
     words += ["--partition", str(partition)] if partition is not None else []
     words += ["--internal"] if internal else []
+    words += ["--accept-loss"] if accept_loss else []
     return shlex.join([*words, "--apply"])
 
 
@@ -183,9 +206,20 @@ def _show_plan(plan: "RepairPlan", console: "Console") -> None:
         console.print("Nothing to repair.", style="bold green")
     for name in plan.damaged_files:
         console.print(f"{name}: it cannot be read; it is kept under another name, and the next start makes another")
+    for lost in plan.lost:
+        _show_lost(lost, console)
     for partition in plan.partitions:
         if partition.steps:
             _show_partition(partition, console)
+
+
+def _show_lost(lost: "LostPartition", console: "Console") -> None:
+    console.print(f"{lost.partition}  (lost)", style="bold", markup=False)
+    if lost.is_internal:
+        state = _STATE_OF.get(lost.partition.topic, "what was decided there is forgotten")
+        console.print(f"  the broker's own state: {state}", style="bold yellow", soft_wrap=True)
+    console.print(f"  make anew  {lost}", markup=False, soft_wrap=True)
+    console.print(f"             it goes on at offset {lost.next_offset}, and the gap is recorded", markup=False)
 
 
 def _show_partition(plan: "PartitionPlan", console: "Console") -> None:

@@ -43,9 +43,7 @@ class SegmentAudit:
         self._base_offset = current.segment.base_offset
         self._size = current.segment.size
         suffixes = (INDEX, TIME_INDEX, TRANSACTION_INDEX, SUMS)
-        self._data = {
-            suffix: read_whole(files, join(directory, numbered(self._base_offset, suffix))) for suffix in suffixes
-        }
+        self._data = {suffix: _read(files, join(directory, numbered(self._base_offset, suffix))) for suffix in suffixes}
         index = OffsetIndex(self._base_offset, self._data[INDEX] or b"")
         times = TimeIndex(self._base_offset, self._data[TIME_INDEX] or b"")
         transactions = TransactionIndex(self._data[TRANSACTION_INDEX] or b"")
@@ -125,7 +123,9 @@ def audit_partition(files: Files, survey: Survey) -> Iterator[DerivedFault]:
     """The files beside all segments, once the survey is done."""
     if survey.epochs_are_damaged:
         yield DerivedFault(EPOCHS_FILE, UNREADABLE)
-    elif survey.epochs is not None:
+    elif survey.epochs_are_wrong:
+        yield DerivedFault(EPOCHS_FILE, "batches of the log have other epochs")
+    else:
         late = [start for start in survey.epochs if start.start_offset > survey.end_offset]
         if late:
             reason = f"epoch {late[0].epoch} begins at {late[0].start_offset}, and the log ends at {survey.end_offset}"
@@ -136,11 +136,19 @@ def audit_partition(files: Files, survey: Survey) -> Iterator[DerivedFault]:
         try:
             if (data := read_whole(files, join(directory, name))) is not None:
                 decode_snapshot(data)
-        except CorruptSnapshot:
+        except (CorruptSnapshot, OSError):
             yield DerivedFault(name, UNREADABLE)
         else:
             if offset > survey.end_offset:
                 yield DerivedFault(name, f"it speaks of offset {offset}, and the log ends at {survey.end_offset}")
+
+
+def _read(files: Files, path: str) -> bytes | None:
+    """One that cannot be read is as good as empty."""
+    try:
+        return read_whole(files, path)
+    except OSError:
+        return b""
 
 
 def _prefixes(sums: Sums) -> dict[str, Prefix]:

@@ -5,6 +5,8 @@ equal. On disk it is the `.index`, `.timeindex` and `.sums` files. `load` believ
 and rebuilds the rest.
 """
 
+import logging
+
 from tailrace.log.files import File, Files, read_whole, remove_if_there, replace_whole, write_whole
 from tailrace.log.index import OffsetIndex, TimeIndex
 from tailrace.log.names import INDEX, SUMS, TIME_INDEX, TRANSACTION_INDEX
@@ -13,6 +15,8 @@ from tailrace.log.sums import Gaps, Prefix, Sums
 from tailrace.log.transaction_index import TransactionIndex
 from tailrace.log.walk import Boundary, walk
 from tailrace.records.batch import LENGTH_END, NO_TIMESTAMP, BatchHeader
+
+logger = logging.getLogger(__name__)
 
 
 class Derived:
@@ -108,8 +112,16 @@ class DerivedFiles:
         self._interval_bytes = interval_bytes
         self.gaps_without_sums = Gaps.UNKNOWN  # another value where the owner of the log can tell
 
+    def _read(self, suffix: str) -> bytes | None:
+        """None where there is no such file, or where it cannot be read: it can be rebuilt."""
+        try:
+            return read_whole(self._files, self._stem + suffix)
+        except OSError as error:
+            logger.warning("%s cannot be read, and is rebuilt: %s", self._stem + suffix, error)
+            return None
+
     def read_sums(self) -> Sums | None:
-        data = read_whole(self._files, self._stem + SUMS)
+        data = self._read(SUMS)
         return Sums.decode(data) if data else None
 
     def load(self, size: int) -> Derived:
@@ -159,8 +171,8 @@ class DerivedFiles:
         Kafka's may be anything.
         """
         sums = self.read_sums()
-        index = OffsetIndex(self._base_offset, read_whole(self._files, self._stem + INDEX) or b"")
-        times = TimeIndex(self._base_offset, read_whole(self._files, self._stem + TIME_INDEX) or b"")
+        index = OffsetIndex(self._base_offset, self._read(INDEX) or b"")
+        times = TimeIndex(self._base_offset, self._read(TIME_INDEX) or b"")
         derived = Derived(index, times, self._base_offset, sums.gaps if sums else self.gaps_without_sums)
         if sums is not None and sums.log_size <= size:
             derived.sums = sums
@@ -220,7 +232,7 @@ class DerivedFiles:
         """The transactions that were aborted in the first `size` bytes, or before an offset. None where no sums vouch
         for the file, or for its absence: then they must be found anew.
         """
-        data = read_whole(self._files, self._stem + TRANSACTION_INDEX) or b""
+        data = self._read(TRANSACTION_INDEX) or b""
         sums = self.read_sums()
         if sums is None or not sums.transaction_index.matches(data) or len(data) % TransactionIndex.ENTRY_SIZE:
             return None

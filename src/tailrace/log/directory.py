@@ -13,22 +13,29 @@
 
 The marker of a clean stop is taken away, on disk, before anything is opened: a crash at any later point is an
 unclean stop.
+
+A partition that a checkpoint names and that has no log, or one that cannot be opened, is *unavailable*: it has no
+`Log`, its name is not free, and what the checkpoints say of it stays there. A log of the broker's own that is
+unavailable keeps the directory from being opened.
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
+from errno import EDQUOT, EMFILE, ENFILE, ENOSPC, EROFS
 
 from tailrace.log.admission import FORMAT_VERSION, check_admission, lock_directory
 from tailrace.log.checkpoints import CLEAN_SHUTDOWN, FORMAT_FILE
 from tailrace.log.config import LogConfig
 from tailrace.log.directory_state import DirectoryState, Place
-from tailrace.log.errors import JobUnderWay, LogOffline, OutOfSpace, StorageError
+from tailrace.log.epochs import FILE_NAME as EPOCHS_FILE
+from tailrace.log.errors import JobUnderWay, LogOffline, LogUnavailable, OutOfSpace, SegmentsMissing, StorageError
 from tailrace.log.files import Files, join, parent, read_whole, remove_if_there, replace_whole, write_whole
 from tailrace.log.journal import FILE_NAME as JOURNAL_FILE
-from tailrace.log.journal import Journal, open_journal, read_journal
+from tailrace.log.journal import Journal, has_commits, open_journal, read_journal
 from tailrace.log.log import Log
 from tailrace.log.names import (
+    INTERNAL_TOPICS,
     PARTITION_METADATA,
     REMOVED,
     STRAY,
@@ -40,11 +47,12 @@ from tailrace.log.names import (
 from tailrace.log.partition_metadata import encode_topic_id
 from tailrace.log.recovery import RecoveryReport, recover
 from tailrace.log.removal import DeleteJob, Removal, RemoveJob
-from tailrace.log.restoring import by_log
+from tailrace.log.restoring import Journaled, by_log
 from tailrace.log.saved_offsets import NotedOffsets, OffsetsJob, SavedOffsets
 from tailrace.log.segment import DerivedCache
 
 CHECKPOINT_MS = 60_000
+_NOT_THE_LOGS_FAULT = (ENOSPC, EDQUOT, EMFILE, ENFILE, EROFS)  # it would be the same with any other log
 _CLEAN_SHUTDOWN_CONTENT = b'{"version":0,"brokerEpoch":-1}'
 
 logger = logging.getLogger(__name__)
@@ -53,13 +61,16 @@ logger = logging.getLogger(__name__)
 class DataDirectory:
     def __init__(self, files: Files, path: str, config: LogConfig | None = None) -> None:
         """Opens every log in the directory, after recovery where that is needed. Raises DirectoryInUse,
-        ForeignDirectory, UnknownFormat.
+        ForeignDirectory, UnknownFormat, and LogUnavailable where a log of the broker's own is lost or cannot be opened.
         """
         self.files = files
         self.path = path
         self.config = config or LogConfig()
         self.logs: dict[TopicPartition, Log] = {}
         self.reports: dict[TopicPartition, RecoveryReport] = {}
+        self.unavailable: dict[TopicPartition, LogUnavailable] = {}
+        self.named: set[TopicPartition] = set()  # by the checkpoints, as they were found
+        self._unclaimed: Journaled = {}  # what the journal has of logs that are not here by that topic id
         self.saving_offsets: OffsetsJob | None = None
         self.saved_offsets = SavedOffsets(files, path)
         self.removing: dict[TopicPartition, RemoveJob] = {}  # their names are not free yet
@@ -98,10 +109,16 @@ class DataDirectory:
         state = DirectoryState(self.files, self.path)
         for name in state.damaged:
             logger.warning("%s in %s is damaged: what it said is found out by reading the logs", name, self.path)
-        self.was_clean = state.clean
+        directories = self.files.directories_in(self.path)
+        self._note_missing(state, directories)
+        self._doubt_clean_stop(state)
+        self.was_clean, self.named = state.clean, state.named
         self._take_clean_marker()
-        self._open_logs(state)
-        if not state.clean or not state.is_ours or not state.names_only(self.logs):
+        self._open_logs(state, directories)
+        if not state.clean:
+            self.files.sync_directory(self.path)  # first: what a checkpoint names must be there
+        is_saved = self.saved_offsets.are_on_disk(self.note_offsets(), state)
+        if not is_saved or not state.clean or not state.is_ours:
             self._save_what_recovery_found()
         self._raise_format()
         self.journal = open_journal(self.files, self.path)
@@ -112,19 +129,64 @@ class DataDirectory:
         if read_whole(self.files, path) != current:
             replace_whole(self.files, path, current)
 
-    def _open_logs(self, state: DirectoryState) -> None:
+    def _note_missing(self, state: DirectoryState, directories: Collection[str]) -> None:
+        """Before anything is changed: without a log of its own the broker does not start."""
+        for partition in sorted(state.missing(directories)):
+            self._is_unavailable(partition, state, "its directory is missing, and a checkpoint names it", is_lost=True)
+
+    def _is_unavailable(self, partition: TopicPartition, state: DirectoryState, reason: str, *, is_lost: bool) -> None:
+        error = LogUnavailable(partition, self.path, reason, is_lost=is_lost)
+        if partition.topic in INTERNAL_TOPICS:
+            raise error
+        self.unavailable[partition] = error
+        known = (state.recovery_points, state.start_offsets, state.cleaner_offsets)
+        self.saved_offsets.keep(partition, *((offsets or {}).get(partition) for offsets in known))
+
+    def _doubt_clean_stop(self, state: DirectoryState) -> None:
+        """A clean stop leaves nothing in the journal. Where there is something, the marker of one is not to be
+        believed: the logs may lack what the journal has.
+        """
+        if state.clean and has_commits(self.files, self.path):
+            logger.warning(
+                "%s in %s says that the last stop was clean, and %s has writes: logs are recovered as after a crash",
+                CLEAN_SHUTDOWN,
+                self.path,
+                JOURNAL_FILE,
+            )
+            self._remove_clean_marker()
+            state.clean = False
+
+    def _open_logs(self, state: DirectoryState, directories: Iterable[str]) -> None:
         journaled = {} if state.clean else by_log(read_journal(self.files, self.path))
-        for name in self.files.directories_in(self.path):
+        for name in directories:
             partition = parse_partition(name)
             if partition is not None:
-                place = state.place(join(self.path, name), partition)
-                self.logs[partition], self.reports[partition] = recover(
-                    self.files, place, self.config, cache=self._cache, journaled=journaled
-                )
+                self._open_log(partition, state.place(join(self.path, name), partition), state, journaled)
             elif is_put_away(name):
                 self.put_away.add(name)
                 if name.endswith(REMOVED):
                     self.leftovers.append(name)
+        claimed = {(log.name, log.topic_id or b"") for log in self.logs.values()} if journaled else set()
+        self._unclaimed = {key: of_log for key, of_log in journaled.items() if key not in claimed}
+
+    def _open_log(self, partition: TopicPartition, place: Place, state: DirectoryState, journaled: Journaled) -> None:
+        try:
+            log, report = recover(self.files, place, self.config, cache=self._cache, journaled=journaled)
+        except SegmentsMissing as error:
+            self._is_unavailable(partition, state, str(error), is_lost=True)
+        except OSError as error:
+            if error.errno in _NOT_THE_LOGS_FAULT:
+                raise
+            reason = f"its log cannot be opened: {error.strerror or error} ({error.filename or place.directory})"
+            self._is_unavailable(partition, state, reason, is_lost=False)
+        else:
+            self.logs[partition], self.reports[partition] = log, report
+            if log.unflushed:  # it is new: its directory was made, and its first flush never came
+                self._to_be_enrolled(log)
+
+    def _to_be_enrolled(self, log: Log) -> None:
+        log.is_enrolled = False
+        log.enrol = self.saved_offsets.enrol
 
     def _save_what_recovery_found(self) -> None:
         """So that what one start has looked at the next need not look at again. Where there is no room, a later
@@ -140,8 +202,11 @@ class DataDirectory:
 
     def _take_clean_marker(self) -> None:
         if self.was_clean:
-            self.files.remove(join(self.path, CLEAN_SHUTDOWN))
-            self.files.sync_directory(self.path)
+            self._remove_clean_marker()
+
+    def _remove_clean_marker(self) -> None:
+        self.files.remove(join(self.path, CLEAN_SHUTDOWN))
+        self.files.sync_directory(self.path)
 
     # Logs that come and go
 
@@ -154,15 +219,19 @@ class DataDirectory:
         config: LogConfig | None = None,
     ) -> Log:
         """A new, empty log. Its directory, and what it says of its topic, is on disk with its first flush. Raises
-        JobUnderWay while the log that had this name before is being removed.
+        JobUnderWay while the log that had this name before is being removed, and LogUnavailable where there should be
+        one.
         """
         assert partition not in self.logs
+        if partition in self.unavailable:
+            raise self.unavailable[partition].with_traceback(None)
         if partition in self.removing:
             raise JobUnderWay(f"{partition} in {self.path} is being removed, which must come back first")
         place = Place(join(self.path, str(partition)), partition, recovery_point=0, start_offset=0)
         try:
             log, _ = recover(self.files, place, config or self.config, leader_epoch=leader_epoch, cache=self._cache)
             log.note_creation()
+            self._to_be_enrolled(log)
             if topic_id is not None:
                 log.assign_topic_id(topic_id)
                 # Written now, so that a killed process leaves no log that nobody knows; flushed with all else.
@@ -207,9 +276,11 @@ class DataDirectory:
         names, self.leftovers = self.leftovers, []
         return DeleteJob(self, names) if names else None
 
-    def set_aside(self, partition: TopicPartition) -> str:
+    def set_aside(self, partition: TopicPartition, *, is_lost: bool = False) -> str:
         """Afterwards the log is none of this directory's, on disk, and its files are kept under the name that is
         returned. Waits for the disk. Raises StorageError where it refuses, and JobUnderWay while the log has a job.
+
+        With `is_lost` the partition then counts as lost: no other log gets its name.
         """
         self._require_idle()
         self.logs[partition].require_settled()
@@ -219,10 +290,50 @@ class DataDirectory:
             self.files.sync_directory(self.path)
         except OSError as error:
             raise StorageError(f"{partition} in {self.path} could not be set aside", error) from error
-        self._let_go_of(partition)
+        log = self._let_go_of(partition)
+        self.saved_offsets.take_away([log])
+        if is_lost:
+            reason = f"nothing says which topic its log belongs to, and it was set aside as {name}"
+            self.unavailable[partition] = LogUnavailable(partition, self.path, reason, is_lost=True)
+            self.saved_offsets.keep(partition, log.recovery_point, log.start_offset, None)
         with suppress(OutOfSpace):  # a later checkpoint does it
             self._save_offsets()
         return name
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """On return, these unavailable partitions are none any more, as they have no topic; that is on disk with the
+        next save of the offsets. A directory that is left is the next start's to remove.
+        """
+        for partition in partitions:
+            if not self.files.exists(join(self.path, str(partition))):
+                del self.unavailable[partition]
+            self.saved_offsets.give_up(partition)
+
+    def adopt(self, partition: TopicPartition, topic_id: bytes) -> None:
+        """On return, the log, whose `partition.metadata` was lost or wrong, belongs to this topic, on disk, and has
+        what the journal has of it. At the start, before anything is appended. Waits for the disk. Raises StorageError.
+        """
+        log = self.logs[partition]
+        try:
+            replace_whole(self.files, join(log.directory, PARTITION_METADATA), encode_topic_id(topic_id))
+            log.topic_id = topic_id
+            if (log.name, topic_id) in self._unclaimed:
+                self._recover_again(partition, log)
+        except OSError as error:
+            raise StorageError(f"{partition} in {self.path} could not be adopted", error) from error
+
+    def _recover_again(self, partition: TopicPartition, log: Log) -> None:
+        """With what the journal has of the log, which was opened without. The epoch that the first recovery began at
+        its end goes: what comes back was written before.
+        """
+        log.let_go()
+        log.epochs.truncate(log.end_offset)
+        replace_whole(self.files, join(log.directory, EPOCHS_FILE), log.epochs.encode())
+        offsets = log.recovery_point, log.start_offset, log.compacted_to
+        place = Place(log.directory, partition, "", False, *offsets)
+        self.logs[partition], self.reports[partition] = recover(
+            self.files, place, self.config, cache=self._cache, journaled=self._unclaimed
+        )
 
     def _let_go_of(self, partition: TopicPartition) -> Log:
         log = self.logs.pop(partition)
@@ -333,7 +444,9 @@ class DataDirectory:
             for log in self.logs.values():
                 log.close(steady_ms)
             self._save_offsets()
-            if is_start_recorded and not self.removing and all(log.is_cleanly_closed for log in self.logs.values()):
+            is_clean = not self.removing and all(log.is_cleanly_closed for log in self.logs.values())
+            # Of one that is unavailable since a crash, only the next start after it is back can say.
+            if is_start_recorded and is_clean and (self.was_clean or not self.unavailable):
                 self._leave_clean_marker()
         finally:
             self._close_journal()
@@ -365,6 +478,8 @@ class DataDirectory:
 
     def _leave_clean_marker(self) -> None:
         try:
+            if self.journal is not None:
+                self.journal.begin_session()
             replace_whole(self.files, join(self.path, CLEAN_SHUTDOWN), _CLEAN_SHUTDOWN_CONTENT)
         except OSError as error:
             raise StorageError(f"the clean stop of {self.path} could not be noted", error) from error

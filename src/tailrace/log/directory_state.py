@@ -17,7 +17,11 @@ from tailrace.log.checkpoints import (
     decode_offsets,
 )
 from tailrace.log.files import Files, join, name_of, parent, read_whole
-from tailrace.log.names import TopicPartition
+from tailrace.log.names import METADATA_PARTITION, TopicPartition, has_remains
+
+UNSAVED_OFFSETS_MAX = 1 << 32
+"""How many offsets a log can have behind its recovery point: a segment has half as many at most, and each that is full
+makes a checkpoint due."""
 
 if TYPE_CHECKING:
     from tailrace.log.compaction_history import CompactionHistory
@@ -36,6 +40,7 @@ class Place(NamedTuple):
     recovery_point: int | None = None
     start_offset: int | None = None
     compacted_to: int = 0
+    is_named: bool = False  # by an offset checkpoint: then it has had a segment, on disk
     history: "CompactionHistory | None" = None  # for tools that look at a whole data directory
 
     @property
@@ -45,6 +50,12 @@ class Place(NamedTuple):
     def cut_point(self, start_offset: int) -> float:
         """From here on, bad bytes may be a write that was lost rather than damage."""
         return inf if self.clean else max(self.recovery_point or 0, start_offset)
+
+    def may_have_reached(self, offset: int, end: int) -> bool:
+        """Whether this log, which ends at `end`, may have had records up to `offset`, although no recovery point says
+        so: after a crash, as far as two segments can go. A clean stop has a recovery point at the end.
+        """
+        return not self.clean and offset - end <= UNSAVED_OFFSETS_MAX
 
     def with_latest_start(self, files: Files) -> "Place":
         """The same place, with the start offset that is on disk by now."""
@@ -67,17 +78,20 @@ class DirectoryState:
 
     def __init__(self, files: Files, path: str) -> None:
         self.clean = files.exists(join(path, CLEAN_SHUTDOWN))
-        self.is_ours = files.exists(join(path, FORMAT_FILE))
         self.damaged: list[str] = []  # names of those that cannot be read
         self.recovery_points = self._offsets(files, path, RECOVERY_POINTS)
         self.start_offsets = self._offsets(files, path, START_OFFSETS)
         self.cleaner_offsets = self._offsets(files, path, CLEANER_OFFSETS)
+        known = (self.recovery_points, self.start_offsets, self.cleaner_offsets)
+        # Each of these has had a log, on disk: see `SavedOffsets.enrol`.
+        self.named = {partition for offsets in known for partition in offsets or ()}
+        self.is_ours = files.exists(join(path, FORMAT_FILE)) or METADATA_PARTITION in self.named
 
     def _offsets(self, files: Files, path: str, name: str) -> dict[TopicPartition, int] | None:
-        data = read_whole(files, join(path, name))
         try:
+            data = read_whole(files, join(path, name))
             return None if data is None else decode_offsets(data)
-        except CorruptCheckpoint:
+        except (CorruptCheckpoint, OSError):
             self.damaged.append(name)
             return None
 
@@ -85,13 +99,18 @@ class DirectoryState:
         """None where nobody knows. A log of ours that the file does not name was made after it: it began at 0 then."""
         return None if offsets is None else offsets.get(partition, 0 if self.is_ours else None)
 
-    def names_only(self, partitions: Collection[TopicPartition]) -> bool:
-        """Whether no other partition has offsets: one that is gone, whose name another log may get."""
-        known = (self.recovery_points, self.start_offsets, self.cleaner_offsets)
-        return all(named in partitions for offsets in known for named in offsets or ())
+    def missing(self, directories: Collection[str]) -> set[TopicPartition]:
+        """The named partitions that have no directory among these. One whose removal a crash has cut short is not
+        missing. In a directory that another program wrote, nothing is.
+        """
+        if not self.is_ours:
+            return set()
+        absent = {partition for partition in self.named if str(partition) not in directories}
+        return {partition for partition in absent if not has_remains(partition, directories)}
 
     def place(self, directory: str, partition: TopicPartition, prefix: str = "") -> Place:
         recovery_point = self.offset_of(partition, self.recovery_points)
         start_offset = self.offset_of(partition, self.start_offsets)
         compacted_to = (self.cleaner_offsets or {}).get(partition, 0)
-        return Place(directory, partition, prefix, self.clean, recovery_point, start_offset, compacted_to)
+        is_named = self.is_ours and partition in self.named
+        return Place(directory, partition, prefix, self.clean, recovery_point, start_offset, compacted_to, is_named)

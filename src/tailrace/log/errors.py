@@ -5,6 +5,7 @@ fault.
 from typing import TypeVar
 
 from tailrace.log.damage import DamagedRange
+from tailrace.log.names import INTERNAL_TOPICS, TopicPartition
 
 Raised = TypeVar("Raised", bound=BaseException)
 
@@ -71,6 +72,31 @@ class LogOffline(StorageError):
     def again(self) -> "LogOffline":
         """One to be raised. The log keeps this one: it must not keep the frames of those who were refused."""
         return LogOffline(self.message, self.cause)
+
+
+class LogUnavailable(StorageError):
+    """A partition that the offset checkpoints name, or that has a directory, and whose log cannot be opened.
+
+    `is_lost` says that there are no segments to open: the directory, or all of them, are gone.
+    """
+
+    def __init__(self, partition: TopicPartition, data_directory: str, reason: str, *, is_lost: bool) -> None:
+        self.partition = partition
+        self.reason = reason
+        self.is_lost = is_lost
+        is_internal = partition.topic in INTERNAL_TOPICS
+        if is_lost:
+            flags = "--apply --accept-loss --internal" if is_internal else "--apply --accept-loss"
+            remedy = f"Restore it from a backup, or give its records up: tailrace log repair {data_directory} {flags}"
+        else:
+            remedy = "Make it readable, or restore it from a backup, and start again"
+        what = f"the broker's own log {partition}" if is_internal else str(partition)
+        LogError.__init__(self, f"{what} in {data_directory} is offline: {reason}. {remedy}")
+        self.cause = OSError(reason)
+
+
+class SegmentsMissing(LogError):
+    """A checkpoint names this log, and it has no segment."""
 
 
 class JobUnderWay(LogError):

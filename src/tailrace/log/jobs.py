@@ -131,6 +131,17 @@ class FlushJob(LogJob):
             segment.log.sync()
         for directory in self._unflushed.directories:
             self.log.files.sync_directory(directory)
+        self._enrol()
+
+    def _enrol(self) -> None:
+        """Last: a name in the checkpoints is a promise that there is a log."""
+        try:
+            if (enrol := self.log.enrol) is not None:
+                enrol(self.log)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            self._no_room = error
 
     def _take_more(self, last: Segment) -> None:
         if last.base_offset == self._visible.segment_base:
@@ -160,6 +171,7 @@ class FlushJob(LogJob):
             raise OutOfSpace(f"no space left to flush {self.log.directory}", self._no_room) from self._no_room
         if failure is not None:
             raise self.log.take_offline("a flush failed", failure) from failure
+        self.log.enrol = None
         if self._more is not NOTHING:
             self.log.unflushed.synced(self._unflushed.segments[-1], self._more)
         self.log.flushed(self.target, self._visible)

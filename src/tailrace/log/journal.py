@@ -249,7 +249,7 @@ def open_journal(files: Files, directory: str) -> Journal | None:
         was_used = any(file.read_at(0, _SESSION.size))
     except OSError as error:
         logger.warning("%s cannot be used: %s", path, error)
-        was_used = False  # what it had is in the logs by now
+        was_used = True  # perhaps: what could not be read may be needed
     file.close()
     if was_used:
         logger.warning("%s cannot be read, and is kept as %s", path, path + CUT)
@@ -284,10 +284,29 @@ def read_journal(files: Files, directory: str) -> list[Part]:
         if session is None:
             return []
         halves = [list(_read_half(file, BLOCK_BYTES + half * half_bytes, half_bytes, session)) for half in (0, 1)]
+    except OSError as error:
+        logger.error("%s cannot be read, and the logs are recovered without it: %s", file.path, error)
+        return []
     finally:
         file.close()
     commits = sorted((commit for half in halves for commit in half), key=lambda commit: commit[0])
     return [part for _, parts in commits for part in parts]
+
+
+def has_commits(files: Files, directory: str) -> bool:
+    """Whether the last session has written something that is still there. Reads a few bytes."""
+    if not files.exists(join(directory, FILE_NAME)):
+        return False
+    file = files.open(join(directory, FILE_NAME))
+    try:
+        session, half_bytes = _session_of(file), _half_bytes(file.size())
+        heads = [file.read_at(BLOCK_BYTES + half * half_bytes, _HEAD.size) for half in (0, 1)]
+    except OSError:
+        return False
+    finally:
+        file.close()
+    found = [_HEAD.unpack(head) for head in heads if len(head) == _HEAD.size]
+    return session is not None and any((head[0], head[2]) == (_COMMIT, session) for head in found)
 
 
 def _read_half(file: File, start: int, size: int, session: int) -> Iterator[tuple[int, list[Part]]]:

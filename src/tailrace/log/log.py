@@ -102,6 +102,8 @@ class Log(ReadableLog):
         self.save_failed = False
         self.recovery_point_on_disk: int = bounds.end
         self.condemned: list[Segment] = []
+        self.is_enrolled = True  # named by the recovery points on disk, or about to be by the start that found it
+        self.enrol: Callable[[Log], None] | None = None  # of a new one: called by its first flush
         self._cache = cache
         self._is_closed = False
         self._before_append: list[Callable[[], object]] = []

@@ -31,6 +31,8 @@ STRAY = "-stray"
 
 DERIVED = (INDEX, TIME_INDEX, TRANSACTION_INDEX, SUMS)
 
+INTERNAL_TOPICS = frozenset({"__tailrace_metadata", "__consumer_offsets", "__transaction_state"})
+
 _NUMBERED = re.compile(r"([0-9]{20})(\.[a-z]+)")
 _PARTITION = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]*)")  # the names Kafka allows
 _PUT_AWAY = re.compile(rf".*-(0|[1-9][0-9]*)\.[0-9a-f]{{32}}({REMOVED}|{STRAY})")
@@ -43,6 +45,9 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+METADATA_PARTITION = TopicPartition("__tailrace_metadata", 0)
 
 
 def numbered(offset: int, suffix: str) -> str:
@@ -77,3 +82,10 @@ def put_away_name(partition: TopicPartition, number: int, suffix: str) -> str:
 
 def is_put_away(directory: str) -> bool:
     return _PUT_AWAY.fullmatch(directory) is not None
+
+
+def has_remains(partition: TopicPartition, directories: Collection[str]) -> bool:
+    """Whether one of these directories is what the removal of this partition's log has left."""
+    ending = len(put_away_name(TopicPartition("", partition.partition), 0, REMOVED))
+    prefix = f"{partition.topic[: _NAME_MAX - ending]}-{partition.partition}."
+    return any(name.startswith(prefix) and name.endswith(REMOVED) for name in directories)

@@ -11,7 +11,8 @@ from tailrace.log.compaction_history import CompactionHistory
 from tailrace.log.directory_state import DirectoryState, Place
 from tailrace.log.errors import LogError
 from tailrace.log.files import Files, join, name_of, parent
-from tailrace.log.names import LOG, TopicPartition, parse_numbered, parse_partition
+from tailrace.log.lost import LostPartition, find_lost, holds_segments
+from tailrace.log.names import parse_partition
 
 
 class NoLogHere(LogError):
@@ -24,12 +25,7 @@ class Places:
 
     found: tuple[Place, ...]
     state: DirectoryState | None = None
-
-    @property
-    def without_directory(self) -> list[TopicPartition]:
-        """Partitions that have a recovery point and nothing else."""
-        known = self.state.recovery_points if self.state else None
-        return sorted((known or {}).keys() - {place.partition for place in self.found})
+    lost: tuple[LostPartition, ...] = ()
 
 
 def locate(files: Files, path: str) -> Places:
@@ -41,19 +37,18 @@ def locate(files: Files, path: str) -> Places:
         return Places((locate_partition(files, path),))
     state = DirectoryState(files, path)
     history = CompactionHistory(files, path, state)
+    lost = find_lost(files, path)
     found = []
     for name in files.directories_in(path):
         partition = parse_partition(name)
-        if partition is None:
-            continue
-        if partition in (state.recovery_points or {}) or _holds_segments(files, join(path, name)):
+        if partition is not None and _holds_segments(files, join(path, name)):
             found.append(state.place(join(path, name), partition, f"{name}/")._replace(history=history))
-    if not found:
+    if not found and not lost:
         raise NoLogHere(
             f"{path} holds no log: expected is a partition, with files like 00000000000000000000.log, or a data "
             "directory, with partitions like orders-0"
         )
-    return Places(tuple(found), state)
+    return Places(tuple(found), state, lost)
 
 
 def locate_partition(files: Files, path: str) -> Place:
@@ -66,4 +61,4 @@ def locate_partition(files: Files, path: str) -> Place:
 
 
 def _holds_segments(files: Files, directory: str) -> bool:
-    return any(parsed and parsed[1] == LOG for parsed in map(parse_numbered, files.files_in(directory)))
+    return holds_segments(files.files_in(directory))

@@ -8,6 +8,7 @@
             scan        every batch behind the recovery point: indexes, epochs and producers are built from it
     pass 5  cut         the log ends where a write never reached the disk; the bytes behind are kept aside
     pass 6  sync        what is kept is on disk before anyone counts on it
+    start               a start offset behind the end is wrong: the log begins with its first segment
     pass 7  epoch       after an unclean stop it rises, so that clients can tell old records from new
 
 After a clean stop passes 4 to 7 have nothing to do, and no data is read.
@@ -16,6 +17,10 @@ After a clean stop passes 4 to 7 have nothing to do, and no data is read.
 it, a power cut may have kept any part of what was not flushed. A hole of zeros, missing bytes, or a bad batch that
 no valid one follows ends the log: no flush can have covered it, since a flush covers all before it. Any other bad
 batch, with valid ones after it, is damage too: named, never served, and everything around it is.
+
+**Checkpoints are hints.** What the batches contradict is rebuilt from them: leader epochs that two of them do not have,
+a start behind the end. A recovery point behind the end means that flushed records are gone: they are named, and their
+offsets are not given again.
 """
 
 import logging
@@ -24,14 +29,16 @@ from functools import partial
 from typing import NamedTuple
 
 from tailrace.log.blocks import give_back
-from tailrace.log.checkpoints import CorruptCheckpoint
+from tailrace.log.checkpoints import START_OFFSETS, CorruptCheckpoint
 from tailrace.log.compaction.swapping import finish_swaps
 from tailrace.log.config import LogConfig
 from tailrace.log.cutting import cut_off
 from tailrace.log.damage import DamagedRange, missing_file, overlap
 from tailrace.log.directory_state import Place
+from tailrace.log.epoch_check import are_contradicted, epochs_of, sound_but_for_its_epoch
 from tailrace.log.epochs import FILE_NAME as EPOCHS_FILE
 from tailrace.log.epochs import LeaderEpochs
+from tailrace.log.errors import SegmentsMissing
 from tailrace.log.files import Files, join, read_whole, remove_if_there, replace_whole
 from tailrace.log.jobs import NO_ROOM
 from tailrace.log.log import Log
@@ -48,7 +55,7 @@ from tailrace.log.segment import DerivedCache, Segment, number_of_segment_at
 from tailrace.log.segment_walk import SegmentWalk
 from tailrace.log.tail import ends_the_log
 from tailrace.log.transaction_index import TransactionIndex
-from tailrace.records.batch import LENGTH_END, NO_PRODUCER
+from tailrace.records.batch import LENGTH_END, NO_PRODUCER, BatchHeader
 
 logger = logging.getLogger(__name__)
 
@@ -108,9 +115,15 @@ def recover(
     cache: DerivedCache | None = None,
     journaled: Journaled | None = None,
 ) -> tuple[Log, RecoveryReport]:
-    """The same for a log whose data directory says what `place` says, and whose journal has what is `journaled`."""
+    """The same for a log whose data directory says what `place` says, and whose journal has what is `journaled`. Raises
+    SegmentsMissing where a checkpoint names the log and it has no segment, and OSError where it cannot be read.
+    """
     recovery = Recovery(files, place, config, cache or DerivedCache(), journaled or {})
-    return recovery.run(leader_epoch), recovery.report
+    try:
+        return recovery.run(leader_epoch), recovery.report
+    except BaseException:
+        recovery.let_go()
+        raise
 
 
 class Recovery:
@@ -134,6 +147,9 @@ class Recovery:
         self._producers = ProducerState()
         self._end = self._start_offset
         self._is_new = False
+        self._start_is_doubtful = False
+        self._epochs_are_judged = False
+        self._epochs_are_rebuilt = False
         self.recorded_gaps: tuple[RecordedGap, ...] = ()
 
     def run(self, leader_epoch: int) -> Log:
@@ -144,11 +160,18 @@ class Recovery:
         self._topic_id = self._read_topic_id() if PARTITION_METADATA in names else None
         self.recorded_gaps = self._recorded_gaps() if GAPS_FILE in names else ()
         producers_from = self._pass_3_remember()
-        if not self._is_known_without_reading(producers_from):
+        is_known = self._is_known_without_reading(producers_from)
+        if not is_known:
             self._pass_4_scan(producers_from)
+        self._settle_start()
+        if not is_known:
             self._pass_6_sync(producers_from)
         self._pass_7_epoch(leader_epoch)
         return self._log()
+
+    def let_go(self) -> None:
+        for segment in self._segments:
+            segment.close()
 
     def _pass_1_sweep(self) -> dict[str, int]:
         """What was in the directory, with sizes; logs are never swept."""
@@ -166,12 +189,44 @@ class Recovery:
             parsed = parse_numbered(name)
             if parsed is not None and parsed[1] == LOG:
                 found.append((parsed[0], size))
-        segments = [self._segment(base_offset, size) for base_offset, size in sorted(found)]
-        while len(segments) > 1 and segments[1].base_offset <= self._start_offset:
-            segments.pop(0).remove()
-        self._segments = segments or [self._first_segment()]
+        if not found and self.place.is_named:
+            raise SegmentsMissing("its directory has no segment, and a checkpoint names it")
+        self._segments = [self._segment(base_offset, size) for base_offset, size in sorted(found)]
+        if not found:
+            self._segments = [self._first_segment()]
+        elif self._start_offset > max(self._segments[-1].base_offset, self.place.recovery_point or 0):
+            self._start_is_doubtful = True  # until it is known where the log ends: nothing is deleted before
+        else:
+            self._drop_leftovers()
         if self.place.start_offset is None:
             self._start_offset = max(self._start_offset, self._segments[0].base_offset)
+
+    def _drop_leftovers(self) -> None:
+        """Removes the segments that lie wholly before the start of the log."""
+        while len(self._segments) > 1 and self._segments[1].base_offset <= self._start_offset:
+            self._segments.pop(0).remove()
+
+    def _settle_start(self) -> None:
+        """A log cannot begin behind its end. Where the checkpoint says so, the log begins with its first segment. After
+        a crash, the offsets up to there are not given again: they may have been, and be lost.
+        """
+        if not self._start_is_doubtful:
+            return
+        claimed, end = self._start_offset, max(self._end, self.place.recovery_point or 0)
+        if claimed <= end:
+            self._drop_leftovers()
+            return
+        self._start_offset = self._segments[0].base_offset
+        logger.warning(
+            "%s says that %s begins at offset %d, and it ends at %d: it begins at %d, with its first segment",
+            START_OFFSETS,
+            self.directory,
+            claimed,
+            end,
+            self._start_offset,
+        )
+        if self.place.may_have_reached(claimed, end):
+            self._go_on_at(claimed)
 
     def _first_segment(self) -> Segment:
         """There is no file: the log is new, or else everything in it is lost, and its offsets are not given again."""
@@ -211,13 +266,14 @@ class Recovery:
         """Afterwards the epochs are known, or will be found by a scan of all; returns the offset the producers are
         known at.
         """
-        data = read_whole(self.files, join(self.directory, EPOCHS_FILE))
         try:
+            data = read_whole(self.files, join(self.directory, EPOCHS_FILE))
             if data is not None:
                 self._epochs.replace(LeaderEpochs.decode(data))
                 self._epochs_are_known = True
-        except CorruptCheckpoint:
-            pass
+        except (CorruptCheckpoint, OSError) as error:
+            logger.warning("%s in %s cannot be read, and is rebuilt: %s", EPOCHS_FILE, self.directory, error)
+        self._epochs_are_rebuilt = not self._epochs_are_known
         first = self._segments[0].base_offset
         at_most = self._cut_point if self._epochs_are_known else first
         producers_from, self._producers = load_snapshot(self.files, self.directory, at_most, first)
@@ -225,7 +281,7 @@ class Recovery:
 
     @property
     def _cut_point(self) -> float:
-        return self.place.cut_point(self._start_offset)
+        return self.place.cut_point(0 if self._start_is_doubtful else self._start_offset)
 
     def _is_known_without_reading(self, producers_from: int) -> bool:
         """After a clean stop the sums of the active segment say all there is to know."""
@@ -249,6 +305,8 @@ class Recovery:
         self._end = producers_from
         first = max(0, number_of_segment_at(self._segments, producers_from))
         self._restore(first, producers_from)
+        if not self._epochs_are_known:
+            self._rebuild_epochs()
         for number in range(first, len(self._segments)):
             segment = self._segments[number]
             if number > first and segment.base_offset != self._end and self._ends_before(segment, number):
@@ -317,10 +375,18 @@ class Recovery:
     def _scan_segment(self, segment: Segment, number: int, producers_from: int) -> bool:
         """Walks one segment from where its files know nothing. False where the log ends in it."""
         walked = SegmentWalk(self, segment, number, producers_from)
-        for item in walked:
+        items = iter(walked)
+        while (item := next(items, None)) is not None:
             if isinstance(item, FoundBatch):
                 walked.found(item)
-            elif self._ends_the_log(item, number):
+                continue
+            sound = self._of_another_epoch(segment, item)
+            if sound is not None and self._epochs_are_wrong(number):
+                items = walked.again_from(item.position, item.first_offset)
+                continue
+            if sound is not None:  # and the only one, so that its epoch may be rotten: but it was written whole
+                item = item._replace(last_offset=max(item.last_offset, sound.last_offset))
+            if sound is None and self._ends_the_log(item, number):
                 walked.adopt()
                 self._end = item.first_offset
                 self._pass_5_cut(number, item.position, item.reason)
@@ -332,13 +398,37 @@ class Recovery:
         self._end = walked.derived.next_offset
         return True
 
+    def _of_another_epoch(self, segment: Segment, damage: DamagedRange) -> BatchHeader | None:
+        """The header of the batch that stands where this damage is, if nothing but its leader epoch is wrong."""
+        if self.known_epochs is None:
+            return None
+        return sound_but_for_its_epoch(segment, damage, self.base_offset_after(segment))
+
+    def _epochs_are_wrong(self, number: int) -> bool:
+        """Whether the checkpoint of the epochs, which a batch of this segment contradicts, is wrong rather than that
+        batch. If so, on return it is rebuilt from all batches.
+        """
+        if self._epochs_are_judged:
+            return False
+        self._epochs_are_judged = True
+        if not are_contradicted(self._epochs, [*self._segments[number:], *self._segments[:number]]):
+            return False
+        logger.warning("%s in %s contradicts the log, and is rebuilt from it", EPOCHS_FILE, self.directory)
+        self._rebuild_epochs()
+        return True
+
+    def _rebuild_epochs(self) -> None:
+        self._epochs.replace(epochs_of(self._segments))
+        self._epochs_are_known = self._epochs_are_judged = self._epochs_are_rebuilt = True
+
+    def base_offset_after(self, segment: Segment) -> int | None:
+        return self.base_offset_of(self._segments.index(segment) + 1)
+
     def replay(self, item: FoundBatch, transactions: TransactionIndex) -> None:
-        """A batch behind the last snapshot: producers, and epochs where they are not known, are built from it."""
+        """A batch behind the last snapshot: producers are built from it."""
         header, report = item.header, self.report
         report.scanned_batches += 1
         report.scanned_bytes += LENGTH_END + header.length
-        if not self._epochs_are_known:
-            self._epochs.assign(header.leader_epoch, header.base_offset)
         if header.producer_id != NO_PRODUCER:
             replay_batch(item, self._producers, transactions)
 
@@ -377,13 +467,19 @@ class Recovery:
         """Flushed records that are gone keep their offsets, and bad bytes at the end stay: what comes gets a new
         segment.
         """
-        last, end = self._segments[-1], max(self._end, self.place.recovery_point or 0, self._start_offset)
+        last, end = self._segments[-1], max(self._end, self.place.recovery_point or 0)
+        if not self._start_is_doubtful:
+            end = max(end, self._start_offset)
+        if self._end < end or any(known.length and known.end == last.size for known in last.checks.damage):
+            self._go_on_at(end)
+
+    def _go_on_at(self, end: int) -> None:
+        """What comes gets a new segment, there. What lies before it and is not in the log is missing."""
         if self._end < end:
             self.report.damage.append(missing_file(self._end, end))
-        if self._end < end or any(known.length and known.end == last.size for known in last.checks.damage):
-            self._segments.append(self._segment(end, 0))
-            self._segments[-1].create()
-            self._end = end
+        self._segments.append(self._segment(end, 0))
+        self._segments[-1].create()
+        self._end = end
 
     def _save_transactions(self, segment: Segment) -> None:
         """What was aborted behind the cut was not; and the file may name it."""
@@ -437,7 +533,7 @@ class Recovery:
         least = self._epochs.latest + (0 if self.place.clean or self._is_new else 1)
         self._epochs.truncate(self._end + 1)
         changed = self._epochs.assign(max(leader_epoch, least), self._end)
-        if changed and not self._is_new:
+        if (changed or self._epochs_are_rebuilt) and not self._is_new:
             try:
                 replace_whole(self.files, join(self.directory, EPOCHS_FILE), self._epochs.encode())
             except OSError as error:

@@ -5,6 +5,7 @@ A plan is made of what `verify` finds, so that both speak of the same damage:
     bad bytes in a segment             cut out, after a copy of them was made; what is sound stays byte for byte
     one flipped bit, proven by sums    put right: nothing is lost
     records that are missing           given up: a gap is recorded, and readers pass over it
+    a partition that is lost           made anew behind all offsets that it had, if the operator accepts the loss
     offsets that two segments have     the second copy is set aside
     a file that is derived             built anew, or left to the next start, which does
     the rest of a torn write           left to the next start, which cuts it off
@@ -29,6 +30,7 @@ from tailrace.log.directory_state import Place
 from tailrace.log.files import Files, join, parent, read_whole
 from tailrace.log.healing import Flip, chunks_of, find_flips
 from tailrace.log.journal import read_journal
+from tailrace.log.lost import LostPartition
 from tailrace.log.names import (
     DERIVED,
     LOG,
@@ -137,23 +139,27 @@ class PartitionPlan:
 class RepairPlan:
     partitions: list[PartitionPlan]
     damaged_files: list[str]  # of the data directory itself
+    lost: tuple[LostPartition, ...] = ()
 
     @property
     def is_empty(self) -> bool:
-        return not self.damaged_files and not any(plan.to_do for plan in self.partitions)
+        return not self.damaged_files and not self.lost and not any(plan.to_do for plan in self.partitions)
 
     @property
     def offsets_lost(self) -> int:
-        return sum(plan.offsets_lost for plan in self.partitions)
+        lost = sum(lost.end_offset - lost.start_offset for lost in self.lost)
+        return lost + sum(plan.offsets_lost for plan in self.partitions)
 
     @property
-    def internal_losses(self) -> list[PartitionPlan]:
-        """The broker's own logs that would lose records."""
-        return [plan for plan in self.partitions if plan.is_internal and plan.offsets_lost]
+    def internal_losses(self) -> list[str]:
+        """The broker's own logs that would lose records, by name."""
+        damaged = [plan.place.name for plan in self.partitions if plan.is_internal and plan.offsets_lost]
+        return [*(str(lost.partition) for lost in self.lost if lost.is_internal), *damaged]
 
     def as_json(self) -> dict[str, object]:
         return {
             "partitions": [plan.as_json() for plan in self.partitions if plan.steps],
+            "lost": [{**lost.as_json(), "goes_on_at": lost.next_offset} for lost in self.lost],
             "damaged_files": self.damaged_files,
             "offsets_lost": self.offsets_lost,
         }
@@ -165,7 +171,7 @@ def make_plan(files: Files, places: Places, progress: Progress | None = None) ->
     if places.found and not places.found[0].clean:
         journaled = by_log(read_journal(files, parent(places.found[0].directory)))
     plans = [plan_partition(files, place, progress, journaled) for place in places.found]
-    return RepairPlan(plans, list(places.state.damaged) if places.state else [])
+    return RepairPlan(plans, list(places.state.damaged) if places.state else [], places.lost)
 
 
 def complete_swaps(files: Files, places: Places) -> list[str]:
@@ -213,7 +219,7 @@ def _journaled(files: Files, place: Place, journaled: Journaled) -> JournaledLog
         return None
     try:
         topic_id = read_topic_id(files, place.directory)
-    except CorruptCheckpoint:
+    except (CorruptCheckpoint, OSError):
         return None
     return journaled.get((place.name.encode(), topic_id))
 
@@ -221,7 +227,7 @@ def _journaled(files: Files, place: Place, journaled: Journaled) -> JournaledLog
 def _set_gaps_aside(files: Files, place: Place) -> list[Step]:
     try:
         read_gaps(files, place.directory)
-    except CorruptGaps as error:
+    except (CorruptGaps, OSError) as error:
         return [Step(Action.SET_ASIDE, GAPS_FILE, f"it cannot be read: {error}")]
     return []
 

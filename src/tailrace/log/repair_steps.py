@@ -8,17 +8,22 @@ the new ones stand in their place. So whatever a crash leaves is damage that the
 
 from collections.abc import Iterable, Sequence
 
+from tailrace.log.checkpoints import RECOVERY_POINTS, START_OFFSETS, encode_offsets
 from tailrace.log.config import LogConfig
 from tailrace.log.cutting import copy_aside, move_aside, unused
 from tailrace.log.damage import DamagedRange
 from tailrace.log.derived import Derived
+from tailrace.log.directory_state import DirectoryState
+from tailrace.log.epoch_check import epochs_of
 from tailrace.log.epochs import FILE_NAME as EPOCHS_FILE
 from tailrace.log.epochs import LeaderEpochs
 from tailrace.log.errors import LogError
 from tailrace.log.files import File, Files, join, remove_if_there, replace_whole
 from tailrace.log.healing import Flip, put_right
-from tailrace.log.names import CUT, LOG, SUMS, TEMPORARY, numbered, parse_numbered
-from tailrace.log.recorded_gaps import RecordedGap, add_gaps, has_gap, read_gaps
+from tailrace.log.lost import LostPartition
+from tailrace.log.names import CUT, LOG, SUMS, TEMPORARY, is_leftover, numbered, parse_numbered
+from tailrace.log.recorded_gaps import FILE_NAME as GAPS_FILE
+from tailrace.log.recorded_gaps import CorruptGaps, RecordedGap, add_gaps, has_gap, read_gaps
 from tailrace.log.repair import Action, PartitionPlan, RepairPlan, Step, plan_partition
 from tailrace.log.replay import replay_segments
 from tailrace.log.scan import FoundBatch
@@ -47,7 +52,8 @@ class PartitionRepair:
         self._directory = plan.place.directory
         self._repaired_at = repaired_at
         self._interval_bytes = LogConfig().index_interval_bytes
-        self._epochs = Survey(files, plan.place).epochs
+        rebuilds_epochs = any(step.file == EPOCHS_FILE for step in self._steps(Action.REBUILD))
+        self._epochs = LeaderEpochs() if rebuilds_epochs else Survey(files, plan.place).epochs
 
     def run(self) -> None:
         """Afterwards nothing of the plan is left to do; or a second plan says what is."""
@@ -156,7 +162,7 @@ class PartitionRepair:
         get on, also where the log ends there, and no offset is given again.
         """
         path = join(self._directory, numbered(first, LOG))
-        epoch = (self._epochs or LeaderEpochs()).stretch_at(first)[0] or 0
+        epoch = self._epochs.stretch_at(first)[0] or 0
         data = b"".join(
             encode_batch([], base_offset=base, leader_epoch=epoch, last_offset_delta=min(following - base, _DELTAS) - 1)
             for base in range(first, following, _DELTAS)
@@ -250,12 +256,9 @@ class PartitionRepair:
 
     def _rebuild_epochs(self) -> None:
         """From the batches, each of which knows its own."""
-        epochs = LeaderEpochs()
-        for base_offset in self._bases():
-            segment = self._segment(base_offset)
-            for item in walk(segment.log, 0, segment.size, base_offset, gaps=True):
-                if isinstance(item, FoundBatch):
-                    epochs.assign(item.header.leader_epoch, item.header.base_offset)
+        segments = [self._segment(base_offset) for base_offset in self._bases()]
+        epochs = epochs_of(segments)
+        for segment in segments:
             segment.close()
         self._set_file_aside(EPOCHS_FILE)
         replace_whole(self._files, join(self._directory, EPOCHS_FILE), epochs.encode())
@@ -279,7 +282,7 @@ class PartitionRepair:
             self._directory,
             base_offset,
             self._files.files_in(self._directory)[numbered(base_offset, LOG)],
-            epochs=self._epochs or LeaderEpochs(),
+            epochs=self._epochs,
             cache=DerivedCache(),
             interval_bytes=self._interval_bytes,
         )
@@ -328,6 +331,8 @@ def carry_out(files: Files, plan: RepairPlan, data_directory: str, repaired_at: 
     """
     for name in plan.damaged_files:
         set_file_aside(files, data_directory, name)
+    for lost in plan.lost:
+        make_anew(files, lost, data_directory, repaired_at)
     refused = []
     for partition in plan.partitions:
         try:
@@ -336,6 +341,34 @@ def carry_out(files: Files, plan: RepairPlan, data_directory: str, repaired_at: 
             refused.append(str(error))
     if refused:
         raise NotRepaired("\n".join(refused))
+
+
+def make_anew(files: Files, lost: LostPartition, data_directory: str, repaired_at: str) -> None:
+    """On return, the lost partition has a log without records, on disk, behind all offsets that it had. Until its
+    segment is there, which comes last, it counts as lost: after a crash, a repair begins again.
+    """
+    following = lost.next_offset
+    state = DirectoryState(files, data_directory)
+    for name, offsets in ((RECOVERY_POINTS, state.recovery_points), (START_OFFSETS, state.start_offsets)):
+        if offsets is not None:
+            replace_whole(files, join(data_directory, name), encode_offsets(offsets | {lost.partition: following}))
+    directory = join(data_directory, str(lost.partition))
+    files.make_directory(directory)
+    files.sync_directory(data_directory)
+    if following > lost.start_offset:
+        unknown = "" if lost.is_exact else f"; how far it went behind offset {lost.end_offset} is not known"
+        gap = RecordedGap(lost.start_offset, following - 1, lost.reason + unknown, repaired_at, None)
+        try:
+            add_gaps(files, directory, [gap])
+        except CorruptGaps:
+            set_file_aside(files, directory, GAPS_FILE)
+            add_gaps(files, directory, [gap])
+    replace_whole(files, join(directory, numbered(following, LOG)), b"")
+    names = files.files_in(directory)
+    for name in names:
+        if is_leftover(name, names):
+            files.remove(join(directory, name))
+    files.sync_directory(directory)
 
 
 def _repair_partition(files: Files, plan: PartitionPlan, repaired_at: str) -> None:

@@ -40,7 +40,7 @@ def load_snapshot(files: Files, directory: str, at_most: float, otherwise: int) 
             try:
                 data = read_whole(files, join(directory, numbered(offset, SNAPSHOT)))
                 return offset, decode_snapshot(data or b"")
-            except CorruptSnapshot:
+            except (CorruptSnapshot, OSError):
                 continue  # an older one, and more of the log, will do
     return otherwise, ProducerState()
 

@@ -3,19 +3,24 @@
 Jobs save them, in any thread and in any order: what was begun last stands, and a log whose directory was taken away
 is named no more. A name that stayed behind would be taken for that of the next log that is made under it, which has
 none of those offsets.
+
+A new log is named with its first flush (`enrol`), and never before its directory is on disk: so a name without a log
+is a loss. The offsets of a log that is lost, or cannot be opened, stay as they were (`keep`).
 """
 
 import threading
+from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakSet
 
-from tailrace.log.checkpoints import CLEANER_OFFSETS, RECOVERY_POINTS, START_OFFSETS, encode_offsets
+from tailrace.log.checkpoints import CLEANER_OFFSETS, RECOVERY_POINTS, START_OFFSETS, encode_lines, encode_offsets
+from tailrace.log.directory_state import DirectoryState
 from tailrace.log.errors import OutOfSpace, StorageError, without_frames
 from tailrace.log.files import Files, join, read_whole, replace_whole
 from tailrace.log.jobs import NO_ROOM
 from tailrace.log.log import Log
-from tailrace.log.names import TopicPartition
+from tailrace.log.names import TopicPartition, parse_partition
 from tailrace.log.segment import Segment
 
 if TYPE_CHECKING:
@@ -54,29 +59,96 @@ class SavedOffsets:
         self._latest = NotedOffsets.of({}, 0)
         self._taken_away: WeakSet[Log] = WeakSet()
         self._cleaner_offsets: bytes | None = None  # as they are on disk, once somebody has looked
+        self._kept: dict[str, dict[TopicPartition, int]] = {RECOVERY_POINTS: {}, START_OFFSETS: {}, CLEANER_OFFSETS: {}}
+        self._to_enrol: deque[tuple[TopicPartition, Log]] = deque()
+        self._enrolled: dict[TopicPartition, Log] = {}  # since the latest offsets were noted
+        self._recovery_points: dict[TopicPartition, int] = {}  # as they are on disk
 
     def save(self, noted: NotedOffsets) -> None:
         """Afterwards these offsets are on disk, or later ones."""
         with self._mutex:
-            if noted.number > self._latest.number:
-                self._latest = noted
-            self._replace(RECOVERY_POINTS, self._latest.recovery_points)
-            self._replace(START_OFFSETS, self._latest.start_offsets)
+            self._note(noted)
+            entries = self._entries(RECOVERY_POINTS)
+            replace_whole(self._files, join(self._path, RECOVERY_POINTS), encode_offsets(entries))
+            self._recovery_points = entries
+            replace_whole(self._files, join(self._path, START_OFFSETS), encode_offsets(self._entries(START_OFFSETS)))
             self._replace_cleaner_offsets()
 
-    def _replace(self, name: str, offsets: list[int]) -> None:
-        replace_whole(self._files, join(self._path, name), encode_offsets(self._left(offsets)))
+    def enrol(self, log: Log) -> None:
+        """On return, the recovery points on disk name this new log, whose directory is there, on disk. What is
+        acknowledged has a name there, so that its loss is noticed. Threads that come together share one write.
+        """
+        partition = parse_partition(log.name.decode())
+        assert partition is not None
+        self._to_enrol.append((partition, log))
+        with self._mutex:
+            if log.is_enrolled:
+                return
+            new = {partition: log}
+            while self._to_enrol:
+                new.update((self._to_enrol.popleft(),))
+            entries = self._recovery_points | dict.fromkeys(new, 0)
+            lines = (f"{where.topic} {where.partition} {offset}" for where, offset in entries.items())
+            replace_whole(self._files, join(self._path, RECOVERY_POINTS), encode_lines(lines))
+            self._recovery_points = entries
+            self._enrolled |= new
+            for one in new.values():
+                one.is_enrolled = True
+
+    def keep(
+        self, partition: TopicPartition, recovery_point: int | None, start: int | None, cleaner: int | None
+    ) -> None:
+        """From now on, the checkpoints say this of the partition, whose log is lost or cannot be opened. None is
+        nothing.
+        """
+        with self._mutex:
+            for kept, offset in zip(self._kept.values(), (recovery_point, start, cleaner), strict=True):
+                if offset is not None:
+                    kept[partition] = offset
+
+    def give_up(self, partition: TopicPartition) -> None:
+        """The opposite of `keep`."""
+        with self._mutex:
+            for kept in self._kept.values():
+                kept.pop(partition, None)
+
+    def are_on_disk(self, noted: NotedOffsets, state: DirectoryState) -> bool:
+        """Whether `state`, as it was found, has these offsets and no others: then there is nothing to save."""
+        with self._mutex:
+            self._note(noted)
+            self._recovery_points = state.recovery_points or {}
+            return (
+                self._entries(RECOVERY_POINTS) == state.recovery_points
+                and self._entries(START_OFFSETS) == state.start_offsets
+                and self._entries(CLEANER_OFFSETS) == (state.cleaner_offsets or {})
+            )
+
+    def _note(self, noted: NotedOffsets) -> None:
+        if noted.number > self._latest.number:
+            self._latest = noted
+            known = set(noted.logs) if self._enrolled else ()
+            self._enrolled = {where: log for where, log in self._enrolled.items() if log not in known}
+
+    def _entries(self, name: str) -> dict[TopicPartition, int]:
+        """What the file of this name has to say."""
+        latest = self._latest
+        if name == CLEANER_OFFSETS:  # most logs are never compacted, and have none
+            left = self._left(latest.cleaner_offsets)
+            return self._kept[name] | {partition: offset for partition, offset in left.items() if offset}
+        if name == START_OFFSETS:
+            return self._kept[name] | self._left(latest.start_offsets)
+        new = {partition: 0 for partition, log in self._enrolled.items() if log not in self._taken_away}
+        return self._kept[name] | new | self._left(latest.recovery_points)
 
     def _left(self, offsets: list[int]) -> dict[TopicPartition, int]:
         entries = zip(self._latest.partitions, self._latest.logs, offsets, strict=True)
-        return {partition: offset for partition, log, offset in entries if log not in self._taken_away}
+        return {
+            partition: offset for partition, log, offset in entries if log.is_enrolled and log not in self._taken_away
+        }
 
     def _replace_cleaner_offsets(self) -> None:
-        """They rarely change: most logs are never compacted, and have none. An empty file is written, too: without one,
-        nothing proves that a log was never compacted.
-        """
-        left = self._left(self._latest.cleaner_offsets)
-        content = encode_offsets({partition: offset for partition, offset in left.items() if offset})
+        """They rarely change. An empty file is written, too: it proves that no log was ever compacted."""
+        content = encode_offsets(self._entries(CLEANER_OFFSETS))
         path = join(self._path, CLEANER_OFFSETS)
         if self._cleaner_offsets is None:
             self._cleaner_offsets = read_whole(self._files, path)

@@ -41,11 +41,15 @@ class SegmentWalk:
         return ChunkSums() if self._start == 0 else None
 
     def __iter__(self) -> Iterator[FoundBatch | DamagedRange]:
+        return self.again_from(self._start, self.derived.next_offset)
+
+    def again_from(self, position: int, expected: int) -> Iterator[FoundBatch | DamagedRange]:
+        """What stands from there on."""
         return walk(
             self._segment.log,
-            self._start,
+            position,
             self._segment.size,
-            self.derived.next_offset,
+            expected,
             gaps=self.derived.may_have_gaps,
             epochs=self._recovery.known_epochs,
             boundary=self.derived.boundary,

@@ -12,12 +12,13 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple
 
-from tailrace.log.checkpoints import CorruptCheckpoint
+from tailrace.log.checkpoints import START_OFFSETS, CorruptCheckpoint
 from tailrace.log.compaction.swapping import announced, replaced_segments
 from tailrace.log.config import LogConfig
 from tailrace.log.damage import DamagedRange, missing_file, overlap
 from tailrace.log.derived import Derived
 from tailrace.log.directory_state import Place
+from tailrace.log.epoch_check import are_contradicted, epochs_of, sound_but_for_its_epoch
 from tailrace.log.epochs import FILE_NAME as EPOCHS_FILE
 from tailrace.log.epochs import LeaderEpochs
 from tailrace.log.files import Files, join, read_whole
@@ -96,6 +97,9 @@ class Survey:
         self._files = files
         self.names = files.files_in(place.directory)
         self.epochs, self.epochs_are_damaged = _read_epochs(files, place.directory)
+        self.epochs_are_wrong = False
+        self._epochs_are_judged = False
+        self._claimed_end = 0  # by a start offset behind the end
         self.recorded_gaps = self._read_gaps()
         self.segments = self._list()
         self.start_offset = self._begin()
@@ -110,12 +114,29 @@ class Survey:
         if first > (self.place.start_offset or 0):
             self.place = self.place.with_latest_start(self._files)
         start_offset = self.place.start_offset
-        if start_offset is None:
+        if start_offset is None or self._is_behind_the_end(start_offset):
             return first
         while len(self.segments) > 1 and self.segments[1].base_offset <= start_offset:
             self.segments.pop(0)
             self.leftovers += 1
         return start_offset
+
+    def _is_behind_the_end(self, start_offset: int) -> bool:
+        """Whether the log contradicts the checkpoint of the start offsets, as recovery finds it (`_settle_start`)."""
+        recovery_point = self.place.recovery_point or 0
+        if not self.segments or start_offset <= max(self.segments[-1].base_offset, recovery_point):
+            return False
+        last = self.segments[-1]
+        end = max(last.derived_files.load(last.size).next_offset, recovery_point)
+        if start_offset <= end:
+            return False
+        self.notes.append(
+            f"{START_OFFSETS} says that the log begins at offset {start_offset}, and it ends at {end}: the next start "
+            f"lets it begin at {self.segments[0].base_offset}"
+        )
+        if self.place.may_have_reached(start_offset, end):
+            self._claimed_end = start_offset
+        return True
 
     def _list(self) -> list[Segment]:
         parsed = [(parse_numbered(name), size) for name, size in self.names.items()]
@@ -129,7 +150,7 @@ class Survey:
                 self.place.directory,
                 base_offset,
                 size,
-                epochs=self.epochs or LeaderEpochs(),
+                epochs=self.epochs,
                 cache=cache,
                 interval_bytes=LogConfig().index_interval_bytes,
             )
@@ -146,7 +167,7 @@ class Survey:
     def _read_gaps(self) -> tuple[RecordedGap, ...]:
         try:
             return read_gaps(self._files, self.place.directory)
-        except CorruptGaps as error:
+        except (CorruptGaps, OSError) as error:
             self.notes.append(f"{GAPS_FILE}, which says what repairs have given up, cannot be read: {error}")
             self.place = self.place._replace(history=None)  # a repair may have left any gap
             return ()
@@ -164,13 +185,15 @@ class Survey:
 
     def __iter__(self) -> Iterator[Finding]:
         wanted = self.wanted
+        if self.epochs_are_damaged:
+            self._rebuild_epochs()
         for number in wanted:
             before = self._before_the_first() if number == 0 else self._between(number) if number != wanted[0] else ()
             for finding in chain(before, self._segment(number)):
                 yield finding
                 if isinstance(finding, Tail):
                     return
-        recovery_point = self.place.recovery_point or 0
+        recovery_point = max(self.place.recovery_point or 0, self._claimed_end)
         if self.end_offset < recovery_point and len(self.segments) - 1 in (*wanted, -1):
             yield missing_file(self.end_offset, recovery_point)
             self.end_offset = recovery_point
@@ -235,31 +258,66 @@ class Survey:
     def _walk(self, number: int, current: SurveyedSegment) -> Iterator[Finding]:
         segment, derived = current.segment, current.derived
         checked = SumsCheck(current)
-        for item in walk(
-            segment.log,
-            0,
-            segment.size,
-            segment.base_offset,
-            gaps=derived.may_have_gaps,
-            epochs=self.epochs,
-            anchors=derived.index.positions_after(0),
-            boundary=derived.boundary,
-            end_offset=current.known_end,
-            limit=current.following,
-        ):
+        items = self._items(current, 0, segment.base_offset)
+        while (item := next(items, None)) is not None:
             if isinstance(item, FoundBatch):
                 checked.found(item)
                 self._reach(item.header.base_offset)
                 self.end_offset = item.header.next_offset
-            elif self._ends_here(item, number):
+                yield item
+                continue
+            sound = sound_but_for_its_epoch(segment, item, current.following)
+            if sound is not None and self._contradicts_the_epochs(number):
+                items = self._items(current, item.position, item.first_offset)
+                continue
+            if sound is not None:
+                item = item._replace(last_offset=max(item.last_offset, sound.last_offset))
+            if sound is None and self._ends_here(item, number):
                 yield from self._end(item, number)
                 return
-            else:
-                checked.damaged(item)
-                self.end_offset = item.last_offset + 1
+            checked.damaged(item)
+            self.end_offset = item.last_offset + 1
             yield item
         derived.next_offset = self.end_offset
         yield from checked.damage_beyond()
+
+    def _items(self, current: SurveyedSegment, position: int, expected: int) -> Iterator[FoundBatch | DamagedRange]:
+        derived = current.derived
+        return walk(
+            current.segment.log,
+            position,
+            current.segment.size,
+            expected,
+            gaps=derived.may_have_gaps,
+            epochs=self.epochs,
+            anchors=derived.index.positions_after(position),
+            boundary=derived.boundary,
+            end_offset=current.known_end,
+            limit=current.following,
+        )
+
+    def _contradicts_the_epochs(self, number: int) -> bool:
+        """Whether the checkpoint of the epochs is wrong, rather than one batch of this segment. If so, on return the
+        epochs are those of the batches.
+        """
+        if self._epochs_are_judged:
+            return False
+        self._epochs_are_judged = True
+        segments = self._list()  # anew: those that were read are closed
+        self.epochs_are_wrong = are_contradicted(self.epochs, [*segments[number:], *segments[:number]])
+        for segment in segments:
+            segment.close()
+        if self.epochs_are_wrong:
+            self._rebuild_epochs()
+        return self.epochs_are_wrong
+
+    def _rebuild_epochs(self) -> None:
+        """As recovery does."""
+        segments = self._list()
+        self.epochs.replace(epochs_of(segments))
+        self._epochs_are_judged = True
+        for segment in segments:
+            segment.close()
 
     def _ends_here(self, damage: DamagedRange, number: int) -> bool:
         follower = self.segments[number + 1] if number + 1 < len(self.segments) else None
@@ -305,10 +363,10 @@ class SumsCheck:
         return [damage for damage in checks.damage if damage not in self._known]
 
 
-def _read_epochs(files: Files, directory: str) -> tuple[LeaderEpochs | None, bool]:
-    """The leader epochs, if they can be read, and whether there is a file that cannot."""
-    data = read_whole(files, join(directory, EPOCHS_FILE))
+def _read_epochs(files: Files, directory: str) -> tuple[LeaderEpochs, bool]:
+    """The leader epochs, none where they are not known, and whether there is a file that cannot be read."""
     try:
-        return (None if data is None else LeaderEpochs.decode(data)), False
-    except CorruptCheckpoint:
-        return None, True
+        data = read_whole(files, join(directory, EPOCHS_FILE))
+        return (LeaderEpochs() if data is None else LeaderEpochs.decode(data)), False
+    except (CorruptCheckpoint, OSError):
+        return LeaderEpochs(), True

@@ -1,12 +1,13 @@
 """Verifying logs: everything that is wrong in a partition, or in a data directory with many, without changing it.
 
+    lost      partitions that a checkpoint names and that have no segment, or that cannot be read at all
     damage    bytes that cannot be trusted, or are missing: records are lost unless there is another copy
     tail      what a crash left of writes nobody was promised: the next start cuts it off, and keeps it aside
     derived   files that will be rebuilt from the log
     gaps      what repairs have given up, as they have recorded it
     notes     what is worth knowing and no fault
 
-A log is healthy if it has no damage.
+A log is healthy if it has no damage, and a data directory if none is lost.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -17,7 +18,8 @@ from tailrace.log.audit import UNREADABLE, DerivedFault, SegmentAudit, audit_par
 from tailrace.log.damage import DamagedRange
 from tailrace.log.directory_state import Place
 from tailrace.log.files import Files
-from tailrace.log.names import CUT
+from tailrace.log.lost import LostPartition
+from tailrace.log.names import CUT, TopicPartition
 from tailrace.log.places import Places
 from tailrace.log.recorded_gaps import RecordedGap
 from tailrace.log.scan import FoundBatch
@@ -37,12 +39,13 @@ class PartitionSummary:
     bytes: int = 0
     start_offset: int = 0
     end_offset: int = 0
-    state: Literal["healthy", "torn", "damaged"] = "healthy"
+    state: Literal["healthy", "torn", "damaged", "lost"] = "healthy"
 
 
 @dataclass(slots=True)
 class Verification:
     partitions: list[PartitionSummary] = field(default_factory=list)
+    lost: list[LostPartition] = field(default_factory=list)
     damage: list[DamagedRange] = field(default_factory=list)
     tail: list[Tail] = field(default_factory=list)
     derived: list[DerivedFault] = field(default_factory=list)
@@ -51,11 +54,12 @@ class Verification:
 
     @property
     def healthy(self) -> bool:
-        return not self.damage
+        return not self.damage and not self.lost
 
     def as_json(self) -> dict[str, object]:
         return {
             "partitions": [asdict(partition) for partition in self.partitions],
+            "lost": [lost.as_json() for lost in self.lost],
             "damage": [damage.as_json() for damage in self.damage],
             "tail": [tail.as_json() for tail in self.tail],
             "derived": [fault.as_json() for fault in self.derived],
@@ -66,6 +70,7 @@ class Verification:
 
     def add(self, other: "Verification") -> None:
         self.partitions += other.partitions
+        self.lost += other.lost
         self.damage += other.damage
         self.tail += other.tail
         self.derived += other.derived
@@ -75,8 +80,15 @@ class Verification:
 
 def bytes_to_read(files: Files, places: Places) -> int:
     """What `verify` will report as progress when it is done, as far as that can be known beforehand."""
-    surveys = (Survey(files, place) for place in places.found)
-    return sum(survey.segments[number].size for survey in surveys for number in survey.wanted)
+    return sum(_bytes_of(files, place) for place in places.found)
+
+
+def _bytes_of(files: Files, place: Place) -> int:
+    try:
+        survey = Survey(files, place)
+    except OSError:
+        return 0  # `verify` says so
+    return sum(survey.segments[number].size for number in survey.wanted)
 
 
 def verify(files: Files, places: Places, progress: Progress | None = None) -> Verification:
@@ -84,11 +96,26 @@ def verify(files: Files, places: Places, progress: Progress | None = None) -> Ve
     result = Verification()
     for name in places.state.damaged if places.state else ():
         result.derived.append(DerivedFault(name, f"{UNREADABLE}, so that the next start scans every log"))
-    for partition in places.without_directory:
-        result.notes.append(f"{partition} has a recovery point, and no directory: was it deleted?")
+    for lost in places.lost:
+        result.add(_lost(lost))
     for place in places.found:
-        result.add(PartitionVerification(files, place, progress).run())
+        try:
+            result.add(PartitionVerification(files, place, progress).run())
+        except OSError as error:
+            result.add(_unreadable(place, error))
     return result
+
+
+def _lost(lost: LostPartition) -> Verification:
+    offsets = {"start_offset": lost.start_offset, "end_offset": lost.end_offset}
+    return Verification([PartitionSummary(str(lost.partition), **offsets, state="lost")], lost=[lost])
+
+
+def _unreadable(place: Place, error: OSError) -> Verification:
+    """Of a log that no start would open."""
+    partition = place.partition or TopicPartition(place.name, 0)
+    reason = f"it cannot be read: {error.strerror or error} ({error.filename or place.directory})"
+    return _lost(LostPartition(partition, reason, place.start_offset or 0, place.recovery_point or 0, place.clean))
 
 
 class PartitionVerification:
@@ -169,7 +196,7 @@ class PartitionVerification:
     def _recorded_gaps(self) -> list[RecordedGap]:
         """Those that are in the log; others are of records that were deleted since."""
         survey = self._survey
-        return [gap for gap in survey.recorded_gaps if gap.last_offset >= survey.start_offset]
+        return [gap for gap in survey.recorded_gaps if gap.last_offset + 1 >= survey.start_offset]
 
     def _notes(self) -> Iterator[str]:
         survey = self._survey

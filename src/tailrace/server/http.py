@@ -1,7 +1,8 @@
 """Three pages for those who watch: /metrics, /healthz, /readyz. No more of HTTP than they need.
 
 /healthz    200 while the loop turns
-/readyz     200 while clients are served, 503 while the broker stops and while logs are offline, which are named
+/readyz     200 while clients are served; 503 while the broker stops, and while logs are offline, lost or cannot be
+            opened, which are named
 """
 
 import asyncio
@@ -81,15 +82,16 @@ class Pages:
     def _readiness(self) -> tuple[int, str, str]:
         if self._node.is_stopping:
             return 503, "stopping\n", _TEXT
-        offline = [f"{name} is offline: {error}\n" for name, error in offline_logs(self._node.directory).items()]
-        if not offline:
+        unavailable = [f"{error}\n" for error in self._node.directory.unavailable.values()]
+        unavailable += [f"{name} is offline: {error}\n" for name, error in offline_logs(self._node.directory).items()]
+        if not unavailable:
             return 200, "ready\n", _TEXT
-        if len(offline) > _OFFLINE_LINES_MAX:
-            offline[_OFFLINE_LINES_MAX:] = [f"and {len(offline) - _OFFLINE_LINES_MAX} more\n"]
-        return 503, "".join(offline), _TEXT
+        if len(unavailable) > _UNAVAILABLE_LINES_MAX:
+            unavailable[_UNAVAILABLE_LINES_MAX:] = [f"and {len(unavailable) - _UNAVAILABLE_LINES_MAX} more\n"]
+        return 503, "".join(unavailable), _TEXT
 
 
-_OFFLINE_LINES_MAX = 20
+_UNAVAILABLE_LINES_MAX = 20
 _REASONS = {200: "OK", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
 
 

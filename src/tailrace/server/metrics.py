@@ -120,6 +120,9 @@ class Metrics:
         yield from _one("tailrace_logs", "gauge", "Partitions that have something on disk.", len(logs))
         offline = len(offline_logs(node.directory))
         yield from _one("tailrace_logs_offline", "gauge", "Logs that take no appends: the disk failed.", offline)
+        unavailable = len(node.directory.unavailable)
+        title = "Partitions that are lost, or cannot be opened."
+        yield from _one("tailrace_partitions_unavailable", "gauge", title, unavailable)
         dirty = sum(log.dirty_bytes for log in logs)
         yield from _one("tailrace_unflushed_bytes", "gauge", "Written, and not yet synced in their own files.", dirty)
         yield from _one("tailrace_commits_total", "counter", "To the journal, of all logs at once.", self.commits)

@@ -15,7 +15,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from tailrace.broker.errors import code_of
-from tailrace.broker.fetching import READ_COMMITTED, check_leader_epoch
+from tailrace.broker.fetching import READ_COMMITTED, check_partition
 from tailrace.broker.partition import Partition
 from tailrace.broker.requests import Api, Call
 from tailrace.broker.waiting import Later
@@ -82,7 +82,7 @@ class Listing(Later[ListOffsetsResponse]):
             answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             return
         epoch = self._broker.leader_epoch(partition)
-        answer.error_code = check_leader_epoch(wanted.current_leader_epoch, epoch)
+        answer.error_code = check_partition(partition, wanted.current_leader_epoch, epoch)
         if answer.error_code:
             return
         if self._call.version < FIRST_VERSIONS.get(wanted.timestamp, 0) or wanted.timestamp < EARLIEST_PENDING_UPLOAD:

@@ -10,7 +10,7 @@ Not done: nothing.
 
 from typing import TYPE_CHECKING
 
-from tailrace.broker.fetching import check_leader_epoch
+from tailrace.broker.fetching import check_partition
 from tailrace.broker.requests import Api, Call
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import ApiKey
@@ -46,7 +46,7 @@ def _epoch_end(topic: str, wanted: OffsetForLeaderPartition, broker: "Broker") -
         answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return answer
     current = broker.leader_epoch(partition)
-    answer.error_code = check_leader_epoch(wanted.current_leader_epoch, current)
+    answer.error_code = check_partition(partition, wanted.current_leader_epoch, current)
     if answer.error_code:
         return answer
     if partition.log is not None:

@@ -11,6 +11,7 @@ Not done: nothing.
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
+from tailrace.broker.errors import in_short
 from tailrace.broker.requests import Api, Call
 from tailrace.broker.waiting import InTurns, Later
 from tailrace.log.producer_state import Producer
@@ -52,6 +53,9 @@ def _describe_partition(name: str, answer: PartitionResponse, broker: "Broker") 
     if partition is None:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         answer.error_code, answer.error_message = code, code.text
+    elif partition.unavailable is not None:
+        code = ErrorCode.KAFKA_STORAGE_ERROR
+        answer.error_code, answer.error_message = code, in_short(str(partition.unavailable))
     elif partition.log is not None:
         for producer_id, producer in list(partition.log.producers.producers.items()):
             answer.active_producers.append(_state(producer_id, producer))
