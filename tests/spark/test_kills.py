@@ -19,6 +19,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from spark import victim
 
+from tailrace.spark import Parquet, Pipeline, Text, pipeline
 from tailrace.testing import Broker
 
 pytestmark = [
@@ -188,6 +189,42 @@ def test_a_driver_that_is_killed_in_the_middle_goes_on_and_every_message_is_ther
     assert query.awaitTermination(60)
     found = [int(row.v) for row in spark.read.parquet(str(tmp_path / "rows")).collect()]
     assert sorted(found) == list(range(6000))
+
+
+PIPELINE = """
+    import sys
+    from spark.test_kills import numbers
+    bootstrap, topic, directory = sys.argv[1:]
+    numbers(topic, directory).run(bootstrap, state=directory + "/state", options={"maxOffsetsPerTrigger": "100"})
+"""
+
+
+def numbers(topic: str, directory: str) -> Pipeline:
+    sink = Parquet(f"{directory}/rows")
+    return pipeline(source=topic, decode=Text(), sink=sink, name="numbers")(lambda frame: frame.select("value"))
+
+
+def test_a_pipeline_that_is_killed_when_it_claims_its_output_or_has_written_goes_on_with_every_message_once(
+    spark: Any, broker: Broker, topic: str, produce: Produce, tmp_path: Path
+) -> None:
+    produce(*map(str, range(3000)))
+    program = [sys.executable, "-c", textwrap.dedent(PIPELINE), broker.bootstrap, topic, str(tmp_path)]
+    paths = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, sys.path)])
+    quick = {"TAILRACE_SPARK_ARCHIVE": "off", "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1", "PYTHONPATH": paths}
+    for written in ("state/checkpoint/metadata", "rows/_spark_metadata/[1-9]*"):
+        driver = subprocess.Popen(program, env=os.environ | quick, stderr=subprocess.DEVNULL, start_new_session=True)
+        try:
+            deadline = time.monotonic() + 100
+            while not any(tmp_path.glob(written)):
+                assert driver.poll() is None, "it has ended"
+                assert time.monotonic() < deadline
+                time.sleep(0.005)
+        finally:
+            os.killpg(driver.pid, signal.SIGKILL)
+            driver.wait()
+    numbers(topic, str(tmp_path)).run(broker.bootstrap, state=tmp_path / "state", spark=spark, once=True)
+    found = sorted(int(row.value) for row in spark.read.parquet(str(tmp_path / "rows")).collect())
+    assert found == list(range(3000))
 
 
 @pytest.fixture

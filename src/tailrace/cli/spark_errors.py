@@ -23,6 +23,7 @@ def in_words() -> Iterator[None]:
     from tailrace.spark.pipelines.finding import place_of
     from tailrace.spark.pipelines.java import NoJava
     from tailrace.spark.pipelines.state import AlreadyRunning
+    from tailrace.spark.pipelines.stores import StoreError
 
     try:
         yield
@@ -32,7 +33,7 @@ def in_words() -> Iterator[None]:
         raise Failure(str(error), ExitCode.REFUSED) from error
     except RunFailed as error:
         raise Failure(str(error), _code(error.__cause__ or error)) from error
-    except NotExact as error:
+    except (NotExact, StoreError) as error:
         raise Failure(str(error), ExitCode.FAILED) from error
     except Failure:
         raise

@@ -50,7 +50,8 @@ class DataLost(Exception):
         return (
             f"[{MARK}] records that this query has not read are gone:\n{lines}\n"
             "To go on without them: option onDataLoss=earliest; to have them written down, too: onDataLoss=report with "
-            "stateDirectory=…; or begin anew with another checkpoint."
+            "stateDirectory=… (of a pipeline: on_data_loss= of run, or --on-data-loss). To start over instead: a new "
+            "checkpoint and a new output, never one of them alone (of a pipeline: state= and the sink)."
         )
 
 

@@ -8,6 +8,8 @@ The modules:
     pipeline   the decorator and what it makes: what is read, decoded, done and written
     decoders   from the bytes of messages to columns: Json, Text, Raw
     sinks      where rows go, and what each promises: Topic, Parquet, Files, Console, Call
+    outputs    whether an output directory and a checkpoint belong together
+    stores     directories on any store that Spark writes to
     running    `.run`: the query, its restarts, its end
     replaying  `.replay`: the same over a closed range, or over the batches that live had
     extent     what a closed range has, and what is missing from it

@@ -30,6 +30,7 @@ from tailrace.spark.pipelines.progress import Finished, Progress
 from tailrace.spark.pipelines.session import any_session
 from tailrace.spark.pipelines.sinks import QuerySettings, Sink
 from tailrace.spark.pipelines.state import State
+from tailrace.spark.pipelines.stores import StoreError
 from tailrace.spark.positions import Positions
 from tailrace.stopping import stopped_by_signals
 
@@ -80,7 +81,8 @@ def run(
     is there now has been read. `state` is the directory to keep things in. `options` are more of the format, `sink` is
     one instead of the pipeline's. `on_progress` is called with each finished batch: see `progress.py`.
 
-    Raises RunFailed where the query failed for good, AlreadyRunning, and what Spark says of a wrong plan.
+    Raises RunFailed where the query failed for good, AlreadyRunning, OutputMismatch where the state is not that of the
+    output, and what Spark says of a wrong plan.
     """
     kept = State.of(pipeline.name, state)
     read = pipeline.read_options(bootstrap, options)
@@ -182,7 +184,10 @@ class _Live:
         """Why it failed; None where it was stopped or is done."""
         keeper = self.state.keeper()
         keeper.keep()
-        queries = [self._start()]
+        try:
+            queries = [self._start()]
+        except StoreError as failure:
+            return failure
         finished = Finished(queries[0])
         try:
             while not stop.wait(_POLL_S):
@@ -195,7 +200,7 @@ class _Live:
                 elif not any(are_active):
                     return None
             return None
-        except ClientError as error:
+        except (ClientError, StoreError) as error:
             return error
         finally:
             for query in queries:

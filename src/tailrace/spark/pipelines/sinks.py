@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tailrace.spark.options import BadOptions
+from tailrace.spark.pipelines import outputs
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -22,6 +23,7 @@ NO_BATCH = -1  # the batch id that a callable is given for a batch that no strea
 
 ORIGIN = ("topic", "partition", "offset", "timestamp", "_tombstone")  # all of them there: a row is still a message
 CORRUPT = "_corrupt"  # the bytes of a value that could not be decoded
+FILE_FORMATS = frozenset({"avro", "csv", "json", "orc", "parquet", "text", "xml"})  # written by Spark's own file sink
 MESSAGE = ("key", "value", "headers", "timestampType", CORRUPT, *ORIGIN)
 
 
@@ -126,6 +128,9 @@ class Files(Sink):
         return "files", path if "://" in path else str(Path(path).resolve())
 
     def write_stream(self, frame: "DataFrame", settings: QuerySettings) -> "StreamingQuery":
+        """Raises OutputMismatch where the checkpoint is not that of the output, and StoreError."""
+        if self.format.lower() in FILE_FORMATS:
+            outputs.claim(frame.sparkSession, self.path, settings.checkpoint, settings.name)
         writer = frame.writeStream.format(self.format).options(**dict(self.options)).option("path", self.path)
         return _start(writer.partitionBy(*self.partition_by) if self.partition_by else writer, settings)
 
