@@ -172,10 +172,9 @@ def test_a_checkpoint_that_names_a_topic_that_was_deleted_is_no_loss(tmp_path: P
     stopped(tmp_path)
     with LocalBroker(tmp_path) as broker:
         broker.delete_topic()
-    offsets = decode_offsets((tmp_path / RECOVERY_POINTS).read_bytes())
-    for partition in (ORDERS, TopicPartition("kept", 7)):
-        offsets[partition] = 5
-    (tmp_path / RECOVERY_POINTS).write_bytes(encode_offsets(offsets))
+    for name in (RECOVERY_POINTS, START_OFFSETS):
+        offsets = decode_offsets((tmp_path / name).read_bytes())
+        (tmp_path / name).write_bytes(encode_offsets(offsets | {ORDERS: 5, TopicPartition("kept", 7): 5}))
     with LocalBroker(tmp_path) as broker:
         assert not broker.directory.unavailable
         assert ORDERS not in decode_offsets((tmp_path / RECOVERY_POINTS).read_bytes())
@@ -332,6 +331,40 @@ def test_what_only_the_journal_has_of_an_adopted_log_comes_back(tmp_path: Path) 
 
 
 # Checkpoints are hints
+
+
+@pytest.mark.parametrize("name", [RECOVERY_POINTS, START_OFFSETS])
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [(b"orders 0", b"orderr 0"), (b"orders 0", b"orders 2"), (b"orders 0", b"ord\x00rs 0"), (b"5\n", b"-\n")],
+)
+def test_a_name_that_went_bad_in_one_checkpoint_is_no_loss(tmp_path: Path, name: str, old: bytes, new: bytes) -> None:
+    stopped(tmp_path)
+    file = tmp_path / name
+    file.write_bytes(file.read_bytes().replace(old, new))
+    assert is_healthy(tmp_path)
+    with LocalBroker(tmp_path) as broker:
+        assert not broker.directory.unavailable
+        assert broker.values() == [b"0", b"1", b"2", b"3", b"4"]
+        assert broker.produce(b"5").base_offset == 5
+
+
+def test_a_marker_of_a_clean_stop_that_was_none_loses_nothing_that_the_journal_has(tmp_path: Path) -> None:
+    with LocalBroker(tmp_path, {"tailrace.journal.bytes": "1048576"}) as broker:
+        broker.create_topic()
+        for number in range(40):
+            broker.produce(b"%d" % number)
+            broker.tick(1)
+        log = next((tmp_path / "orders-0").glob("*.log"))
+        size = log.stat().st_size
+        broker.produce(b"journaled")
+        broker._jobs.clear()
+        broker.directory.abandon()
+        log.write_bytes(log.read_bytes()[:size])  # as a power cut would have left it
+        (tmp_path / ".kafka_cleanshutdown").write_bytes(b'{"version":0,"brokerEpoch":-1}')
+        broker.open()
+        assert broker.values()[-1] == b"journaled"
+        assert broker.broker.metadata.unclean_starts == 1
 
 
 @pytest.mark.parametrize("stop", ["clean", "kill"])

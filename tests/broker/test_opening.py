@@ -166,7 +166,7 @@ def test_logs_without_a_metadata_log_are_not_ours(tmp_path: Path) -> None:
         broker.create_topic()
         broker.produce(b"a")
     shutil.rmtree(tmp_path / "__tailrace_metadata-0")
-    for name in ("tailrace.format", "recovery-point-offset-checkpoint", "log-start-offset-checkpoint"):
+    for name in ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint"):
         (tmp_path / name).unlink()
     with pytest.raises(NotOurs, match="orders-0"):
         LocalBroker(tmp_path)

@@ -9,7 +9,7 @@ The count makes a cut file show. They are replaced as a whole, so that a crash l
 
 from collections.abc import Iterable, Mapping
 
-from tailrace.log.names import TopicPartition
+from tailrace.log.names import TopicPartition, parse_partition
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 START_OFFSETS = "log-start-offset-checkpoint"
@@ -48,10 +48,11 @@ def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
 
 
 def decode_offsets(data: bytes) -> dict[TopicPartition, int]:
-    try:
-        return {
-            TopicPartition(topic, int(partition)): int(offset)
-            for topic, partition, offset in decode_lines(data, fields=3)
-        }
-    except ValueError as error:
-        raise CorruptCheckpoint(str(error)) from None
+    """Raises CorruptCheckpoint, also for names and offsets that no log can have."""
+    found = {}
+    for topic, partition, offset in decode_lines(data, fields=3):
+        where = parse_partition(f"{topic}-{partition}")
+        if where is None or not (offset.isascii() and offset.isdigit()):
+            raise CorruptCheckpoint(f"{topic!r} {partition!r} {offset!r} is no entry")
+        found[where] = int(offset)
+    return found

@@ -106,7 +106,17 @@ class DirectoryState:
         if not self.is_ours:
             return set()
         absent = {partition for partition in self.named if str(partition) not in directories}
-        return {partition for partition in absent if not has_remains(partition, directories)}
+        return {one for one in absent if self._had_log(one) and not has_remains(one, directories)}
+
+    def _had_log(self, partition: TopicPartition) -> bool:
+        """Whether the checkpoints agree that there was such a partition: that both know it, or one of them, where its
+        first flush has just put it there. A name in one of them alone is a name that went bad.
+        """
+        if self.recovery_points is None or self.start_offsets is None:
+            return True
+        return self.recovery_points.get(partition) == 0 or (
+            partition in self.recovery_points and partition in self.start_offsets
+        )
 
     def place(self, directory: str, partition: TopicPartition, prefix: str = "") -> Place:
         recovery_point = self.offset_of(partition, self.recovery_points)
