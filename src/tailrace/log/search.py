@@ -165,8 +165,8 @@ class Search:
         return count == 2 or (count == 1 and scan.position == self._end and scan.expected == limit)
 
     def _disproves(self, claim: Claim, position: int, offset: int) -> bool:
-        """Whether batches lead from here, inside of what a bad batch claims, over the end that it claims, and on to the
-        end: then bytes of it are missing. No record can hold such a chain.
+        """Whether batches lead from here, inside of what a bad batch claims, across the end that it claims: then bytes
+        of it are missing. No record can hold such a chain, as its last batch has bytes that were written later.
         """
         if self._covered_budget_bytes < 0:
             return False
