@@ -24,6 +24,7 @@ from logs import answers, memory_files
 
 from tailrace.backup.creating import AnotherDirectory, NotADataDirectory, open_source
 from tailrace.backup.store import NotForBackups, Store, StoreInUse, WritableStore
+from tailrace.log.checkpoints import RECOVERY_POINTS, START_OFFSETS
 from tailrace.log.config import LogConfig
 from tailrace.log.errors import LogOffline
 from tailrace.log.files import replace_whole, write_whole
@@ -394,6 +395,8 @@ def test_backups_of_another_directory_are_refused() -> None:
         for file in files.files_in(f"{DATA}/{name}"):
             files.remove(f"{DATA}/{name}/{file}")
         files.remove_directory(f"{DATA}/{name}")
+    for name in (RECOVERY_POINTS, START_OFFSETS):
+        files.remove(f"{DATA}/{name}")
     LocalBroker(DATA, files=files, seed=1)
     with pytest.raises(AnotherDirectory, match="of another data directory"):
         back_up(files)

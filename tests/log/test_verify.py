@@ -94,6 +94,7 @@ def test_a_segment_written_by_kafka_is_healthy() -> None:
                 "state": "healthy",
             }
         ],
+        "lost": [],
         "damage": [],
         "tail": [],
         "derived": [],
@@ -179,13 +180,15 @@ def test_a_first_segment_that_is_missing_is_damage_unless_it_was_deleted() -> No
     assert look(disk).healthy
 
 
-def test_a_log_without_any_of_its_segments_is_damaged() -> None:
+def test_a_log_without_any_of_its_segments_is_lost() -> None:
     disk = stopped()
+    end = look(disk).partitions[0].end_offset
     for path in segments_of(disk):
         disk.names.pop(path)
     found = look(disk)
-    (damage,) = found.damage
-    assert (damage.first_offset, damage.last_offset) == (0, found.partitions[0].end_offset - 1)
+    assert not found.healthy
+    assert [(lost.partition, lost.start_offset, lost.end_offset) for lost in found.lost] == [(ORDERS, 0, end)]
+    assert [(summary.name, summary.state) for summary in found.partitions] == [(str(ORDERS), "lost")]
 
 
 def test_every_bit_of_a_header_that_flips_is_blamed_on_its_batch_alone() -> None:

@@ -476,10 +476,18 @@ class DataDirectory:
             self.journal.close()
             self.journal = None
 
-    def _leave_clean_marker(self) -> None:
+    def _empty_journal(self) -> None:
+        """On return, nothing in the journal counts: the logs have it all. One that cannot be written is removed."""
         try:
             if self.journal is not None:
                 self.journal.begin_session()
+        except OSError as error:
+            logger.warning("%s in %s cannot be written, and is removed: %s", JOURNAL_FILE, self.path, error)
+            remove_if_there(self.files, join(self.path, JOURNAL_FILE))
+
+    def _leave_clean_marker(self) -> None:
+        try:
+            self._empty_journal()
             replace_whole(self.files, join(self.path, CLEAN_SHUTDOWN), _CLEAN_SHUTDOWN_CONTENT)
         except OSError as error:
             raise StorageError(f"the clean stop of {self.path} could not be noted", error) from error
