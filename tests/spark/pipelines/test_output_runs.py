@@ -124,6 +124,16 @@ def test_a_lost_checkpoint_is_refused_and_goes_on_once_it_is_restored(runs: Runs
     assert runs.has_all()
 
 
+@pytest.mark.parametrize("content", [None, b"{"])
+def test_a_checkpoint_without_the_id_of_its_query_is_refused(runs: Runs, content: bytes | None) -> None:
+    runs.run()
+    metadata = runs.path / "state" / "checkpoint" / "metadata"
+    metadata.unlink()
+    if content is not None:
+        metadata.write_bytes(content)
+    runs.refuses(f"{metadata} is missing or damaged", "Restore the file from a backup")
+
+
 def test_an_older_copy_of_a_checkpoint_is_refused(runs: Runs) -> None:
     runs.run()
     shutil.copytree(runs.path / "state", runs.path / "older")
@@ -330,8 +340,10 @@ def test_an_exact_replay_into_a_new_path_leaves_the_owner_of_the_live_output(run
 def test_files_are_replaced_as_a_whole_on_any_store(spark: Any, tmp_path: Path) -> None:
     directory = Directory(spark, f"file://{tmp_path}/made/by/it")
     assert (directory.names(), directory.read("a")) == ([], None)
-    directory.write("a", b"first")
-    directory.write("a", b"second")
+    directory.write("a", b"first", replace=False)
+    directory.write("a", b"second", replace=True)
+    with pytest.raises(StoreError, match="made/by/it/a was made by another process"):
+        directory.write("a", b"third", replace=False)
     assert (directory.names(), directory.read("a")) == (["a"], b"second")
     assert directory.inside("deeper").names() == []
 

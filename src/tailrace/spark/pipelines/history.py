@@ -111,8 +111,11 @@ def _kept(path: Path) -> list[Batch]:
 
 
 def _query(checkpoint: Path) -> str | None:
-    found = _entry(checkpoint / "metadata")
-    return str(json.loads(found[0])["id"]) if found else None
+    """The id of the query; None where it is missing or damaged, which is an error when the query starts."""
+    try:
+        return str(json.loads("".join(_entry(checkpoint / "metadata")))["id"])
+    except (ValueError, TypeError, KeyError):
+        return None
 
 
 def finished(checkpoint: Path, after: int) -> Iterator[Batch]:

@@ -74,15 +74,17 @@ def claim(session: "SparkSession", path: str, checkpoint: str, pipeline: str) ->
     """
     output, state = Directory(session, path), Directory(session, checkpoint)
     with _claiming:
-        found, last = read_owner(output.read(OWNER), path), last_batch(output.inside(_BATCHES).names())
+        content, last = output.read(OWNER), last_batch(output.inside(_BATCHES).names())
+        found = read_owner(content, path)
         at = _read_checkpoint(state)
         mine = Owner(at.query or str(uuid.uuid4()), pipeline, checkpoint)
         if problem := mismatch(path, last, found, mine, at):
             raise OutputMismatch(problem)
         if at.query is None:
-            state.write(_QUERY, json.dumps({"id": mine.query}).encode())
+            state.write(_QUERY, json.dumps({"id": mine.query}).encode(), replace=False)
         if found != mine:
-            output.write(OWNER, json.dumps(asdict(mine), indent=2).encode() + b"\n")
+            written = json.dumps(asdict(mine), indent=2).encode() + b"\n"
+            output.write(OWNER, written, replace=content is not None)
 
 
 def last_batch(names: Iterable[str]) -> int:
@@ -105,13 +107,13 @@ def read_owner(content: bytes | None, path: str) -> Owner | None:
 def _read_checkpoint(state: Directory) -> Checkpoint:
     content = state.read(_QUERY)
     planned, finished = (last_batch(state.inside(name).names()) for name in ("offsets", "commits"))
-    if content is None:
+    if content is None and planned == NO_BATCH:
         return Checkpoint(None, planned, finished)
     try:
-        return Checkpoint(str(json.loads(content)["id"]), planned, finished)
+        return Checkpoint(str(json.loads(content or b"")["id"]), planned, finished)
     except (ValueError, TypeError, KeyError):
         raise OutputMismatch(
-            f"{state.path}/{_QUERY} cannot be read, so it is unknown which output this checkpoint belongs to. "
+            f"{state.path}/{_QUERY} is missing or damaged: it is unknown which output this checkpoint belongs to. "
             "Restore the file from a backup. Or start over: delete the state directory and the output together"
         ) from None
 

@@ -96,8 +96,9 @@ class State:
             if found[what] != value:
                 raise BadOptions(
                     f"{self.directory} belongs to pipeline {found['name']}, which reads {', '.join(found['source'])}; "
-                    f"{name} reads {', '.join(mine['source'])}, and would skip what that one has read: it needs a "
-                    "directory of its own (state=)"
+                    f"{name} reads {', '.join(mine['source'])}, and would skip what that one has read. If it was "
+                    f"renamed, keep name={found['name']!r}; else it needs a state directory (state=) and "
+                    "an output of its own"
                 )
         sink = found["sink"] + [list(place) for place in places if list(place) not in found["sink"]]
         write_json(self.directory / _OWNER, {**mine, "sink": sink})

@@ -43,15 +43,21 @@ class Directory:
             system = self._system(path)
             return _read(system, path) if system.exists(path) else None
 
-    def write(self, name: str, content: bytes) -> None:
-        """Makes or replaces a file. After a kill it is the old one, the new one, or missing; it is never cut."""
+    def write(self, name: str, content: bytes, *, replace: bool) -> None:
+        """Makes a file, or replaces it. After a kill it is the old one, the new one, or missing; it is never cut.
+
+        Raises StoreError where it is there and must not be replaced: another process has made it.
+        """
         with self._errors(f"write {name} in"):
             path = self.inside(name)._java_path()
             beside = self.inside(f"_{name.lstrip('_')}.{uuid.uuid4()}.tmp")._java_path()  # Spark ignores names with _
             system = self._system(path)
             _create(system, beside, content)
-            if system.exists(path):
+            if replace:
                 system.delete(path, False)
+            elif system.exists(path):
+                system.delete(beside, False)
+                raise StoreError(f"{self.path}/{name} was made by another process in the meantime")
             _rename(system, beside, path)
 
     def _java_path(self) -> Any:
