@@ -3,7 +3,7 @@
 PY    := .venv/bin/python
 READY := .venv/.ready
 
-.PHONY: help setup check test test-slow test-spark test-matrix demo bench bench-spark bench-upkeep bench-peers bench-guard crash
+.PHONY: help setup check test test-slow test-spark test-matrix coverage docs demo bench bench-spark bench-upkeep bench-peers bench-guard crash
 
 help:  ## List the verbs
 	@awk -F ' *## ' '/^[a-z-]+:.*## / { sub(/:.*/, "", $$1); printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -28,6 +28,12 @@ test-slow: $(READY)  ## Run those that take longer: kills in a loop, frameworks,
 
 test-spark: $(READY)  ## Run the tests that start Spark, which needs Java
 	$(PY) -m pytest -m "spark and not crash" -n 2 --dist worksteal
+
+coverage: $(READY)  ## Run the tests of `make test`, and measure what they cover (build/coverage/index.html)
+	$(PY) -m pytest -n 2 --dist worksteal --cov --cov-report=term:skip-covered --cov-report=html
+
+docs: $(READY)  ## Build the documentation site in build/site, and fail on a broken link
+	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict
 
 demo: $(READY)  ## Show what tailrace does
 	$(PY) -m demo

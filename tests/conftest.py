@@ -51,3 +51,9 @@ def _children() -> Iterator[str]:
                 continue
             if command:  # a zombie has none
                 yield command.replace("\0", " ").strip()
+
+
+@pytest.fixture
+def unmeasured_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that the test starts load no coverage, for tests of what is imported."""
+    monkeypatch.delenv("COVERAGE_PROCESS_CONFIG", raising=False)

@@ -69,6 +69,12 @@ def _kcat_missing() -> str | None:
     return None if shutil.which("kcat") else "no kcat on the PATH; on Debian or Ubuntu: apt-get install kcat"
 
 
+def _systemd_missing() -> str | None:
+    if shutil.which("systemd-analyze"):
+        return None
+    return "no systemd-analyze on the PATH; on Debian or Ubuntu: apt-get install systemd"
+
+
 def _frameworks_missing() -> str | None:
     wanted = Path(__file__).parent / "compat" / "frameworks" / "requirements.txt"
     installed = frameworks() / wanted.name
@@ -101,6 +107,7 @@ PROBES: dict[str, Callable[[], str | None]] = {
     "kafka": _kafka_missing,
     "node": _node_missing,
     "kcat": _kcat_missing,
+    "systemd": _systemd_missing,
     "frameworks": _frameworks_missing,
     "arrow": _arrow_missing,
     "spark": _spark_missing,

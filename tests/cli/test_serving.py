@@ -64,6 +64,7 @@ NOT_NEEDED = {
 }
 
 
+@pytest.mark.usefixtures("unmeasured_processes")
 def test_a_start_does_not_wait_for_what_it_does_not_need() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=30)
     assert "--set takes key=value" in done.stderr

@@ -180,6 +180,7 @@ def test_a_traceback_shows_the_compiled_line() -> None:
     assert "data = data.encode()" in shown
 
 
+@pytest.mark.usefixtures("unmeasured_processes")
 def test_importing_the_messages_compiles_nothing() -> None:
     script = (
         "import sys, linecache, tailrace.protocol.frame, tailrace.protocol.codec as codec;"
