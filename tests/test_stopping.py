@@ -6,11 +6,11 @@ import subprocess
 import sys
 import threading
 
-from tailrace.stopping import stopped_by_signals
+from tailrace.util.shutdown import stopped_by_signals
 
 STUBBORN = """
 import os, signal, time
-from tailrace.stopping import on_signals
+from tailrace.util.shutdown import on_signals
 stop = on_signals()
 os.kill(os.getpid(), signal.SIGTERM)
 assert stop.wait(30)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace import times
 from tailrace.cli import positions
 from tailrace.cli.positions import Earliest, Last, Latest, Offset, Time
+from tailrace.util import times
 
 BERLIN = ZoneInfo("Europe/Berlin")
 NOW = datetime(2026, 11, 15, 12, 30, 15, tzinfo=BERLIN)

@@ -17,7 +17,6 @@ from fetch_readers import Reader, key_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tailrace import children
 from tailrace.broker import repeated_fetch
 from tailrace.broker.fetch_sessions import FetchSession
 from tailrace.broker.repeated_fetch import Stretch
@@ -29,6 +28,7 @@ from tailrace.records.record import Record, encode_batch
 from tailrace.server import history_reader
 from tailrace.server.history_reader import Conversation, Loan, Returned
 from tailrace.server.lending import loan_of
+from tailrace.util import children
 
 VERSIONS = (5, 11, 12, 13, 17)
 

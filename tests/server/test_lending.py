@@ -14,12 +14,12 @@ from compat.clients.java import TOOLS, run_tool
 from nodes import LOOPS, RunningNode
 from raw_client import RawClient
 
-from tailrace import children
 from tailrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tailrace.records.batch import split
 from tailrace.server import connection, lending, sending
 from tailrace.server import node as nodes
 from tailrace.server.history_reader import Returned
+from tailrace.util import children
 
 BATCHES = 60
 VALUE = bytes(range(256)) * 400  # 100 KB

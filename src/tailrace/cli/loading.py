@@ -20,7 +20,7 @@ from tailrace.cli.resuming import Bookmark, Progress
 from tailrace.cli.selection import require, similar
 from tailrace.cli.sending import Sender
 from tailrace.cli.topic_view import configs
-from tailrace.stopping import on_signals
+from tailrace.util.shutdown import on_signals
 
 _BIRTH_SECONDS = 1.0
 _LOOK_SECONDS = 0.1

@@ -4,8 +4,8 @@ import re
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
 
-from tailrace import times
 from tailrace.cli.output import ExitCode, Failure
+from tailrace.util import times
 
 GRAMMAR = f"earliest, latest, an offset, last:N, or a time ({times.GRAMMAR})"
 

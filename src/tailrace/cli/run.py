@@ -10,7 +10,7 @@ import typer
 
 from tailrace.cli.connection import DEFAULT, Bootstrap, Connection
 from tailrace.cli.output import ExitCode, Failure
-from tailrace.stopping import on_signals
+from tailrace.util.shutdown import on_signals
 
 if TYPE_CHECKING:
     from tailrace.cli.run_view import View

@@ -1,4 +1,4 @@
-"""How a verb that runs for long is ended because nobody reads it any more; with ctrl-C: `tailrace.stopping`."""
+"""How a verb that runs for long is ended because nobody reads it any more; with ctrl-C: `tailrace.util.shutdown`."""
 
 import os
 import select

@@ -165,7 +165,7 @@ def _print(
     follow: bool,
 ) -> None:
     from tailrace.cli import stopping
-    from tailrace.stopping import on_signals
+    from tailrace.util.shutdown import on_signals
 
     stop, reader, out = on_signals(), stopping.Reader(), sys.stdout.buffer
     left = count

@@ -16,11 +16,11 @@ from asyncio import AbstractEventLoop
 from collections import deque
 from collections.abc import Callable
 
-from tailrace import children
 from tailrace.broker.repeated_fetch import Stretch, bounds_of
 from tailrace.log.slices import FileSlice
 from tailrace.server.history_reader import LOANS_MAX, MESSAGE_BYTES, THERE, Loan, Returned
 from tailrace.server.threads import Workers
+from tailrace.util import children
 
 logger = logging.getLogger(__name__)
 

@@ -93,7 +93,7 @@ class ColumnDecoder:
         aborted: Sequence[tuple[int, int]] = (),
         times: Span = ALL,
     ) -> "FetchedColumns":
-        """The records in `data` with an offset in [start, end) and a timestamp in `times`.
+        """The records in `data` with an offset in [start, end) and a timestamp in `util/times`.
 
         `data` is what a fetch brought, and does not change meanwhile: whole batches, of which the last may be cut
         short unless it is the first. `aborted` are the transactions that a fetch under read_committed lists, each

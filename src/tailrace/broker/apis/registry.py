@@ -6,8 +6,8 @@ from importlib import import_module
 
 from tailrace.broker import apis
 from tailrace.broker.requests import Api
-from tailrace.lazily import Lazily
 from tailrace.protocol.messages import SPOKEN, ApiKey
+from tailrace.util.lazy import Lazily
 
 
 def _api_of(key: int) -> Api:

@@ -9,10 +9,10 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol
 
-from tailrace import children
 from tailrace.log.compaction.cleaning import clean
 from tailrace.log.compaction.messages import PassFailed, PassSpec, Said, decode_said
 from tailrace.log.files import Files
+from tailrace.util import children
 
 _CHILD = "tailrace.log.compaction.child"
 

@@ -10,8 +10,8 @@ from functools import partial
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from tailrace.lazily import Lazily
 from tailrace.protocol.message import Versions, parse_versions
+from tailrace.util.lazy import Lazily
 
 
 class ApiKey(IntEnum):

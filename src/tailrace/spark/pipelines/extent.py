@@ -19,7 +19,7 @@ from tailrace.client.offsets import earliest, latest, list_offsets
 from tailrace.spark.bounds import partitions_of, require_all, topics_of
 from tailrace.spark.options import BadOptions, source_options
 from tailrace.spark.positions import Offsets, Positions
-from tailrace.times import NoTime, milliseconds, parse
+from tailrace.util.times import NoTime, milliseconds, parse
 
 SAMPLED_MAX = 8  # partitions whose first records are looked at, to tell how large records are
 EARLIEST, LATEST, NOW = "earliest", "latest", "now"

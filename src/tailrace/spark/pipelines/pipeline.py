@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from tailrace.spark.options import EARLIEST, GROUP, LATEST, BadOptions
 from tailrace.spark.pipelines.decoders import COUNTED, READ, Decoder, Raw
 from tailrace.spark.pipelines.sinks import Sink
-from tailrace.times import NoTime, milliseconds, parse
+from tailrace.util.times import NoTime, milliseconds, parse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation, SparkSession

@@ -32,7 +32,7 @@ from tailrace.spark.pipelines.sinks import QuerySettings, Sink
 from tailrace.spark.pipelines.state import State
 from tailrace.spark.pipelines.stores import StoreError
 from tailrace.spark.positions import Positions
-from tailrace.stopping import stopped_by_signals
+from tailrace.util.shutdown import stopped_by_signals
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
