@@ -7,11 +7,11 @@ A function per message class and version is compiled when it is first asked for.
 import struct
 from typing import Any, TypeVar
 
+from tailrace.protocol.compile_reader import Reader, compile_reader, has_records
+from tailrace.protocol.compile_writer import Writer, compile_writer
 from tailrace.protocol.errors import Malformed
 from tailrace.protocol.message import is_flexible, versions_of
 from tailrace.protocol.primitives import Buffer, Encoded, Slice
-from tailrace.protocol.reading import Reader, compile_reader, has_records
-from tailrace.protocol.writing import Writer, compile_writer
 
 __all__ = ["ELEMENTS_MAX", "Buffer", "Encoded", "Part", "Slice", "decode", "encode", "encode_parts", "encode_structure"]
 

@@ -12,8 +12,8 @@ instance is made, its readers and writers when the first one is read or written.
 from collections.abc import Callable
 from typing import Any, TypeVar, dataclass_transform
 
+from tailrace.protocol.codegen import Source
 from tailrace.protocol.fields import Empty, Field, Fresh
-from tailrace.protocol.source import Source
 
 T = TypeVar("T")
 

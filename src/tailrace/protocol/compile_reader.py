@@ -13,10 +13,10 @@ from collections.abc import Callable
 from typing import Any
 
 from tailrace.protocol import primitives
+from tailrace.protocol.codegen import Source, struct_of
 from tailrace.protocol.errors import Malformed
 from tailrace.protocol.fields import FIXED_CODES, Field
 from tailrace.protocol.message import default_text, has_field, may_be_null, specification_of, tagged_fields
-from tailrace.protocol.source import Source, struct_of
 
 # (buffer, position, end, budget of elements) -> (message, position behind it)
 Reader = Callable[[primitives.Buffer, int, int, int], tuple[Any, int]]

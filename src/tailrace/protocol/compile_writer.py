@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from tailrace.protocol import primitives
+from tailrace.protocol.codegen import Source, struct_of
 from tailrace.protocol.fields import FIXED_CODES, Empty, Field
 from tailrace.protocol.message import has_field, may_be_null, specification_of, tagged_fields
-from tailrace.protocol.source import Source, struct_of
 
 # (message, parts, seams): appends to the parts, and to the seams the indexes of those to be handed on as they are
 Writer = Callable[[Any, list[Any], list[int]], None]
