@@ -14,9 +14,9 @@ from time import perf_counter
 
 from bench.batches import NOW_MS, batch_of
 from bench.harness import Bench, Figure, compare, percentile
-from tailrace.log.errors import LogError
-from tailrace.log.flush import FlushQueue
+from tailrace.log.flush.queue import FlushQueue
 from tailrace.log.jobs import FlushJob
+from tailrace.log.layout.errors import LogError
 from tailrace.log.log import Log
 
 KB = 1 << 10

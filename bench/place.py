@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from tailrace.log.config import LogConfig
-from tailrace.log.files import OperatingSystemFiles
+from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.layout.config import LogConfig
 from tailrace.log.log import Log
-from tailrace.log.recovery import open_log
+from tailrace.log.recovery.recovery import open_log
 
 VARIABLE = "TAILRACE_BENCH_DIR"
 _IN_MEMORY = {"tmpfs", "ramfs", "devtmpfs"}

@@ -13,10 +13,10 @@ from time import perf_counter
 from bench.batches import NOW_MS, idempotent_batches, some_batches, take
 from bench.harness import Bench, Demand, Figure, compare
 from bench.place import let_go
-from tailrace.log.config import LogConfig
+from tailrace.log.layout.config import LogConfig
 from tailrace.log.log import Log
-from tailrace.log.recovery import open_log
-from tailrace.log.scan import WINDOW_BYTES
+from tailrace.log.recovery.recovery import open_log
+from tailrace.log.scan.scan import WINDOW_BYTES
 from tailrace.records.batch import CRC_START, HEADER, LENGTH_END
 from tailrace.records.checksum import crc32c
 

@@ -13,7 +13,7 @@ from tailrace.backup.manifest import Manifest
 from tailrace.backup.restoring import Restored, restore
 from tailrace.backup.store import Store, WritableStore
 from tailrace.backup.verifying import BackupVerification, verify_backup
-from tailrace.log.files import File, Files, Lock
+from tailrace.log.disk.interface import File, Files, Lock
 from tailrace.log.log import Log
 from tailrace.testing.recording_files import RecordingFiles
 
@@ -67,7 +67,7 @@ def batches_of(log: Log) -> dict[int, bytes]:
 
 
 class WatchedFiles:
-    """Implements `tailrace.log.files.Files` on top of another one, and tells somebody of each call before it is
+    """Implements `tailrace.log.disk.interface.Files` on top of another one, and tells somebody of each call before it is
     made.
     """
 

@@ -21,8 +21,8 @@ from tailrace.broker.partition import Partition
 from tailrace.broker.requests import Call, Endpoint, Silence
 from tailrace.broker.topic_changes import create_topic, delete_topic
 from tailrace.broker.waiting import Later
-from tailrace.log.directory import DataDirectory
-from tailrace.log.files import Files, OperatingSystemFiles
+from tailrace.log.directory.directory import DataDirectory
+from tailrace.log.disk.interface import Files, OperatingSystemFiles
 from tailrace.log.log import Log
 from tailrace.log.store import Job
 from tailrace.protocol import codec

@@ -4,15 +4,15 @@ from dataclasses import dataclass, field
 
 from logs import DATA, ORDERS, memory_files
 
+from tailrace.log.compaction.child_process import LocalPass
 from tailrace.log.compaction.jobs import BeginPass, Compaction, EndPass, NextGroup
 from tailrace.log.compaction.messages import CleanedGroup, CleanerSettings, PassFailed, PassResult
-from tailrace.log.compaction.passes import LocalPass
-from tailrace.log.compaction.planning import cleanable
-from tailrace.log.config import LogConfig
-from tailrace.log.directory import DataDirectory
-from tailrace.log.files import Files
+from tailrace.log.compaction.plan import cleanable
+from tailrace.log.directory.directory import DataDirectory
+from tailrace.log.disk.interface import Files
+from tailrace.log.layout.config import LogConfig
 from tailrace.log.log import Log
-from tailrace.log.producer_state import ProducerState
+from tailrace.log.state.producer_state import ProducerState
 from tailrace.records.batch import read_header, split
 from tailrace.records.compression import Codec
 from tailrace.records.control import Marker, encode_marker, marker_of

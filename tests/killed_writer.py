@@ -11,11 +11,11 @@ import os
 import random
 import sys
 
-from tailrace.log.config import LogConfig
-from tailrace.log.directory import DataDirectory
-from tailrace.log.files import Files, OperatingSystemFiles
-from tailrace.log.flush import FlushQueue
-from tailrace.log.names import TopicPartition
+from tailrace.log.directory.directory import DataDirectory
+from tailrace.log.disk.interface import Files, OperatingSystemFiles
+from tailrace.log.flush.queue import FlushQueue
+from tailrace.log.layout.config import LogConfig
+from tailrace.log.layout.names import TopicPartition
 from tailrace.records.compression import Codec
 from tailrace.records.record import Record, encode_batch
 from tailrace.testing.losing_files import LosingFiles

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator
 
-from tailrace.log.config import LogConfig
-from tailrace.log.damage import DamagedRange
-from tailrace.log.directory import DataDirectory
-from tailrace.log.errors import Damaged, LogError
-from tailrace.log.flush import FlushQueue
+from tailrace.log.directory.directory import DataDirectory
+from tailrace.log.flush.queue import FlushQueue
+from tailrace.log.layout.config import LogConfig
+from tailrace.log.layout.damage import DamagedRange
+from tailrace.log.layout.errors import Damaged, LogError
+from tailrace.log.layout.names import TopicPartition
 from tailrace.log.log import Log
-from tailrace.log.names import TopicPartition
-from tailrace.log.recovery import RecoveryReport
+from tailrace.log.recovery.recovery import RecoveryReport
 from tailrace.records.batch import split
 from tailrace.records.control import Marker, encode_marker
 from tailrace.records.record import Record, encode_batch

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from tailrace.broker.topic_changes import create_topic
-from tailrace.log.files import Files
+from tailrace.log.disk.interface import Files
 from tailrace.server.http import Pages
 from tailrace.server.node import Listen, Node
 from tailrace.server.running import new_event_loop

@@ -8,9 +8,9 @@ import random
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from tailrace.log.errors import Damaged
+from tailrace.log.layout.errors import Damaged
 from tailrace.log.log import Log
-from tailrace.log.reading import FoundTime
+from tailrace.log.reader import FoundTime
 from tailrace.records.batch import HEADER_SIZE, split
 from tailrace.records.record import decode_records
 

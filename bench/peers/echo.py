@@ -32,8 +32,8 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from bench.waiting import PARKED_S
-from tailrace.log.blocks import AHEAD_BYTES
-from tailrace.log.reserving import reserve
+from tailrace.log.disk.fallocate import reserve
+from tailrace.log.segment.preallocation import AHEAD_BYTES
 from tailrace.records.checksum import crc32c
 from tailrace.server.syncing import System
 

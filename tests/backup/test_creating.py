@@ -24,11 +24,11 @@ from logs import answers, memory_files
 
 from tailrace.backup.creating import AnotherDirectory, NotADataDirectory, open_source
 from tailrace.backup.store import NotForBackups, Store, StoreInUse, WritableStore
-from tailrace.log.checkpoints import RECOVERY_POINTS, START_OFFSETS
-from tailrace.log.config import LogConfig
-from tailrace.log.errors import LogOffline
-from tailrace.log.files import replace_whole, write_whole
-from tailrace.log.sums import ChunkSums, Gaps, Sums
+from tailrace.log.disk.interface import replace_whole, write_whole
+from tailrace.log.files.checkpoints import RECOVERY_POINTS, START_OFFSETS
+from tailrace.log.files.checksums import ChunkSums, Gaps, Sums
+from tailrace.log.layout.config import LogConfig
+from tailrace.log.layout.errors import LogOffline
 from tailrace.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -412,7 +412,7 @@ def test_what_is_no_data_directory_is_not_backed_up_and_what_has_something_else_
 
 
 def test_two_at_a_time_are_refused(tmp_path: Any) -> None:
-    from tailrace.log.files import OperatingSystemFiles
+    from tailrace.log.disk.interface import OperatingSystemFiles
 
     files = OperatingSystemFiles()
     store = WritableStore(files, str(tmp_path / "backups"))

@@ -23,9 +23,9 @@ from brokers import LocalBroker
 
 from tailrace.backup.copying import Copied
 from tailrace.backup.store import Store
-from tailrace.log.admission import FORMAT_VERSION
-from tailrace.log.errors import UnknownFormat
-from tailrace.log.files import Files, read_whole
+from tailrace.log.directory.admission import FORMAT_VERSION
+from tailrace.log.disk.interface import Files, read_whole
+from tailrace.log.layout.errors import UnknownFormat
 from tailrace.testing.faulty_files import FaultyFiles
 from tailrace.testing.recording_files import RecordingFiles
 

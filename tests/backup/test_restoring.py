@@ -8,11 +8,11 @@ from tailrace.backup.copying import Copied, Pace
 from tailrace.backup.manifest import BadManifest
 from tailrace.backup.restoring import BadBackup, NotEmpty, restore
 from tailrace.backup.store import NoSuchBackup, NotABackup, Store
-from tailrace.log.errors import UnknownFormat
-from tailrace.log.places import locate
-from tailrace.log.recorded_gaps import read_gaps
-from tailrace.log.repair import make_plan
-from tailrace.log.repair_steps import carry_out
+from tailrace.log.files.recorded_gaps import read_gaps
+from tailrace.log.layout.errors import UnknownFormat
+from tailrace.log.tools.locate import locate
+from tailrace.log.tools.repair import make_plan
+from tailrace.log.tools.repair_steps import carry_out
 from tailrace.records.batch import HEADER_SIZE
 from tailrace.testing.recording_files import RecordingFiles
 

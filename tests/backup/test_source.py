@@ -6,8 +6,8 @@ import pytest
 from backups import DATA, a_source, write_more
 
 from tailrace.backup.source import Look, SeenSegment, Source, agree, find_cut
-from tailrace.log.names import TopicPartition
-from tailrace.log.sums import Gaps, Sums
+from tailrace.log.files.checksums import Gaps, Sums
+from tailrace.log.layout.names import TopicPartition
 from tailrace.records.batch import split
 
 ORDERS = TopicPartition("orders", 0)

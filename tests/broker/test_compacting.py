@@ -15,12 +15,12 @@ from tailrace.broker.compacting import LEFT_ALONE_MAX_MS, LEFT_ALONE_MIN_MS, LOO
 from tailrace.broker.topics import METADATA_TOPIC, OFFSETS_TOPIC
 from tailrace.broker.upkeep import SAVE_OFFSETS_MS
 from tailrace.broker.wall_clock import PATIENCE_MS
+from tailrace.log.compaction.child_process import LocalPass
 from tailrace.log.compaction.messages import PassSpec
-from tailrace.log.compaction.passes import LocalPass
-from tailrace.log.errors import Damaged
-from tailrace.log.files import OperatingSystemFiles, Space
-from tailrace.log.names import TopicPartition
-from tailrace.log.scrubbing import Piece, ScrubJob
+from tailrace.log.disk.interface import OperatingSystemFiles, Space
+from tailrace.log.layout.errors import Damaged
+from tailrace.log.layout.names import TopicPartition
+from tailrace.log.scrub import Piece, ScrubJob
 from tailrace.records.batch import HEADER_SIZE
 from tailrace.records.record import Record, encode_batch
 from tailrace.testing.faulty_files import FaultyFiles

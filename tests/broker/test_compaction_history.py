@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from brokers import LocalBroker, from_offset, only_partition
 
-from tailrace.log.files import OperatingSystemFiles
-from tailrace.log.places import locate
-from tailrace.log.verify import Verification, verify
+from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.tools.locate import locate
+from tailrace.log.tools.verify import Verification, verify
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -92,8 +92,8 @@ def test_a_lost_batch_is_damage_where_no_compaction_can_have_removed_it(
 
 
 def test_a_gap_that_a_repair_has_recorded_stays_readable_without_a_checksum_file(tmp_path: Path) -> None:
-    from tailrace.log.repair import make_plan
-    from tailrace.log.repair_steps import carry_out
+    from tailrace.log.tools.repair import make_plan
+    from tailrace.log.tools.repair_steps import carry_out
 
     with LocalBroker(tmp_path) as broker:
         broker.create_topic()
@@ -112,7 +112,7 @@ def test_a_gap_that_a_repair_has_recorded_stays_readable_without_a_checksum_file
 
 
 def test_a_metadata_log_that_lost_a_record_and_its_checksum_file_does_not_start(tmp_path: Path) -> None:
-    from tailrace.log.errors import Damaged
+    from tailrace.log.layout.errors import Damaged
 
     with LocalBroker(tmp_path) as broker:
         broker.create_topic()

@@ -8,7 +8,7 @@ from brokers import LocalBroker
 
 from tailrace.broker import disk_budget
 from tailrace.broker.config_changes import Operation
-from tailrace.log.files import OperatingSystemFiles, Space
+from tailrace.log.disk.interface import OperatingSystemFiles, Space
 from tailrace.log.jobs import LogJob
 from tailrace.protocol.messages.incremental_alter_configs import (
     AlterableConfig,

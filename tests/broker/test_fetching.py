@@ -22,10 +22,10 @@ from brokers import (
 
 from tailrace.broker import fetching
 from tailrace.broker.topic_changes import create_topic, delete_topic
-from tailrace.log.errors import StorageError
-from tailrace.log.files import Data, File, OperatingSystemFile, OperatingSystemFiles
+from tailrace.log.disk.interface import Data, File, OperatingSystemFile, OperatingSystemFiles
+from tailrace.log.layout.errors import StorageError
 from tailrace.log.log import Log
-from tailrace.log.reading import ReadableLog
+from tailrace.log.reader import ReadableLog
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.fetch import FetchRequest
 from tailrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic

@@ -11,10 +11,10 @@ import pytest
 from brokers import LocalBroker, a_batch, only_partition, produce_request
 from group_requests import commit, offsets
 
-from tailrace.log.errors import LogOffline, OutOfSpace, StorageError
-from tailrace.log.files import OperatingSystemFiles
-from tailrace.log.places import locate
-from tailrace.log.verify import verify
+from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.layout.errors import LogOffline, OutOfSpace, StorageError
+from tailrace.log.tools.locate import locate
+from tailrace.log.tools.verify import verify
 from tailrace.protocol.errors import ErrorCode
 from tailrace.records.batch import split
 from tailrace.testing.faulty_files import FaultyFiles

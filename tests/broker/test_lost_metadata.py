@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from brokers import LocalBroker
 
-from tailrace.log.files import OperatingSystemFiles
-from tailrace.log.places import locate
-from tailrace.log.repair import make_plan
-from tailrace.log.repair_steps import carry_out
+from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.tools.locate import locate
+from tailrace.log.tools.repair import make_plan
+from tailrace.log.tools.repair_steps import carry_out
 from tailrace.protocol.messages.init_producer_id import InitProducerIdRequest
 from tailrace.protocol.messages.offset_commit import (
     OffsetCommitRequest,

@@ -11,16 +11,16 @@ from brokers import NOW_MS, LocalBroker, a_batch, from_offset, produce_request
 
 from tailrace.broker.configs import BrokerConfigs
 from tailrace.broker.opening import open_broker
-from tailrace.log.checkpoints import RECOVERY_POINTS, START_OFFSETS, decode_offsets, encode_offsets
-from tailrace.log.directory import DataDirectory
-from tailrace.log.directory_state import UNSAVED_OFFSETS_MAX
-from tailrace.log.errors import LogError, LogUnavailable
-from tailrace.log.files import OperatingSystemFiles
-from tailrace.log.names import TopicPartition
-from tailrace.log.places import locate
-from tailrace.log.repair import make_plan
-from tailrace.log.repair_steps import carry_out
-from tailrace.log.verify import verify
+from tailrace.log.directory.directory import DataDirectory
+from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.files.checkpoints import RECOVERY_POINTS, START_OFFSETS, decode_offsets, encode_offsets
+from tailrace.log.files.directory_state import UNSAVED_OFFSETS_MAX
+from tailrace.log.layout.errors import LogError, LogUnavailable
+from tailrace.log.layout.names import TopicPartition
+from tailrace.log.tools.locate import locate
+from tailrace.log.tools.repair import make_plan
+from tailrace.log.tools.repair_steps import carry_out
+from tailrace.log.tools.verify import verify
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.delete_records import (
     DeleteRecordsPartition,

@@ -18,8 +18,8 @@ from tailrace.broker.metadata_records import (
     encode,
 )
 from tailrace.broker.topic_changes import add_partitions
-from tailrace.log.errors import LogOffline
-from tailrace.log.files import OperatingSystemFiles
+from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.layout.errors import LogOffline
 from tailrace.protocol.messages.api_versions import ApiVersionsRequest
 from tailrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tailrace.records.record import Record

@@ -10,9 +10,9 @@ from brokers import LocalBroker, a_batch, produce_request
 from tailrace.broker.metadata_records import UnknownRecord
 from tailrace.broker.opening import NotOurs
 from tailrace.broker.topic_changes import delete_topic
-from tailrace.log.errors import Damaged
-from tailrace.log.files import OperatingSystemFiles
-from tailrace.log.names import TopicPartition
+from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.layout.errors import Damaged
+from tailrace.log.layout.names import TopicPartition
 from tailrace.records.record import Record, encode_batch
 from tailrace.testing.faulty_files import FaultyFiles
 

@@ -9,12 +9,12 @@ from logs import DATA, ORDERS, memory_files
 from tailrace.broker.metadata import Metadata
 from tailrace.broker.metadata_log import replay_all
 from tailrace.broker.own_logs import NotRead, append_records, records_of
-from tailrace.log.config import LogConfig
-from tailrace.log.directory import DataDirectory
+from tailrace.log.directory.directory import DataDirectory
+from tailrace.log.layout.config import LogConfig
 from tailrace.log.log import Log
-from tailrace.log.places import locate
-from tailrace.log.repair import make_plan
-from tailrace.log.repair_steps import carry_out
+from tailrace.log.tools.locate import locate
+from tailrace.log.tools.repair import make_plan
+from tailrace.log.tools.repair_steps import carry_out
 from tailrace.records.batch import HEADER_SIZE, split
 from tailrace.records.record import Record
 from tailrace.testing.recording_files import RecordingFiles

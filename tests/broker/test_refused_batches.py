@@ -11,8 +11,8 @@ from brokers import NOW_MS, LocalBroker, a_batch, only_partition, produce_reques
 
 from tailrace.broker import recompressing
 from tailrace.broker.requests import Silence
-from tailrace.log.files import OperatingSystemFiles
-from tailrace.log.refused_batches import REMEMBERED_MS
+from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.state.refused_batches import REMEMBERED_MS
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tailrace.records.compression import Codec

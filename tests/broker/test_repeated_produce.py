@@ -19,10 +19,10 @@ from tailrace.broker.repeated_produce import RUN_BYTES_MAX, RUN_REQUESTS_MAX, TO
 from tailrace.broker.requests import Call
 from tailrace.broker.topic_changes import create_topic
 from tailrace.broker.waiting import Later
-from tailrace.log.files import OperatingSystemFiles
-from tailrace.log.journal import make_journal
+from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.flush.journal import make_journal
 from tailrace.log.log import Log
-from tailrace.log.reading import Position
+from tailrace.log.reader import Position
 from tailrace.protocol import codec
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.frame import decode_response, encode_request, read_request_header, response_header

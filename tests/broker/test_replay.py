@@ -27,8 +27,8 @@ from tailrace.broker.configs import BrokerConfigs
 from tailrace.broker.metadata import Metadata
 from tailrace.broker.metadata_log import replay_all
 from tailrace.broker.opening import METADATA_PARTITION
-from tailrace.log.directory import DataDirectory
-from tailrace.log.files import OperatingSystemFiles
+from tailrace.log.directory.directory import DataDirectory
+from tailrace.log.disk.interface import OperatingSystemFiles
 
 metadata = Metadata(BrokerConfigs({"node.id": "7", "log.segment.bytes": "3000000"}))
 replay_all(DataDirectory(OperatingSystemFiles(), sys.argv[1]).logs[METADATA_PARTITION], metadata)

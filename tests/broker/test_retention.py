@@ -19,8 +19,8 @@ from brokers import (
 
 from tailrace.broker import retention
 from tailrace.broker.config_changes import Operation
-from tailrace.log.directory import CHECKPOINT_MS
-from tailrace.log.files import OperatingSystemFiles
+from tailrace.log.directory.directory import CHECKPOINT_MS
+from tailrace.log.disk.interface import OperatingSystemFiles
 from tailrace.log.jobs import LogJob
 from tailrace.log.retention import Reason
 from tailrace.protocol.errors import ErrorCode

@@ -10,8 +10,8 @@ from group_requests import commit, offsets
 
 from tailrace.broker.config_changes import Operation
 from tailrace.broker.space import SpaceJob, shown
-from tailrace.log.errors import StorageError
-from tailrace.log.files import OperatingSystemFiles, Space
+from tailrace.log.disk.interface import OperatingSystemFiles, Space
+from tailrace.log.layout.errors import StorageError
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from tailrace.protocol.messages.incremental_alter_configs import (

@@ -6,7 +6,7 @@ import pytest
 from brokers import LocalBroker
 
 from tailrace.broker.wall_clock import JUMP_MS, PATIENCE_MS, WallClock
-from tailrace.log.directory import CHECKPOINT_MS
+from tailrace.log.directory.directory import CHECKPOINT_MS
 from tailrace.protocol.errors import ErrorCode
 
 SECOND = 1000

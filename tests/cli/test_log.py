@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from tailrace.log.config import LogConfig
-from tailrace.log.directory import DataDirectory
-from tailrace.log.files import OperatingSystemFiles
-from tailrace.log.names import TopicPartition
+from tailrace.log.directory.directory import DataDirectory
+from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.layout.config import LogConfig
+from tailrace.log.layout.names import TopicPartition
 from tailrace.records.batch import BatchHeader, split
 from tailrace.records.record import Record, encode_batch
 
@@ -324,7 +324,7 @@ def test_the_version_is_told() -> None:
 def test_nothing_heavy_is_imported_before_a_verb_runs() -> None:
     code = "import sys; from tailrace.cli.app import app_of; app_of(); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert not {"aiokafka", "asyncio", "cramjam", "rich.table", "tailrace.log.scan"} & set(loaded)
+    assert not {"aiokafka", "asyncio", "cramjam", "rich.table", "tailrace.log.scan.scan"} & set(loaded)
 
 
 @pytest.mark.parametrize(("environment", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)])

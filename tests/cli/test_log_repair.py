@@ -16,14 +16,14 @@ from typer.testing import CliRunner
 
 from tailrace.cli.app import app_of
 from tailrace.cli.output import Failure
-from tailrace.log.config import LogConfig
-from tailrace.log.directory import DataDirectory
-from tailrace.log.errors import LogOffline
-from tailrace.log.files import OperatingSystemFiles
-from tailrace.log.names import TopicPartition
-from tailrace.log.places import locate
-from tailrace.log.repair import make_plan
-from tailrace.log.repair_steps import carry_out
+from tailrace.log.directory.directory import DataDirectory
+from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.layout.config import LogConfig
+from tailrace.log.layout.errors import LogOffline
+from tailrace.log.layout.names import TopicPartition
+from tailrace.log.tools.locate import locate
+from tailrace.log.tools.repair import make_plan
+from tailrace.log.tools.repair_steps import carry_out
 from tailrace.records.batch import HEADER_SIZE, split
 from tailrace.records.compression import Codec
 from tailrace.records.record import Record, encode_batch

@@ -7,11 +7,11 @@ import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from kafka.record.memory_records import MemoryRecordsBuilder
 
-from tailrace.log.config import LogConfig
-from tailrace.log.directory import DataDirectory
-from tailrace.log.files import OperatingSystemFiles
-from tailrace.log.names import TopicPartition
-from tailrace.log.reading import FoundTime
+from tailrace.log.directory.directory import DataDirectory
+from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.layout.config import LogConfig
+from tailrace.log.layout.names import TopicPartition
+from tailrace.log.reader import FoundTime
 from tailrace.records.batch import check, read_header, split
 from tailrace.records.compression import Codec
 from tailrace.records.record import Record, decode_records

@@ -12,9 +12,9 @@ from compat.brokers import START_SECONDS, KafkaProcess, TailraceProcess
 from compat.clients.confluent import ConfluentClient
 from confluent_kafka import Producer
 
-from tailrace.log.admission import lock_directory
-from tailrace.log.errors import DirectoryInUse
-from tailrace.log.files import OperatingSystemFiles
+from tailrace.log.directory.admission import lock_directory
+from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.layout.errors import DirectoryInUse
 
 pytestmark = [pytest.mark.needs("kafka"), pytest.mark.timeout(180)]
 

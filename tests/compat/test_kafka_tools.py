@@ -12,13 +12,13 @@ from compactions import World, compact
 from compactions import batches_of as stored_batches
 
 from tailrace.log.compaction.messages import PassResult
-from tailrace.log.config import LogConfig
-from tailrace.log.directory import DataDirectory
-from tailrace.log.files import OperatingSystemFiles
+from tailrace.log.directory.directory import DataDirectory
+from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.files.transaction_index import AbortedTransaction
+from tailrace.log.layout.config import LogConfig
+from tailrace.log.layout.names import INDEX, LOG, SNAPSHOT, TIME_INDEX, TRANSACTION_INDEX, TopicPartition
 from tailrace.log.log import Log
-from tailrace.log.names import INDEX, LOG, SNAPSHOT, TIME_INDEX, TRANSACTION_INDEX, TopicPartition
-from tailrace.log.recovery import open_log
-from tailrace.log.transaction_index import AbortedTransaction
+from tailrace.log.recovery.recovery import open_log
 from tailrace.records.batch import read_header, split
 from tailrace.records.compression import Codec
 from tailrace.records.control import Marker, encode_marker

@@ -25,7 +25,7 @@ def slow(sync: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def tell_early() -> None:
-    from tailrace.log.flush import FlushQueue
+    from tailrace.log.flush.queue import FlushQueue
 
     when_flushed = FlushQueue.when_flushed
 

@@ -18,10 +18,10 @@ from logs import (
     write_log,
 )
 
-from tailrace.log.config import LogConfig
-from tailrace.log.directory import DataDirectory
+from tailrace.log.directory.directory import DataDirectory
+from tailrace.log.layout.config import LogConfig
 from tailrace.log.log import Log
-from tailrace.log.recovery import open_log
+from tailrace.log.recovery.recovery import open_log
 from tailrace.records.batch import HEADER_SIZE, split
 from tailrace.testing.recording_files import Disk, RecordingFiles
 

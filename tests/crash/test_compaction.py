@@ -10,9 +10,9 @@ from compactions import CONFIG, World, compact
 from logs import DATA, ORDERS, memory_files
 
 from tailrace.log.compaction.messages import PassFailed, PassResult
-from tailrace.log.directory import DataDirectory
-from tailrace.log.errors import StorageError
-from tailrace.log.names import CLEANED, SWAP
+from tailrace.log.directory.directory import DataDirectory
+from tailrace.log.layout.errors import StorageError
+from tailrace.log.layout.names import CLEANED, SWAP
 from tailrace.records.compression import Codec
 from tailrace.records.control import Marker
 from tailrace.testing.faulty_files import FaultyFiles
@@ -98,13 +98,13 @@ def test_no_power_cut_of_many_more_does_either_also_during_the_recovery_from_it(
 
 
 def test_the_harness_sees_a_swap_of_segments_that_are_not_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tailrace.log.compaction.cleaning.Group._sync", lambda _: None)
+    monkeypatch.setattr("tailrace.log.compaction.cleaner.Group._sync", lambda _: None)
     with pytest.raises(AssertionError):
         check_every_cut(first_pass, limit=8)
 
 
 def test_the_harness_sees_a_start_that_does_not_complete_a_swap(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tailrace.log.recovery.finish_swaps", lambda *_: False)
+    monkeypatch.setattr("tailrace.log.recovery.recovery.finish_swaps", lambda *_: False)
     with pytest.raises(AssertionError):
         check_every_cut(first_pass, limit=8)
 

@@ -28,11 +28,11 @@ from brokers import a_batch, fetch_request, from_offset, only_partition, produce
 from raw_client import RawClient
 
 from tailrace.broker.losses import damaged_ranges
-from tailrace.log.errors import LogError
-from tailrace.log.files import OperatingSystemFiles
-from tailrace.log.names import TopicPartition
-from tailrace.log.places import NoLogHere, locate
-from tailrace.log.verify import verify
+from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.layout.errors import LogError
+from tailrace.log.layout.names import TopicPartition
+from tailrace.log.tools.locate import NoLogHere, locate
+from tailrace.log.tools.verify import verify
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from tailrace.protocol.messages.delete_records import (

@@ -6,9 +6,9 @@ from errno import EIO, ENOSPC
 import pytest
 from logs import DATA, ORDERS, SMALL, batch_of, memory_files, stored_batches
 
-from tailrace.log.directory import DataDirectory
-from tailrace.log.errors import LogError, LogOffline, OutOfSpace
-from tailrace.log.flush import FlushQueue
+from tailrace.log.directory.directory import DataDirectory
+from tailrace.log.flush.queue import FlushQueue
+from tailrace.log.layout.errors import LogError, LogOffline, OutOfSpace
 from tailrace.testing.faulty_files import FaultyFiles
 from tailrace.testing.recording_files import RecordingFiles
 

@@ -18,10 +18,10 @@ from typing import NamedTuple
 import pytest
 from logs import DATA, ORDERS, SMALL, answers, batch_of, memory_files, reopen, stored_batches
 
-from tailrace.log.committing import CommitJob, bytes_to_commit
-from tailrace.log.directory import DataDirectory, OffsetsJob
+from tailrace.log.directory.directory import DataDirectory, OffsetsJob
+from tailrace.log.flush.journal import BYTES_MIN, make_journal, size_of_commit
+from tailrace.log.flush.journal_write import CommitJob, bytes_to_commit
 from tailrace.log.jobs import FlushJob, SaveJob
-from tailrace.log.journal import BYTES_MIN, make_journal, size_of_commit
 from tailrace.log.log import Log
 from tailrace.records.control import Marker, encode_marker
 from tailrace.records.record import Record, encode_batch
@@ -423,7 +423,7 @@ CONTROLS: dict[str, tuple[str, object]] = {
     "syncs no segment": ("tailrace.testing.recording_files.RecordedFile.sync", sync_other_files_only),
     "syncs no directory": ("tailrace.testing.recording_files.RecordingFiles.sync_directory", does_nothing),
     "syncs no commit": ("tailrace.testing.recording_files.RecordedFile.write_synced_at", writes_only),
-    "reads no journal": ("tailrace.log.directory.read_journal", lambda *_: []),
+    "reads no journal": ("tailrace.log.directory.directory.read_journal", lambda *_: []),
     "saves no epoch": ("tailrace.log.log.Log._save_epochs", does_nothing),
 }
 

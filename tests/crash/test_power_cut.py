@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tailrace.log.config import LogConfig
-from tailrace.log.directory import DataDirectory
-from tailrace.log.flush import FlushQueue
-from tailrace.log.journal import BYTES_MIN, make_journal
+from tailrace.log.directory.directory import DataDirectory
+from tailrace.log.flush.journal import BYTES_MIN, make_journal
+from tailrace.log.flush.queue import FlushQueue
+from tailrace.log.layout.config import LogConfig
+from tailrace.log.layout.names import TopicPartition
 from tailrace.log.log import Log
-from tailrace.log.names import TopicPartition
-from tailrace.log.producer_state import ProducerState
+from tailrace.log.state.producer_state import ProducerState
 from tailrace.records.batch import split
 from tailrace.records.control import Marker, encode_marker, marker_of
 from tailrace.records.record import Record, encode_batch
@@ -337,14 +337,14 @@ def test_the_harness_sees_a_loss_where_nobody_reads_the_journal(monkeypatch: pyt
     recorded = Script(config=LogConfig())  # without a roll, which would be flushed
     commit_and_flush(recorded)
     calls = len(recorded.files.calls)
-    monkeypatch.setattr("tailrace.log.directory.read_journal", lambda *_: [])
+    monkeypatch.setattr("tailrace.log.directory.directory.read_journal", lambda *_: [])
     with pytest.raises(AssertionError, match="readers had seen what is gone"):
         check_all(recorded, calls, recorded.files.power_cuts(calls, limit=60))
 
 
 def test_the_harness_sees_a_loss_where_a_half_is_written_to_too_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     recorded = Script(config=LogConfig())
-    monkeypatch.setattr("tailrace.log.journal._is_past", lambda *_: True)
+    monkeypatch.setattr("tailrace.log.flush.journal._is_past", lambda *_: True)
     commit_until_the_journal_begins_anew(recorded)
     calls = len(recorded.files.calls)
     with pytest.raises(AssertionError, match="readers had seen what is gone"):

@@ -8,13 +8,13 @@ from errno import EIO, ENOSPC
 import pytest
 from logs import DATA, ORDERS, PARTITION, SMALL, memory_files, stored_batches, write_log
 
-from tailrace.log.directory import DataDirectory
-from tailrace.log.files import Files
+from tailrace.log.directory.directory import DataDirectory
+from tailrace.log.disk.interface import Files
 from tailrace.log.log import Log
-from tailrace.log.places import locate
-from tailrace.log.repair import make_plan
-from tailrace.log.repair_steps import carry_out
-from tailrace.log.verify import verify
+from tailrace.log.tools.locate import locate
+from tailrace.log.tools.repair import make_plan
+from tailrace.log.tools.repair_steps import carry_out
+from tailrace.log.tools.verify import verify
 from tailrace.records.batch import HEADER_SIZE, read_header, split
 from tailrace.testing.faulty_files import FaultyFiles
 from tailrace.testing.recording_files import Disk, RecordingFiles

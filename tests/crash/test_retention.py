@@ -12,9 +12,9 @@ from brokers import LocalBroker, a_batch, only_partition, produce_request, resol
 from logs import DATA, memory_files
 
 from tailrace.broker.waiting import Later
-from tailrace.log.directory import DataDirectory
-from tailrace.log.errors import LogError
-from tailrace.log.names import TopicPartition
+from tailrace.log.directory.directory import DataDirectory
+from tailrace.log.layout.errors import LogError
+from tailrace.log.layout.names import TopicPartition
 from tailrace.testing.faulty_files import FaultyFiles
 from tailrace.testing.recording_files import RecordingFiles
 
@@ -128,7 +128,7 @@ def test_no_power_cut_of_many_more_does() -> None:
 
 def test_the_harness_sees_a_start_that_is_not_saved_before_files_go(monkeypatch: pytest.MonkeyPatch) -> None:
     script = Script()
-    monkeypatch.setattr("tailrace.log.saved_offsets.SavedOffsets.save", lambda *_: None)
+    monkeypatch.setattr("tailrace.log.flush.offset_checkpoints.SavedOffsets.save", lambda *_: None)
     script.play()
     monkeypatch.undo()
     with pytest.raises((AssertionError, LogError)):

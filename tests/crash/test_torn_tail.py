@@ -19,8 +19,8 @@ from logs import (
     write_log,
 )
 
-from tailrace.log.checkpoints import CLEAN_SHUTDOWN, RECOVERY_POINTS, START_OFFSETS
-from tailrace.log.directory import DataDirectory
+from tailrace.log.directory.directory import DataDirectory
+from tailrace.log.files.checkpoints import CLEAN_SHUTDOWN, RECOVERY_POINTS, START_OFFSETS
 from tailrace.log.log import Log
 from tailrace.records.batch import split
 from tailrace.testing.recording_files import Disk

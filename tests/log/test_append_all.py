@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from logs import DATA, ORDERS, PARTITION, batch_of, memory_files, stored_batches
 
-from tailrace.log.appending import Appended
-from tailrace.log.config import LogConfig
-from tailrace.log.directory import DataDirectory
-from tailrace.log.errors import LogOffline, OutOfSpace
+from tailrace.log.directory.directory import DataDirectory
+from tailrace.log.layout.config import LogConfig
+from tailrace.log.layout.errors import LogOffline, OutOfSpace
 from tailrace.log.log import Log
+from tailrace.log.validation import Appended
 from tailrace.records.batch import read_header
 from tailrace.records.control import Marker, encode_marker
 from tailrace.records.errors import CorruptBatch

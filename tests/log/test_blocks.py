@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from logs import DATA, ORDERS, memory_files
 
-from tailrace.log import blocks
-from tailrace.log.blocks import AHEAD_BYTES, BEGIN_BYTES
-from tailrace.log.config import LogConfig
-from tailrace.log.directory import DataDirectory
-from tailrace.log.errors import OutOfSpace
-from tailrace.log.files import OperatingSystemFiles
+from tailrace.log.directory.directory import DataDirectory
+from tailrace.log.disk.fallocate import SCARCE_BYTES, is_scarce, reserve
+from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.layout.config import LogConfig
+from tailrace.log.layout.errors import OutOfSpace
 from tailrace.log.log import Log
-from tailrace.log.reserving import SCARCE_BYTES, is_scarce, reserve
+from tailrace.log.segment import preallocation as blocks
+from tailrace.log.segment.preallocation import AHEAD_BYTES, BEGIN_BYTES
 from tailrace.records.record import Record, encode_batch
 from tailrace.testing.faulty_files import FaultyFiles
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.log.checkpoints import CorruptCheckpoint, decode_lines, decode_offsets, encode_lines, encode_offsets
-from tailrace.log.names import TopicPartition
+from tailrace.log.files.checkpoints import CorruptCheckpoint, decode_lines, decode_offsets, encode_lines, encode_offsets
+from tailrace.log.layout.names import TopicPartition
 
 TOPICS = st.text("abcXYZ019._-", min_size=1, max_size=20)
 OFFSETS = st.dictionaries(

@@ -7,15 +7,15 @@ from itertools import islice
 import pytest
 from logs import DATA, Waiting, batch_of, memory_files, stored_batches
 
-from tailrace.log.committing import COMMIT_BYTES_MAX, COMMIT_LOGS_MAX, CommitJob, bytes_to_commit
-from tailrace.log.config import LogConfig
-from tailrace.log.directory import DataDirectory
-from tailrace.log.files import Space
-from tailrace.log.flush import FlushQueue
+from tailrace.log.directory.directory import DataDirectory
+from tailrace.log.disk.interface import Space
+from tailrace.log.flush.journal import BLOCK_BYTES, BYTES_MIN, FILE_NAME, make_journal
+from tailrace.log.flush.journal_write import COMMIT_BYTES_MAX, COMMIT_LOGS_MAX, CommitJob, bytes_to_commit
+from tailrace.log.flush.queue import FlushQueue
 from tailrace.log.jobs import FlushJob
-from tailrace.log.journal import BLOCK_BYTES, BYTES_MIN, FILE_NAME, make_journal
+from tailrace.log.layout.config import LogConfig
+from tailrace.log.layout.names import TopicPartition
 from tailrace.log.log import Log
-from tailrace.log.names import TopicPartition
 from tailrace.testing.faulty_files import FaultyFiles
 
 NOW = 5000
@@ -414,7 +414,7 @@ def test_an_error_that_nobody_foresaw_is_one_of_the_journal_too(monkeypatch: pyt
     def panic(*_: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("tailrace.log.journal.encode_commit", panic)
+    monkeypatch.setattr("tailrace.log.flush.journal.encode_commit", panic)
     setup.wait("all the same", setup.append())
     setup.queue.run_all()
     assert setup.answered == ["all the same"]

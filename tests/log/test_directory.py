@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from logs import DATA, ORDERS, PARTITION, SMALL, batch_of, memory_files, stored_batches, write_log
 
-from tailrace.log.checkpoints import CLEAN_SHUTDOWN, FORMAT_FILE, RECOVERY_POINTS, START_OFFSETS, decode_offsets
-from tailrace.log.directory import CHECKPOINT_MS, DataDirectory
-from tailrace.log.errors import DirectoryInUse, ForeignDirectory, StorageError, UnknownFormat
-from tailrace.log.files import OperatingSystemFiles
-from tailrace.log.names import TopicPartition
+from tailrace.log.directory.directory import CHECKPOINT_MS, DataDirectory
+from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.files.checkpoints import CLEAN_SHUTDOWN, FORMAT_FILE, RECOVERY_POINTS, START_OFFSETS, decode_offsets
+from tailrace.log.layout.errors import DirectoryInUse, ForeignDirectory, StorageError, UnknownFormat
+from tailrace.log.layout.names import TopicPartition
 from tailrace.records.batch import split
 from tailrace.testing.faulty_files import FaultyFiles
 from tailrace.testing.recording_files import Disk, RecordingFiles
@@ -25,8 +25,8 @@ KAFKA_SEGMENT = Path(__file__).parents[1] / "data" / "kafka-segment" / "00000000
 def open_in_another_process(path: Path) -> str:
     """What happens there: "open", or the name of the error."""
     program = f"""
-from tailrace.log.directory import DataDirectory
-from tailrace.log.files import OperatingSystemFiles
+from tailrace.log.directory.directory import DataDirectory
+from tailrace.log.disk.interface import OperatingSystemFiles
 try:
     directory = DataDirectory(OperatingSystemFiles(), {str(path)!r})
     print("open")

@@ -3,12 +3,12 @@
 import pytest
 from logs import DATA, ORDERS, PARTITION, SMALL, batch_of, memory_files, offsets_named, stored_batches
 
-from tailrace.log.checkpoints import CLEAN_SHUTDOWN
-from tailrace.log.config import LogConfig
-from tailrace.log.directory import DataDirectory
-from tailrace.log.epochs import FILE_NAME as EPOCHS_FILE
-from tailrace.log.places import locate
-from tailrace.log.verify import Verification, verify
+from tailrace.log.directory.directory import DataDirectory
+from tailrace.log.files.checkpoints import CLEAN_SHUTDOWN
+from tailrace.log.files.leader_epochs import FILE_NAME as EPOCHS_FILE
+from tailrace.log.layout.config import LogConfig
+from tailrace.log.tools.locate import locate
+from tailrace.log.tools.verify import Verification, verify
 from tailrace.records.batch import split
 from tailrace.testing.recording_files import Disk, RecordingFiles
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.log.checkpoints import CorruptCheckpoint
-from tailrace.log.epochs import UNDEFINED_EPOCH, UNDEFINED_OFFSET, EpochEnd, EpochStart, LeaderEpochs
+from tailrace.log.files.checkpoints import CorruptCheckpoint
+from tailrace.log.files.leader_epochs import UNDEFINED_EPOCH, UNDEFINED_OFFSET, EpochEnd, EpochStart, LeaderEpochs
 
 LOG_END = 40
 ASSIGNMENTS = st.lists(st.tuples(st.integers(0, 12), st.integers(0, LOG_END)), max_size=8)

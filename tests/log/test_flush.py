@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from logs import DATA, Waiting, batch_of, memory_files, stored_batches
 
-from tailrace.log.config import LogConfig
-from tailrace.log.directory import DataDirectory
-from tailrace.log.errors import JobUnderWay, LogError, LogOffline
-from tailrace.log.files import OperatingSystemFiles
-from tailrace.log.flush import FlushQueue
+from tailrace.log.directory.directory import DataDirectory
+from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.flush.queue import FlushQueue
 from tailrace.log.jobs import FlushJob, SaveJob
+from tailrace.log.layout.config import LogConfig
+from tailrace.log.layout.errors import JobUnderWay, LogError, LogOffline
+from tailrace.log.layout.names import TopicPartition
 from tailrace.log.log import Log
-from tailrace.log.names import TopicPartition
 from tailrace.testing.faulty_files import FaultyFiles
 
 NOW = 5000

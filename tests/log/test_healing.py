@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.log.healing import flipped_bit
+from tailrace.log.tools.bit_flip import flipped_bit
 from tailrace.records.checksum import crc32c
 
 

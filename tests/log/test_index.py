@@ -6,7 +6,7 @@ from batches import flip
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.log.index import IndexEntry, OffsetIndex, TimeEntry, TimeIndex, positions_in
+from tailrace.log.files.index import IndexEntry, OffsetIndex, TimeEntry, TimeIndex, positions_in
 
 BASE = 1 << 40
 LOG_SIZE = 3000

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from logs import DATA, ORDERS, SMALL, batch_of, memory_files, reopen, stored_batches, write_log
 
-from tailrace.log.checkpoints import CLEAN_SHUTDOWN
-from tailrace.log.config import LogConfig
-from tailrace.log.directory import DataDirectory
-from tailrace.log.errors import JobUnderWay, LogOffline, OutOfSpace, StorageError
-from tailrace.log.files import OperatingSystemFiles
-from tailrace.log.flush import FlushQueue
+from tailrace.log.directory.directory import DataDirectory
+from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.files.checkpoints import CLEAN_SHUTDOWN
+from tailrace.log.flush.queue import FlushQueue
 from tailrace.log.jobs import FlushJob, SaveJob
+from tailrace.log.layout.config import LogConfig
+from tailrace.log.layout.errors import JobUnderWay, LogOffline, OutOfSpace, StorageError
 from tailrace.log.log import Log
-from tailrace.log.segment import WouldWait
+from tailrace.log.segment.segment import WouldWait
 from tailrace.records.control import Marker, encode_marker
 from tailrace.records.record import Record, encode_batch
 from tailrace.testing.faulty_files import FaultyFiles

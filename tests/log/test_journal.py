@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from logs import DATA, memory_files
 
-from tailrace.log.journal import (
+from tailrace.log.flush.journal import (
     BLOCK_BYTES,
     BYTES_MIN,
     FILE_NAME,
@@ -21,7 +21,7 @@ from tailrace.log.journal import (
     read_journal,
     size_of_commit,
 )
-from tailrace.log.names import CUT
+from tailrace.log.layout.names import CUT
 from tailrace.testing.faulty_files import FaultyFiles
 from tailrace.testing.recording_files import RecordingFiles
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.log import locks
+from tailrace.log.disk import locks
 
-OURS = "from tailrace.log.locks import lock; held = lock(sys.argv[1]); is_locked = held is not None"
+OURS = "from tailrace.log.disk.locks import lock; held = lock(sys.argv[1]); is_locked = held is not None"
 EARLIER = """
 file = open(sys.argv[1], "a+")
 try:

@@ -10,10 +10,13 @@ from pathlib import Path
 import pytest
 from logs import DATA, ORDERS, PARTITION, SMALL, batch_of, memory_files, reopen, stored_batches
 
-from tailrace.log.config import LogConfig
-from tailrace.log.directory import DataDirectory
-from tailrace.log.epochs import EpochEnd
-from tailrace.log.errors import (
+from tailrace.log.directory.directory import DataDirectory
+from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.files.index import RELATIVE_OFFSET_MAX
+from tailrace.log.files.leader_epochs import EpochEnd
+from tailrace.log.files.transaction_index import AbortedTransaction
+from tailrace.log.layout.config import LogConfig
+from tailrace.log.layout.errors import (
     InvalidAppend,
     InvalidProducerEpoch,
     JobUnderWay,
@@ -22,11 +25,8 @@ from tailrace.log.errors import (
     OffsetOutOfRange,
     OutOfOrderSequence,
 )
-from tailrace.log.files import OperatingSystemFiles
-from tailrace.log.index import RELATIVE_OFFSET_MAX
+from tailrace.log.layout.names import TopicPartition
 from tailrace.log.log import Log
-from tailrace.log.names import TopicPartition
-from tailrace.log.transaction_index import AbortedTransaction
 from tailrace.records import batch
 from tailrace.records.batch import CONTROL, read_header, seal, split
 from tailrace.records.compression import Codec

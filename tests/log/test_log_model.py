@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from logs import DATA, ORDERS, memory_files
 
-from tailrace.log.config import LogConfig
-from tailrace.log.directory import DataDirectory
-from tailrace.log.errors import OffsetOutOfRange
+from tailrace.log.directory.directory import DataDirectory
+from tailrace.log.layout.config import LogConfig
+from tailrace.log.layout.errors import OffsetOutOfRange
 from tailrace.log.log import Log
 from tailrace.records.batch import split
 from tailrace.records.compression import Codec

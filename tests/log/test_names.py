@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.log.names import (
+from tailrace.log.layout.names import (
     DERIVED,
     LOG,
     REMOVED,

@@ -7,8 +7,8 @@ from errno import EIO
 import pytest
 from logs import DATA, ORDERS, SMALL, batch_of, memory_files, write_log
 
-from tailrace.log.directory import DataDirectory
-from tailrace.log.errors import LogOffline
+from tailrace.log.directory.directory import DataDirectory
+from tailrace.log.layout.errors import LogOffline
 from tailrace.testing.faulty_files import FaultyFiles
 
 NOW = 5000

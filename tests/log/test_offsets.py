@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.log.offsets import OffsetBounds
+from tailrace.log.layout.offsets import OffsetBounds
 
 OFFSETS = st.integers(-2, 12)
 CHANGES = {

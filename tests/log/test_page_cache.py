@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.log import page_cache
-from tailrace.log.page_cache import fill_without_waiting, is_cached
+from tailrace.log.disk import page_cache
+from tailrace.log.disk.page_cache import fill_without_waiting, is_cached
 
 SIZE = 2 << 20
 

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from logs import DATA, ORDERS, PARTITION, SMALL, batch_of, memory_files, stored_batches
 
-from tailrace.log.checkpoints import CorruptCheckpoint
-from tailrace.log.directory import DataDirectory
-from tailrace.log.errors import LogOffline
-from tailrace.log.files import OperatingSystemFiles, read_whole
-from tailrace.log.names import PARTITION_METADATA
-from tailrace.log.partition_metadata import decode_topic_id, encode_topic_id
+from tailrace.log.directory.directory import DataDirectory
+from tailrace.log.disk.interface import OperatingSystemFiles, read_whole
+from tailrace.log.files.checkpoints import CorruptCheckpoint
+from tailrace.log.files.partition_metadata import decode_topic_id, encode_topic_id
+from tailrace.log.layout.errors import LogOffline
+from tailrace.log.layout.names import PARTITION_METADATA
 from tailrace.testing.faulty_files import FaultyFiles
 from tailrace.testing.recording_files import RecordingFiles
 

@@ -7,9 +7,9 @@ from batches import TIMESTAMP, header
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.log.errors import InvalidProducerEpoch, OutOfOrderSequence
-from tailrace.log.producer_state import ProducerState
-from tailrace.log.transaction_index import AbortedTransaction
+from tailrace.log.files.transaction_index import AbortedTransaction
+from tailrace.log.layout.errors import InvalidProducerEpoch, OutOfOrderSequence
+from tailrace.log.state.producer_state import ProducerState
 from tailrace.records.batch import BatchHeader, read_header
 from tailrace.records.control import Marker, encode_marker
 

@@ -13,17 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from logs import DATA, ORDERS, PARTITION, SMALL, batch_of, memory_files, stored_batches
 
-from tailrace.log import reading
-from tailrace.log.config import LogConfig
-from tailrace.log.directory import DataDirectory
-from tailrace.log.errors import Damaged, LogError, OffsetOutOfRange, StorageError
-from tailrace.log.files import File, OperatingSystemFiles
+from tailrace.log import reader as reading
+from tailrace.log.directory.directory import DataDirectory
+from tailrace.log.disk.interface import File, OperatingSystemFiles
+from tailrace.log.files.checksums import CHUNK_BYTES
+from tailrace.log.layout.config import LogConfig
+from tailrace.log.layout.errors import Damaged, LogError, OffsetOutOfRange, StorageError
 from tailrace.log.log import Log
-from tailrace.log.reading import FoundTime
-from tailrace.log.recovery import open_log
-from tailrace.log.segment import DerivedCache, Segment, WouldWait
-from tailrace.log.slices import FileSlice
-from tailrace.log.sums import CHUNK_BYTES
+from tailrace.log.reader import FoundTime
+from tailrace.log.recovery.recovery import open_log
+from tailrace.log.segment.segment import DerivedCache, Segment, WouldWait
+from tailrace.log.segment.slices import FileSlice
 from tailrace.records.batch import split
 from tailrace.records.compression import Codec
 from tailrace.records.record import Record, encode_batch

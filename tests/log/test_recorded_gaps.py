@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.log.recorded_gaps import (
+from tailrace.log.files.recorded_gaps import (
     FILE_NAME,
     CorruptGaps,
     RecordedGap,

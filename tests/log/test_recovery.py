@@ -7,16 +7,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from logs import DATA, ORDERS, PARTITION, SMALL, batch_of, memory_files, reopen, stored_batches, write_log
 
-from tailrace.log.checkpoints import FORMAT_FILE
-from tailrace.log.config import LogConfig
-from tailrace.log.directory import DataDirectory
+from tailrace.log.directory.directory import DataDirectory
+from tailrace.log.files.checkpoints import FORMAT_FILE
+from tailrace.log.files.checksums import CHUNK_BYTES, Gaps, Sums
+from tailrace.log.files.transaction_index import AbortedTransaction
+from tailrace.log.layout.config import LogConfig
+from tailrace.log.layout.names import SNAPSHOT
 from tailrace.log.log import Log
-from tailrace.log.names import SNAPSHOT
-from tailrace.log.places import locate
-from tailrace.log.recovery import open_log
-from tailrace.log.sums import CHUNK_BYTES, Gaps, Sums
-from tailrace.log.transaction_index import AbortedTransaction
-from tailrace.log.verify import verify
+from tailrace.log.recovery.recovery import open_log
+from tailrace.log.tools.locate import locate
+from tailrace.log.tools.verify import verify
 from tailrace.records.control import Marker, encode_marker
 from tailrace.records.record import Record, encode_batch
 from tailrace.testing.faulty_files import FaultyFiles

@@ -6,11 +6,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from logs import DATA, memory_files
 
-from tailrace.log.directory import DataDirectory
-from tailrace.log.errors import OutOfOrderSequence
-from tailrace.log.names import TopicPartition
-from tailrace.log.producer_state import ProducerState
-from tailrace.log.refused_batches import REFUSED_BATCHES_MAX, REMEMBERED_MS, RefusedBatches
+from tailrace.log.directory.directory import DataDirectory
+from tailrace.log.layout.errors import OutOfOrderSequence
+from tailrace.log.layout.names import TopicPartition
+from tailrace.log.state.producer_state import ProducerState
+from tailrace.log.state.refused_batches import REFUSED_BATCHES_MAX, REMEMBERED_MS, RefusedBatches
 from tailrace.records.batch import BatchHeader, read_header
 from tailrace.records.control import Marker, encode_marker
 

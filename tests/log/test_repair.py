@@ -9,17 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from logs import DATA, ORDERS, PARTITION, SMALL, answers, batch_of, memory_files, stored_batches, write_log
 
-from tailrace.log.checkpoints import RECOVERY_POINTS
-from tailrace.log.directory import DataDirectory
-from tailrace.log.epochs import FILE_NAME as EPOCHS_FILE
-from tailrace.log.errors import LogOffline
+from tailrace.log.directory.directory import DataDirectory
+from tailrace.log.files.checkpoints import RECOVERY_POINTS
+from tailrace.log.files.leader_epochs import FILE_NAME as EPOCHS_FILE
+from tailrace.log.files.recorded_gaps import FILE_NAME as GAPS_FILE
+from tailrace.log.files.recorded_gaps import read_gaps
+from tailrace.log.layout.errors import LogOffline
 from tailrace.log.log import Log
-from tailrace.log.places import locate
-from tailrace.log.recorded_gaps import FILE_NAME as GAPS_FILE
-from tailrace.log.recorded_gaps import read_gaps
-from tailrace.log.repair import Action, RepairPlan, complete_swaps, make_plan
-from tailrace.log.repair_steps import NotRepaired, carry_out
-from tailrace.log.verify import Verification, verify
+from tailrace.log.tools.locate import locate
+from tailrace.log.tools.repair import Action, RepairPlan, complete_swaps, make_plan
+from tailrace.log.tools.repair_steps import NotRepaired, carry_out
+from tailrace.log.tools.verify import Verification, verify
 from tailrace.records.batch import HEADER_SIZE, BatchHeader, read_header, split, stamp
 from tailrace.records.compression import Codec
 from tailrace.testing.faulty_files import FaultyFiles

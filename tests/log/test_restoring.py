@@ -5,17 +5,17 @@ from dataclasses import dataclass
 import pytest
 from logs import DATA, ORDERS, PARTITION, batch_of, memory_files, stored_batches, write_log
 
-from tailrace.log.config import LogConfig
-from tailrace.log.directory import DataDirectory
-from tailrace.log.flush import FlushQueue
-from tailrace.log.journal import make_journal
+from tailrace.log.directory.directory import DataDirectory
+from tailrace.log.files.partition_metadata import encode_topic_id
+from tailrace.log.flush.journal import make_journal
+from tailrace.log.flush.queue import FlushQueue
+from tailrace.log.layout.config import LogConfig
+from tailrace.log.layout.names import PARTITION_METADATA
 from tailrace.log.log import Log
-from tailrace.log.names import PARTITION_METADATA
-from tailrace.log.partition_metadata import encode_topic_id
-from tailrace.log.places import locate
-from tailrace.log.repair import Action, make_plan
-from tailrace.log.repair_steps import carry_out
-from tailrace.log.restoring import JournaledLog
+from tailrace.log.scan.restore import JournaledLog
+from tailrace.log.tools.locate import locate
+from tailrace.log.tools.repair import Action, make_plan
+from tailrace.log.tools.repair_steps import carry_out
 from tailrace.testing.recording_files import Disk, RecordingFiles
 
 NOW = 5000

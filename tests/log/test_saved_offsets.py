@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from logs import DATA, ORDERS, SMALL, batch_of, memory_files, write_log
 
-from tailrace.log.checkpoints import RECOVERY_POINTS, decode_offsets
-from tailrace.log.directory import DataDirectory
-from tailrace.log.errors import OutOfSpace
-from tailrace.log.files import OperatingSystemFiles
-from tailrace.log.names import TopicPartition
+from tailrace.log.directory.directory import DataDirectory
+from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.files.checkpoints import RECOVERY_POINTS, decode_offsets
+from tailrace.log.layout.errors import OutOfSpace
+from tailrace.log.layout.names import TopicPartition
 from tailrace.testing.faulty_files import FaultyFiles
 
 NOW = 5000

@@ -7,11 +7,11 @@ from batches import batch, consecutive, flip
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.log.damage import DamagedRange
-from tailrace.log.epochs import EpochStart, LeaderEpochs
-from tailrace.log.scan import FoundBatch, Scan, header_at
-from tailrace.log.search import find_next
-from tailrace.log.walk import walk
+from tailrace.log.files.leader_epochs import EpochStart, LeaderEpochs
+from tailrace.log.layout.damage import DamagedRange
+from tailrace.log.scan.resync import find_next
+from tailrace.log.scan.scan import FoundBatch, Scan, header_at
+from tailrace.log.scan.walk import walk
 from tailrace.records.batch import HEADER, HEADER_SIZE, read_header, stamp
 from tailrace.records.record import Record, encode_batch
 
@@ -164,7 +164,7 @@ def test_before_the_first_known_epoch_any_is_right() -> None:
 def test_batches_larger_than_a_window_and_across_its_edge_are_found(
     window: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tailrace.log.scan.WINDOW_BYTES", window)
+    monkeypatch.setattr("tailrace.log.scan.scan.WINDOW_BYTES", window)
     batches = []
     for number in range(40):
         batches.append(batch(1, base_offset=number, value_bytes=(number * 37) % 400))
@@ -180,7 +180,7 @@ def test_batches_larger_than_a_window_and_across_its_edge_are_found(
 def test_the_next_batch_is_found_across_the_edge_of_what_is_searched(
     search: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tailrace.log.search._SEARCH_BYTES", search)
+    monkeypatch.setattr("tailrace.log.scan.resync._SEARCH_BYTES", search)
     follower = joined(consecutive(1, 1, base_offset=5))
     for size in range(1, 200):
         data = b"\xff" * size + follower

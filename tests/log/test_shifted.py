@@ -33,18 +33,18 @@ from shifted import (
     without_batch,
 )
 
-from tailrace.log.compaction_history import METADATA
-from tailrace.log.config import LogConfig
-from tailrace.log.derived import DerivedFiles
-from tailrace.log.directory import DataDirectory
+from tailrace.log.directory.directory import DataDirectory
+from tailrace.log.files.checksums import CHUNK_BYTES, ChunkSums, Gaps
+from tailrace.log.files.transaction_index import TransactionIndex
+from tailrace.log.layout.config import LogConfig
 from tailrace.log.log import Log
-from tailrace.log.places import locate
-from tailrace.log.repair import make_plan
-from tailrace.log.repair_steps import carry_out
-from tailrace.log.scrubbing import Piece, ScrubJob
-from tailrace.log.sums import CHUNK_BYTES, ChunkSums, Gaps
-from tailrace.log.transaction_index import TransactionIndex
-from tailrace.log.verify import Verification, verify
+from tailrace.log.scrub import Piece, ScrubJob
+from tailrace.log.segment.derived import DerivedFiles
+from tailrace.log.tools.compaction_history import METADATA
+from tailrace.log.tools.locate import locate
+from tailrace.log.tools.repair import make_plan
+from tailrace.log.tools.repair_steps import carry_out
+from tailrace.log.tools.verify import Verification, verify
 from tailrace.records.batch import read_header, split
 from tailrace.records.record import Record, encode_batch
 from tailrace.testing.recording_files import Disk, RecordingFiles

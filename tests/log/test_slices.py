@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from logs import DATA, ORDERS, SMALL, batch_of, memory_files
 
-from tailrace.log.directory import DataDirectory
-from tailrace.log.files import OperatingSystemFiles
+from tailrace.log.directory.directory import DataDirectory
+from tailrace.log.disk.interface import OperatingSystemFiles
 from tailrace.log.log import Log
-from tailrace.log.slices import FileSlice
+from tailrace.log.segment.slices import FileSlice
 
 NOW = 5000
 

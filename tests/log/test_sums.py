@@ -7,7 +7,7 @@ from batches import flip
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.log.sums import CHUNK_BYTES, ChunkSums, Gaps, Prefix, Sums
+from tailrace.log.files.checksums import CHUNK_BYTES, ChunkSums, Gaps, Prefix, Sums
 from tailrace.records.checksum import crc32c
 
 RANDOM_BYTES = random.Random(3).randbytes(3 * CHUNK_BYTES + 1000)

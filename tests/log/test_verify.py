@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 from logs import DATA, ORDERS, PARTITION, SMALL, batch_of, memory_files, write_log
 
-from tailrace.log.checkpoints import CLEAN_SHUTDOWN, RECOVERY_POINTS, START_OFFSETS, encode_offsets
-from tailrace.log.config import LogConfig
-from tailrace.log.directory import DataDirectory
-from tailrace.log.epochs import FILE_NAME as EPOCHS_FILE
-from tailrace.log.files import OperatingSystemFiles
-from tailrace.log.names import TopicPartition
-from tailrace.log.places import NoLogHere, locate
-from tailrace.log.sums import Gaps, Sums
-from tailrace.log.verify import Verification, bytes_to_read, verify
+from tailrace.log.directory.directory import DataDirectory
+from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.files.checkpoints import CLEAN_SHUTDOWN, RECOVERY_POINTS, START_OFFSETS, encode_offsets
+from tailrace.log.files.checksums import Gaps, Sums
+from tailrace.log.files.leader_epochs import FILE_NAME as EPOCHS_FILE
+from tailrace.log.layout.config import LogConfig
+from tailrace.log.layout.names import TopicPartition
+from tailrace.log.tools.locate import NoLogHere, locate
+from tailrace.log.tools.verify import Verification, bytes_to_read, verify
 from tailrace.records.batch import HEADER_SIZE, seal, split, stamp
 from tailrace.testing.recording_files import Disk, RecordingFiles
 

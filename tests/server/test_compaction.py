@@ -5,8 +5,8 @@ from pathlib import Path
 
 from nodes import RunningNode
 
-from tailrace.log.compaction.passes import ChildPass
-from tailrace.log.names import CLEANED
+from tailrace.log.compaction.child_process import ChildPass
+from tailrace.log.layout.names import CLEANED
 from tailrace.records.record import Record, encode_batch
 
 

@@ -24,7 +24,7 @@ import tailrace
 from tailrace.broker.partition import Partition
 from tailrace.broker.quotas import PRODUCER_BYTE_RATE
 from tailrace.broker.topics import Topic
-from tailrace.log.files import OperatingSystemFiles
+from tailrace.log.disk.interface import OperatingSystemFiles
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.api_versions import ApiVersionsRequest
 from tailrace.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest

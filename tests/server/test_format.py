@@ -14,9 +14,9 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from tailrace.log.files import OperatingSystemFiles
-from tailrace.log.places import locate
-from tailrace.log.verify import verify
+from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.tools.locate import locate
+from tailrace.log.tools.verify import verify
 from tailrace.testing import Broker
 
 KEPT = sorted((Path(__file__).parents[1] / "data").glob("format-*"))

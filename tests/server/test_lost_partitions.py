@@ -10,7 +10,7 @@ import pytest
 from broker_process import BrokerProcess
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from tailrace.log.directory_state import UNSAVED_OFFSETS_MAX
+from tailrace.log.files.directory_state import UNSAVED_OFFSETS_MAX
 
 
 def server(broker: BrokerProcess) -> str:

@@ -17,8 +17,8 @@ from raw_client import RawClient, a_produce
 
 from tailrace.broker.requests import Endpoint
 from tailrace.broker.waiting import STEPS_AT_ONCE, InTurns
-from tailrace.log.errors import DirectoryInUse
-from tailrace.log.files import OperatingSystemFiles
+from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.layout.errors import DirectoryInUse
 from tailrace.protocol.messages.api_versions import ApiVersionsRequest
 from tailrace.protocol.messages.metadata import MetadataRequest
 from tailrace.server import listener as listener_module

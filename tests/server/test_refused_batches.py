@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, Message, Producer
 from nodes import RunningNode
 from raw_client import RawClient
 
-from tailrace.log.files import OperatingSystemFiles, Space
+from tailrace.log.disk.interface import OperatingSystemFiles, Space
 from tailrace.protocol.messages.init_producer_id import InitProducerIdRequest
 from tailrace.testing.faulty_files import FaultyFiles
 

@@ -9,9 +9,9 @@ from nodes import RunningNode
 from raw_client import RawClient
 from shifted import Stored, check_reads, doubled, inserted, removed, swapped, without_batch
 
-from tailrace.log.files import OperatingSystemFiles
-from tailrace.log.places import locate
-from tailrace.log.verify import verify
+from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.tools.locate import locate
+from tailrace.log.tools.verify import verify
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 

@@ -15,11 +15,11 @@ from logs import ORDERS, batch_of
 from nodes import LOOPS, RunningNode
 from raw_client import RawClient
 
-from tailrace.log.config import LogConfig
-from tailrace.log.directory import DataDirectory
-from tailrace.log.errors import LogOffline
-from tailrace.log.files import Files, OperatingSystemFiles
+from tailrace.log.directory.directory import DataDirectory
+from tailrace.log.disk.interface import Files, OperatingSystemFiles
 from tailrace.log.jobs import FlushJob
+from tailrace.log.layout.config import LogConfig
+from tailrace.log.layout.errors import LogOffline
 from tailrace.log.log import Log
 from tailrace.server import node, syncing
 from tailrace.server.syncing import LEAST_BYTES, Syncs, System

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.log.files import Files, OperatingSystemFiles, read_whole
+from tailrace.log.disk.interface import Files, OperatingSystemFiles, read_whole
 from tailrace.testing.faulty_files import FaultyFiles
 from tailrace.testing.recording_files import Disk, RecordingFiles
 

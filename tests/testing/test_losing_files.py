@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.log.files import read_whole, replace_whole, write_whole
+from tailrace.log.disk.interface import read_whole, replace_whole, write_whole
 from tailrace.testing.losing_files import LosingFiles
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tailrace.log.files import read_whole, replace_whole, write_whole
+from tailrace.log.disk.interface import read_whole, replace_whole, write_whole
 from tailrace.testing.recording_files import Disk, RecordingFiles
 
 

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from tailrace.log.files import Data, File
-from tailrace.log.sums import CHUNK_BYTES, ChunkSums
+from tailrace.log.disk.interface import Data, File
+from tailrace.log.files.checksums import CHUNK_BYTES, ChunkSums
 
 Progress = Callable[[int], None]
 

@@ -22,13 +22,10 @@ from tailrace.backup.manifest import KnownSegments, Manifest, StoredFile, Stored
 from tailrace.backup.source import Look, Source, agree
 from tailrace.backup.store import Store, WritableStore
 from tailrace.backup.verifying import damage_of
-from tailrace.log.checkpoints import FORMAT_FILE
-from tailrace.log.errors import LogError
-from tailrace.log.files import Files, join, read_whole
-from tailrace.log.names import (
-    TopicPartition,
-    parse_partition,
-)
+from tailrace.log.disk.interface import Files, join, read_whole
+from tailrace.log.files.checkpoints import FORMAT_FILE
+from tailrace.log.layout.errors import LogError
+from tailrace.log.layout.names import TopicPartition, parse_partition
 
 METADATA_PARTITION = TopicPartition("__tailrace_metadata", 0)
 INTERNAL_PREFIX = "__"

@@ -15,9 +15,11 @@ from tailrace.backup.manifest import KnownSegments, StoredFile, StoredLog, Store
 from tailrace.backup.source import Cut, Look, SeenSegment, Source, find_cut
 from tailrace.backup.store import WritableStore
 from tailrace.backup.view import ObjectFile
-from tailrace.log.epochs import EpochStart
-from tailrace.log.files import File, join, read_whole
-from tailrace.log.names import (
+from tailrace.log.disk.interface import File, join, read_whole
+from tailrace.log.files.checksums import ChunkSums, Prefix, Sums
+from tailrace.log.files.leader_epochs import EpochStart
+from tailrace.log.files.recorded_gaps import FILE_NAME as GAPS_FILE
+from tailrace.log.layout.names import (
     INDEX,
     LOG,
     SNAPSHOT,
@@ -27,10 +29,8 @@ from tailrace.log.names import (
     TopicPartition,
     numbered,
 )
-from tailrace.log.producer_snapshot import CorruptSnapshot, decode_snapshot
-from tailrace.log.recorded_gaps import FILE_NAME as GAPS_FILE
-from tailrace.log.replay import snapshot_offsets
-from tailrace.log.sums import ChunkSums, Prefix, Sums
+from tailrace.log.state.producer_snapshot import CorruptSnapshot, decode_snapshot
+from tailrace.log.state.replay import snapshot_offsets
 
 _PAGE_BYTES = 4096
 _UNREADABLE = b"\xff"  # not zeros, which are taken for a write that was lost

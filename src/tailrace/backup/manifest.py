@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from tailrace.log.names import SUMS, parse_numbered
+from tailrace.log.layout.names import SUMS, parse_numbered
 
 VERSION = 1
 _KIND = "tailrace backup"

@@ -11,11 +11,11 @@ from tailrace.backup.copying import Copied, copy_bytes
 from tailrace.backup.manifest import Manifest, StoredFile, StoredLog
 from tailrace.backup.store import Store
 from tailrace.backup.view import small_files
-from tailrace.log.admission import FORMAT_VERSION
-from tailrace.log.checkpoints import FORMAT_FILE
-from tailrace.log.errors import LogError, UnknownFormat
-from tailrace.log.files import Files, join, parent, read_whole, remove_if_there, replace_whole, write_whole
-from tailrace.log.names import TEMPORARY
+from tailrace.log.directory.admission import FORMAT_VERSION
+from tailrace.log.disk.interface import Files, join, parent, read_whole, remove_if_there, replace_whole, write_whole
+from tailrace.log.files.checkpoints import FORMAT_FILE
+from tailrace.log.layout.errors import LogError, UnknownFormat
+from tailrace.log.layout.names import TEMPORARY
 
 UNFINISHED = b"unfinished restore: run `tailrace backup restore` again\n"
 _ALLOWED = {"lost+found", FORMAT_FILE + TEMPORARY}  # of a file system of its own, and of a restore that had just begun

@@ -18,17 +18,17 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from tailrace.backup.copying import sha256_of
-from tailrace.log.checkpoints import RECOVERY_POINTS, START_OFFSETS, CorruptCheckpoint
-from tailrace.log.compaction.swapping import announced, replaced_segments
-from tailrace.log.damage import DamagedRange
-from tailrace.log.directory_state import DirectoryState
-from tailrace.log.epochs import FILE_NAME as EPOCHS_FILE
-from tailrace.log.epochs import EpochStart, LeaderEpochs
-from tailrace.log.files import File, Files, join, read_whole
-from tailrace.log.names import LOG, SUMS, SWAP, TopicPartition, numbered, parse_numbered
-from tailrace.log.partition_metadata import read_topic_id
-from tailrace.log.sums import Gaps, Sums
-from tailrace.log.walk import Boundary, walk
+from tailrace.log.disk.interface import File, Files, join, read_whole
+from tailrace.log.files.checkpoints import RECOVERY_POINTS, START_OFFSETS, CorruptCheckpoint
+from tailrace.log.files.checksums import Gaps, Sums
+from tailrace.log.files.directory_state import DirectoryState
+from tailrace.log.files.leader_epochs import FILE_NAME as EPOCHS_FILE
+from tailrace.log.files.leader_epochs import EpochStart, LeaderEpochs
+from tailrace.log.files.partition_metadata import read_topic_id
+from tailrace.log.files.swap_file import announced, replaced_segments
+from tailrace.log.layout.damage import DamagedRange
+from tailrace.log.layout.names import LOG, SUMS, SWAP, TopicPartition, numbered, parse_numbered
+from tailrace.log.scan.walk import Boundary, walk
 
 
 @dataclass(frozen=True, slots=True)

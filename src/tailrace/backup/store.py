@@ -18,8 +18,7 @@ from dataclasses import asdict
 
 from tailrace.backup.copying import Copied, copy_bytes, sha256_of
 from tailrace.backup.manifest import BadManifest, KnownSegments, Manifest, StoredFile, StoredSegment, segment_from
-from tailrace.log.errors import LogError
-from tailrace.log.files import (
+from tailrace.log.disk.interface import (
     Data,
     File,
     Files,
@@ -31,8 +30,9 @@ from tailrace.log.files import (
     remove_if_there,
     replace_whole,
 )
-from tailrace.log.names import TEMPORARY
-from tailrace.log.sums import ChunkSums
+from tailrace.log.files.checksums import ChunkSums
+from tailrace.log.layout.errors import LogError
+from tailrace.log.layout.names import TEMPORARY
 
 MARKER = "tailrace.backup"
 LAYOUT_VERSION = 1

@@ -12,12 +12,12 @@ from tailrace.backup.copying import Copied, CutShort, sha256_of_file
 from tailrace.backup.manifest import Manifest, StoredFile
 from tailrace.backup.store import Store
 from tailrace.backup.view import ROOT, BackupFiles
-from tailrace.log.damage import DamagedRange
-from tailrace.log.directory_state import DirectoryState, Place
-from tailrace.log.files import join
-from tailrace.log.names import parse_partition
-from tailrace.log.places import Places
-from tailrace.log.verify import Verification, verify
+from tailrace.log.disk.interface import join
+from tailrace.log.files.directory_state import DirectoryState, Place
+from tailrace.log.layout.damage import DamagedRange
+from tailrace.log.layout.names import parse_partition
+from tailrace.log.tools.locate import Places
+from tailrace.log.tools.verify import Verification, verify
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,12 @@ from typing import NoReturn
 
 from tailrace.backup.manifest import Manifest, StoredFile, StoredLog
 from tailrace.backup.store import Store
-from tailrace.log.checkpoints import FORMAT_FILE, RECOVERY_POINTS, START_OFFSETS, encode_offsets
-from tailrace.log.epochs import FILE_NAME as EPOCHS_FILE
-from tailrace.log.epochs import EpochStart, LeaderEpochs
-from tailrace.log.files import Data, File, Lock, join, parent
-from tailrace.log.names import PARTITION_METADATA, parse_partition
-from tailrace.log.partition_metadata import encode_topic_id
+from tailrace.log.disk.interface import Data, File, Lock, join, parent
+from tailrace.log.files.checkpoints import FORMAT_FILE, RECOVERY_POINTS, START_OFFSETS, encode_offsets
+from tailrace.log.files.leader_epochs import FILE_NAME as EPOCHS_FILE
+from tailrace.log.files.leader_epochs import EpochStart, LeaderEpochs
+from tailrace.log.files.partition_metadata import encode_topic_id
+from tailrace.log.layout.names import PARTITION_METADATA, parse_partition
 
 ROOT = "backup"  # what the directory is called in here
 
@@ -45,7 +45,7 @@ def _small_files_of(log: StoredLog) -> dict[str, bytes]:
 
 
 class BackupFiles:
-    """Implements `tailrace.log.files.Files` for those who read `ROOT`."""
+    """Implements `tailrace.log.disk.interface.Files` for those who read `ROOT`."""
 
     def __init__(self, store: Store, manifest: Manifest) -> None:
         self._store = store
@@ -102,7 +102,7 @@ class BackupFiles:
 
 
 class ReadOnlyFile:
-    """What the two kinds of `tailrace.log.files.File` in here have in common."""
+    """What the two kinds of `tailrace.log.disk.interface.File` in here have in common."""
 
     def __init__(self, path: str) -> None:
         self._path = path

@@ -40,13 +40,13 @@ from tailrace.broker.topics import OFFSETS_TOPIC, Topic
 from tailrace.broker.upkeep import Upkeep
 from tailrace.broker.waiting import Flushed, Later, Relayed, StartJob
 from tailrace.broker.wall_clock import WallClock
-from tailrace.log.committing import CommitJob
-from tailrace.log.directory import DataDirectory
-from tailrace.log.errors import LogOffline
-from tailrace.log.flush import FlushQueue, Job
+from tailrace.log.directory.directory import DataDirectory
+from tailrace.log.flush.journal_write import CommitJob
+from tailrace.log.flush.queue import FlushQueue, Job
 from tailrace.log.jobs import FlushJob
+from tailrace.log.layout.errors import LogOffline
 from tailrace.log.log import Log
-from tailrace.log.refused_batches import RefusedBatches
+from tailrace.log.state.refused_batches import RefusedBatches
 from tailrace.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
 
 from tailrace.broker.topics import METADATA_TOPIC
+from tailrace.log.compaction.child_process import ChildPass
 from tailrace.log.compaction.jobs import BeginPass, Compaction, EndPass, NextGroup, SwapJob
 from tailrace.log.compaction.messages import CleanedGroup, CleanerSettings, PassFailed, PassResult
-from tailrace.log.compaction.passes import ChildPass
-from tailrace.log.compaction.planning import Cleanable, cleanable
-from tailrace.log.errors import LogError, LogOffline, StorageError
+from tailrace.log.compaction.plan import Cleanable, cleanable
+from tailrace.log.layout.errors import LogError, LogOffline, StorageError
 from tailrace.log.log import Log
 
 if TYPE_CHECKING:

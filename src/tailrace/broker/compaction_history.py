@@ -1,15 +1,15 @@
 """Logs that were never compacted, by what the metadata log tells: there a gap between offsets is damage.
 
 A segment says in its checksum file whether it may have gaps. Where that file is lost, only the history of the topic's
-configs does (`log/compaction_history.py` does the same for tools that read a directory offline).
+configs does (`log/tools/compaction_history.py` does the same for tools that read a directory offline).
 """
 
 from tailrace.broker.metadata import Metadata
 from tailrace.broker.topics import METADATA_TOPIC
-from tailrace.log.directory import DataDirectory
+from tailrace.log.directory.directory import DataDirectory
+from tailrace.log.files.recorded_gaps import has_gap
+from tailrace.log.layout.names import TopicPartition
 from tailrace.log.log import Log
-from tailrace.log.names import TopicPartition
-from tailrace.log.recorded_gaps import has_gap
 
 
 def rule_out_gaps(directory: DataDirectory, metadata: Metadata) -> None:

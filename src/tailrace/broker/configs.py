@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from tailrace.broker.config_keys import ConfigKey, InvalidConfig, Value, parts_of
 from tailrace.broker.config_tables import BROKER_KEYS, SYNONYMS, TOPIC_KEYS
 from tailrace.broker.foreign_configs import Family, check_ignored, family_of
-from tailrace.log.config import LogConfig
+from tailrace.log.layout.config import LogConfig
 from tailrace.records.compression import Codec
 from tailrace.records.recompression import Target
 

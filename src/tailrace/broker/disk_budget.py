@@ -23,7 +23,7 @@ from tailrace.broker.waiting import StartJob
 from tailrace.log.jobs import TimestampsJob
 from tailrace.log.log import Log
 from tailrace.log.retention import Reason
-from tailrace.log.segment import Segment
+from tailrace.log.segment.segment import Segment
 
 logger = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 """Where what went wrong below becomes a code on the wire: the one place."""
 
-from tailrace.log import errors as log_errors
+from tailrace.log.layout import errors as log_errors
 from tailrace.protocol.errors import ErrorCode
 from tailrace.records.errors import CorruptBatch, CorruptRecords, TooLarge
 

@@ -18,12 +18,12 @@ from tailrace.broker.partition import Partition
 from tailrace.broker.quotas import ANONYMOUS, CONSUMER_BYTE_RATE
 from tailrace.broker.requests import Call
 from tailrace.broker.waiting import Later
-from tailrace.log.epochs import UNDEFINED_EPOCH
-from tailrace.log.errors import Damaged, LogError, OffsetOutOfRange
+from tailrace.log.files.leader_epochs import UNDEFINED_EPOCH
+from tailrace.log.layout.errors import Damaged, LogError, OffsetOutOfRange
 from tailrace.log.log import Log
-from tailrace.log.reading import View
-from tailrace.log.segment import WouldWait
-from tailrace.log.slices import Slice
+from tailrace.log.reader import View
+from tailrace.log.segment.segment import WouldWait
+from tailrace.log.segment.slices import Slice
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.fetch import (
     AbortedTransaction,

@@ -6,9 +6,9 @@ It takes a while to make, and room on the disk, so a broker whose clients do not
 import logging
 
 from tailrace.broker.waiting import StartJob
-from tailrace.log.directory import DataDirectory
-from tailrace.log.flush import FlushQueue
-from tailrace.log.journal import BYTES_MIN, MakeJournalJob
+from tailrace.log.directory.directory import DataDirectory
+from tailrace.log.flush.journal import BYTES_MIN, MakeJournalJob
+from tailrace.log.flush.queue import FlushQueue
 
 logger = logging.getLogger(__name__)
 

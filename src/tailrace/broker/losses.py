@@ -5,10 +5,10 @@ counted for those who watch. And the logs that are offline.
 import logging
 from collections.abc import Iterator
 
-from tailrace.log.damage import DamagedRange
-from tailrace.log.directory import DataDirectory
-from tailrace.log.errors import LogOffline
-from tailrace.log.recorded_gaps import RecordedGap
+from tailrace.log.directory.directory import DataDirectory
+from tailrace.log.files.recorded_gaps import RecordedGap
+from tailrace.log.layout.damage import DamagedRange
+from tailrace.log.layout.errors import LogOffline
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from tailrace.broker.metadata_records import (
     StartedUncleanly,
     TopicCreated,
 )
-from tailrace.log.directory import DataDirectory
+from tailrace.log.directory.directory import DataDirectory
 
 logger = logging.getLogger(__name__)
 

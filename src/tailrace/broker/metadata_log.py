@@ -15,8 +15,8 @@ from tailrace.broker.metadata import Metadata
 from tailrace.broker.metadata_records import MetadataRecord
 from tailrace.broker.own_logs import append_records, records_of
 from tailrace.broker.waiting import Flushed
-from tailrace.log.errors import StorageError
-from tailrace.log.flush import FlushQueue
+from tailrace.log.flush.queue import FlushQueue
+from tailrace.log.layout.errors import StorageError
 from tailrace.log.log import Log
 from tailrace.records.record_decoder import decode_with_python
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from tailrace.broker.errors import code_of
 from tailrace.broker.metadata_records import MetadataRecord
-from tailrace.log.errors import StorageError
+from tailrace.log.layout.errors import StorageError
 
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker

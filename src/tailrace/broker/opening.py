@@ -24,10 +24,10 @@ from tailrace.broker.metadata_records import ClusterCreated, MetadataRecord, Sta
 from tailrace.broker.removals import finish_deletion, finish_removal
 from tailrace.broker.topics import METADATA_TOPIC, Topic
 from tailrace.broker.waiting import StartJob
-from tailrace.log.directory import DataDirectory
-from tailrace.log.errors import LogError, LogUnavailable, OutOfSpace
+from tailrace.log.directory.directory import DataDirectory
+from tailrace.log.layout.errors import LogError, LogUnavailable, OutOfSpace
+from tailrace.log.layout.names import INTERNAL_TOPICS, METADATA_PARTITION, PARTITION_METADATA, TopicPartition
 from tailrace.log.log import Log
-from tailrace.log.names import INTERNAL_TOPICS, METADATA_PARTITION, PARTITION_METADATA, TopicPartition
 
 logger = logging.getLogger(__name__)
 

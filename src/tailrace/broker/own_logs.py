@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from tailrace.log.errors import LogError
+from tailrace.log.layout.errors import LogError
 from tailrace.log.log import Log
 from tailrace.records import batch
 from tailrace.records.record import Record, decode_records, encode_batch

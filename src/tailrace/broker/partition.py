@@ -3,9 +3,9 @@
 from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
-from tailrace.log.errors import LogUnavailable
+from tailrace.log.layout.errors import LogUnavailable
+from tailrace.log.layout.names import TopicPartition
 from tailrace.log.log import Log
-from tailrace.log.names import TopicPartition
 
 if TYPE_CHECKING:
     from tailrace.broker.recompressing import Conversion

@@ -16,9 +16,9 @@ from tailrace.broker.recompressing import Conversion
 from tailrace.broker.requests import Call
 from tailrace.broker.topics import Topic
 from tailrace.broker.waiting import Later
-from tailrace.log.errors import LogError
+from tailrace.log.layout.errors import LogError
+from tailrace.log.layout.names import TopicPartition
 from tailrace.log.log import Log
-from tailrace.log.names import TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.produce import BatchIndexAndErrorMessage, PartitionProduceResponse, ProduceResponse
 from tailrace.records import batch
@@ -84,7 +84,7 @@ def remember_refusal(
     name: TopicPartition, header: BatchHeader | None, code: ErrorCode, call: Call, broker: "Broker"
 ) -> None:
     """Keeps batches of an idempotent producer that are in flight from overtaking one that its client will send again:
-    see `log/refused_batches`.
+    see `log/state/refused_batches`.
     """
     if header is None or not _is_producer(header) or not code.retriable:
         return

@@ -9,8 +9,8 @@ if either fails    it is begun again every few seconds (`Upkeep`)
 import logging
 
 from tailrace.broker.waiting import StartJob
-from tailrace.log.directory import DataDirectory
-from tailrace.log.errors import StorageError
+from tailrace.log.directory.directory import DataDirectory
+from tailrace.log.layout.errors import StorageError
 from tailrace.log.removal import DeleteJob, RemoveJob
 
 logger = logging.getLogger(__name__)

@@ -25,11 +25,11 @@ from tailrace.broker.fetch_sessions import FetchSession, TopicKey, wanted_of
 from tailrace.broker.fetching import BY_TOPIC_ID, READ_COMMITTED
 from tailrace.broker.forms import FORM_BYTES_MAX, HEAD, Forms
 from tailrace.broker.partition import Partition
-from tailrace.log.errors import LogError
+from tailrace.log.layout.errors import LogError
 from tailrace.log.log import Log
-from tailrace.log.reading import View
-from tailrace.log.segment import WouldWait
-from tailrace.log.slices import FileSlice, Slice
+from tailrace.log.reader import View
+from tailrace.log.segment.segment import WouldWait
+from tailrace.log.segment.slices import FileSlice, Slice
 from tailrace.protocol import codec
 from tailrace.protocol.fetch_epochs import FINAL_EPOCH, NO_SESSION
 from tailrace.protocol.fetch_wire import BOUNDS, FetchAnswer, length_of_records

@@ -25,11 +25,11 @@ from tailrace.broker.partition import Partition
 from tailrace.broker.producing import NOT_APPENDED, TIMED_OUT, is_usual, refuse
 from tailrace.broker.topics import Topic
 from tailrace.broker.waiting import Later
-from tailrace.log.appending import Appended
-from tailrace.log.committing import COMMIT_BYTES_MAX
-from tailrace.log.errors import LogError
-from tailrace.log.flush import FlushQueue
+from tailrace.log.flush.journal_write import COMMIT_BYTES_MAX
+from tailrace.log.flush.queue import FlushQueue
+from tailrace.log.layout.errors import LogError
 from tailrace.log.log import Log
+from tailrace.log.validation import Appended
 from tailrace.protocol.codec import encode
 from tailrace.protocol.errors import ErrorCode, Malformed
 from tailrace.protocol.frame import RequestHeader, response_header

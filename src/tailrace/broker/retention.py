@@ -23,12 +23,12 @@ from tailrace.broker.partition import Partition
 from tailrace.broker.upkeep import Upkeep
 from tailrace.broker.waiting import StartJob
 from tailrace.broker.wall_clock import WallClock
-from tailrace.log.errors import StorageError
-from tailrace.log.flush import FlushQueue
+from tailrace.log.flush.queue import FlushQueue
 from tailrace.log.jobs import TimestampsJob
+from tailrace.log.layout.errors import StorageError
 from tailrace.log.log import Log
 from tailrace.log.retention import Reason, deletable, facts_of, is_age_missing, kept_by
-from tailrace.log.segment import Segment
+from tailrace.log.segment.segment import Segment
 
 logger = logging.getLogger(__name__)
 

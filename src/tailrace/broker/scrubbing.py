@@ -2,7 +2,7 @@
 
     round    every log in the order of names, every sealed segment in the order of offsets; so what was read longest ago
              comes first. The next one begins `tailrace.scrub.interval.ms` after the last began, or when that is done
-    tick     as much as `tailrace.scrub.bytes.per.second` allows, as one job in a thread (`log/scrubbing.py`)
+    tick     as much as `tailrace.scrub.bytes.per.second` allows, as one job in a thread (`log/scrub.py`)
     place    where the round has come to is noted once a minute, in `scrub-checkpoint`: after a restart it goes on from
              there, so that a large directory is read through however often the broker starts
 
@@ -15,14 +15,14 @@ from typing import NamedTuple
 
 from tailrace.broker.configs import BrokerConfigs
 from tailrace.broker.waiting import StartJob
-from tailrace.log.checkpoints import CorruptCheckpoint, decode_lines, encode_lines
-from tailrace.log.directory import DataDirectory
-from tailrace.log.files import join, read_whole
+from tailrace.log.directory.directory import DataDirectory
+from tailrace.log.disk.interface import join, read_whole
+from tailrace.log.files.checkpoints import CorruptCheckpoint, decode_lines, encode_lines
+from tailrace.log.files.checksums import CHUNK_BYTES
+from tailrace.log.layout.names import TopicPartition
 from tailrace.log.log import Log
-from tailrace.log.names import TopicPartition
-from tailrace.log.scrubbing import Piece, ScrubJob
-from tailrace.log.segment import Segment
-from tailrace.log.sums import CHUNK_BYTES
+from tailrace.log.scrub import Piece, ScrubJob
+from tailrace.log.segment.segment import Segment
 
 logger = logging.getLogger(__name__)
 

@@ -11,9 +11,9 @@ from tailrace.broker.cached import Cached
 from tailrace.broker.errors import Refused
 from tailrace.broker.metadata import Metadata
 from tailrace.broker.waiting import StartJob
-from tailrace.log.directory import DataDirectory
-from tailrace.log.errors import without_frames
-from tailrace.log.files import Space
+from tailrace.log.directory.directory import DataDirectory
+from tailrace.log.disk.interface import Space
+from tailrace.log.layout.errors import without_frames
 from tailrace.protocol.errors import ErrorCode
 
 logger = logging.getLogger(__name__)

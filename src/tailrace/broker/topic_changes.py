@@ -10,7 +10,7 @@ from tailrace.broker.errors import Refused
 from tailrace.broker.metadata import TOPIC_RESOURCE, Metadata
 from tailrace.broker.metadata_records import ConfigChanged, MetadataRecord, PartitionsAdded, TopicCreated, TopicDeleted
 from tailrace.broker.topics import PARTITIONS_MAX, Topic, as_metric, why_not_a_name
-from tailrace.log.names import INTERNAL_TOPICS
+from tailrace.log.layout.names import INTERNAL_TOPICS
 from tailrace.protocol.errors import ErrorCode
 
 DEFAULT = -1  # for the number of partitions, or of replicas

@@ -4,7 +4,7 @@ import re
 
 from tailrace.broker.configs import BrokerConfigs, TopicConfig, topic_config
 from tailrace.broker.partition import Partition
-from tailrace.log.names import INTERNAL_TOPICS
+from tailrace.log.layout.names import INTERNAL_TOPICS
 
 METADATA_TOPIC = "__tailrace_metadata"
 OFFSETS_TOPIC = "__consumer_offsets"

@@ -13,9 +13,9 @@ from collections.abc import Iterable
 
 from tailrace.broker.removals import remove_again
 from tailrace.broker.waiting import Flushed, StartJob
-from tailrace.log.directory import DataDirectory
-from tailrace.log.errors import StorageError
-from tailrace.log.flush import FlushQueue
+from tailrace.log.directory.directory import DataDirectory
+from tailrace.log.flush.queue import FlushQueue
+from tailrace.log.layout.errors import StorageError
 from tailrace.log.log import Log
 
 logger = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ behind it (`hurry`), or that nobody wants the answer any more (`abandon`).
 from collections.abc import Callable, Generator
 from typing import Any, Generic, TypeVar, cast
 
-from tailrace.log.errors import LogError
+from tailrace.log.layout.errors import LogError
 from tailrace.log.store import Job
 
 Answer = TypeVar("Answer")

@@ -180,7 +180,7 @@ def prune(
     Where a manifest is damaged, nothing is deleted: that backup is none of those to keep, and nobody knows what it has.
     """
     from tailrace.backup.store import WritableStore
-    from tailrace.log.files import OperatingSystemFiles
+    from tailrace.log.disk.interface import OperatingSystemFiles
 
     with _in_words():
         old = [manifest.id for manifest in _all_sound(_store(destination))[:-keep]]
@@ -208,7 +208,7 @@ def _plan(data: Path, destination: Path) -> "Plan":
     from tailrace.backup import creating
     from tailrace.backup.manifest import KnownSegments
     from tailrace.backup.store import NotABackup, Store, known_segments, object_sizes
-    from tailrace.log.files import OperatingSystemFiles
+    from tailrace.log.disk.interface import OperatingSystemFiles
 
     files = OperatingSystemFiles()
     source = creating.open_source(files, _existing(data))
@@ -226,7 +226,7 @@ def _create(data: Path, destination: Path, pace: float | None) -> "Result":
 
     from tailrace.backup import creating
     from tailrace.backup.store import WritableStore
-    from tailrace.log.files import OperatingSystemFiles
+    from tailrace.log.disk.interface import OperatingSystemFiles
 
     os.nice(_NICENESS)  # a broker beside us comes first
     files = OperatingSystemFiles()
@@ -270,7 +270,7 @@ def _restore(
 
 def _store(destination: Path) -> "Store":
     from tailrace.backup.store import Store
-    from tailrace.log.files import OperatingSystemFiles
+    from tailrace.log.disk.interface import OperatingSystemFiles
 
     return Store(OperatingSystemFiles(), str(destination.absolute()))
 
@@ -325,7 +325,7 @@ def _in_words(what_now: str = "") -> Iterator[None]:
     """What can go wrong, with what to do next: `what_now` after an error of a disk."""
     from tailrace.backup.manifest import BadManifest
     from tailrace.backup.restoring import BadBackup
-    from tailrace.log.errors import LogError
+    from tailrace.log.layout.errors import LogError
 
     try:
         yield
@@ -347,7 +347,7 @@ def _in_words(what_now: str = "") -> Iterator[None]:
 
 def _code_of(error: Exception) -> ExitCode:
     from tailrace.backup import creating, restoring, store
-    from tailrace.log.errors import UnknownFormat
+    from tailrace.log.layout.errors import UnknownFormat
 
     if isinstance(error, (creating.NotADataDirectory, store.NotABackup, store.NoSuchBackup)):
         return ExitCode.NOT_FOUND

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from tailrace.cli.dump import Printer
-    from tailrace.log.damage import DamagedRange
-    from tailrace.log.directory_state import Place
-    from tailrace.log.files import Files
-    from tailrace.log.places import Places
-    from tailrace.log.survey import Survey, Tail
-    from tailrace.log.verify import PartitionSummary, Verification
+    from tailrace.log.disk.interface import Files
+    from tailrace.log.files.directory_state import Place
+    from tailrace.log.layout.damage import DamagedRange
+    from tailrace.log.tools.locate import Places
+    from tailrace.log.tools.survey import Survey, Tail
+    from tailrace.log.tools.verify import PartitionSummary, Verification
 
 app = typer.Typer(
     help="Look into a log on disk, without a broker: check it, print it, repair it.",
@@ -53,9 +53,9 @@ def verify(
     unfinished writes at the end of a log (`tail`), and files that will be rebuilt from it (`derived`), are named and
     are no damage.
     """
-    from tailrace.log.files import OperatingSystemFiles
-    from tailrace.log.verify import bytes_to_read
-    from tailrace.log.verify import verify as verify_places
+    from tailrace.log.disk.interface import OperatingSystemFiles
+    from tailrace.log.tools.verify import bytes_to_read
+    from tailrace.log.tools.verify import verify as verify_places
 
     if directory.is_file():
         raise Failure(
@@ -94,7 +94,7 @@ def dump(
     rest is printed, and the command ends with 1.
     """
     from tailrace.cli.dump import printer
-    from tailrace.log.files import OperatingSystemFiles
+    from tailrace.log.disk.interface import OperatingSystemFiles
 
     files = OperatingSystemFiles()
     surveys = _surveys(files, path, first, last)
@@ -115,7 +115,7 @@ app.command()(repair)
 
 
 def _locate(files: "Files", path: Path) -> "Places":
-    from tailrace.log.places import NoLogHere, locate
+    from tailrace.log.tools.locate import NoLogHere, locate
 
     if not path.exists():
         raise Failure(f"{path} does not exist", ExitCode.NOT_FOUND)
@@ -126,8 +126,8 @@ def _locate(files: "Files", path: Path) -> "Places":
 
 
 def _surveys(files: "Files", path: Path, first: int, last: int | None) -> "list[Survey]":
-    from tailrace.log.places import locate_partition
-    from tailrace.log.survey import Survey
+    from tailrace.log.tools.locate import locate_partition
+    from tailrace.log.tools.survey import Survey
 
     if path.is_file():
         base_offset = _base_offset(path)
@@ -138,7 +138,7 @@ def _surveys(files: "Files", path: Path, first: int, last: int | None) -> "list[
 
 
 def _base_offset(path: Path) -> int:
-    from tailrace.log.names import LOG, parse_numbered
+    from tailrace.log.layout.names import LOG, parse_numbered
 
     parsed = parse_numbered(path.name)
     if parsed is None or parsed[1] != LOG:
@@ -150,8 +150,8 @@ def _base_offset(path: Path) -> int:
 
 def _dump(survey: "Survey", show: "Printer", progress: Callable[[int], None]) -> bool:
     """Prints one partition. Says whether everything could be printed."""
-    from tailrace.log.scan import FoundBatch
-    from tailrace.log.survey import Tail
+    from tailrace.log.scan.scan import FoundBatch
+    from tailrace.log.tools.survey import Tail
 
     complete = True
     for finding in survey:

@@ -1,6 +1,6 @@
 """`tailrace log repair`: shows what would be done about damage, and does it when told to.
 
-The plan, and how it is carried out, is `tailrace.log.repair`'s. The directory is held meanwhile: a broker that has it
+The plan, and how it is carried out, is `tailrace.log.tools.repair`'s. The directory is held meanwhile: a broker that has it
 open keeps us out, and we keep one out that is about to start.
 """
 
@@ -22,12 +22,12 @@ from tailrace.cli.output import ExitCode, Failure
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tailrace.log.files import Files
-    from tailrace.log.lost import LostPartition
-    from tailrace.log.names import TopicPartition
-    from tailrace.log.places import Places
-    from tailrace.log.repair import PartitionPlan, RepairPlan, Step
-    from tailrace.log.verify import Verification
+    from tailrace.log.disk.interface import Files
+    from tailrace.log.files.lost_partitions import LostPartition
+    from tailrace.log.layout.names import TopicPartition
+    from tailrace.log.tools.locate import Places
+    from tailrace.log.tools.repair import PartitionPlan, RepairPlan, Step
+    from tailrace.log.tools.verify import Verification
 
 _STATE_OF = {
     "__tailrace_metadata": "configs that were set there are forgotten, and topics that were never written to; other "
@@ -65,10 +65,10 @@ def repair(
     offsets that it had. Ends with 0 where there is nothing to do or all was done, and with 1 where
     a plan was shown, or something could not be done.
     """
-    from tailrace.log.files import OperatingSystemFiles
-    from tailrace.log.repair import complete_swaps, make_plan
-    from tailrace.log.repair_steps import NotRepaired, carry_out
-    from tailrace.log.verify import bytes_to_read, verify
+    from tailrace.log.disk.interface import OperatingSystemFiles
+    from tailrace.log.tools.repair import complete_swaps, make_plan
+    from tailrace.log.tools.repair_steps import NotRepaired, carry_out
+    from tailrace.log.tools.verify import bytes_to_read, verify
 
     files = OperatingSystemFiles()
     data = _data_directory(files, directory)
@@ -103,7 +103,7 @@ def repair(
 
 def _data_directory(files: "Files", path: Path) -> str:
     """The data directory that the path is, or is in. Nobody else's is touched."""
-    from tailrace.log.checkpoints import FORMAT_FILE
+    from tailrace.log.files.checkpoints import FORMAT_FILE
 
     if not path.exists():
         raise Failure(f"{path} does not exist", ExitCode.NOT_FOUND)
@@ -121,8 +121,8 @@ def _data_directory(files: "Files", path: Path) -> str:
 
 @contextmanager
 def _held(files: "Files", data: str) -> Iterator[None]:
-    from tailrace.log.admission import check_admission, lock_directory
-    from tailrace.log.errors import DirectoryInUse, ForeignDirectory, UnknownFormat
+    from tailrace.log.directory.admission import check_admission, lock_directory
+    from tailrace.log.layout.errors import DirectoryInUse, ForeignDirectory, UnknownFormat
 
     try:
         check_admission(files, data)
@@ -140,7 +140,7 @@ def _held(files: "Files", data: str) -> Iterator[None]:
 
 
 def _places(files: "Files", path: Path, topic: str | None, partition: int | None) -> "Places":
-    from tailrace.log.places import NoLogHere, locate
+    from tailrace.log.tools.locate import NoLogHere, locate
 
     try:
         places = locate(files, str(path.resolve()))

@@ -21,16 +21,16 @@ from collections.abc import Sequence
 from errno import EDQUOT, EIO, ENOSPC
 from typing import TYPE_CHECKING
 
-from tailrace.log.epochs import FILE_NAME
-from tailrace.log.errors import OutOfSpace, without_frames
-from tailrace.log.files import File, join, put_in_place, write_whole
-from tailrace.log.names import PARTITION_METADATA, SNAPSHOT, numbered
-from tailrace.log.partition_metadata import encode_topic_id
-from tailrace.log.producer_snapshot import encode_snapshot
-from tailrace.log.reading import Position
-from tailrace.log.replay import remove_snapshots
-from tailrace.log.segment import SavedParts, Segment
-from tailrace.log.unflushed import NOTHING
+from tailrace.log.dirty import NOTHING
+from tailrace.log.disk.interface import File, join, put_in_place, write_whole
+from tailrace.log.files.leader_epochs import FILE_NAME
+from tailrace.log.files.partition_metadata import encode_topic_id
+from tailrace.log.layout.errors import OutOfSpace, without_frames
+from tailrace.log.layout.names import PARTITION_METADATA, SNAPSHOT, numbered
+from tailrace.log.reader import Position
+from tailrace.log.segment.segment import SavedParts, Segment
+from tailrace.log.state.producer_snapshot import encode_snapshot
+from tailrace.log.state.replay import remove_snapshots
 
 if TYPE_CHECKING:
     from tailrace.log.log import Log

@@ -5,7 +5,7 @@
     flush    as a job: begun here, run in any thread, finished here (`log/jobs.py`)
     configure       at any time: later appends obey
     delete   from the front, whole segments; the start offset may lie anywhere
-    read, find      by offset, by time: any thread may, see `log/reading.py`
+    read, find      by offset, by time: any thread may, see `log/reader.py`
 
 Everything else in this module is for one thread, the log's owner. Nothing here looks at a clock or starts a thread:
 the time is an argument.
@@ -17,12 +17,16 @@ from contextlib import suppress
 from errno import EMFILE, ENFILE
 from typing import NamedTuple, cast
 
-from tailrace.log.appending import Appended, check_batch, follow_one_another, repetition_of
-from tailrace.log.config import LogConfig
-from tailrace.log.damage import missing_file
-from tailrace.log.epochs import FILE_NAME as EPOCHS_FILE
-from tailrace.log.epochs import LeaderEpochs
-from tailrace.log.errors import (
+from tailrace.log.dirty import Unflushed
+from tailrace.log.disk.interface import Data, Files, join, name_of, parent, replace_whole
+from tailrace.log.files.index import POSITION_MAX, RELATIVE_OFFSET_MAX, least_size_of_full_index
+from tailrace.log.files.leader_epochs import FILE_NAME as EPOCHS_FILE
+from tailrace.log.files.leader_epochs import LeaderEpochs
+from tailrace.log.files.recorded_gaps import RecordedGap
+from tailrace.log.jobs import NO_ROOM, FlushJob, LogJob, SaveJob
+from tailrace.log.layout.config import LogConfig
+from tailrace.log.layout.damage import missing_file
+from tailrace.log.layout.errors import (
     Damaged,
     JobUnderWay,
     LogClosed,
@@ -34,19 +38,15 @@ from tailrace.log.errors import (
     StorageError,
     without_frames,
 )
-from tailrace.log.files import Data, Files, join, name_of, parent, replace_whole
-from tailrace.log.index import POSITION_MAX, RELATIVE_OFFSET_MAX, least_size_of_full_index
-from tailrace.log.jobs import NO_ROOM, FlushJob, LogJob, SaveJob
-from tailrace.log.names import FLUSH_FAILED
-from tailrace.log.offsets import OffsetBounds
-from tailrace.log.producer_snapshot import encode_snapshot
-from tailrace.log.producer_state import ProducerState
-from tailrace.log.reading import Position, ReadableLog
-from tailrace.log.recorded_gaps import RecordedGap
-from tailrace.log.replay import remove_snapshots, replay_segments
-from tailrace.log.scan import header_at
-from tailrace.log.segment import DerivedCache, Segment, number_of_segment_at
-from tailrace.log.unflushed import Unflushed
+from tailrace.log.layout.names import FLUSH_FAILED
+from tailrace.log.layout.offsets import OffsetBounds
+from tailrace.log.reader import Position, ReadableLog
+from tailrace.log.scan.scan import header_at
+from tailrace.log.segment.segment import DerivedCache, Segment, number_of_segment_at
+from tailrace.log.state.producer_snapshot import encode_snapshot
+from tailrace.log.state.producer_state import ProducerState
+from tailrace.log.state.replay import remove_snapshots, replay_segments
+from tailrace.log.validation import Appended, check_batch, follow_one_another, repetition_of
 from tailrace.records import batch
 from tailrace.records.batch import BatchHeader
 from tailrace.records.checksum import crc32c

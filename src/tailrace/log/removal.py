@@ -10,13 +10,13 @@ have a piece of a log pinned read it to its end.
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from tailrace.log.errors import StorageError, without_frames
-from tailrace.log.files import join, remove_if_there
+from tailrace.log.disk.interface import join, remove_if_there
+from tailrace.log.layout.errors import StorageError, without_frames
+from tailrace.log.layout.names import TopicPartition
 from tailrace.log.log import Log
-from tailrace.log.names import TopicPartition
 
 if TYPE_CHECKING:
-    from tailrace.log.directory import DataDirectory
+    from tailrace.log.directory.directory import DataDirectory
 
 
 class Removal(NamedTuple):

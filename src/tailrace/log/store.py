@@ -6,12 +6,12 @@ store; so nothing here, and nothing above, knows of files, segments or descripto
 
 from typing import Protocol
 
-from tailrace.log.appending import Appended
-from tailrace.log.epochs import EpochEnd
+from tailrace.log.files.leader_epochs import EpochEnd
+from tailrace.log.files.transaction_index import AbortedTransaction
 from tailrace.log.log import Log
-from tailrace.log.reading import FoundTime
-from tailrace.log.slices import Slice
-from tailrace.log.transaction_index import AbortedTransaction
+from tailrace.log.reader import FoundTime
+from tailrace.log.segment.slices import Slice
+from tailrace.log.validation import Appended
 
 
 class Job(Protocol):
@@ -57,7 +57,7 @@ class PartitionStore(Protocol):
     def delete_before(self, offset: int) -> None: ...
 
     def begin_flush(self) -> Job | None:
-        """The next flush, to be run in a thread; None where there is nothing to do. See `log/flush.py`."""
+        """The next flush, to be run in a thread; None where there is nothing to do. See `log/flush/queue.py`."""
 
 
 def as_store(log: Log) -> PartitionStore:

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable
 
 from tailrace.broker.repeated_fetch import Stretch, bounds_of
-from tailrace.log.slices import FileSlice
+from tailrace.log.segment.slices import FileSlice
 from tailrace.server.history_reader import LOANS_MAX, MESSAGE_BYTES, THERE, Loan, Returned
 from tailrace.server.threads import Workers
 from tailrace.util import children

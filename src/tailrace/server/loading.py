@@ -17,7 +17,7 @@ _PARTS = (  # with what they would import themselves, where all of that at once 
     "hashlib",
     "datetime",
     "dataclasses",
-    "tailrace.log.compaction.filtering",
+    "tailrace.log.compaction.filter",
     "tailrace.log.compaction.messages",
     "tailrace.broker.compacting",
     "tailrace.records.codecs",

@@ -27,10 +27,10 @@ from tailrace.broker.configs import BrokerConfigs
 from tailrace.broker.opening import open_broker
 from tailrace.broker.requests import FRAME_BYTES_MAX, Endpoint
 from tailrace.broker.waiting import Pause
-from tailrace.log.committing import CommitJob
-from tailrace.log.directory import DataDirectory
-from tailrace.log.files import Files, OperatingSystemFiles
-from tailrace.log.flush import IN_FLIGHT_MAX, Job
+from tailrace.log.directory.directory import DataDirectory
+from tailrace.log.disk.interface import Files, OperatingSystemFiles
+from tailrace.log.flush.journal_write import CommitJob
+from tailrace.log.flush.queue import IN_FLIGHT_MAX, Job
 from tailrace.log.log import Log
 from tailrace.log.store import Job as AnyJob
 from tailrace.server.admission import Admission

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from tailrace.broker.config_keys import InvalidConfig
 from tailrace.broker.metadata_records import UnknownRecord
 from tailrace.broker.opening import NotOurs
-from tailrace.log.errors import DirectoryInUse, ForeignDirectory, LogError, StorageError, UnknownFormat
+from tailrace.log.layout.errors import DirectoryInUse, ForeignDirectory, LogError, StorageError, UnknownFormat
 from tailrace.records.errors import CorruptBatch
 from tailrace.server.http import Pages
 from tailrace.server.node import Node

@@ -21,8 +21,8 @@ from functools import partial
 from itertools import islice
 from typing import cast
 
-from tailrace.log.errors import without_frames
-from tailrace.log.slices import Slice
+from tailrace.log.layout.errors import without_frames
+from tailrace.log.segment.slices import Slice
 from tailrace.server.chunks import CHUNK_BYTES, MORE, PIECE_BYTES, send_chunks, set_patience
 from tailrace.server.metrics import Metrics
 from tailrace.server.pending import ignore

@@ -20,7 +20,7 @@ from asyncio import AbstractEventLoop
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tailrace.log.flush import IN_FLIGHT_MAX, Job
+from tailrace.log.flush.queue import IN_FLIGHT_MAX, Job
 from tailrace.log.jobs import FlushJob
 
 logger = logging.getLogger(__name__)

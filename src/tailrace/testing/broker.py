@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TypeVar
 
-from tailrace.log.files import Files
+from tailrace.log.disk.interface import Files
 from tailrace.protocol.frame import decode_response, encode_request
 from tailrace.protocol.messages.create_topics import (
     CreatableTopic,

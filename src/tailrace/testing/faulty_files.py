@@ -14,7 +14,7 @@ import os
 from collections import Counter
 from dataclasses import dataclass
 
-from tailrace.log.files import Data, File, Files, Lock, Space, name_of
+from tailrace.log.disk.interface import Data, File, Files, Lock, Space, name_of
 
 
 @dataclass
@@ -33,7 +33,7 @@ class Fault:
 
 
 class FaultyFiles:
-    """Implements `tailrace.log.files.Files` on top of another one."""
+    """Implements `tailrace.log.disk.interface.Files` on top of another one."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
@@ -102,7 +102,7 @@ class FaultyFiles:
 
 
 class FaultyFile:
-    """Implements `tailrace.log.files.File`."""
+    """Implements `tailrace.log.disk.interface.File`."""
 
     def __init__(self, files: FaultyFiles, file: File) -> None:
         self._files = files

@@ -6,7 +6,7 @@ a power cut would have left in the worst case. With `lies_about` the sync of fil
 nothing at all: a test that still passes then is no test.
 """
 
-from tailrace.log.files import Data, File, OperatingSystemFiles
+from tailrace.log.disk.interface import Data, File, OperatingSystemFiles
 
 
 class LosingFiles(OperatingSystemFiles):
@@ -55,7 +55,7 @@ class PendingBytes:
 
 
 class LosingFile:
-    """Implements `tailrace.log.files.File`."""
+    """Implements `tailrace.log.disk.interface.File`."""
 
     def __init__(self, files: LosingFiles, file: File, pending: PendingBytes) -> None:
         self._files = files

@@ -17,7 +17,7 @@ from itertools import product
 from math import prod
 from typing import NamedTuple
 
-from tailrace.log.files import Data, Space, join, name_of, parent
+from tailrace.log.disk.interface import Data, Space, join, name_of, parent
 
 KEPT, LOST, TORN = "kept", "lost", "torn"
 
@@ -139,7 +139,7 @@ class Disk:
 
 
 class RecordingFiles:
-    """Implements `tailrace.log.files.Files`."""
+    """Implements `tailrace.log.disk.interface.Files`."""
 
     def __init__(self, disk: Disk | None = None) -> None:
         self.disk = disk or Disk()
@@ -291,7 +291,7 @@ def _choices(fates: list[tuple[str, ...]], limit: int, seed: int) -> Iterator[tu
 
 
 class RecordedFile:
-    """Implements `tailrace.log.files.File`."""
+    """Implements `tailrace.log.disk.interface.File`."""
 
     def __init__(self, files: RecordingFiles, path: str) -> None:
         self._files = files

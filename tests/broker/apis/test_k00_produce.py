@@ -19,7 +19,7 @@ from brokers import (
 from tailrace.broker.requests import Silence
 from tailrace.broker.topic_changes import create_topic
 from tailrace.broker.waiting import Later
-from tailrace.log.files import OperatingSystemFiles
+from tailrace.log.disk.interface import OperatingSystemFiles
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tailrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData

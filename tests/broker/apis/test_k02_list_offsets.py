@@ -7,7 +7,7 @@ import pytest
 from brokers import NOW_MS, LocalBroker, a_batch, only_partition, produce_request, resolved
 
 from tailrace.log.log import Log
-from tailrace.log.reading import ReadableLog
+from tailrace.log.reader import ReadableLog
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from tailrace.records.record import Record, encode_batch

@@ -9,7 +9,7 @@ from brokers import LocalBroker, resolved
 
 from tailrace.broker.config_tables import TOPIC_KEYS
 from tailrace.broker.configs import ConfigSource
-from tailrace.log.files import OperatingSystemFiles
+from tailrace.log.disk.interface import OperatingSystemFiles
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import ZERO_UUID
 from tailrace.protocol.messages.create_topics import (

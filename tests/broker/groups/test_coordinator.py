@@ -35,8 +35,8 @@ from tailrace.broker.groups.records import (
     partition_of,
 )
 from tailrace.broker.topics import OFFSETS_TOPIC
-from tailrace.log.errors import LogOffline
-from tailrace.log.files import OperatingSystemFiles
+from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.layout.errors import LogOffline
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.delete_groups import DeleteGroupsRequest
 from tailrace.protocol.messages.describe_groups import DescribeGroupsRequest

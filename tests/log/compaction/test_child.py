@@ -11,13 +11,13 @@ from compactions import CONFIG, World, batches_of, compact
 from logs import ORDERS
 
 from tailrace.log.compaction.child import NICENESS, Pace
+from tailrace.log.compaction.child_process import ChildPass
 from tailrace.log.compaction.jobs import Compaction
 from tailrace.log.compaction.messages import CleanedGroup, CleanerSettings, PassFailed, PassResult, PassSpec
-from tailrace.log.compaction.passes import ChildPass
-from tailrace.log.compaction.planning import cleanable
-from tailrace.log.directory import DataDirectory
-from tailrace.log.files import OperatingSystemFiles
-from tailrace.log.names import CLEANED
+from tailrace.log.compaction.plan import cleanable
+from tailrace.log.directory.directory import DataDirectory
+from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.layout.names import CLEANED
 from tailrace.records.compression import Codec
 from tailrace.records.control import Marker
 

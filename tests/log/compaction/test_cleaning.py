@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from logs import DATA, ORDERS, PARTITION
 
-from tailrace.log.compaction.cleaning import SEGMENTS_MAX
+from tailrace.log.compaction.cleaner import SEGMENTS_MAX
 from tailrace.log.compaction.keys import KeyOffsets
 from tailrace.log.compaction.messages import CleanerSettings, PassFailed, PassResult
-from tailrace.log.directory import DataDirectory
-from tailrace.log.sums import Gaps
+from tailrace.log.directory.directory import DataDirectory
+from tailrace.log.files.checksums import Gaps
 from tailrace.records.batch import HEADER_SIZE, LENGTH_END, read_header, seal
 from tailrace.records.compression import Codec
 from tailrace.records.control import Marker
@@ -228,7 +228,7 @@ def test_small_segments_become_one_that_is_no_larger_than_a_segment_may_be() -> 
 
 
 def test_segments_stay_apart_where_their_offsets_are_too_far_apart_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tailrace.log.compaction.cleaning.RELATIVE_OFFSET_MAX", 20)
+    monkeypatch.setattr("tailrace.log.compaction.cleaner.RELATIVE_OFFSET_MAX", 20)
     world = world_of(*[[(b"key %d" % (n % 4), b"%d" % n * 50)] for n in range(40)])
     passed(world)
     spans = [

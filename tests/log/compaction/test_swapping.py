@@ -8,20 +8,20 @@ import pytest
 from compactions import CONFIG, World, batches_of, compact, records_of
 from logs import DATA, ORDERS, PARTITION, memory_files
 
-from tailrace.log.checkpoints import CorruptCheckpoint
 from tailrace.log.compaction import jobs
+from tailrace.log.compaction.child_process import LocalPass
 from tailrace.log.compaction.jobs import Compaction, NextGroup, SwapJob
 from tailrace.log.compaction.messages import CleanedGroup, PassResult
-from tailrace.log.compaction.passes import LocalPass
-from tailrace.log.compaction.planning import cleanable
-from tailrace.log.compaction.swapping import Swap
-from tailrace.log.directory import DataDirectory
-from tailrace.log.directory_state import Place
-from tailrace.log.errors import JobUnderWay, LogOffline, LogRemoved, StorageError
-from tailrace.log.files import OperatingSystemFiles
-from tailrace.log.names import CLEANED, SWAP
-from tailrace.log.scan import FoundBatch
-from tailrace.log.survey import Survey
+from tailrace.log.compaction.plan import cleanable
+from tailrace.log.directory.directory import DataDirectory
+from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.files.checkpoints import CorruptCheckpoint
+from tailrace.log.files.directory_state import Place
+from tailrace.log.files.swap_file import Swap
+from tailrace.log.layout.errors import JobUnderWay, LogOffline, LogRemoved, StorageError
+from tailrace.log.layout.names import CLEANED, SWAP
+from tailrace.log.scan.scan import FoundBatch
+from tailrace.log.tools.survey import Survey
 from tailrace.records.batch import read_header
 from tailrace.records.compression import Codec
 from tailrace.testing.faulty_files import FaultyFiles

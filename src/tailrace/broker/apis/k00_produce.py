@@ -28,7 +28,7 @@ from tailrace.broker.producing import (
 from tailrace.broker.requests import Api, Call, Silence
 from tailrace.broker.topics import Topic, why_not_a_name
 from tailrace.broker.waiting import Later
-from tailrace.log.names import TopicPartition
+from tailrace.log.layout.names import TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages.produce import (

@@ -19,8 +19,8 @@ from tailrace.broker.fetching import READ_COMMITTED, check_partition
 from tailrace.broker.partition import Partition
 from tailrace.broker.requests import Api, Call
 from tailrace.broker.waiting import Later
-from tailrace.log.epochs import UNDEFINED_EPOCH
-from tailrace.log.errors import LogError
+from tailrace.log.files.leader_epochs import UNDEFINED_EPOCH
+from tailrace.log.layout.errors import LogError
 from tailrace.log.log import Log
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import ApiKey

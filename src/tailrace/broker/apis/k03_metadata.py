@@ -20,7 +20,7 @@ from tailrace.broker.errors import Refused
 from tailrace.broker.requests import Api, Call
 from tailrace.broker.topic_changes import check_new_name, create_topic
 from tailrace.broker.topics import Topic, as_metric
-from tailrace.log.errors import StorageError
+from tailrace.log.layout.errors import StorageError
 from tailrace.protocol.codec import Encoded, encode_structure
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import ZERO_UUID

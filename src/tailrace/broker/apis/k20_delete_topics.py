@@ -21,7 +21,7 @@ from tailrace.broker.requests import Api, Call
 from tailrace.broker.topic_changes import delete_topic
 from tailrace.broker.topics import Topic
 from tailrace.broker.waiting import Later
-from tailrace.log.errors import LogError
+from tailrace.log.layout.errors import LogError
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import ZERO_UUID
 from tailrace.protocol.messages import ApiKey

@@ -19,7 +19,7 @@ from tailrace.broker.partition import Partition
 from tailrace.broker.requests import Api, Call
 from tailrace.broker.topics import Topic
 from tailrace.broker.waiting import Later
-from tailrace.log.errors import LogError, OffsetOutOfRange
+from tailrace.log.layout.errors import LogError, OffsetOutOfRange
 from tailrace.log.retention import Reason
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import ApiKey

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tailrace.broker.errors import code_of
 from tailrace.broker.requests import Api, Call
-from tailrace.log.errors import StorageError
+from tailrace.log.layout.errors import StorageError
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse

@@ -17,7 +17,7 @@ from tailrace.broker.requests import Api, Call
 from tailrace.broker.space import SpaceJob
 from tailrace.broker.topics import Topic
 from tailrace.broker.waiting import InTurns, Later
-from tailrace.log.files import Space
+from tailrace.log.disk.interface import Space
 from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages.describe_log_dirs import (
     DescribableLogDirTopic,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tailrace.broker.errors import in_short
 from tailrace.broker.requests import Api, Call
 from tailrace.broker.waiting import InTurns, Later
-from tailrace.log.producer_state import Producer
+from tailrace.log.state.producer_state import Producer
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages.describe_producers import (

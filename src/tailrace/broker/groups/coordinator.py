@@ -23,7 +23,7 @@ from tailrace.broker.groups.timers import Timer
 from tailrace.broker.requests import Call
 from tailrace.broker.topics import Topic
 from tailrace.broker.waiting import Answer, InTurns, Later
-from tailrace.log.errors import without_frames
+from tailrace.log.layout.errors import without_frames
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import ZERO_UUID
 from tailrace.records.record import Record

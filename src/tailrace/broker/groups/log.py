@@ -18,7 +18,7 @@ from tailrace.broker.own_logs import NotRead, append_records, records_of
 from tailrace.broker.topic_changes import new_topic
 from tailrace.broker.topics import OFFSETS_TOPIC, Topic
 from tailrace.broker.waiting import Answer, Flushed, Later, Relayed
-from tailrace.log.errors import LogError, StorageError, without_frames
+from tailrace.log.layout.errors import LogError, StorageError, without_frames
 from tailrace.log.log import Log
 from tailrace.records.record import Record
 

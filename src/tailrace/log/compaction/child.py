@@ -18,9 +18,9 @@ import traceback
 from collections.abc import Iterator
 from queue import SimpleQueue
 
-from tailrace.log.compaction.cleaning import clean
+from tailrace.log.compaction.cleaner import clean
 from tailrace.log.compaction.messages import PassFailed, PassResult, PassSpec, Said, encode_said
-from tailrace.log.files import OperatingSystemFiles
+from tailrace.log.disk.interface import OperatingSystemFiles
 
 NICENESS = 15
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024

@@ -13,15 +13,15 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 
-from tailrace.log.compaction.filtering import LastOfProducer
+from tailrace.log.compaction.child_process import ChildPass, Pass
+from tailrace.log.compaction.filter import LastOfProducer
 from tailrace.log.compaction.messages import CleanedGroup, CleanerSettings, PassFailed, PassSpec, Said
-from tailrace.log.compaction.passes import ChildPass, Pass
-from tailrace.log.compaction.planning import Cleanable
-from tailrace.log.compaction.swapping import Swap, announce, carry_out, remove_unwanted
-from tailrace.log.errors import LogError, StorageError
+from tailrace.log.compaction.plan import Cleanable
+from tailrace.log.files.swap_file import Swap, announce, carry_out, remove_unwanted
 from tailrace.log.jobs import LogJob
+from tailrace.log.layout.errors import LogError, StorageError
 from tailrace.log.log import Log
-from tailrace.log.segment import Segment
+from tailrace.log.segment.segment import Segment
 
 logger = logging.getLogger(__name__)
 

@@ -4,8 +4,8 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from tailrace.log.compaction.filtering import LastOfProducer
-from tailrace.log.transaction_index import AbortedTransaction
+from tailrace.log.compaction.filter import LastOfProducer
+from tailrace.log.files.transaction_index import AbortedTransaction
 
 
 @dataclass(frozen=True, slots=True)

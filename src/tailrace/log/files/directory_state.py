@@ -1,0 +1,126 @@
+"""How a data directory was left: what its small files say of each log in it.
+
+Recovery and `log verify` begin here, so that both know the same of a log before they read it.
+"""
+
+from collections.abc import Collection
+from math import inf
+from typing import TYPE_CHECKING, NamedTuple
+
+from tailrace.log.disk.interface import Files, join, name_of, parent, read_whole
+from tailrace.log.files.checkpoints import (
+    CLEAN_SHUTDOWN,
+    CLEANER_OFFSETS,
+    FORMAT_FILE,
+    RECOVERY_POINTS,
+    START_OFFSETS,
+    CorruptCheckpoint,
+    decode_offsets,
+)
+from tailrace.log.layout.names import METADATA_PARTITION, TopicPartition, has_remains
+
+UNSAVED_OFFSETS_MAX = 1 << 32
+"""How many offsets a log can have behind its recovery point: a segment has half as many at most, and each that is full
+makes a checkpoint due."""
+
+if TYPE_CHECKING:
+    from tailrace.log.tools.compaction_history import CompactionHistory
+
+
+class Place(NamedTuple):
+    """One partition's directory. `prefix` stands before the names of its files where there are several partitions.
+
+    Recovery point and start offset are None where nobody knows them.
+    """
+
+    directory: str
+    partition: TopicPartition | None = None
+    prefix: str = ""
+    clean: bool = False
+    recovery_point: int | None = None
+    start_offset: int | None = None
+    compacted_to: int = 0
+    is_named: bool = False  # by an offset checkpoint: then it has had a segment, on disk
+    history: "CompactionHistory | None" = None  # for tools that look at a whole data directory
+
+    @property
+    def name(self) -> str:
+        return name_of(self.directory)
+
+    def cut_point(self, start_offset: int) -> float:
+        """From here on, bad bytes may be a write that was lost rather than damage."""
+        return inf if self.clean else max(self.recovery_point or 0, start_offset)
+
+    def may_have_reached(self, offset: int, end: int) -> bool:
+        """Whether this log, which ends at `end`, may have had records up to `offset`, although no recovery point says
+        so: after a crash, as far as two segments can go. A clean stop has a recovery point at the end.
+        """
+        return not self.clean and offset - end <= UNSAVED_OFFSETS_MAX
+
+    def with_latest_start(self, files: Files) -> "Place":
+        """The same place, with the start offset that is on disk by now."""
+        if self.partition is None or self.start_offset is None:
+            return self
+        state = DirectoryState(files, parent(self.directory))
+        return self._replace(start_offset=state.offset_of(self.partition, state.start_offsets))
+
+    def was_never_compacted(self, following: int | None) -> bool:
+        """Of a segment that ends at `following`, or is the last: compaction stays away from what lies behind the
+        recovery point. What lies before it was not compacted either if that is ruled out for the whole log.
+        """
+        if self.history is not None and self.partition is not None and self.history.rules_out(self.partition):
+            return True
+        return self.recovery_point is not None and (following is None or following > self.recovery_point)
+
+
+class DirectoryState:
+    """What the small files of a data directory say."""
+
+    def __init__(self, files: Files, path: str) -> None:
+        self.clean = files.exists(join(path, CLEAN_SHUTDOWN))
+        self.damaged: list[str] = []  # names of those that cannot be read
+        self.recovery_points = self._offsets(files, path, RECOVERY_POINTS)
+        self.start_offsets = self._offsets(files, path, START_OFFSETS)
+        self.cleaner_offsets = self._offsets(files, path, CLEANER_OFFSETS)
+        known = (self.recovery_points, self.start_offsets, self.cleaner_offsets)
+        # Each of these has had a log, on disk: see `SavedOffsets.enrol`.
+        self.named = {partition for offsets in known for partition in offsets or ()}
+        self.is_ours = files.exists(join(path, FORMAT_FILE)) or METADATA_PARTITION in self.named
+
+    def _offsets(self, files: Files, path: str, name: str) -> dict[TopicPartition, int] | None:
+        try:
+            data = read_whole(files, join(path, name))
+            return None if data is None else decode_offsets(data)
+        except (CorruptCheckpoint, OSError):
+            self.damaged.append(name)
+            return None
+
+    def offset_of(self, partition: TopicPartition, offsets: dict[TopicPartition, int] | None) -> int | None:
+        """None where nobody knows. A log of ours that the file does not name was made after it: it began at 0 then."""
+        return None if offsets is None else offsets.get(partition, 0 if self.is_ours else None)
+
+    def missing(self, directories: Collection[str]) -> set[TopicPartition]:
+        """The named partitions that have no directory among these. One whose removal a crash has cut short is not
+        missing. In a directory that another program wrote, nothing is.
+        """
+        if not self.is_ours:
+            return set()
+        absent = {partition for partition in self.named if str(partition) not in directories}
+        return {one for one in absent if self._had_log(one) and not has_remains(one, directories)}
+
+    def _had_log(self, partition: TopicPartition) -> bool:
+        """Whether the checkpoints agree that there was such a partition: that both know it, or one of them, where its
+        first flush has just put it there. A name in one of them alone is a name that went bad.
+        """
+        if self.recovery_points is None or self.start_offsets is None:
+            return True
+        return self.recovery_points.get(partition) == 0 or (
+            partition in self.recovery_points and partition in self.start_offsets
+        )
+
+    def place(self, directory: str, partition: TopicPartition, prefix: str = "") -> Place:
+        recovery_point = self.offset_of(partition, self.recovery_points)
+        start_offset = self.offset_of(partition, self.start_offsets)
+        compacted_to = (self.cleaner_offsets or {}).get(partition, 0)
+        is_named = self.is_ours and partition in self.named
+        return Place(directory, partition, prefix, self.clean, recovery_point, start_offset, compacted_to, is_named)

@@ -1,0 +1,217 @@
+"""The recovery points, start offsets and cleaner offsets of all logs, on their way to disk.
+
+Jobs save them, in any thread and in any order: what was begun last stands, and a log whose directory was taken away
+is named no more. A name that stayed behind would be taken for that of the next log that is made under it, which has
+none of those offsets.
+
+A new log is named with its first flush (`enrol`), and never before its directory is on disk: so a name without a log
+is a loss. The offsets of a log that is lost, or cannot be opened, stay as they were (`keep`).
+"""
+
+import threading
+from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+from weakref import WeakSet
+
+from tailrace.log.disk.interface import Files, join, read_whole, replace_whole
+from tailrace.log.files.checkpoints import CLEANER_OFFSETS, RECOVERY_POINTS, START_OFFSETS, encode_lines, encode_offsets
+from tailrace.log.files.directory_state import DirectoryState
+from tailrace.log.jobs import NO_ROOM
+from tailrace.log.layout.errors import OutOfSpace, StorageError, without_frames
+from tailrace.log.layout.names import TopicPartition, parse_partition
+from tailrace.log.log import Log
+from tailrace.log.segment.segment import Segment
+
+if TYPE_CHECKING:
+    from tailrace.log.directory.directory import DataDirectory
+
+
+class NotedOffsets(NamedTuple):
+    """Those of all logs, as they were when a job began. Lists side by side: ten thousand logs are noted in a
+    millisecond.
+    """
+
+    number: int  # grows from one to the next
+    partitions: list[TopicPartition]
+    logs: list[Log]
+    recovery_points: list[int]
+    start_offsets: list[int]
+    cleaner_offsets: list[int]
+
+    @classmethod
+    def of(cls, logs: dict[TopicPartition, Log], number: int) -> "NotedOffsets":
+        return cls(
+            number,
+            list(logs),
+            list(logs.values()),
+            [log.recovery_point for log in logs.values()],
+            [log.view.start for log in logs.values()],
+            [log.compacted_to for log in logs.values()],
+        )
+
+
+class SavedOffsets:
+    def __init__(self, files: Files, path: str) -> None:
+        self._files = files
+        self._path = path
+        self._mutex = threading.Lock()
+        self._latest = NotedOffsets.of({}, 0)
+        self._taken_away: WeakSet[Log] = WeakSet()
+        self._cleaner_offsets: bytes | None = None  # as they are on disk, once somebody has looked
+        self._kept: dict[str, dict[TopicPartition, int]] = {RECOVERY_POINTS: {}, START_OFFSETS: {}, CLEANER_OFFSETS: {}}
+        self._to_enrol: deque[tuple[TopicPartition, Log]] = deque()
+        self._enrolled: dict[TopicPartition, Log] = {}  # since the latest offsets were noted
+        self._recovery_points: dict[TopicPartition, int] = {}  # as they are on disk
+
+    def save(self, noted: NotedOffsets) -> None:
+        """Afterwards these offsets are on disk, or later ones."""
+        with self._mutex:
+            self._note(noted)
+            entries = self._entries(RECOVERY_POINTS)
+            replace_whole(self._files, join(self._path, RECOVERY_POINTS), encode_offsets(entries))
+            self._recovery_points = entries
+            replace_whole(self._files, join(self._path, START_OFFSETS), encode_offsets(self._entries(START_OFFSETS)))
+            self._replace_cleaner_offsets()
+
+    def enrol(self, log: Log) -> None:
+        """On return, the recovery points on disk name this new log, whose directory is there, on disk. What is
+        acknowledged has a name there, so that its loss is noticed. Threads that come together share one write.
+        """
+        partition = parse_partition(log.name.decode())
+        assert partition is not None
+        self._to_enrol.append((partition, log))
+        with self._mutex:
+            if log.is_enrolled:
+                return
+            new = {partition: log}
+            while self._to_enrol:
+                new.update((self._to_enrol.popleft(),))
+            entries = self._recovery_points | dict.fromkeys(new, 0)
+            lines = (f"{where.topic} {where.partition} {offset}" for where, offset in entries.items())
+            replace_whole(self._files, join(self._path, RECOVERY_POINTS), encode_lines(lines))
+            self._recovery_points = entries
+            self._enrolled |= new
+            for one in new.values():
+                one.is_enrolled = True
+
+    def keep(
+        self, partition: TopicPartition, recovery_point: int | None, start: int | None, cleaner: int | None
+    ) -> None:
+        """From now on, the checkpoints say this of the partition, whose log is lost or cannot be opened. None is
+        nothing.
+        """
+        with self._mutex:
+            for kept, offset in zip(self._kept.values(), (recovery_point, start, cleaner), strict=True):
+                if offset is not None:
+                    kept[partition] = offset
+
+    def give_up(self, partition: TopicPartition) -> None:
+        """The opposite of `keep`."""
+        with self._mutex:
+            for kept in self._kept.values():
+                kept.pop(partition, None)
+
+    def are_on_disk(self, noted: NotedOffsets, state: DirectoryState) -> bool:
+        """Whether `state`, as it was found, has these offsets and no others: then there is nothing to save."""
+        with self._mutex:
+            self._note(noted)
+            self._recovery_points = state.recovery_points or {}
+            return (
+                self._entries(RECOVERY_POINTS) == state.recovery_points
+                and self._entries(START_OFFSETS) == state.start_offsets
+                and self._entries(CLEANER_OFFSETS) == (state.cleaner_offsets or {})
+            )
+
+    def _note(self, noted: NotedOffsets) -> None:
+        if noted.number > self._latest.number:
+            self._latest = noted
+            known = set(noted.logs) if self._enrolled else ()
+            self._enrolled = {where: log for where, log in self._enrolled.items() if log not in known}
+
+    def _entries(self, name: str) -> dict[TopicPartition, int]:
+        """What the file of this name has to say."""
+        latest = self._latest
+        if name == CLEANER_OFFSETS:  # most logs are never compacted, and have none
+            left = self._left(latest.cleaner_offsets)
+            return self._kept[name] | {partition: offset for partition, offset in left.items() if offset}
+        if name == START_OFFSETS:
+            return self._kept[name] | self._left(latest.start_offsets)
+        new = {partition: 0 for partition, log in self._enrolled.items() if log not in self._taken_away}
+        return self._kept[name] | new | self._left(latest.recovery_points)
+
+    def _left(self, offsets: list[int]) -> dict[TopicPartition, int]:
+        entries = zip(self._latest.partitions, self._latest.logs, offsets, strict=True)
+        return {
+            partition: offset for partition, log, offset in entries if log.is_enrolled and log not in self._taken_away
+        }
+
+    def _replace_cleaner_offsets(self) -> None:
+        """They rarely change. An empty file is written, too: it proves that no log was ever compacted."""
+        content = encode_offsets(self._entries(CLEANER_OFFSETS))
+        path = join(self._path, CLEANER_OFFSETS)
+        if self._cleaner_offsets is None:
+            self._cleaner_offsets = read_whole(self._files, path)
+        if content != self._cleaner_offsets:
+            replace_whole(self._files, path, content)
+            self._cleaner_offsets = content
+
+    def take_away(self, logs: Iterable[Log]) -> None:
+        """These have no directory any more. Whoever saves from now on, whenever it was begun, leaves them out."""
+        with self._mutex:
+            self._taken_away.update(logs)
+
+
+def _may_be_removed(log: Log, segment: Segment) -> bool:
+    """A save under way would bring the files of a segment back, and a flush that is about to sync them would fail:
+    their turn comes with the next job.
+    """
+    return log.saving is None and (log.flushing is None or segment not in log.flushing.segments)
+
+
+class OffsetsJob:
+    """See `log/jobs.py` for the three steps. One at a time for a directory."""
+
+    def __init__(self, directory: "DataDirectory") -> None:
+        self._directory = directory
+        self._noted = directory.note_offsets()
+        self._condemned: list[tuple[Log, Segment]] = [
+            (log, segment)
+            for log in directory.logs.values()
+            if log.condemned
+            for segment in log.condemned
+            if _may_be_removed(log, segment)
+        ]
+        self._error: OSError | None = None
+        self._removing = threading.Lock()
+
+    def run(self) -> None:
+        try:
+            self._directory.saved_offsets.save(self._noted)
+            for log, segment in self._condemned:
+                with self._removing:
+                    if not log.is_removed:
+                        segment.remove()
+        except OSError as error:
+            self._error = without_frames(error)
+
+    def wait_while_running(self) -> None:
+        """Afterwards no file of a log that was removed is touched any more."""
+        with self._removing:
+            pass
+
+    def finish(self) -> None:
+        """Raises StorageError where the disk refused, OutOfSpace where it has no room: the old offsets stand, and what
+        was deleted is still there.
+        """
+        self._directory.saving_offsets = None
+        if self._error is not None:
+            message = f"the checkpoints of {self._directory.path} could not be saved"
+            kind = OutOfSpace if self._error.errno in NO_ROOM else StorageError
+            raise kind(message, self._error) from self._error
+        noted = zip(self._noted.logs, self._noted.recovery_points, self._noted.cleaner_offsets, strict=True)
+        for log, recovery_point, compacted_to in noted:
+            log.recovery_point_on_disk = recovery_point
+            log.compacted_to_on_disk = compacted_to
+        for log, segment in self._condemned:
+            log.condemned.remove(segment)

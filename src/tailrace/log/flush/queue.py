@@ -1,0 +1,331 @@
+"""Group commit: who waits for which offset to be on disk, and which log is flushed next.
+
+An fsync costs the same for one record as for ten thousand. So a caller that must know its records safe says so
+(`when_flushed`) and goes on; the log is flushed once for all who asked by then, and while that flush runs the next
+ones gather.
+
+    one flush at a time for a log, a few jobs at a time for a disk
+    where there is a journal, little that is waited for is committed there instead, of all logs at once (`log/flush/journal`);
+        their files are flushed as those that nobody waits for, and before that part of the journal is used again
+    a log that has rolled is checkpointed: that flush is followed by a save, which nobody waits for
+    a log with `dirty_bytes_max` unflushed, or dirty for `dirty_ms_max`, is flushed although nobody asked; sooner, if
+        its own config says so
+    an error answers everyone who waits, and the log stays offline; where there is just no room, it is tried again
+
+No threads and no clock in here: whoever owns the queue takes jobs from it (`next_job`), runs them where it likes,
+and brings them back (`finished`). See `log/jobs.py` for the three steps of a job.
+"""
+
+import logging
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from heapq import heappop, heappush
+from itertools import count
+
+from tailrace.log.disk.interface import Data
+from tailrace.log.flush.journal import Journal, size_of_commit
+from tailrace.log.flush.journal_write import COMMIT_LOGS_MAX, ENOUGH_BYTES, CommitJob, bytes_to_commit
+from tailrace.log.jobs import FlushJob, SaveJob
+from tailrace.log.layout.errors import LogError, LogOffline, LogRemoved, OutOfSpace
+from tailrace.log.log import Log
+
+logger = logging.getLogger(__name__)
+
+Job = FlushJob | SaveJob
+Notify = Callable[[LogError | None], None]
+
+IN_FLIGHT_MAX = 8
+DIRTY_BYTES_MAX = 32 << 20
+DIRTY_MS_MAX = 1000
+
+
+class Waiters:
+    """Those who wait for one log, the smallest offset first; in the order they came where they wait for the same."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Notify]] = []
+        self._numbers = count()
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def add(self, offset: int, notify: Notify) -> None:
+        heappush(self._heap, (offset, next(self._numbers), notify))
+
+    def take(self, up_to: float) -> list[Notify]:
+        taken = []
+        while self._heap and self._heap[0][0] <= up_to:
+            taken.append(heappop(self._heap)[2])
+        return taken
+
+
+class FlushQueue:
+    def __init__(
+        self,
+        *,
+        in_flight_max: int = IN_FLIGHT_MAX,
+        dirty_bytes_max: int = DIRTY_BYTES_MAX,
+        dirty_ms_max: int = DIRTY_MS_MAX,
+    ) -> None:
+        self.journal: Journal | None = None
+        self.small_flushes = 0  # that a journal would have taken
+        self._to_commit: dict[Log, None] = {}
+        self._is_committing = False
+        self._in_flight_max = in_flight_max
+        self._dirty_bytes_max = dirty_bytes_max
+        self._dirty_ms_max = dirty_ms_max
+        self._wanted: deque[Log] = deque()
+        self._is_wanted: set[Log] = set()
+        self._in_flight = 0
+        self._saves: deque[SaveJob] = deque()
+        self._was_flush = False
+        self._waiters: dict[Log, Waiters] = {}
+        self._checkpoints: set[Log] = set()
+        self._now_ms = 0
+        self._steady_ms: int | None = None  # not known before the first tick that has it
+        self._dirty_since: OrderedDict[Log, int] = OrderedDict()  # the longest dirty first
+        self._due_early: dict[Log, int] = {}  # of those, the ones that may not stay dirty for so long
+
+    def when_flushed(self, log: Log, offset: int, notify: Notify) -> None:
+        """`notify` is called once everything below `offset` is on disk, with None, or with the error that prevents
+        it.
+
+        At once where that is so already.
+        """
+        if log.high_watermark >= offset:
+            notify(None)
+        elif (refusal := log.refusal) is not None:
+            notify(refusal)
+        else:
+            waiters = self._waiters.get(log)
+            if waiters is None:
+                waiters = self._waiters[log] = Waiters()
+            waiters.add(offset, notify)
+            if log.flushing is None or log.flushing.target < offset:
+                self.request(log)
+
+    def appended(self, log: Log, now_ms: int) -> None:
+        """To be told after every append: so that nothing stays unflushed for long, and never much of it."""
+        self._now_ms = now_ms
+        if log not in self._dirty_since:
+            self._dirty_since[log] = now_ms
+            if log.config.flush_ms < self._dirty_ms_max:
+                self._due_early[log] = now_ms + log.config.flush_ms
+        dirty_bytes, dirty_records = log.unflushed.written
+        too_dirty = dirty_bytes >= self._dirty_bytes_max or dirty_records >= log.config.flush_messages
+        if too_dirty or (log.wants_checkpoint and log.is_idle):
+            self._request_flush(log)
+
+    def request(self, log: Log) -> None:
+        """Afterwards all that was appended to the log before now is about to count, and readers to see it."""
+        is_small = bytes_to_commit(log) > 0
+        if is_small and self.journal is not None:
+            self._to_commit[log] = None
+        else:
+            self.small_flushes += is_small
+            self._request_flush(log)
+
+    def _request_flush(self, log: Log) -> None:
+        """Afterwards a flush of the log is due: one that begins after now, so that it covers all that was appended
+        before.
+        """
+        if log not in self._is_wanted:
+            self._is_wanted.add(log)
+            self._wanted.append(log)
+
+    def request_checkpoint(self, log: Log) -> None:
+        """Afterwards a flush of the log is due that also saves what is derived, so that recovery can begin there."""
+        self._checkpoints.add(log)
+        self._request_flush(log)
+
+    def tick(self, now_ms: int, steady_ms: int | None = None) -> None:
+        """To be told now and then: asks for a flush of what has been dirty for too long. Checkpoints forget idle
+        producers by `steady_ms`, a clock that does not jump, once it is given.
+        """
+        self._now_ms = now_ms
+        self._steady_ms = steady_ms
+        for log, since in self._dirty_since.items():
+            if 0 <= now_ms - since < self._dirty_ms_max:  # if not, the clock was put back
+                break
+            self._request_flush(log)
+        for log, due_ms in self._due_early.items():
+            if now_ms >= due_ms or now_ms < due_ms - log.config.flush_ms:
+                self._request_flush(log)
+
+    def forget(self, log: Log) -> None:
+        """Afterwards nothing in here knows of the log, and those who waited for it are told that it was removed. A
+        job of it that is under way may still be brought back.
+        """
+        self._clean(log)
+        self._checkpoints.discard(log)
+        self._to_commit.pop(log, None)
+        if log in self._is_wanted:
+            self._is_wanted.discard(log)
+            self._wanted.remove(log)
+        for save in [save for save in self._saves if save.log is log]:
+            self._saves.remove(save)
+            save.finish()
+        self._answer(log, LogRemoved(log.directory))
+
+    def _clean(self, log: Log) -> None:
+        self._dirty_since.pop(log, None)
+        self._due_early.pop(log, None)
+
+    def next_job(self) -> Job | CommitJob | None:
+        """The next job to run, of any kind, if one is due and may run now."""
+        return self.next_commit() or self.next_of_one_log()
+
+    @property
+    def has_work(self) -> bool:
+        """Whether `next_of_one_log` may have something to say."""
+        return bool(self._wanted or self._saves)
+
+    def next_of_one_log(self) -> Job | None:
+        """Flushes and saves take turns, so that neither starves."""
+        if self._in_flight >= self._in_flight_max:
+            return None
+        job = self._next_save() or self._next_flush() if self._was_flush else self._next_flush() or self._next_save()
+        self._was_flush = isinstance(job, FlushJob)
+        self._in_flight += job is not None
+        return job
+
+    def _next_save(self) -> SaveJob | None:
+        return self._saves.popleft() if self._saves else None
+
+    def _next_flush(self) -> FlushJob | None:
+        for _ in range(len(self._wanted)):
+            log = self._wanted.popleft()
+            if log.flushing is not None:
+                self._wanted.append(log)  # it must wait for the flush under way, ours or somebody else's, to come back
+                continue
+            self._is_wanted.discard(log)
+            if (job := self._begin(log)) is not None:
+                return job
+        return None
+
+    def _begin(self, log: Log) -> FlushJob | None:
+        self._clean(log)
+        try:
+            if (log.wants_checkpoint or log in self._checkpoints) and log.is_idle:
+                self._checkpoints.discard(log)
+                return log.begin_checkpoint(self._steady_ms)
+            job = log.begin_flush()
+        except LogError as error:  # offline, or closed since it was asked for
+            self._answer(log, error)
+            return None
+        if job is None:
+            self._answer(log, None)
+        return job
+
+    @property
+    def has_commit(self) -> bool:
+        """Whether `next_commit` may have something to say."""
+        return bool(self._to_commit) and not self._is_committing
+
+    def next_commit(self) -> CommitJob | None:
+        """A commit of what is waited for and goes into the journal, of all logs that have come by now. There is one at
+        a time; what has no room, or became too much meanwhile, is flushed.
+        """
+        journal = self.journal
+        if journal is None or not self.has_commit:
+            return None
+        logs: list[Log] = []
+        names = data = 0
+        while self._to_commit and len(logs) < COMMIT_LOGS_MAX and data < ENOUGH_BYTES:
+            log = next(iter(self._to_commit))  # who has come first
+            del self._to_commit[log]
+            if size := bytes_to_commit(log):
+                logs.append(log)
+                names, data = names + len(log.name), data + size
+            elif log.high_watermark < log.end_offset:
+                self._request_flush(log)
+        if not logs:
+            return None
+        if (job := self._begin_commit(journal, logs, names, data)) is None:
+            if journal.is_stuck:
+                logs += self._give_up_journal("a partition that is offline needs what is in it")
+            for log in logs:
+                self._request_flush(log)
+        return job
+
+    def _begin_commit(
+        self, journal: Journal, logs: list[Log], names: int, data: int, batch: Data | None = None
+    ) -> CommitJob | None:
+        """None where there is no room for it."""
+        if not journal.make_room(size_of_commit(len(logs), names, data)):
+            return None
+        for log in journal.take_overdue():
+            self._request_flush(log)
+        self._is_committing = True
+        return CommitJob(journal, logs, batch)
+
+    def commit_of(self, log: Log, batch: Data) -> CommitJob | None:
+        """The same of nothing but a batch that was just appended, and is at hand. None where there is more to commit,
+        or no room: then it has to be waited for.
+        """
+        journal, size = self.journal, len(batch)
+        if journal is None or self._is_committing or self._to_commit or bytes_to_commit(log) != size:
+            return None
+        return self._begin_commit(journal, [log], len(log.name), size, batch)
+
+    def _committed(self, job: CommitJob) -> None:
+        self._is_committing = False
+        left_out = job.finish()
+        if job.error is not None:
+            left_out += self._give_up_journal(f"it cannot be written: {job.error}")
+        for log in left_out:
+            self._request_flush(log)
+        for log in job.logs:
+            if not log.is_removed:
+                self._dirty_since.setdefault(log, self._now_ms)
+            self._answer(log, None)
+
+    def _give_up_journal(self, reason: str) -> list[Log]:
+        """The logs have their own files: returns those that have to be flushed now."""
+        logger.error("the journal is not used any more until the next start: %s", reason)
+        self.journal = None
+        waiting, self._to_commit = list(self._to_commit), {}
+        return waiting
+
+    def finished(self, job: Job | CommitJob) -> None:
+        """Takes back a job that was run. Afterwards all whom it served have been told, and the log may be flushed
+        again.
+        """
+        if isinstance(job, CommitJob):
+            self._committed(job)
+            return
+        self._in_flight -= 1
+        if isinstance(job, SaveJob):
+            job.finish()
+            if job.log in self._checkpoints or job.log.wants_checkpoint:
+                self._request_flush(job.log)  # asked for while this one was under way
+            return
+        try:
+            save = job.finish()
+        except OutOfSpace as error:  # those who wait go on waiting: it is tried again in a while
+            logger.warning("%s", error)
+            self._dirty_since.setdefault(job.log, self._now_ms)
+        except LogOffline as error:
+            self._answer(job.log, error)
+        else:
+            self._answer(job.log, None)
+            if save is not None:
+                self._saves.append(save)
+
+    def _answer(self, log: Log, error: LogError | None) -> None:
+        waiters = self._waiters.get(log)
+        if waiters is None:
+            return
+        for notify in waiters.take(float("inf") if error else log.high_watermark):
+            try:
+                notify(error)
+            except Exception:
+                logger.exception("a caller that waited for a flush of %s failed", log.directory)
+        if not waiters:
+            self._waiters.pop(log, None)
+
+    def run_all(self) -> None:
+        """Runs what is due here and now, for those who may wait for a disk."""
+        while (job := self.next_job()) is not None:
+            job.run()
+            self.finished(job)

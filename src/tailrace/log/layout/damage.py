@@ -1,0 +1,60 @@
+"""A damaged range: bytes of a log that cannot be trusted, by name.
+
+Damage is named, never served and never "cleaned up". `position` and `length` say where the bad bytes are in `file`;
+where a whole file is missing, its length is 0. The offsets, both inclusive, are those that cannot be read. Where
+the bytes are surplus (a batch that stands twice, bytes inserted between two batches), no offset is lost and the last
+offset is one below the first.
+"""
+
+from typing import NamedTuple
+
+from tailrace.log.layout.names import LOG, numbered
+
+
+class DamagedRange(NamedTuple):
+    file: str
+    position: int
+    length: int
+    first_offset: int
+    last_offset: int
+    reason: str
+
+    @property
+    def end(self) -> int:
+        return self.position + self.length
+
+    @property
+    def offsets(self) -> int:
+        """How many offsets cannot be read."""
+        return self.last_offset - self.first_offset + 1
+
+    def __str__(self) -> str:
+        if not self.offsets:
+            return (
+                f"{self.file} has {self.length} surplus bytes at byte {self.position}, before offset "
+                f"{self.first_offset}: no offset is lost ({self.reason})"
+            )
+        if not self.length:
+            return f"{self.file}: offsets {self.first_offset} to {self.last_offset} are gone ({self.reason})"
+        return (
+            f"{self.file} is damaged at byte {self.position} ({self.length} bytes): offsets {self.first_offset} to "
+            f"{self.last_offset} cannot be read ({self.reason})"
+        )
+
+    def as_json(self) -> dict[str, str | int]:
+        return self._asdict()
+
+
+def overlap(file: str, first_offset: int, end: int) -> DamagedRange:
+    """A segment begins with offsets that the one before it has, too."""
+    return DamagedRange(file, 0, 0, first_offset, end - 1, "the segment before it has these offsets, too")
+
+
+def missing_file(first_offset: int, following: int) -> DamagedRange:
+    """Records from `first_offset` to before `following` should be in a file that is not there, or not long enough."""
+    return missing_records(numbered(first_offset, LOG), first_offset, following)
+
+
+def missing_records(file: str, first_offset: int, following: int) -> DamagedRange:
+    """Records from `first_offset` to before `following` should be in `file`, and are not."""
+    return DamagedRange(file, 0, 0, first_offset, following - 1, "the records that should be here are missing")

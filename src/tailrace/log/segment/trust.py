@@ -1,0 +1,196 @@
+"""Which bytes of a segment may be served: what was checked, and what was found damaged.
+
+Bytes that this process appended, or that recovery walked through, are trusted. All others are checked when first
+asked for: a MiB at a time against the sums file where there is one, else batch by batch. A MiB whose sum is wrong
+is looked through for the batch to blame, so that one flipped bit costs one batch. Ranges once checked are
+remembered; rot that sets in later is the scrubber's to find (`log/scrub.py`), which says so here (`distrust`).
+
+Inserted, lost, doubled or swapped bytes shift what stands behind them: there the batches are sound, but the index leads
+into the middle of them and the checksum file is of no use. `ensure` finds that by the index entries in a MiB whose
+checksum is wrong, and returns False: the segment then derives its index from the log (`Segment.check`).
+
+Safe from any thread: the mutex guards the memory of what was found, and is never held while the disk works.
+"""
+
+import threading
+from bisect import bisect_right
+from typing import NamedTuple
+
+from tailrace.log.disk.interface import File, name_of
+from tailrace.log.files.checksums import CHUNK_BYTES
+from tailrace.log.files.leader_epochs import LeaderEpochs
+from tailrace.log.layout.damage import DamagedRange, missing_records
+from tailrace.log.scan.scan import FoundBatch, header_at
+from tailrace.log.scan.walk import Boundary, walk
+from tailrace.log.segment.derived import Derived
+from tailrace.log.segment.ranges import Ranges
+
+
+class Walked(NamedTuple):
+    """A range of a segment that was walked, in bytes and in offsets, and the last offset of each batch by position."""
+
+    start: int
+    first_offset: int
+    end: int
+    next_offset: int
+    batches: dict[int, int]
+
+
+class Checks:
+    def __init__(self, file: File, base_offset: int, trusted_from: int, epochs: LeaderEpochs | None) -> None:
+        self._file = file
+        self._base_offset = base_offset
+        self._trusted_from = trusted_from
+        self._epochs = epochs
+        self._mutex = threading.Lock()
+        self._ranges = Ranges()
+        self.limit: int | None = None  # the base offset of the next segment, once there is one
+        self.damage: tuple[
+            DamagedRange, ...
+        ] = ()  # by position; replaced as a whole, so that it can be read at any time
+
+    def cover(self, start: int, end: int) -> bool:
+        """Whether these bytes have been checked, be it with a good result or a bad one."""
+        if start >= self._trusted_from:
+            return True
+        with self._mutex:
+            return self._ranges.cover(start, min(end, self._trusted_from))
+
+    def are_sound(self, start: int, end: int) -> bool:
+        """Whether these bytes have been checked, and nothing in this segment is known to be damaged."""
+        return not self.damage and self.cover(start, end)
+
+    def trust(self, start: int, end: int) -> None:
+        with self._mutex:
+            self._ranges.add(start, end)
+
+    def distrust(self, start: int, end: int, size: int) -> None:
+        """Of a segment of so many bytes that grows no more: who asks for these is answered after another check."""
+        with self._mutex:
+            self._ranges.add(self._trusted_from, size)
+            self._trusted_from = size
+            self._ranges.remove(start, end)
+
+    def report(self, damage: DamagedRange) -> None:
+        with self._mutex:
+            if damage not in self.damage:
+                self.damage = tuple(sorted((*self.damage, damage), key=lambda known: (known.position, known.length)))
+
+    def cut(self, at: int) -> None:
+        """The file was truncated: nothing beyond is known."""
+        with self._mutex:
+            self._ranges.cut(at)
+            self._trusted_from = min(self._trusted_from, at)
+            self.damage = tuple(known for known in self.damage if known.position < at)
+
+    def damage_at(self, position: int) -> DamagedRange | None:
+        """The damage that these bytes belong to, or records that are missing just before them."""
+        for known in self.damage:
+            if known.position <= position < max(known.end, known.position + 1):
+                return known
+        return None
+
+    def next_damage(self, position: int) -> int | None:
+        """Where the first damage at or behind `position` begins."""
+        number = bisect_right(self.damage, position - 1, key=lambda known: known.position)
+        return self.damage[number].position if number < len(self.damage) else None
+
+    def ensure(self, start: int, end: int, size: int, derived: Derived) -> bool:
+        """Checks everything from `start` to `end`; on return, what is bad in it is in `damage`. Returns False where the
+        batches do not stand where the index of `derived` says: derive another one from the log, and check again.
+        """
+        if self.cover(start, end):
+            return True
+        summed = derived.sums.log_size if derived.sums else 0
+        if derived.sums and start < summed and not self._check_chunks(start, min(end, summed), size, derived):
+            return False
+        if end > summed and not self.cover(max(start, summed), end):
+            self._check_batches(max(start, summed), end, size, derived)
+        return True
+
+    def _check_chunks(self, start: int, end: int, size: int, derived: Derived) -> bool:
+        sums = derived.sums
+        assert sums is not None
+        for number in range(start // CHUNK_BYTES, (end - 1) // CHUNK_BYTES + 1):
+            low, high = sums.chunk_bounds(number)
+            if self.cover(low, high):
+                continue
+            if sums.chunk_is_intact(number, self._file.read_at(low, high - low)):
+                self.trust(low, high)
+            elif not self._blame(low, high, size, derived):
+                return False
+        return True
+
+    def _blame(self, low: int, high: int, size: int, derived: Derived) -> bool:
+        """These bytes are not those that were sealed. Where no batch can be named, none of them is served. Returns
+        False where batches were shifted.
+        """
+        walked = self._check_batches(low, high, size, derived)
+        if not self._fits(derived, walked):
+            return False
+        if not any(known.position < high and max(known.end, known.position + 1) > low for known in self.damage):
+            self.report(self._not_as_sealed(walked.start, walked.first_offset, walked.end, walked.next_offset))
+        self.trust(low, high)
+        return True
+
+    def _fits(self, derived: Derived, walked: "Walked") -> bool:
+        """Whether each index entry of this range leads to the batch that it names, or into damage."""
+        entries = derived.index.entries_between(walked.start, walked.end)
+        return all(
+            walked.batches.get(position) == last_offset or self.damage_at(position) is not None
+            for last_offset, position in entries
+        )
+
+    def condemn(self, boundary: Boundary) -> None:
+        """Names all from the first damage up to `boundary`, in a segment that is shifted and cannot be derived anew."""
+        first = self.damage[0] if self.damage else None
+        position, offset = (first.position, first.first_offset) if first else (0, self._base_offset)
+        self.report(self._not_as_sealed(position, offset, *boundary))
+        self.trust(0, boundary.position)
+
+    def _not_as_sealed(self, start: int, first_offset: int, end: int, next_offset: int) -> DamagedRange:
+        reason = "its bytes are not those that were sealed"
+        return DamagedRange(name_of(self._file.path), start, end - start, first_offset, next_offset - 1, reason)
+
+    def _check_batches(self, low: int, high: int, size: int, derived: Derived) -> "Walked":
+        """Checks each batch that has bytes between `low` and `high`."""
+        position, expected = self._anchor(low, derived)
+        start, start_offset = position, expected
+        batches: dict[int, int] = {}
+        for item in walk(
+            self._file,
+            position,
+            size,
+            expected,
+            gaps=derived.may_have_gaps,
+            epochs=self._epochs,
+            anchors=derived.index.positions_after(position),
+            boundary=derived.boundary,
+            end_offset=self.limit or derived.next_offset,
+            limit=self.limit,
+        ):
+            if isinstance(item, FoundBatch):
+                position, expected = item.position + item.header.size, item.header.next_offset
+                batches[item.position] = item.header.last_offset
+            else:
+                self.report(item)
+                position, expected = item.end, item.last_offset + 1
+            if position <= low:
+                start, start_offset = position, expected
+            if position >= high:
+                break
+        if position >= size and expected < (self.limit or 0) and not derived.may_have_gaps:
+            self.report(missing_records(name_of(self._file.path), expected, self.limit or 0)._replace(position=size))
+        self.trust(start, position)
+        return Walked(start, start_offset, position, expected, batches)
+
+    def _anchor(self, position: int, derived: Derived) -> tuple[int, int]:
+        """The last place before `position` where a batch is known to begin, and its offset. Not `position` itself: only
+        the batch before it tells whether records are missing there.
+        """
+        while (entry := derived.index.at_or_before_position(position - 1)) is not None:
+            header = header_at(self._file, entry.position)
+            if header is not None and header.last_offset == entry.last_offset:
+                return entry.position, header.base_offset
+            position = entry.position
+        return 0, self._base_offset

@@ -1,0 +1,204 @@
+"""What a log remembers of its producers: enough to recognise a duplicate, a gap, a zombie, and an undecided
+transaction.
+
+Of each producer id the last five batches are kept: a client has at most five requests in flight, so a retry is
+always among them. `check` decides before an append, `replay` changes the state after it; recovery calls the same
+`replay` for every batch it scans, which is why a state loaded from a snapshot and one rebuilt from the log are
+equal.
+
+A transaction is undecided from its first record to its marker, and its marker counts once it is flushed.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from tailrace.log.files.transaction_index import AbortedTransaction
+from tailrace.log.layout.errors import InvalidProducerEpoch, OutOfOrderSequence
+from tailrace.log.state.refused_batches import PartitionRefusals
+from tailrace.records.batch import CONTROL, NO_PRODUCER, NO_SEQUENCE, TRANSACTIONAL, BatchHeader
+from tailrace.records.control import Marker
+
+BATCHES_KEPT = 5
+NO_OFFSET = -1
+SEQUENCE_MASK = 0x7FFFFFFF
+
+
+class ProducedBatch(NamedTuple):
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def base_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+    @property
+    def base_sequence(self) -> int:
+        return (self.last_sequence - self.offset_delta) & SEQUENCE_MASK
+
+
+class Producer:
+    """What is known of one that has an id. Two are equal where a snapshot would say the same of both."""
+
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "idle_since_ms", "last_timestamp", "transaction_start")
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(
+        self,
+        epoch: int,
+        coordinator_epoch: int = -1,
+        transaction_start: int = NO_OFFSET,
+        last_timestamp: int = -1,
+        batches: Iterable[ProducedBatch] = (),
+    ) -> None:
+        self.epoch = epoch
+        self.coordinator_epoch = coordinator_epoch
+        self.transaction_start = transaction_start
+        self.last_timestamp = last_timestamp
+        self.idle_since_ms: int | None = None  # by a steady clock; None until `expire` finds it idle
+        self.batches = deque(batches, BATCHES_KEPT)
+
+    def _saved(self) -> tuple[object, ...]:
+        return self.epoch, self.coordinator_epoch, self.transaction_start, self.last_timestamp, list(self.batches)
+
+    def __eq__(self, other: object) -> bool:
+        return self._saved() == other._saved() if isinstance(other, Producer) else NotImplemented
+
+    def __repr__(self) -> str:
+        return f"Producer{self._saved()}"
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    def find(self, header: BatchHeader) -> ProducedBatch | None:
+        """The batch that `header` is a repetition of."""
+        for batch in self.batches:
+            if batch.last_sequence == header.last_sequence and batch.base_sequence == header.base_sequence:
+                return batch
+        return None
+
+
+class ClosedTransaction(NamedTuple):
+    first_offset: int
+    marker_offset: int
+
+
+class ProducerState:
+    def __init__(self, producers: dict[int, Producer] | None = None) -> None:
+        self.producers = producers or {}
+        self.refused: PartitionRefusals | None = None  # set by the broker: the sequences due of unknown producers
+        starts = sorted(p.transaction_start for p in self.producers.values() if p.transaction_start != NO_OFFSET)
+        # In the order they began, as a dict keeps it: so the oldest is at hand for every fetch, however many are
+        # open.
+        self._open: dict[int, None] = dict.fromkeys(starts)
+        self._closing: list[ClosedTransaction] = []
+
+    def check(self, header: BatchHeader) -> ProducedBatch | None:
+        """None if the batch may be appended; the original if it is a repetition; raises where it is out of turn."""
+        producer = self.producers.get(header.producer_id)
+        if producer is None:
+            self._check_unknown(header)
+            return None
+        if header.producer_epoch < producer.epoch:
+            raise InvalidProducerEpoch(
+                f"producer {header.producer_id} is at epoch {producer.epoch}, this batch has {header.producer_epoch}"
+            )
+        if header.attributes & CONTROL:
+            return None
+        same_epoch = header.producer_epoch == producer.epoch
+        due = (producer.last_sequence + 1) & SEQUENCE_MASK if same_epoch else 0
+        if header.base_sequence == due:  # so it is none of those that were before
+            return None
+        if same_epoch and (original := producer.find(header)):
+            return original
+        raise OutOfOrderSequence(
+            f"producer {header.producer_id} sent sequence {header.base_sequence} where {due} is due"
+        )
+
+    def _check_unknown(self, header: BatchHeader) -> None:
+        """Raises OutOfOrderSequence where a refused batch of the producer has to come first."""
+        if self.refused is None or header.attributes & CONTROL:
+            return
+        due = self.refused.due(header.producer_id, header.producer_epoch)
+        if due is not None and header.base_sequence != due:
+            raise OutOfOrderSequence(
+                f"producer {header.producer_id} sent sequence {header.base_sequence} where {due} is due, "
+                "which was refused before"
+            )
+
+    def touch(self, producer_id: int) -> bool:
+        """Notes that the producer is not idle. Returns whether it is known."""
+        producer = self.producers.get(producer_id)
+        if producer is None:
+            return False
+        producer.idle_since_ms = None
+        return True
+
+    def replay(self, header: BatchHeader, marker: Marker | None, coordinator_epoch: int) -> AbortedTransaction | None:
+        """The batch was appended. Where it aborts a transaction, that is returned for the index."""
+        if header.producer_id == NO_PRODUCER:
+            return None
+        producer = self.producers.get(header.producer_id)
+        if producer is None:
+            producer = self.producers[header.producer_id] = Producer(header.producer_epoch)
+            if self.refused is not None:
+                self.refused.forget(header.producer_id)
+        elif producer.epoch != header.producer_epoch:
+            producer.epoch = header.producer_epoch
+            producer.batches.clear()
+        producer.last_timestamp = header.max_timestamp
+        producer.idle_since_ms = None
+        attributes, sequence, delta = header.attributes, header.base_sequence, header.last_offset_delta
+        if attributes & CONTROL:
+            return self._close_transaction(producer, header, marker, coordinator_epoch)
+        if sequence != NO_SEQUENCE:
+            last_sequence, last_offset = (sequence + delta) & SEQUENCE_MASK, header.base_offset + delta
+            producer.batches.append(ProducedBatch(last_sequence, last_offset, delta, header.max_timestamp))
+        if attributes & TRANSACTIONAL and producer.transaction_start == NO_OFFSET:
+            producer.transaction_start = header.base_offset
+            self._open[header.base_offset] = None
+        return None
+
+    def _close_transaction(
+        self, producer: Producer, header: BatchHeader, marker: Marker | None, coordinator_epoch: int
+    ) -> AbortedTransaction | None:
+        if marker is None:  # a control record of another kind decides nothing
+            return None
+        producer.coordinator_epoch = coordinator_epoch
+        first_offset, producer.transaction_start = producer.transaction_start, NO_OFFSET
+        if first_offset == NO_OFFSET:
+            return None
+        del self._open[first_offset]
+        self._closing.append(ClosedTransaction(first_offset, header.last_offset))
+        if marker is not Marker.ABORT:
+            return None
+        still_open = next(iter(self._open), header.next_offset)
+        return AbortedTransaction(header.producer_id, first_offset, header.last_offset, still_open)
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """Below it everything is decided, and flushed."""
+        if not self._open and not self._closing:
+            return high_watermark
+        if self._closing:
+            self._closing = [closed for closed in self._closing if closed.marker_offset >= high_watermark]
+        undecided = next(iter(self._open), high_watermark)
+        closing = min((closed.first_offset for closed in self._closing), default=high_watermark)
+        return min(undecided, closing, high_watermark)
+
+    def expire(self, steady_ms: int, after_ms: int) -> None:
+        """Forgets producers that have been idle for more than `after_ms` and have no open transaction.
+
+        `steady_ms` is of a steady clock: a wall clock that jumps ahead must not make the broker forget producers. Idle
+        time counts from the first call after the producer's last batch, or after a restart.
+        """
+        idle = []
+        for producer_id, producer in self.producers.items():
+            if producer.idle_since_ms is None:
+                producer.idle_since_ms = steady_ms
+            elif steady_ms - producer.idle_since_ms > after_ms and producer.transaction_start == NO_OFFSET:
+                idle.append(producer_id)
+        for producer_id in idle:
+            del self.producers[producer_id]

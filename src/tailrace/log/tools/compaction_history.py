@@ -1,0 +1,74 @@
+"""Whether a partition can ever have been compacted: what a data directory proves, for tools that read it offline.
+
+A segment that lost its checksum file no longer says whether offsets may be missing in it. Where compaction can be ruled
+out, a gap is damage. It is ruled out if all of these hold:
+
+    the directory has the current format, so that no other broker's files are in it
+    `cleaner-offset-checkpoint` can be read and does not name the partition
+    the metadata log can be read from its first offset on and names the topic, and no record of it gives the topic, or
+    the brokers' default, a cleanup policy with `compact`; internal topics are compacted without such a record, but the
+    metadata log never is
+
+The metadata log's records are the broker's, and this layer has no codec for them. They are searched for names: one that
+has `cleanup.policy`, `compact` and the name of the topic, or of the brokers' key, counts.
+"""
+
+from functools import cached_property
+
+from tailrace.log.directory.admission import FORMAT_VERSION
+from tailrace.log.disk.interface import Files, join, read_whole
+from tailrace.log.files.checkpoints import FORMAT_FILE
+from tailrace.log.files.directory_state import DirectoryState
+from tailrace.log.flush.journal import read_journal
+from tailrace.log.layout.names import TopicPartition
+from tailrace.log.scan.scan import FoundBatch
+from tailrace.log.tools.survey import Survey
+from tailrace.records.errors import CorruptBatch
+from tailrace.records.record import decode_records
+
+METADATA = TopicPartition("__tailrace_metadata", 0)
+_INTERNAL_PREFIX = "__"
+_TOPIC_KEY, _BROKER_KEY, _COMPACT = b"cleanup.policy", b"log.cleanup.policy", b"compact"
+
+
+class CompactionHistory:
+    """Of one data directory. Nothing is read before a partition is asked about."""
+
+    def __init__(self, files: Files, path: str, state: DirectoryState) -> None:
+        self._files = files
+        self._path = path
+        self._state = state
+
+    def rules_out(self, partition: TopicPartition) -> bool:
+        """Whether this partition was certainly never compacted."""
+        if not self._is_current or partition in (self._state.cleaner_offsets or {}):
+            return False
+        if partition.topic.startswith(_INTERNAL_PREFIX):
+            return partition == METADATA
+        name, records = partition.topic.encode(), self._records
+        policies = [record for record in records if _TOPIC_KEY in record and _COMPACT in record]
+        is_compacted = any(name in record or _BROKER_KEY in record for record in policies)
+        return any(name in record for record in records) and not is_compacted
+
+    @cached_property
+    def _is_current(self) -> bool:
+        written = read_whole(self._files, join(self._path, FORMAT_FILE)) or b""
+        return written.strip() == str(FORMAT_VERSION).encode() and self._state.cleaner_offsets is not None
+
+    @cached_property
+    def _records(self) -> list[bytes]:
+        """The values of all records of the metadata log; none where some of them cannot be read."""
+        place = self._state.place(join(self._path, str(METADATA)), METADATA)
+        values: list[bytes] = []
+        try:
+            survey = Survey(self._files, place)
+            for finding in survey:
+                if not isinstance(finding, FoundBatch):
+                    return []
+                values += (record.value or b"" for record in decode_records(finding.window, finding.at))
+            journaled = [] if self._state.clean else read_journal(self._files, self._path)
+        except (CorruptBatch, OSError):
+            return []
+        if survey.start_offset or survey.gaps:
+            return []
+        return values + [bytes(part.data) for part in journaled]  # whole batches, which the log may not have yet

@@ -1,0 +1,155 @@
+"""What is derived, held against what it is derived from: are the files beside a log still true?
+
+A file that is not does no harm: it is rebuilt when the log is opened or read. So nothing here is damage; it is named
+because it costs a scan, and because somebody may want to know that a disk lost it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+from tailrace.log.disk.interface import Files, join, read_whole
+from tailrace.log.files.checksums import Prefix, Sums
+from tailrace.log.files.index import OffsetIndex, TimeIndex
+from tailrace.log.files.leader_epochs import FILE_NAME as EPOCHS_FILE
+from tailrace.log.files.transaction_index import TransactionIndex
+from tailrace.log.layout.names import INDEX, SNAPSHOT, SUMS, TIME_INDEX, TRANSACTION_INDEX, numbered
+from tailrace.log.state.producer_snapshot import CorruptSnapshot, decode_snapshot
+from tailrace.log.state.replay import snapshot_offsets
+from tailrace.log.tools.survey import Survey, SurveyedSegment
+from tailrace.records.batch import BatchHeader
+
+UNREADABLE = "it cannot be read"
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedFault:
+    """A derived file that will be rebuilt, and why."""
+
+    file: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.file} will be rebuilt: {self.reason}"
+
+    def as_json(self) -> dict[str, str]:
+        return asdict(self)
+
+
+class SegmentAudit:
+    """The files beside one segment, followed through a walk of it."""
+
+    def __init__(self, files: Files, directory: str, current: SurveyedSegment) -> None:
+        self.current = current
+        self._base_offset = current.segment.base_offset
+        self._size = current.segment.size
+        suffixes = (INDEX, TIME_INDEX, TRANSACTION_INDEX, SUMS)
+        self._data = {suffix: _read(files, join(directory, numbered(self._base_offset, suffix))) for suffix in suffixes}
+        index = OffsetIndex(self._base_offset, self._data[INDEX] or b"")
+        times = TimeIndex(self._base_offset, self._data[TIME_INDEX] or b"")
+        transactions = TransactionIndex(self._data[TRANSACTION_INDEX] or b"")
+        self._is_sound = {
+            INDEX: index.is_sound(self._size),
+            TIME_INDEX: times.is_sound(),
+            TRANSACTION_INDEX: transactions.is_sound(),
+        }
+        self._positions = Entries((entry.position, entry.last_offset) for entry in map(index.entry, range(len(index))))
+        self._times = Entries((entry.last_offset, entry.timestamp) for entry in map(times.entry, range(len(times))))
+
+    def found(self, position: int, header: BatchHeader) -> None:
+        self._positions.meet(position, position + 1, header.last_offset)
+        self._times.meet(header.base_offset, header.next_offset, header.max_timestamp)
+
+    def skipped(self, end: int, next_offset: int) -> None:
+        """What lies before is damaged: nobody can say whether entries that lead there are right."""
+        self._positions.forgive(end)
+        self._times.forgive(next_offset)
+
+    def faults(self) -> Iterator[DerivedFault]:
+        """Asked once the whole segment was walked."""
+        sums = Sums.decode(self._data[SUMS] or b"")
+        if self._data[SUMS] is not None and (reason := self._fault_of_sums(sums)):
+            yield DerivedFault(numbered(self._base_offset, SUMS), reason)
+        known = {} if sums is None or sums.log_size > self._size else _prefixes(sums)
+        for suffix in (INDEX, TIME_INDEX, TRANSACTION_INDEX):
+            if reason := self._fault_of(suffix, known.get(suffix, Prefix())):
+                yield DerivedFault(numbered(self._base_offset, suffix), reason)
+
+    def _fault_of_sums(self, sums: Sums | None) -> str | None:
+        if sums is None:
+            return UNREADABLE
+        if sums.log_size > self._size:
+            return f"it speaks of {sums.log_size} bytes where the log has {self._size}"
+        return None
+
+    def _fault_of(self, suffix: str, known: Prefix) -> str | None:
+        data = self._data[suffix]
+        if data is None:
+            return "it is missing" if known.size else None
+        if len(data) < known.size:
+            return f"it has {len(data)} bytes of {known.size}"
+        if not known.matches(data):
+            return "its checksum does not match"
+        if not self._is_sound[suffix]:
+            return "its entries make no sense"
+        entries = {INDEX: self._positions, TIME_INDEX: self._times}.get(suffix)
+        return "an entry leads to a batch that is not there" if entries and entries.is_wrong() else None
+
+
+class Entries:
+    """The entries of an index, each a place and what is said of it, as a walk comes by them in order."""
+
+    def __init__(self, entries: Iterator[tuple[int, int]]) -> None:
+        self._entries = entries
+        self._next = next(entries, None)
+        self._wrong = False
+
+    def meet(self, start: int, end: int, truth: int) -> None:
+        """What is true of all places from `start` to before `end`; none before belongs to a batch."""
+        while self._next is not None and self._next[0] < end:
+            if self._next[0] < start or self._next[1] != truth:
+                self._wrong = True
+            self._next = next(self._entries, None)
+
+    def forgive(self, end: int) -> None:
+        while self._next is not None and self._next[0] < end:
+            self._next = next(self._entries, None)
+
+    def is_wrong(self) -> bool:
+        """Asked at the end: an entry that is still left leads nowhere."""
+        return self._wrong or self._next is not None
+
+
+def audit_partition(files: Files, survey: Survey) -> Iterator[DerivedFault]:
+    """The files beside all segments, once the survey is done."""
+    if survey.epochs_are_damaged:
+        yield DerivedFault(EPOCHS_FILE, UNREADABLE)
+    elif survey.epochs_are_wrong:
+        yield DerivedFault(EPOCHS_FILE, "batches of the log have other epochs")
+    else:
+        late = [start for start in survey.epochs if start.start_offset > survey.end_offset]
+        if late:
+            reason = f"epoch {late[0].epoch} begins at {late[0].start_offset}, and the log ends at {survey.end_offset}"
+            yield DerivedFault(EPOCHS_FILE, reason)
+    directory = survey.place.directory
+    for offset in sorted(snapshot_offsets(files, directory)):
+        name = numbered(offset, SNAPSHOT)
+        try:
+            if (data := read_whole(files, join(directory, name))) is not None:
+                decode_snapshot(data)
+        except (CorruptSnapshot, OSError):
+            yield DerivedFault(name, UNREADABLE)
+        else:
+            if offset > survey.end_offset:
+                yield DerivedFault(name, f"it speaks of offset {offset}, and the log ends at {survey.end_offset}")
+
+
+def _read(files: Files, path: str) -> bytes | None:
+    """One that cannot be read is as good as empty."""
+    try:
+        return read_whole(files, path)
+    except OSError:
+        return b""
+
+
+def _prefixes(sums: Sums) -> dict[str, Prefix]:
+    return {INDEX: sums.offset_index, TIME_INDEX: sums.time_index, TRANSACTION_INDEX: sums.transaction_index}

@@ -1,0 +1,372 @@
+"""A survey: one partition read from its first byte to its last, without opening the log.
+
+What comes out is every batch that is sound, and in between what is not: damage, or the tail that a crash left. What
+counts as which is decided as recovery decides it, so that a survey says beforehand what a start of the broker will
+find. `log verify` counts what comes out, `log dump` prints it.
+
+Nothing is written and nothing is locked. A broker may append meanwhile: what it adds after the survey has begun is
+not looked at.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import NamedTuple
+
+from tailrace.log.disk.interface import Files, join, read_whole
+from tailrace.log.files.checkpoints import START_OFFSETS, CorruptCheckpoint
+from tailrace.log.files.checksums import CHUNK_BYTES, ChunkSums, Gaps
+from tailrace.log.files.directory_state import Place
+from tailrace.log.files.leader_epochs import FILE_NAME as EPOCHS_FILE
+from tailrace.log.files.leader_epochs import LeaderEpochs
+from tailrace.log.files.recorded_gaps import FILE_NAME as GAPS_FILE
+from tailrace.log.files.recorded_gaps import CorruptGaps, RecordedGap, has_gap, read_gaps
+from tailrace.log.files.swap_file import announced, replaced_segments
+from tailrace.log.layout.config import LogConfig
+from tailrace.log.layout.damage import DamagedRange, missing_file, overlap
+from tailrace.log.layout.names import LOG, numbered, parse_numbered
+from tailrace.log.recovery.epoch_check import are_contradicted, epochs_of, sound_but_for_its_epoch
+from tailrace.log.recovery.tail import ends_the_log
+from tailrace.log.scan.scan import FoundBatch
+from tailrace.log.scan.walk import walk
+from tailrace.log.segment.derived import Derived
+from tailrace.log.segment.segment import DerivedCache, Segment
+
+
+class Tail(NamedTuple):
+    """Where the next start will end the log: the bytes behind never reached the disk as a whole."""
+
+    file: str
+    position: int
+    length: int
+    first_offset: int
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.file} ends in a torn write at byte {self.position} ({self.length} bytes): the next start ends the "
+            f"log at offset {self.first_offset} and keeps these bytes aside ({self.reason})"
+        )
+
+    def as_json(self) -> dict[str, str | int]:
+        return self._asdict()
+
+
+Finding = FoundBatch | DamagedRange | Tail
+
+
+class SurveyedSegment:
+    """A segment, and what its own files say of it."""
+
+    def __init__(self, segment: Segment, following: int | None, place: Place, recorded: Sequence[RecordedGap]) -> None:
+        self.segment = segment
+        self.following = following
+        self.derived, _ = segment.derived_files.load_before(segment.size)
+        # Sums of more bytes than there are cannot be compared; that the log was longer, and dense, they still say.
+        sums = segment.derived_files.read_sums()
+        if self.derived.gaps is Gaps.UNKNOWN and sums is not None:
+            self.derived.gaps = sums.gaps
+        if self.derived.gaps is Gaps.UNKNOWN and place.was_never_compacted(following):
+            self.derived.gaps = Gaps.NONE
+        if not self.has_sums and has_gap(recorded, segment.base_offset, following):
+            self.derived.gaps = Gaps.REPAIRED  # by a repair that has not come to its end, or whose sums are lost
+        self.known_end = following or max(sums.next_offset if sums else 0, place.recovery_point or 0)
+
+    @property
+    def name(self) -> str:
+        return self.segment.name
+
+    @property
+    def has_sums(self) -> bool:
+        return self.derived.sums is not None
+
+
+class Survey:
+    """Iterate once. Afterwards `notes` has what was noticed on the way, and `end_offset` is where the log ends.
+
+    `first` and `last` leave out the segments that hold no offset between them, both inclusive.
+    """
+
+    def __init__(self, files: Files, place: Place, *, first: int = 0, last: int | None = None) -> None:
+        self.place = place
+        self.notes: list[str] = []
+        self.gaps = 0
+        self.gap_offsets = 0
+        self.unexplained_offsets = 0  # missing where no file says whether compaction or a repair has left a gap
+        self.current: SurveyedSegment | None = None
+        self.leftovers = 0
+        self._files = files
+        self.names = files.files_in(place.directory)
+        self.epochs, self.epochs_are_damaged = _read_epochs(files, place.directory)
+        self.epochs_are_wrong = False
+        self._epochs_are_judged = False
+        self._claimed_end = 0  # by a start offset behind the end
+        self.recorded_gaps = self._read_gaps()
+        self.segments = self._list()
+        self.start_offset = self._begin()
+        self.end_offset = self.start_offset
+        self._cut_point = self.place.cut_point(self.start_offset)
+        self._first = max(first, self.start_offset)
+        self._last = last
+
+    def _begin(self) -> int:
+        """Afterwards the segments are those of the log, without leftovers of a deletion; returns where it starts."""
+        first = self.segments[0].base_offset if self.segments else 0
+        if first > (self.place.start_offset or 0):
+            self.place = self.place.with_latest_start(self._files)
+        start_offset = self.place.start_offset
+        if start_offset is None or self._is_behind_the_end(start_offset):
+            return first
+        while len(self.segments) > 1 and self.segments[1].base_offset <= start_offset:
+            self.segments.pop(0)
+            self.leftovers += 1
+        return start_offset
+
+    def _is_behind_the_end(self, start_offset: int) -> bool:
+        """Whether the log contradicts the checkpoint of the start offsets, as recovery finds it (`_settle_start`)."""
+        recovery_point = self.place.recovery_point or 0
+        if not self.segments or start_offset <= max(self.segments[-1].base_offset, recovery_point):
+            return False
+        last = self.segments[-1]
+        end = max(last.derived_files.load(last.size).next_offset, recovery_point)
+        if start_offset <= end:
+            return False
+        self.notes.append(
+            f"{START_OFFSETS} says that the log begins at offset {start_offset}, and it ends at {end}: the next start "
+            f"lets it begin at {self.segments[0].base_offset}"
+        )
+        if self.place.may_have_reached(start_offset, end):
+            self._claimed_end = start_offset
+        return True
+
+    def _list(self) -> list[Segment]:
+        parsed = [(parse_numbered(name), size) for name, size in self.names.items()]
+        cache = DerivedCache()
+        replaced = self._replaced()
+        bases = sorted((found[0], size) for found, size in parsed if found and found[1] == LOG)
+        bases = [(base_offset, size) for base_offset, size in bases if base_offset not in replaced]
+        return [
+            Segment(
+                self._files,
+                self.place.directory,
+                base_offset,
+                size,
+                epochs=self.epochs,
+                cache=cache,
+                interval_bytes=LogConfig().index_interval_bytes,
+            )
+            for base_offset, size in bases
+        ]
+
+    def _replaced(self) -> set[int]:
+        """Segments that are still there although a compacted one has their place: the next start removes them."""
+        swaps = announced(self._files, self.place.directory, self.names)
+        if swaps:
+            self.notes.append(f"{len(swaps)} replacements by compaction were cut short: the next start completes them")
+        return replaced_segments(swaps, self.names)
+
+    def _read_gaps(self) -> tuple[RecordedGap, ...]:
+        try:
+            return read_gaps(self._files, self.place.directory)
+        except (CorruptGaps, OSError) as error:
+            self.notes.append(f"{GAPS_FILE}, which says what repairs have given up, cannot be read: {error}")
+            self.place = self.place._replace(history=None)  # a repair may have left any gap
+            return ()
+
+    @property
+    def wanted(self) -> list[int]:
+        """The numbers of the segments that are looked at."""
+        bases = [segment.base_offset for segment in self.segments]
+        return [
+            number
+            for number, base in enumerate(bases)
+            if (number + 1 == len(bases) or bases[number + 1] > self._first)
+            and (self._last is None or base <= self._last)
+        ]
+
+    def __iter__(self) -> Iterator[Finding]:
+        wanted = self.wanted
+        if self.epochs_are_damaged:
+            self._rebuild_epochs()
+        for number in wanted:
+            before = self._before_the_first() if number == 0 else self._between(number) if number != wanted[0] else ()
+            for finding in chain(before, self._segment(number)):
+                yield finding
+                if isinstance(finding, Tail):
+                    return
+        recovery_point = max(self.place.recovery_point or 0, self._claimed_end)
+        if self.end_offset < recovery_point and len(self.segments) - 1 in (*wanted, -1):
+            yield missing_file(self.end_offset, recovery_point)
+            self.end_offset = recovery_point
+
+    # Before a segment
+
+    def _before_the_first(self) -> Iterator[Finding]:
+        first = self.segments[0].base_offset
+        if first > self.start_offset >= self._cut_point:
+            length = sum(segment.size for segment in self.segments)
+            name = numbered(self.start_offset, LOG)
+            yield Tail(name, 0, length, self.start_offset, "its first segment is missing")
+        elif first > self.start_offset:
+            yield missing_file(self.start_offset, first)
+
+    def _between(self, number: int) -> Iterator[Finding]:
+        """Whether the segment begins where the one before it ended."""
+        segment, end = self.segments[number], self.end_offset
+        if end > segment.base_offset:
+            yield overlap(segment.name, segment.base_offset, end)
+        elif self.current and self.current.derived.may_have_gaps:
+            self._reach(segment.base_offset)
+        elif end < segment.base_offset:
+            if end >= self._cut_point:
+                last = self.segments[number - 1]
+                yield self._tail(number - 1, last.size, "bytes are missing between two segments")
+            else:
+                yield missing_file(end, segment.base_offset)
+
+    def _reach(self, offset: int) -> None:
+        """The next batch begins at `offset`, which may leave a gap where gaps are allowed."""
+        if offset > self.end_offset:
+            self.gaps += 1
+            self.gap_offsets += offset - self.end_offset
+            if self.current is not None and self.current.derived.gaps is Gaps.UNKNOWN:
+                self.unexplained_offsets += offset - self.end_offset
+
+    def _tail(self, number: int, position: int, reason: str) -> Tail:
+        segment = self.segments[number]
+        behind = sum(later.size for later in self.segments[number + 1 :])
+        return Tail(segment.name, position, segment.size - position + behind, self.end_offset, reason)
+
+    # Inside of one
+
+    def _segment(self, number: int) -> Iterator[Finding]:
+        segment = self.segments[number]
+        following = self.segments[number + 1].base_offset if number + 1 < len(self.segments) else None
+        try:
+            segment.log.pin()
+        except FileNotFoundError:
+            self.notes.append(f"{segment.name} was deleted while the log was read")
+            self.end_offset = following or self.end_offset
+            return
+        try:
+            self.current = SurveyedSegment(segment, following, self.place, self.recorded_gaps)
+            self.end_offset = segment.base_offset
+            yield from self._walk(number, self.current)
+        finally:
+            segment.log.unpin()
+            segment.close()
+
+    def _walk(self, number: int, current: SurveyedSegment) -> Iterator[Finding]:
+        segment, derived = current.segment, current.derived
+        checked = SumsCheck(current)
+        items = self._items(current, 0, segment.base_offset)
+        while (item := next(items, None)) is not None:
+            if isinstance(item, FoundBatch):
+                checked.found(item)
+                self._reach(item.header.base_offset)
+                self.end_offset = item.header.next_offset
+                yield item
+                continue
+            sound = sound_but_for_its_epoch(segment, item, current.following)
+            if sound is not None and self._contradicts_the_epochs(number):
+                items = self._items(current, item.position, item.first_offset)
+                continue
+            if sound is not None:
+                item = item._replace(last_offset=max(item.last_offset, sound.last_offset))
+            if sound is None and self._ends_here(item, number):
+                yield from self._end(item, number)
+                return
+            checked.damaged(item)
+            self.end_offset = item.last_offset + 1
+            yield item
+        derived.next_offset = self.end_offset
+        yield from checked.damage_beyond()
+
+    def _items(self, current: SurveyedSegment, position: int, expected: int) -> Iterator[FoundBatch | DamagedRange]:
+        derived = current.derived
+        return walk(
+            current.segment.log,
+            position,
+            current.segment.size,
+            expected,
+            gaps=derived.may_have_gaps,
+            epochs=self.epochs,
+            anchors=derived.index.positions_after(position),
+            boundary=derived.boundary,
+            end_offset=current.known_end,
+            limit=current.following,
+        )
+
+    def _contradicts_the_epochs(self, number: int) -> bool:
+        """Whether the checkpoint of the epochs is wrong, rather than one batch of this segment. If so, on return the
+        epochs are those of the batches.
+        """
+        if self._epochs_are_judged:
+            return False
+        self._epochs_are_judged = True
+        segments = self._list()  # anew: those that were read are closed
+        self.epochs_are_wrong = are_contradicted(self.epochs, [*segments[number:], *segments[:number]])
+        for segment in segments:
+            segment.close()
+        if self.epochs_are_wrong:
+            self._rebuild_epochs()
+        return self.epochs_are_wrong
+
+    def _rebuild_epochs(self) -> None:
+        """As recovery does."""
+        segments = self._list()
+        self.epochs.replace(epochs_of(segments))
+        self._epochs_are_judged = True
+        for segment in segments:
+            segment.close()
+
+    def _ends_here(self, damage: DamagedRange, number: int) -> bool:
+        follower = self.segments[number + 1] if number + 1 < len(self.segments) else None
+        return damage.first_offset >= self._cut_point and ends_the_log(damage, self.segments[number], follower)
+
+    def _end(self, damage: DamagedRange, number: int) -> Iterator[Tail]:
+        segment = self.segments[number]
+        if segment is self.segments[-1] and segment.log.size() > segment.size:
+            self.notes.append(f"{segment.name} was being appended to: its last {damage.length} bytes were not read")
+        else:
+            yield self._tail(number, damage.position, damage.reason)
+
+
+class SumsCheck:
+    """The sums file against the bytes, alongside a walk: finds what is wrong although every batch passes."""
+
+    def __init__(self, current: SurveyedSegment) -> None:
+        self._segment = current.segment
+        self._derived: Derived = current.derived
+        self._chunks: ChunkSums | None = ChunkSums()
+        self._known: list[DamagedRange] = []
+
+    def found(self, item: FoundBatch) -> None:
+        sums, chunks = self._derived.sums, self._chunks
+        if sums is not None and chunks is not None and chunks.size < sums.log_size:
+            chunks.update(item.window[item.at : item.at + item.header.size])
+
+    def damaged(self, damage: DamagedRange) -> None:
+        self._chunks = None
+        self._known.append(damage)
+
+    def damage_beyond(self) -> list[DamagedRange]:
+        """Damage that the walk did not meet. Only where something is wrong are the bytes read again."""
+        sums, checks = self._derived.sums, self._segment.checks
+        if sums is None or (self._chunks is not None and self._chunks.sums == sums.chunks):
+            return []
+        for damage in self._known:  # a chunk is wrong because of these: nobody else is to blame
+            checks.report(damage)
+            for number in range(damage.position // CHUNK_BYTES, min(damage.end // CHUNK_BYTES + 1, len(sums.chunks))):
+                checks.trust(*sums.chunk_bounds(number))
+        if not checks.ensure(0, sums.log_size, self._segment.size, self._derived) and self._known:
+            return []  # shifted by what the walk has met: the sums say nothing of what stands behind
+        return [damage for damage in checks.damage if damage not in self._known]
+
+
+def _read_epochs(files: Files, directory: str) -> tuple[LeaderEpochs, bool]:
+    """The leader epochs, none where they are not known, and whether there is a file that cannot be read."""
+    try:
+        data = read_whole(files, join(directory, EPOCHS_FILE))
+        return (LeaderEpochs() if data is None else LeaderEpochs.decode(data)), False
+    except (CorruptCheckpoint, OSError):
+        return LeaderEpochs(), True
