@@ -19,10 +19,10 @@ from typing import NamedTuple
 
 from tailrace.broker import apis
 from tailrace.broker.apis.registry import APIS
-from tailrace.broker.config_keys import ConfigKey
-from tailrace.broker.config_tables import BROKER_KEYS, TOPIC_KEYS
-from tailrace.broker.foreign_configs import FAMILIES, Family
-from tailrace.broker.requests import Api
+from tailrace.broker.configs.ignored import FAMILIES, Family
+from tailrace.broker.configs.keys import ConfigKey
+from tailrace.broker.configs.tables import BROKER_KEYS, TOPIC_KEYS
+from tailrace.broker.core.api import Api
 from tailrace.protocol.message import Versions, specification_of, versions_of
 from tailrace.protocol.messages import REQUESTS, SPOKEN
 

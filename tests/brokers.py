@@ -15,12 +15,12 @@ from types import TracebackType
 from typing import Any
 
 from tailrace.broker.apis.registry import APIS
-from tailrace.broker.configs import BrokerConfigs
-from tailrace.broker.opening import open_broker
-from tailrace.broker.partition import Partition
-from tailrace.broker.requests import Call, Endpoint, Silence
-from tailrace.broker.topic_changes import create_topic, delete_topic
-from tailrace.broker.waiting import Later
+from tailrace.broker.configs.registry import BrokerConfigs
+from tailrace.broker.core.api import Call, Endpoint, Silence
+from tailrace.broker.core.delayed import Later
+from tailrace.broker.core.partition import Partition
+from tailrace.broker.metadata.topic_changes import create_topic, delete_topic
+from tailrace.broker.startup import open_broker
 from tailrace.log.directory.directory import DataDirectory
 from tailrace.log.disk.interface import Files, OperatingSystemFiles
 from tailrace.log.log import Log

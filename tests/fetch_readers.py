@@ -6,9 +6,9 @@ from typing import Any
 from brokers import ENDPOINT, LocalBroker
 
 from tailrace.broker.apis.registry import APIS
-from tailrace.broker.repeated_fetch import RepeatedFetch
-from tailrace.broker.requests import Call
-from tailrace.broker.waiting import Later
+from tailrace.broker.core.api import Call
+from tailrace.broker.core.delayed import Later
+from tailrace.broker.fastpath.fetch import RepeatedFetch
 from tailrace.protocol import codec
 from tailrace.protocol.frame import encode_request, read_request_header, response_header
 from tailrace.protocol.messages.fetch import FetchRequest

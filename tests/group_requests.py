@@ -13,7 +13,7 @@ from typing import Any
 
 from brokers import LocalBroker
 
-from tailrace.broker.waiting import Later
+from tailrace.broker.core.delayed import Later
 from tailrace.protocol.messages.heartbeat import HeartbeatRequest
 from tailrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from tailrace.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity

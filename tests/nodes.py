@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from tailrace.broker.topic_changes import create_topic
+from tailrace.broker.metadata.topic_changes import create_topic
 from tailrace.log.disk.interface import Files
 from tailrace.server.http import Pages
 from tailrace.server.node import Listen, Node

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from logs import DATA, memory_files
 
-from tailrace.broker.metadata import Metadata
-from tailrace.broker.metadata_log import replay_all
-from tailrace.broker.quotas import Entity
+from tailrace.broker.metadata.log import replay_all
+from tailrace.broker.metadata.state import Metadata
+from tailrace.broker.quotas.client_quotas import Entity
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
 from tailrace.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from brokers import LocalBroker, a_batch, fetch_request, from_offset, produce_request, resolved
 
-from tailrace.broker.cached import Cached
-from tailrace.broker.metadata import Metadata
-from tailrace.broker.metadata_records import ProducerIdsReserved
+from tailrace.broker.metadata.cached import Cached
+from tailrace.broker.metadata.records import ProducerIdsReserved
+from tailrace.broker.metadata.state import Metadata
 
 
 def test_a_partition_has_no_log_before_the_first_append(tmp_path: Path) -> None:

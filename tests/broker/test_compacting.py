@@ -11,10 +11,10 @@ from brokers import LocalBroker
 from compactions import records_of
 from group_requests import Consumer, broker_for_groups, commit, offsets, share
 
-from tailrace.broker.compacting import LEFT_ALONE_MAX_MS, LEFT_ALONE_MIN_MS, LOOKED_AT_ONCE
-from tailrace.broker.topics import METADATA_TOPIC, OFFSETS_TOPIC
-from tailrace.broker.upkeep import SAVE_OFFSETS_MS
-from tailrace.broker.wall_clock import PATIENCE_MS
+from tailrace.broker.background.checkpoints import SAVE_OFFSETS_MS
+from tailrace.broker.background.compaction import LEFT_ALONE_MAX_MS, LEFT_ALONE_MIN_MS, LOOKED_AT_ONCE
+from tailrace.broker.core.topics import METADATA_TOPIC, OFFSETS_TOPIC
+from tailrace.broker.core.wall_clock import PATIENCE_MS
 from tailrace.log.compaction.child_process import LocalPass
 from tailrace.log.compaction.messages import PassSpec
 from tailrace.log.disk.interface import OperatingSystemFiles, Space

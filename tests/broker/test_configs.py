@@ -2,9 +2,16 @@
 
 import pytest
 
-from tailrace.broker.config_keys import BYTES_MAX, ConfigType, InvalidConfig
-from tailrace.broker.config_tables import BROKER_KEYS, TOPIC_KEYS
-from tailrace.broker.configs import BrokerConfigs, ConfigSource, broker_key, topic_config, topic_entry, topic_key
+from tailrace.broker.configs.keys import BYTES_MAX, ConfigType, InvalidConfig
+from tailrace.broker.configs.registry import (
+    BrokerConfigs,
+    ConfigSource,
+    broker_key,
+    topic_config,
+    topic_entry,
+    topic_key,
+)
+from tailrace.broker.configs.tables import BROKER_KEYS, TOPIC_KEYS
 from tailrace.log.layout.config import LogConfig
 
 # What Kafka 4.3.1 answers to DescribeConfigs of a topic without configs of its own: value, type, the broker's name.

@@ -17,9 +17,9 @@ from brokers import LocalBroker, a_batch, fetch_request, from_offset, only_parti
 from group_requests import NO_DELAY, Consumer, commit_request
 from logs import DATA, memory_files
 
-from tailrace.broker.config_changes import Operation
-from tailrace.broker.config_tables import BROKER_KEYS, TOPIC_KEYS
-from tailrace.broker.foreign_configs import family_of
+from tailrace.broker.configs.ignored import family_of
+from tailrace.broker.configs.tables import BROKER_KEYS, TOPIC_KEYS
+from tailrace.broker.metadata.config_changes import Operation
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from tailrace.protocol.messages.describe_cluster import DescribeClusterRequest

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from brokers import LocalBroker
 
-from tailrace.broker.errors import Refused
+from tailrace.broker.core.errors import Refused
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import alter_client_quotas as alter_quotas
 from tailrace.protocol.messages import describe_client_quotas as describe_quotas

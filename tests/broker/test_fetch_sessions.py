@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from brokers import LocalBroker, a_batch, fetch_request, from_offset, produce_request, resolved, values_of
 
-from tailrace.broker import fetch_sessions
-from tailrace.broker.fetch_sessions import BUSY_MS
+from tailrace.broker.fetch import sessions as fetch_sessions
+from tailrace.broker.fetch.sessions import BUSY_MS
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fetch_epochs import EPOCH_MAX
 from tailrace.protocol.messages.fetch import FetchTopic, ForgottenTopic

@@ -20,8 +20,8 @@ from brokers import (
     values_of,
 )
 
-from tailrace.broker import fetching
-from tailrace.broker.topic_changes import create_topic, delete_topic
+from tailrace.broker.fetch import fetch as fetching
+from tailrace.broker.metadata.topic_changes import create_topic, delete_topic
 from tailrace.log.disk.interface import Data, File, OperatingSystemFile, OperatingSystemFiles
 from tailrace.log.layout.errors import StorageError
 from tailrace.log.log import Log

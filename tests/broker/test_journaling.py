@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from brokers import LocalBroker
 
-from tailrace.broker.journaling import SMALL_FLUSHES
+from tailrace.broker.background.journal import SMALL_FLUSHES
 from tailrace.log.flush.journal import BYTES_MIN, FILE_NAME
 
 SIZE = 1 << 20

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from brokers import LocalBroker
 
-from tailrace.broker.config_changes import Operation
+from tailrace.broker.metadata.config_changes import Operation
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.alter_configs import AlterConfigsRequest
 from tailrace.protocol.messages.alter_configs import AlterConfigsResource as WholeResource
@@ -20,7 +20,7 @@ from tailrace.protocol.messages.incremental_alter_configs import (
 from tailrace.protocol.messages.list_config_resources import ListConfigResourcesRequest
 
 LOGGER = 8
-PRODUCING = "tailrace.broker.producing"
+PRODUCING = "tailrace.broker.produce.produce"
 SET, DELETE, APPEND = Operation.SET, Operation.DELETE, Operation.APPEND
 Change = tuple[str, Operation, str | None]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from brokers import NOW_MS, LocalBroker, a_batch, from_offset, produce_request
 
-from tailrace.broker.configs import BrokerConfigs
-from tailrace.broker.opening import open_broker
+from tailrace.broker.configs.registry import BrokerConfigs
+from tailrace.broker.startup import open_broker
 from tailrace.log.directory.directory import DataDirectory
 from tailrace.log.disk.interface import OperatingSystemFiles
 from tailrace.log.files.checkpoints import RECOVERY_POINTS, START_OFFSETS, decode_offsets, encode_offsets

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 from brokers import NOW_MS, LocalBroker, a_batch, produce_request, resolved
 
-from tailrace.broker.configs import BrokerConfigs
-from tailrace.broker.metadata import Metadata
-from tailrace.broker.metadata_log import replay_all
-from tailrace.broker.metadata_records import (
+from tailrace.broker.configs.registry import BrokerConfigs
+from tailrace.broker.metadata.log import replay_all
+from tailrace.broker.metadata.records import (
     ConfigChanged,
     ProducerIdsReserved,
     TopicCreated,
@@ -17,7 +16,8 @@ from tailrace.broker.metadata_records import (
     decode,
     encode,
 )
-from tailrace.broker.topic_changes import add_partitions
+from tailrace.broker.metadata.state import Metadata
+from tailrace.broker.metadata.topic_changes import add_partitions
 from tailrace.log.disk.interface import OperatingSystemFiles
 from tailrace.log.layout.errors import LogOffline
 from tailrace.protocol.messages.api_versions import ApiVersionsRequest

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from brokers import LocalBroker, a_batch, produce_request
 
-from tailrace.broker.metadata_records import UnknownRecord
-from tailrace.broker.opening import NotOurs
-from tailrace.broker.topic_changes import delete_topic
+from tailrace.broker.metadata.records import UnknownRecord
+from tailrace.broker.metadata.topic_changes import delete_topic
+from tailrace.broker.startup import NotOurs
 from tailrace.log.disk.interface import OperatingSystemFiles
 from tailrace.log.layout.errors import Damaged
 from tailrace.log.layout.names import TopicPartition

@@ -6,9 +6,9 @@ import pytest
 from brokers import NOW_MS, LocalBroker
 from logs import DATA, ORDERS, memory_files
 
-from tailrace.broker.metadata import Metadata
-from tailrace.broker.metadata_log import replay_all
-from tailrace.broker.own_logs import NotRead, append_records, records_of
+from tailrace.broker.metadata.internal_topics import NotRead, append_records, records_of
+from tailrace.broker.metadata.log import replay_all
+from tailrace.broker.metadata.state import Metadata
 from tailrace.log.directory.directory import DataDirectory
 from tailrace.log.layout.config import LogConfig
 from tailrace.log.log import Log

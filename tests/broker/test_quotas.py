@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.broker.quotas import (
+from tailrace.broker.quotas.client_quotas import (
     BUCKETS_MAX,
     CONNECTION_CREATION_RATE,
     CONNECTION_WAIT_MS_MAX,

@@ -11,10 +11,10 @@ import pytest
 from batches import batch_of
 from brokers import ENDPOINT, LocalBroker, a_batch, only_partition, produce_request, resolved
 
-from tailrace.broker import recompressing
 from tailrace.broker.apis.registry import APIS
-from tailrace.broker.metadata_records import ConfigChanged
-from tailrace.broker.requests import Call, Silence
+from tailrace.broker.core.api import Call, Silence
+from tailrace.broker.metadata.records import ConfigChanged
+from tailrace.broker.produce import recompression as recompressing
 from tailrace.protocol import codec
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import ApiKey

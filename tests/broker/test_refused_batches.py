@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from brokers import NOW_MS, LocalBroker, a_batch, only_partition, produce_request, resolved
 
-from tailrace.broker import recompressing
-from tailrace.broker.requests import Silence
+from tailrace.broker.core.api import Silence
+from tailrace.broker.produce import recompression as recompressing
 from tailrace.log.disk.interface import OperatingSystemFiles
 from tailrace.log.state.refused_batches import REMEMBERED_MS
 from tailrace.protocol.errors import ErrorCode

@@ -9,7 +9,7 @@ from fetch_readers import Reader, key_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tailrace.broker.forms import FORM_BYTES_MAX, FORMS_MAX
+from tailrace.broker.fastpath.templates import FORM_BYTES_MAX, FORMS_MAX
 from tailrace.protocol import codec
 from tailrace.protocol.frame import read_request_header
 from tailrace.protocol.messages.fetch import FetchRequest

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.broker.apis.registry import APIS
-from tailrace.broker.fetch_sessions import BUSY_MS, FetchSession, FetchSessions
-from tailrace.broker.repeated_fetch import Answered, Stretch
-from tailrace.broker.requests import Call
+from tailrace.broker.core.api import Call
+from tailrace.broker.fastpath.fetch import Answered, Stretch
+from tailrace.broker.fetch.sessions import BUSY_MS, FetchSession, FetchSessions
 from tailrace.protocol import codec
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fetch_epochs import EPOCH_MAX, epoch_after
@@ -287,7 +287,7 @@ def test_a_reader_of_committed_records_is_told_of_what_was_aborted(tmp_path: Pat
 
 @pytest.fixture
 def small_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tailrace.broker.repeated_fetch.STRETCH_BYTES_MIN", 1)
+    monkeypatch.setattr("tailrace.broker.fastpath.fetch.STRETCH_BYTES_MIN", 1)
 
 
 def from_here(offset: int) -> FetchPartition:

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from logs import DATA, memory_files
 
 from tailrace.broker.apis.registry import APIS
-from tailrace.broker.forms import FORGOTTEN_AFTER, FORM_BYTES_MAX, FORMS_MAX
-from tailrace.broker.repeated_produce import RUN_BYTES_MAX, RUN_REQUESTS_MAX, TOGETHER_MAX, RepeatedProduce
-from tailrace.broker.requests import Call
-from tailrace.broker.topic_changes import create_topic
-from tailrace.broker.waiting import Later
+from tailrace.broker.core.api import Call
+from tailrace.broker.core.delayed import Later
+from tailrace.broker.fastpath.produce import RUN_BYTES_MAX, RUN_REQUESTS_MAX, TOGETHER_MAX, RepeatedProduce
+from tailrace.broker.fastpath.templates import FORGOTTEN_AFTER, FORM_BYTES_MAX, FORMS_MAX
+from tailrace.broker.metadata.topic_changes import create_topic
 from tailrace.log.disk.interface import OperatingSystemFiles
 from tailrace.log.flush.journal import make_journal
 from tailrace.log.log import Log

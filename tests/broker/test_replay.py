@@ -23,10 +23,10 @@ from tailrace.protocol.messages.init_producer_id import InitProducerIdRequest
 # Another broker, with another id and other values at its start.
 READER = """
 import json, sys
-from tailrace.broker.configs import BrokerConfigs
-from tailrace.broker.metadata import Metadata
-from tailrace.broker.metadata_log import replay_all
-from tailrace.broker.opening import METADATA_PARTITION
+from tailrace.broker.configs.registry import BrokerConfigs
+from tailrace.broker.metadata.state import Metadata
+from tailrace.broker.metadata.log import replay_all
+from tailrace.broker.startup import METADATA_PARTITION
 from tailrace.log.directory.directory import DataDirectory
 from tailrace.log.disk.interface import OperatingSystemFiles
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from brokers import LocalBroker, from_offset, only_partition, values_of
 
-from tailrace.broker.losses import damaged_ranges
-from tailrace.broker.scrubbing import FILE_NAME, NOTE_MS
+from tailrace.broker.background.scrubber import FILE_NAME, NOTE_MS
+from tailrace.broker.core.losses import damaged_ranges
 from tailrace.log.files.checksums import CHUNK_BYTES
 from tailrace.protocol.errors import ErrorCode
 from tailrace.records.batch import HEADER_SIZE, split

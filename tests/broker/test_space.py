@@ -8,8 +8,8 @@ import pytest
 from brokers import LocalBroker, a_batch, produce_request
 from group_requests import commit, offsets
 
-from tailrace.broker.config_changes import Operation
-from tailrace.broker.space import SpaceJob, shown
+from tailrace.broker.background.disk_reserve import SpaceJob, shown
+from tailrace.broker.metadata.config_changes import Operation
 from tailrace.log.disk.interface import OperatingSystemFiles, Space
 from tailrace.log.layout.errors import StorageError
 from tailrace.protocol.errors import ErrorCode

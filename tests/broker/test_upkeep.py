@@ -5,7 +5,7 @@ from pathlib import Path
 
 from brokers import LocalBroker, resolved
 
-from tailrace.broker.upkeep import CHECKPOINTS_AT_ONCE, SAVE_OFFSETS_MS
+from tailrace.broker.background.checkpoints import CHECKPOINTS_AT_ONCE, SAVE_OFFSETS_MS
 from tailrace.log.directory.directory import CHECKPOINT_MS
 from tailrace.log.disk.interface import OperatingSystemFiles
 from tailrace.testing.faulty_files import FaultyFiles

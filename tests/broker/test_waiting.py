@@ -4,7 +4,7 @@ import weakref
 
 import pytest
 
-from tailrace.broker.waiting import Chained, Later
+from tailrace.broker.core.delayed import Chained, Later
 
 
 class Asked(Later[int]):

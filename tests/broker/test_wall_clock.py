@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from brokers import LocalBroker
 
-from tailrace.broker.wall_clock import JUMP_MS, PATIENCE_MS, WallClock
+from tailrace.broker.core.wall_clock import JUMP_MS, PATIENCE_MS, WallClock
 from tailrace.log.directory.directory import CHECKPOINT_MS
 from tailrace.protocol.errors import ErrorCode
 

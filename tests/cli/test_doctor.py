@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from nodes import RunningNode
 
-from tailrace.broker.config_tables import BROKER_KEYS
+from tailrace.broker.configs.tables import BROKER_KEYS
 from tailrace.cli import doctor_machine
 from tailrace.cli.doctor_broker import broker_checks, health, quantile
 from tailrace.cli.doctor_check import Check, State

@@ -60,7 +60,11 @@ finally:
 
 NOT_NEEDED = {
     *("typer", "tomllib", "dataclasses", "json", "datetime", "hashlib", "pathlib", "ipaddress", "difflib", "cramjam"),
-    *("tailrace.broker.groups.coordinator", "tailrace.broker.compacting", "tailrace.protocol.messages.join_group"),
+    *(
+        "tailrace.broker.groups.coordinator",
+        "tailrace.broker.background.compaction",
+        "tailrace.protocol.messages.join_group",
+    ),
 }
 
 

@@ -27,7 +27,7 @@ from broker_process import BrokerProcess
 from brokers import a_batch, fetch_request, from_offset, only_partition, produce_request
 from raw_client import RawClient
 
-from tailrace.broker.losses import damaged_ranges
+from tailrace.broker.core.losses import damaged_ranges
 from tailrace.log.disk.interface import OperatingSystemFiles
 from tailrace.log.layout.errors import LogError
 from tailrace.log.layout.names import TopicPartition

@@ -11,7 +11,7 @@ import pytest
 from brokers import LocalBroker, a_batch, only_partition, produce_request, resolved
 from logs import DATA, memory_files
 
-from tailrace.broker.waiting import Later
+from tailrace.broker.core.delayed import Later
 from tailrace.log.directory.directory import DataDirectory
 from tailrace.log.layout.errors import LogError
 from tailrace.log.layout.names import TopicPartition

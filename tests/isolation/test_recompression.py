@@ -10,7 +10,7 @@ from brokers import a_batch, only_partition, produce_request
 from nodes import RunningNode
 from raw_client import NOW_AND_THEN_MS, RawClient, a_produce
 
-from tailrace.broker import recompressing
+from tailrace.broker.produce import recompression as recompressing
 from tailrace.protocol.messages.api_versions import ApiVersionsRequest
 from tailrace.records.compression import Codec
 from tailrace.server import node as node_module

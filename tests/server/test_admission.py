@@ -6,7 +6,7 @@ import pytest
 from nodes import RunningNode
 from raw_client import RawClient
 
-from tailrace.broker.configs import BrokerConfigs
+from tailrace.broker.configs.registry import BrokerConfigs
 from tailrace.protocol.messages.api_versions import ApiVersionsRequest
 from tailrace.protocol.messages.incremental_alter_configs import (
     AlterableConfig,

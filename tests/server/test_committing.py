@@ -12,7 +12,7 @@ from brokers import fetch_request, from_offset, only_partition, values_of
 from nodes import LOOPS, RunningNode
 from raw_client import RawClient, a_produce
 
-from tailrace.broker.journaling import SMALL_FLUSHES
+from tailrace.broker.background.journal import SMALL_FLUSHES
 from tailrace.log.disk.interface import Data, OperatingSystemFile, OperatingSystemFiles
 from tailrace.log.flush.journal import FILE_NAME, read_journal
 from tailrace.log.log import Log

@@ -15,7 +15,7 @@ from nodes import LOOPS, RunningNode
 from raw_client import NOW_AND_THEN_MS, RawClient, a_produce
 
 from tailrace.broker.apis.registry import APIS
-from tailrace.broker.waiting import Later
+from tailrace.broker.core.delayed import Later
 from tailrace.log.disk.interface import OperatingSystemFile
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.frame import decode_response

@@ -21,9 +21,9 @@ from nodes import LOOPS, RunningNode
 from raw_client import NOW_AND_THEN_MS, RawClient, a_produce
 
 import tailrace
-from tailrace.broker.partition import Partition
-from tailrace.broker.quotas import PRODUCER_BYTE_RATE
-from tailrace.broker.topics import Topic
+from tailrace.broker.core.partition import Partition
+from tailrace.broker.core.topics import Topic
+from tailrace.broker.quotas.client_quotas import PRODUCER_BYTE_RATE
 from tailrace.log.disk.interface import OperatingSystemFiles
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.api_versions import ApiVersionsRequest

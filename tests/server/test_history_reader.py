@@ -17,9 +17,9 @@ from fetch_readers import Reader, key_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tailrace.broker import repeated_fetch
-from tailrace.broker.fetch_sessions import FetchSession
-from tailrace.broker.repeated_fetch import Stretch
+from tailrace.broker.fastpath import fetch as repeated_fetch
+from tailrace.broker.fastpath.fetch import Stretch
+from tailrace.broker.fetch.sessions import FetchSession
 from tailrace.protocol.fetch_epochs import EPOCH_MAX
 from tailrace.protocol.frame import decode_response
 from tailrace.protocol.messages.fetch import FetchResponse

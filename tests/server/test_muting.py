@@ -15,7 +15,7 @@ from brokers import fetch_request, from_offset, only_partition, values_of
 from nodes import LOOPS, RunningNode
 from raw_client import RawClient, a_produce
 
-from tailrace.broker.quotas import (
+from tailrace.broker.quotas.client_quotas import (
     CONNECTION_CREATION_RATE,
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,

@@ -15,8 +15,8 @@ import pytest
 from nodes import LOOPS, RunningNode
 from raw_client import RawClient, a_produce
 
-from tailrace.broker.requests import Endpoint
-from tailrace.broker.waiting import STEPS_AT_ONCE, InTurns
+from tailrace.broker.core.api import Endpoint
+from tailrace.broker.core.delayed import STEPS_AT_ONCE, InTurns
 from tailrace.log.disk.interface import OperatingSystemFiles
 from tailrace.log.layout.errors import DirectoryInUse
 from tailrace.protocol.messages.api_versions import ApiVersionsRequest

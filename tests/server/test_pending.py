@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from nodes import LOOPS
 
-from tailrace.broker.waiting import Later
+from tailrace.broker.core.delayed import Later
 from tailrace.protocol.frame import RequestHeader
 from tailrace.server.pending import Deadlines, Pending
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.broker.requests import Endpoint
+from tailrace.broker.core.api import Endpoint
 from tailrace.server.node import Listen
 from tailrace.server.settings import BadSettings, NotSafe, Settings, parse_address, read_settings
 

@@ -16,30 +16,30 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from tailrace.broker.cached import Cached
-from tailrace.broker.counters import Counters
-from tailrace.broker.disk_budget import DiskBudget
-from tailrace.broker.errors import Refused
-from tailrace.broker.fetch_sessions import FetchSessions
-from tailrace.broker.fetching import Fetch
+from tailrace.broker.background.checkpoints import Upkeep
+from tailrace.broker.background.disk_budget import DiskBudget
+from tailrace.broker.background.disk_reserve import DiskSpace
+from tailrace.broker.background.journal import Journaling
+from tailrace.broker.background.log_sizes import LogSizes
+from tailrace.broker.background.removals import finish_removal
+from tailrace.broker.background.retention import Retention
+from tailrace.broker.background.scrubber import Scrubber
+from tailrace.broker.core.api import Api, Call, Silence
+from tailrace.broker.core.counters import Counters
+from tailrace.broker.core.delayed import Flushed, Later, Relayed, StartJob
+from tailrace.broker.core.errors import Refused
+from tailrace.broker.core.partition import Partition
+from tailrace.broker.core.topics import OFFSETS_TOPIC, Topic
+from tailrace.broker.core.wall_clock import WallClock
+from tailrace.broker.fetch.fetch import Fetch
+from tailrace.broker.fetch.sessions import FetchSessions
 from tailrace.broker.groups.timers import Timers
-from tailrace.broker.journaling import Journaling
-from tailrace.broker.log_sizes import LogSizes
-from tailrace.broker.metadata import Metadata
-from tailrace.broker.metadata_log import MetadataLog
-from tailrace.broker.partition import Partition
-from tailrace.broker.producer_ids import ProducerIds
-from tailrace.broker.quotas import QuotaMeter
-from tailrace.broker.recompressing import Recompressor
-from tailrace.broker.removals import finish_removal
-from tailrace.broker.requests import Api, Call, Silence
-from tailrace.broker.retention import Retention
-from tailrace.broker.scrubbing import Scrubber
-from tailrace.broker.space import DiskSpace
-from tailrace.broker.topics import OFFSETS_TOPIC, Topic
-from tailrace.broker.upkeep import Upkeep
-from tailrace.broker.waiting import Flushed, Later, Relayed, StartJob
-from tailrace.broker.wall_clock import WallClock
+from tailrace.broker.metadata.cached import Cached
+from tailrace.broker.metadata.log import MetadataLog
+from tailrace.broker.metadata.producer_ids import ProducerIds
+from tailrace.broker.metadata.state import Metadata
+from tailrace.broker.produce.recompression import Recompressor
+from tailrace.broker.quotas.client_quotas import QuotaMeter
 from tailrace.log.directory.directory import DataDirectory
 from tailrace.log.flush.journal_write import CommitJob
 from tailrace.log.flush.queue import FlushQueue, Job
@@ -50,7 +50,7 @@ from tailrace.log.state.refused_batches import RefusedBatches
 from tailrace.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from tailrace.broker.compacting import Compacting
+    from tailrace.broker.background.compaction import Compacting
     from tailrace.broker.groups.coordinator import GroupCoordinator
 
 logger = logging.getLogger(__name__)
@@ -111,7 +111,7 @@ class Broker:
 
     @cached_property
     def compacting(self) -> "Compacting":
-        from tailrace.broker.compacting import Compacting
+        from tailrace.broker.background.compaction import Compacting
 
         return Compacting(self)
 

@@ -1,4 +1,4 @@
-"""How the requests of a fetch session are numbered (KIP-227); what a session is, `broker/fetch_sessions` says."""
+"""How the requests of a fetch session are numbered (KIP-227); what a session is, `broker/fetch/sessions` says."""
 
 NO_SESSION = 0  # the id of none
 INITIAL_EPOCH = 0  # of a request that begins one

@@ -2,7 +2,7 @@
 
     length · correlation id · topic, partition … · three offsets · … · length of the records · records · the rest
 
-What does not change from one answer to the next is encoded once (`broker/repeated_fetch`).
+What does not change from one answer to the next is encoded once (`broker/fastpath/fetch`).
 """
 
 import struct

@@ -1,7 +1,7 @@
 """Who may connect: so many at once, so many from one address, so many in a second. All of it can change at run time."""
 
-from tailrace.broker.config_keys import limits_by_address
-from tailrace.broker.configs import BrokerConfigs
+from tailrace.broker.configs.keys import limits_by_address
+from tailrace.broker.configs.registry import BrokerConfigs
 
 WINDOW_S = 1.0
 

@@ -1,7 +1,7 @@
 """One client: its requests start as they arrive, and are answered in the order in which they came.
 
 Starting on arrival lets pipelined produces share one fsync; a Fetch that waits is answered at once when another request
-stands behind it. A Produce like one before it is not even decoded (`broker/repeated_produce`), and those that came
+stands behind it. A Produce like one before it is not even decoded (`broker/fastpath/produce`), and those that came
 together are gathered, appended and answered as one. What bounds a client:
 
     no more than `PIPELINED_MAX` requests are under way; then nothing is read until one is answered
@@ -26,10 +26,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tailrace.broker.apis.k18_api_versions import unsupported_version
 from tailrace.broker.apis.registry import APIS
-from tailrace.broker.repeated_fetch import Answered, RepeatedFetch, Stretch
-from tailrace.broker.repeated_produce import ProduceForm, RepeatedProduce, Run
-from tailrace.broker.requests import Call, Endpoint, Silence
-from tailrace.broker.waiting import Later
+from tailrace.broker.core.api import Call, Endpoint, Silence
+from tailrace.broker.core.delayed import Later
+from tailrace.broker.fastpath.fetch import Answered, RepeatedFetch, Stretch
+from tailrace.broker.fastpath.produce import ProduceForm, RepeatedProduce, Run
 from tailrace.log.log import Log
 from tailrace.protocol import codec
 from tailrace.protocol.errors import Malformed

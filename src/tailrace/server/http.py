@@ -10,7 +10,7 @@ import logging
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from tailrace.broker.losses import offline_logs
+from tailrace.broker.core.losses import offline_logs
 from tailrace.server.listener import bind
 
 if TYPE_CHECKING:

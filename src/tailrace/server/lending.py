@@ -16,7 +16,7 @@ from asyncio import AbstractEventLoop
 from collections import deque
 from collections.abc import Callable
 
-from tailrace.broker.repeated_fetch import Stretch, bounds_of
+from tailrace.broker.fastpath.fetch import Stretch, bounds_of
 from tailrace.log.segment.slices import FileSlice
 from tailrace.server.history_reader import LOANS_MAX, MESSAGE_BYTES, THERE, Loan, Returned
 from tailrace.server.threads import Workers

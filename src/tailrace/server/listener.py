@@ -12,7 +12,7 @@ import socket
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from tailrace.broker.requests import Endpoint
+from tailrace.broker.core.api import Endpoint
 from tailrace.server.connection import Connection
 
 if TYPE_CHECKING:

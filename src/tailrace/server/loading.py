@@ -19,10 +19,10 @@ _PARTS = (  # with what they would import themselves, where all of that at once 
     "dataclasses",
     "tailrace.log.compaction.filter",
     "tailrace.log.compaction.messages",
-    "tailrace.broker.compacting",
+    "tailrace.broker.background.compaction",
     "tailrace.records.codecs",
     "tailrace.broker.groups.records",
-    "tailrace.broker.groups.classic",
+    "tailrace.broker.groups.classic.group",
     "tailrace.broker.groups.coordinator",
 )
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tailrace import __version__
-from tailrace.broker.losses import damaged_ranges, offline_logs, recorded_gaps
+from tailrace.broker.core.losses import damaged_ranges, offline_logs, recorded_gaps
 from tailrace.log.retention import Reason
 from tailrace.protocol.messages import ApiKey
 
@@ -62,7 +62,9 @@ class Metrics:
         histogram.add(seconds, requests)
 
     def _groups(self) -> Iterator[str]:
-        from tailrace.broker.groups.classic import State  # which a broker without groups does not need at its start
+        from tailrace.broker.groups.classic.group import (
+            State,  # which a broker without groups does not need at its start
+        )
 
         groups = self._node.broker.groups
         states = Counter(group.state for group in groups.groups.values())

@@ -23,10 +23,10 @@ from typing import NamedTuple
 
 from tailrace.broker.apis.registry import APIS
 from tailrace.broker.broker import Broker
-from tailrace.broker.configs import BrokerConfigs
-from tailrace.broker.opening import open_broker
-from tailrace.broker.requests import FRAME_BYTES_MAX, Endpoint
-from tailrace.broker.waiting import Pause
+from tailrace.broker.configs.registry import BrokerConfigs
+from tailrace.broker.core.api import FRAME_BYTES_MAX, Endpoint
+from tailrace.broker.core.delayed import Pause
+from tailrace.broker.startup import open_broker
 from tailrace.log.directory.directory import DataDirectory
 from tailrace.log.disk.interface import Files, OperatingSystemFiles
 from tailrace.log.flush.journal_write import CommitJob

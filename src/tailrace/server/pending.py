@@ -9,8 +9,8 @@ from asyncio import AbstractEventLoop, TimerHandle
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from tailrace.broker.fetching import release_records
-from tailrace.broker.waiting import Later
+from tailrace.broker.core.delayed import Later
+from tailrace.broker.fetch.fetch import release_records
 from tailrace.protocol.frame import RequestHeader
 from tailrace.protocol.messages.fetch import FetchResponse
 

@@ -8,9 +8,9 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from tailrace.broker.config_keys import InvalidConfig
-from tailrace.broker.metadata_records import UnknownRecord
-from tailrace.broker.opening import NotOurs
+from tailrace.broker.configs.keys import InvalidConfig
+from tailrace.broker.metadata.records import UnknownRecord
+from tailrace.broker.startup import NotOurs
 from tailrace.log.layout.errors import DirectoryInUse, ForeignDirectory, LogError, StorageError, UnknownFormat
 from tailrace.records.errors import CorruptBatch
 from tailrace.server.http import Pages

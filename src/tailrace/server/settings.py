@@ -8,9 +8,9 @@ are taken, too: `listeners`, `advertised.listeners`, `log.dirs`.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from tailrace.broker.config_keys import InvalidConfig, parts_of
-from tailrace.broker.configs import BrokerConfigs
-from tailrace.broker.requests import Endpoint
+from tailrace.broker.configs.keys import InvalidConfig, parts_of
+from tailrace.broker.configs.registry import BrokerConfigs
+from tailrace.broker.core.api import Endpoint
 from tailrace.server.node import Listen
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from brokers import (
     values_of,
 )
 
-from tailrace.broker.requests import Silence
-from tailrace.broker.topic_changes import create_topic
-from tailrace.broker.waiting import Later
+from tailrace.broker.core.api import Silence
+from tailrace.broker.core.delayed import Later
+from tailrace.broker.metadata.topic_changes import create_topic
 from tailrace.log.disk.interface import OperatingSystemFiles
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic

@@ -8,7 +8,7 @@ import pytest
 from brokers import ENDPOINT, NOW_MS, LocalBroker, resolved
 
 from tailrace.broker.apis import k03_metadata
-from tailrace.broker.topic_changes import add_partitions
+from tailrace.broker.metadata.topic_changes import add_partitions
 from tailrace.log.disk.interface import OperatingSystemFiles
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic

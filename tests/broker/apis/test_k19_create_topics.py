@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from brokers import LocalBroker, resolved
 
-from tailrace.broker.config_tables import TOPIC_KEYS
-from tailrace.broker.configs import ConfigSource
+from tailrace.broker.configs.registry import ConfigSource
+from tailrace.broker.configs.tables import TOPIC_KEYS
 from tailrace.log.disk.interface import OperatingSystemFiles
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import ZERO_UUID

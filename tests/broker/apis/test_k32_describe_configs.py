@@ -7,8 +7,8 @@ import pytest
 from brokers import LocalBroker
 
 from tailrace.broker.apis import k32_describe_configs
-from tailrace.broker.config_tables import BROKER_KEYS, TOPIC_KEYS
-from tailrace.broker.configs import ConfigSource
+from tailrace.broker.configs.registry import ConfigSource
+from tailrace.broker.configs.tables import BROKER_KEYS, TOPIC_KEYS
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from tailrace.protocol.messages.incremental_alter_configs import (

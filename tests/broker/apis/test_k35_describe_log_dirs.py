@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from brokers import LocalBroker, resolved
 
-from tailrace.broker.waiting import STEPS_AT_ONCE
+from tailrace.broker.core.delayed import STEPS_AT_ONCE
 from tailrace.log.disk.interface import OperatingSystemFiles
 from tailrace.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from tailrace.testing.faulty_files import FaultyFiles

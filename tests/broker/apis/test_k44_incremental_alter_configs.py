@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from brokers import LocalBroker, resolved
 
-from tailrace.broker.config_changes import Operation
-from tailrace.broker.metadata_records import ConfigChanged
+from tailrace.broker.metadata.config_changes import Operation
+from tailrace.broker.metadata.records import ConfigChanged
 from tailrace.log.disk.interface import OperatingSystemFiles
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.incremental_alter_configs import (

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from brokers import NOW_MS, LocalBroker
 
-from tailrace.broker.waiting import STEPS_AT_ONCE
+from tailrace.broker.core.delayed import STEPS_AT_ONCE
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 

@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Any
 
-from tailrace.broker.errors import Refused
-from tailrace.broker.groups.classic import ClassicGroup, GroupSettings, Held, MemberIdRequired, Ports
-from tailrace.broker.groups.members import Identity, Joined, Joining, Synced
+from tailrace.broker.core.delayed import Later
+from tailrace.broker.core.errors import Refused
+from tailrace.broker.groups.classic.group import ClassicGroup, GroupSettings, Held, MemberIdRequired, Ports
+from tailrace.broker.groups.classic.members import Identity, Joined, Joining, Synced
+from tailrace.broker.groups.classic.writes import NotSaved
 from tailrace.broker.groups.records import GroupMetadataValue
-from tailrace.broker.groups.saving import NotSaved
 from tailrace.broker.groups.timers import Timers
-from tailrace.broker.waiting import Later
 from tailrace.protocol.errors import ErrorCode
 
 SESSION_MS = 10_000

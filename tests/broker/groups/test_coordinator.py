@@ -22,9 +22,10 @@ from group_requests import (
 )
 from logs import DATA, memory_files
 
-from tailrace.broker import waiting
+from tailrace.broker.core import delayed as waiting
+from tailrace.broker.core.topics import OFFSETS_TOPIC
 from tailrace.broker.groups import coordinator
-from tailrace.broker.groups.classic import State
+from tailrace.broker.groups.classic.group import State
 from tailrace.broker.groups.records import (
     GroupMetadataValue,
     MemberMetadata,
@@ -34,7 +35,6 @@ from tailrace.broker.groups.records import (
     encode_offset,
     partition_of,
 )
-from tailrace.broker.topics import OFFSETS_TOPIC
 from tailrace.log.disk.interface import OperatingSystemFiles
 from tailrace.log.layout.errors import LogOffline
 from tailrace.protocol.errors import ErrorCode

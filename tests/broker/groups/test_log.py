@@ -7,9 +7,9 @@ from brokers import LocalBroker
 from group_requests import BILLING, Consumer, broker_for_groups, commit, commit_request, share
 from logs import DATA, memory_files
 
+from tailrace.broker.core.topics import OFFSETS_TOPIC
 from tailrace.broker.groups.log import ReadLast
 from tailrace.broker.groups.records import GroupSaved, OffsetCommitted, OffsetCommitValue, decode, encode_offset
-from tailrace.broker.topics import OFFSETS_TOPIC
 from tailrace.protocol.errors import ErrorCode
 from tailrace.records.batch import split
 from tailrace.records.compression import Codec

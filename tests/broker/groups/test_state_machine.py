@@ -24,10 +24,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from logs import DATA, memory_files
 
-from tailrace.broker.groups.classic import TRANSITIONS, ClassicGroup, State
+from tailrace.broker.groups.classic.group import TRANSITIONS, ClassicGroup, State
+from tailrace.broker.groups.classic.writes import saved_group
 from tailrace.broker.groups.coordinator import FORGET_MS
 from tailrace.broker.groups.records import GroupMetadataValue, GroupRemoved, GroupSaved, decode
-from tailrace.broker.groups.saving import saved_group
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.delete_groups import DeleteGroupsRequest
 from tailrace.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity

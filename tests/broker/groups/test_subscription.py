@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
-from tailrace.broker.groups.subscription import subscribed_topics
+from tailrace.broker.groups.classic.subscription import subscribed_topics
 
 
 @given(st.sets(st.text(st.characters(codec="ascii"), max_size=9)), st.binary(max_size=9))

@@ -15,7 +15,10 @@ Not done: transactions (a transactional batch is refused with INVALID_TXN_STATE)
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tailrace.broker.producing import (
+from tailrace.broker.core.api import Api, Call, Silence
+from tailrace.broker.core.delayed import Later
+from tailrace.broker.core.topics import Topic, why_not_a_name
+from tailrace.broker.produce.produce import (
     Acknowledgement,
     Deferred,
     InLine,
@@ -25,9 +28,6 @@ from tailrace.broker.producing import (
     refuse,
     remember_refusal,
 )
-from tailrace.broker.requests import Api, Call, Silence
-from tailrace.broker.topics import Topic, why_not_a_name
-from tailrace.broker.waiting import Later
 from tailrace.log.layout.names import TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import ApiKey

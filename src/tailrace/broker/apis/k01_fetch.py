@@ -14,10 +14,10 @@ sent to those who speak a version before 10, too: nobody looks into a batch on i
 
 from typing import TYPE_CHECKING
 
-from tailrace.broker.errors import Refused
-from tailrace.broker.fetching import BY_TOPIC_ID, Fetch
-from tailrace.broker.requests import Api, Call
-from tailrace.broker.waiting import Later
+from tailrace.broker.core.api import Api, Call
+from tailrace.broker.core.delayed import Later
+from tailrace.broker.core.errors import Refused
+from tailrace.broker.fetch.fetch import BY_TOPIC_ID, Fetch
 from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages.fetch import FetchRequest, FetchResponse
 

@@ -14,11 +14,11 @@ Not done: version 0, which lists segments.
 import logging
 from typing import TYPE_CHECKING
 
-from tailrace.broker.errors import code_of
-from tailrace.broker.fetching import READ_COMMITTED, check_partition
-from tailrace.broker.partition import Partition
-from tailrace.broker.requests import Api, Call
-from tailrace.broker.waiting import Later
+from tailrace.broker.core.api import Api, Call
+from tailrace.broker.core.delayed import Later
+from tailrace.broker.core.errors import code_of
+from tailrace.broker.core.partition import Partition
+from tailrace.broker.fetch.fetch import READ_COMMITTED, check_partition
 from tailrace.log.files.leader_epochs import UNDEFINED_EPOCH
 from tailrace.log.layout.errors import LogError
 from tailrace.log.log import Log

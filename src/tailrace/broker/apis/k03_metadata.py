@@ -16,10 +16,10 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from tailrace.broker.errors import Refused
-from tailrace.broker.requests import Api, Call
-from tailrace.broker.topic_changes import check_new_name, create_topic
-from tailrace.broker.topics import Topic, as_metric
+from tailrace.broker.core.api import Api, Call
+from tailrace.broker.core.errors import Refused
+from tailrace.broker.core.topics import Topic, as_metric
+from tailrace.broker.metadata.topic_changes import check_new_name, create_topic
 from tailrace.log.layout.errors import StorageError
 from tailrace.protocol.codec import Encoded, encode_structure
 from tailrace.protocol.errors import ErrorCode

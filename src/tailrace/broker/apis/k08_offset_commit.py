@@ -12,13 +12,13 @@ Not done: groups of the newer kind, whose member epoch would stand where the gen
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tailrace.broker.errors import Refused
+from tailrace.broker.core.api import Api, Call
+from tailrace.broker.core.delayed import Later
+from tailrace.broker.core.errors import Refused
+from tailrace.broker.core.topics import Topic
+from tailrace.broker.groups.classic.members import Identity
 from tailrace.broker.groups.coordinator import Commit
-from tailrace.broker.groups.members import Identity
 from tailrace.broker.groups.records import OffsetCommitValue
-from tailrace.broker.requests import Api, Call
-from tailrace.broker.topics import Topic
-from tailrace.broker.waiting import Later
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages.offset_commit import (

@@ -11,9 +11,9 @@ Not done: offsets that a transaction has yet to commit: there are none. Member e
 from collections.abc import Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from tailrace.broker.errors import Refused
-from tailrace.broker.requests import Api, Call
-from tailrace.broker.waiting import InTurns, Later
+from tailrace.broker.core.api import Api, Call
+from tailrace.broker.core.delayed import InTurns, Later
+from tailrace.broker.core.errors import Refused
 from tailrace.protocol.codec import Encoded, encode_structure
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import ZERO_UUID

@@ -10,7 +10,7 @@ Not done: transactions themselves: who goes on to begin one is told that it cann
 
 from typing import TYPE_CHECKING
 
-from tailrace.broker.requests import Api, Call
+from tailrace.broker.core.api import Api, Call
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse

@@ -11,11 +11,11 @@ Not done: groups of the newer kind (KIP-848).
 
 from typing import TYPE_CHECKING
 
-from tailrace.broker.errors import Refused
-from tailrace.broker.groups.classic import MemberIdRequired
-from tailrace.broker.groups.members import Identity, Joined, Joining
-from tailrace.broker.requests import Api, Call
-from tailrace.broker.waiting import Chained, Later
+from tailrace.broker.core.api import Api, Call
+from tailrace.broker.core.delayed import Chained, Later
+from tailrace.broker.core.errors import Refused
+from tailrace.broker.groups.classic.group import MemberIdRequired
+from tailrace.broker.groups.classic.members import Identity, Joined, Joining
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember

@@ -10,10 +10,10 @@ Not done: nothing.
 
 from typing import TYPE_CHECKING
 
-from tailrace.broker.errors import Refused
-from tailrace.broker.groups.members import Identity, Synced
-from tailrace.broker.requests import Api, Call
-from tailrace.broker.waiting import Chained, Later
+from tailrace.broker.core.api import Api, Call
+from tailrace.broker.core.delayed import Chained, Later
+from tailrace.broker.core.errors import Refused
+from tailrace.broker.groups.classic.members import Identity, Synced
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse

@@ -11,10 +11,10 @@ Not done: authorized operations are all there are, as there is no authorization 
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
-from tailrace.broker.errors import Refused, in_short
-from tailrace.broker.groups.classic import ClassicGroup, State
-from tailrace.broker.requests import Api, Call
-from tailrace.broker.waiting import InTurns, Later
+from tailrace.broker.core.api import Api, Call
+from tailrace.broker.core.delayed import InTurns, Later
+from tailrace.broker.core.errors import Refused, in_short
+from tailrace.broker.groups.classic.group import ClassicGroup, State
 from tailrace.protocol.codec import Encoded, encode_structure
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import ApiKey

@@ -11,9 +11,9 @@ Not done: types other than `classic`.
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
-from tailrace.broker.errors import Refused
-from tailrace.broker.requests import Api, Call
-from tailrace.broker.waiting import InTurns, Later
+from tailrace.broker.core.api import Api, Call
+from tailrace.broker.core.delayed import InTurns, Later
+from tailrace.broker.core.errors import Refused
 from tailrace.protocol.codec import Encoded, encode_structure
 from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse

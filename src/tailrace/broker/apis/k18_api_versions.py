@@ -10,7 +10,7 @@ Not done: checks of a client's name and version.
 
 from typing import TYPE_CHECKING
 
-from tailrace.broker.requests import Api, Call
+from tailrace.broker.core.api import Api, Call
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import SPOKEN, ApiKey
 from tailrace.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse

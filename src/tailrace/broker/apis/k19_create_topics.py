@@ -16,14 +16,14 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from tailrace.broker.config_tables import TOPIC_KEYS
-from tailrace.broker.configs import ConfigSource, Entry, topic_entry
-from tailrace.broker.errors import Refused
-from tailrace.broker.metadata_records import ConfigChanged, MetadataRecord, TopicCreated
-from tailrace.broker.metadata_writes import write_or_refuse
-from tailrace.broker.mutations import Mutations
-from tailrace.broker.requests import Api, Call
-from tailrace.broker.topic_changes import DEFAULT, check_placement, check_replication_factor, create_topic
+from tailrace.broker.configs.registry import ConfigSource, Entry, topic_entry
+from tailrace.broker.configs.tables import TOPIC_KEYS
+from tailrace.broker.core.api import Api, Call
+from tailrace.broker.core.errors import Refused
+from tailrace.broker.metadata.records import ConfigChanged, MetadataRecord, TopicCreated
+from tailrace.broker.metadata.topic_changes import DEFAULT, check_placement, check_replication_factor, create_topic
+from tailrace.broker.metadata.writes import write_or_refuse
+from tailrace.broker.quotas.mutations import Mutations
 from tailrace.protocol.codec import Encoded, encode_structure
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import ZERO_UUID

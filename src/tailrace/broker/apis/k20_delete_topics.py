@@ -14,13 +14,13 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tailrace.broker.errors import Refused
-from tailrace.broker.metadata_writes import write_or_refuse
-from tailrace.broker.mutations import Mutations
-from tailrace.broker.requests import Api, Call
-from tailrace.broker.topic_changes import delete_topic
-from tailrace.broker.topics import Topic
-from tailrace.broker.waiting import Later
+from tailrace.broker.core.api import Api, Call
+from tailrace.broker.core.delayed import Later
+from tailrace.broker.core.errors import Refused
+from tailrace.broker.core.topics import Topic
+from tailrace.broker.metadata.topic_changes import delete_topic
+from tailrace.broker.metadata.writes import write_or_refuse
+from tailrace.broker.quotas.mutations import Mutations
 from tailrace.log.layout.errors import LogError
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import ZERO_UUID

@@ -12,13 +12,13 @@ Not done: `timeout_ms`; it is answered when it is done.
 
 from typing import TYPE_CHECKING
 
-from tailrace.broker.config_keys import parts_of
-from tailrace.broker.configs import topic_entry
-from tailrace.broker.errors import code_of
-from tailrace.broker.partition import Partition
-from tailrace.broker.requests import Api, Call
-from tailrace.broker.topics import Topic
-from tailrace.broker.waiting import Later
+from tailrace.broker.configs.keys import parts_of
+from tailrace.broker.configs.registry import topic_entry
+from tailrace.broker.core.api import Api, Call
+from tailrace.broker.core.delayed import Later
+from tailrace.broker.core.errors import code_of
+from tailrace.broker.core.partition import Partition
+from tailrace.broker.core.topics import Topic
 from tailrace.log.layout.errors import LogError, OffsetOutOfRange
 from tailrace.log.retention import Reason
 from tailrace.protocol.errors import ErrorCode

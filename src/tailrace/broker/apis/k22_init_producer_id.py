@@ -10,8 +10,8 @@ Not done: transactional ids, which nobody may use here yet: clients try again on
 
 from typing import TYPE_CHECKING
 
-from tailrace.broker.errors import code_of
-from tailrace.broker.requests import Api, Call
+from tailrace.broker.core.api import Api, Call
+from tailrace.broker.core.errors import code_of
 from tailrace.log.layout.errors import StorageError
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import ApiKey

@@ -10,7 +10,7 @@ Not done: ACLs.
 
 from typing import TYPE_CHECKING
 
-from tailrace.broker.requests import Api, Call
+from tailrace.broker.core.api import Api, Call
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse

@@ -12,9 +12,9 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from tailrace.broker.apis.k44_incremental_alter_configs import alter
-from tailrace.broker.config_changes import Operation
-from tailrace.broker.metadata import TOPIC_RESOURCE
-from tailrace.broker.requests import Api, Call
+from tailrace.broker.core.api import Api, Call
+from tailrace.broker.metadata.config_changes import Operation
+from tailrace.broker.metadata.state import TOPIC_RESOURCE
 from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from tailrace.protocol.messages.alter_configs import AlterConfigsResource as WholeResource

@@ -13,10 +13,10 @@ Not done: offset lag and future logs, there being one replica of each partition,
 from collections.abc import Generator, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from tailrace.broker.requests import Api, Call
-from tailrace.broker.space import SpaceJob
-from tailrace.broker.topics import Topic
-from tailrace.broker.waiting import InTurns, Later
+from tailrace.broker.background.disk_reserve import SpaceJob
+from tailrace.broker.core.api import Api, Call
+from tailrace.broker.core.delayed import InTurns, Later
+from tailrace.broker.core.topics import Topic
 from tailrace.log.disk.interface import Space
 from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages.describe_log_dirs import (

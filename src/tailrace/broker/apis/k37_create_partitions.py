@@ -11,12 +11,12 @@ Not done: `timeout_ms`; it is answered when it is on disk.
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from tailrace.broker.errors import Refused
-from tailrace.broker.metadata_records import MetadataRecord
-from tailrace.broker.metadata_writes import write_or_refuse
-from tailrace.broker.mutations import Mutations
-from tailrace.broker.requests import Api, Call
-from tailrace.broker.topic_changes import add_partitions, check_placement
+from tailrace.broker.core.api import Api, Call
+from tailrace.broker.core.errors import Refused
+from tailrace.broker.metadata.records import MetadataRecord
+from tailrace.broker.metadata.topic_changes import add_partitions, check_placement
+from tailrace.broker.metadata.writes import write_or_refuse
+from tailrace.broker.quotas.mutations import Mutations
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages.create_partitions import (

@@ -13,14 +13,14 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tailrace.broker.config_changes import alter_broker, alter_topic, check_broker, no_such_type
-from tailrace.broker.errors import Refused
-from tailrace.broker.loggers import alter_loggers
-from tailrace.broker.metadata import BROKER_RESOURCE, LOGGER_RESOURCE, TOPIC_RESOURCE
-from tailrace.broker.metadata_records import MetadataRecord
-from tailrace.broker.metadata_writes import write_or_refuse
-from tailrace.broker.requests import Api, Call
-from tailrace.broker.topic_changes import check_name
+from tailrace.broker.configs.loggers import alter_loggers
+from tailrace.broker.core.api import Api, Call
+from tailrace.broker.core.errors import Refused
+from tailrace.broker.metadata.config_changes import alter_broker, alter_topic, check_broker, no_such_type
+from tailrace.broker.metadata.records import MetadataRecord
+from tailrace.broker.metadata.state import BROKER_RESOURCE, LOGGER_RESOURCE, TOPIC_RESOURCE
+from tailrace.broker.metadata.topic_changes import check_name
+from tailrace.broker.metadata.writes import write_or_refuse
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages.incremental_alter_configs import (

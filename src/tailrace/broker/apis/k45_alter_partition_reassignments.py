@@ -10,9 +10,9 @@ Not done: other brokers; `timeout_ms`.
 
 from typing import TYPE_CHECKING
 
-from tailrace.broker.errors import Refused
-from tailrace.broker.requests import Api, Call
-from tailrace.broker.topics import Topic
+from tailrace.broker.core.api import Api, Call
+from tailrace.broker.core.errors import Refused
+from tailrace.broker.core.topics import Topic
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages.alter_partition_reassignments import (

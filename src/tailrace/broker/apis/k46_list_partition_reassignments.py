@@ -8,7 +8,7 @@ Not done: other brokers; `timeout_ms`.
 
 from typing import TYPE_CHECKING
 
-from tailrace.broker.requests import Api, Call
+from tailrace.broker.core.api import Api, Call
 from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,

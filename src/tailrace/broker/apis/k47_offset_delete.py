@@ -9,11 +9,11 @@ Not done: nothing.
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tailrace.broker.errors import Refused
-from tailrace.broker.groups.classic import ClassicGroup
-from tailrace.broker.groups.subscription import CONSUMER, subscribed_topics
-from tailrace.broker.requests import Api, Call
-from tailrace.broker.waiting import Later
+from tailrace.broker.core.api import Api, Call
+from tailrace.broker.core.delayed import Later
+from tailrace.broker.core.errors import Refused
+from tailrace.broker.groups.classic.group import ClassicGroup
+from tailrace.broker.groups.classic.subscription import CONSUMER, subscribed_topics
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages.offset_delete import (

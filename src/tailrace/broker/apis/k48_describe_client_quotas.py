@@ -11,9 +11,9 @@ Not done: nothing.
 
 from typing import TYPE_CHECKING
 
-from tailrace.broker.errors import Refused
-from tailrace.broker.quota_changes import matcher
-from tailrace.broker.requests import Api, Call
+from tailrace.broker.core.api import Api, Call
+from tailrace.broker.core.errors import Refused
+from tailrace.broker.metadata.quota_changes import matcher
 from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages.describe_client_quotas import (
     DescribeClientQuotasRequest,

@@ -14,12 +14,12 @@ Not done: names of machines, for an ip: only its address is taken.
 
 from typing import TYPE_CHECKING
 
-from tailrace.broker.errors import Refused
-from tailrace.broker.metadata_records import MetadataRecord
-from tailrace.broker.metadata_writes import write_or_refuse
-from tailrace.broker.quota_changes import alter_quotas, entity_of
-from tailrace.broker.quotas import Entity
-from tailrace.broker.requests import Api, Call
+from tailrace.broker.core.api import Api, Call
+from tailrace.broker.core.errors import Refused
+from tailrace.broker.metadata.quota_changes import alter_quotas, entity_of
+from tailrace.broker.metadata.records import MetadataRecord
+from tailrace.broker.metadata.writes import write_or_refuse
+from tailrace.broker.quotas.client_quotas import Entity
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages.alter_client_quotas import (

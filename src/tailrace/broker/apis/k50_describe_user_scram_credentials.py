@@ -10,8 +10,8 @@ Not done: authentication.
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from tailrace.broker.errors import in_short
-from tailrace.broker.requests import Api, Call
+from tailrace.broker.core.api import Api, Call
+from tailrace.broker.core.errors import in_short
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages.describe_user_scram_credentials import (

@@ -10,7 +10,7 @@ Not done: nothing.
 from typing import TYPE_CHECKING
 
 from tailrace.broker.apis.k03_metadata import CLUSTER_OPERATIONS, NOT_ASKED
-from tailrace.broker.requests import Api, Call
+from tailrace.broker.core.api import Api, Call
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages.describe_cluster import (

@@ -11,9 +11,9 @@ Not done: nothing.
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
-from tailrace.broker.errors import in_short
-from tailrace.broker.requests import Api, Call
-from tailrace.broker.waiting import InTurns, Later
+from tailrace.broker.core.api import Api, Call
+from tailrace.broker.core.delayed import InTurns, Later
+from tailrace.broker.core.errors import in_short
 from tailrace.log.state.producer_state import Producer
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import ApiKey

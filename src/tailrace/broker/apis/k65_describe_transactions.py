@@ -8,7 +8,7 @@ Not done: transactions.
 
 from typing import TYPE_CHECKING
 
-from tailrace.broker.requests import Api, Call
+from tailrace.broker.core.api import Api, Call
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages.describe_transactions import (

@@ -9,8 +9,8 @@ Not done: groups and client metrics, which have no configs here yet: none are li
 
 from typing import TYPE_CHECKING
 
-from tailrace.broker.metadata import BROKER_RESOURCE, LOGGER_RESOURCE, TOPIC_RESOURCE
-from tailrace.broker.requests import Api, Call
+from tailrace.broker.core.api import Api, Call
+from tailrace.broker.metadata.state import BROKER_RESOURCE, LOGGER_RESOURCE, TOPIC_RESOURCE
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages.list_config_resources import (

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tailrace.broker.apis.k03_metadata import TOPIC_OPERATIONS
-from tailrace.broker.requests import Api, Call
-from tailrace.broker.topics import Topic, why_not_a_name
+from tailrace.broker.core.api import Api, Call
+from tailrace.broker.core.topics import Topic, why_not_a_name
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages.describe_topic_partitions import (

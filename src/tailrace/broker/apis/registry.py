@@ -5,7 +5,7 @@ which is imported when it is first asked for.
 from importlib import import_module
 
 from tailrace.broker import apis
-from tailrace.broker.requests import Api
+from tailrace.broker.core.api import Api
 from tailrace.protocol.messages import SPOKEN, ApiKey
 from tailrace.util.lazy import Lazily
 

@@ -12,17 +12,17 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from tailrace.broker.errors import Refused
+from tailrace.broker.core.api import Call
+from tailrace.broker.core.delayed import Answer, InTurns, Later
+from tailrace.broker.core.errors import Refused
+from tailrace.broker.core.topics import Topic
 from tailrace.broker.groups import records
-from tailrace.broker.groups.classic import ClassicGroup, GroupSettings, Held, Ports, State
+from tailrace.broker.groups.classic.group import ClassicGroup, GroupSettings, Held, Ports, State
+from tailrace.broker.groups.classic.writes import NotSaved
 from tailrace.broker.groups.log import GroupLog
 from tailrace.broker.groups.offsets import CommittedOffsets
 from tailrace.broker.groups.records import Change, GroupMetadataValue, OffsetCommitValue, OffsetRecord
-from tailrace.broker.groups.saving import NotSaved
 from tailrace.broker.groups.timers import Timer
-from tailrace.broker.requests import Call
-from tailrace.broker.topics import Topic
-from tailrace.broker.waiting import Answer, InTurns, Later
 from tailrace.log.layout.errors import without_frames
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import ZERO_UUID

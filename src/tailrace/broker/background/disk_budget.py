@@ -1,0 +1,166 @@
+"""The disk budget: where all logs together take more than they may, the oldest segments go, of whichever topic.
+
+    search   all logs are gone over, some with each tick: the first segment of each is a candidate, if it may go
+    ages     those that are not in memory are read in a thread
+    drop     the oldest candidate goes, and the next segment of that log is one, until the budget is kept
+
+Oldest is by the largest timestamp. What may not go: topics that are kept for ever, compacted or internal; active
+segments; what is not flushed, or is just being replaced. If that is all there is, a line in the log says so.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Mapping, Sequence
+from heapq import heappop, heappush
+
+from tailrace.broker.background.checkpoints import Upkeep
+from tailrace.broker.background.log_sizes import LogSizes
+from tailrace.broker.background.retention import Retention
+from tailrace.broker.core.delayed import StartJob
+from tailrace.broker.core.partition import Partition
+from tailrace.broker.metadata.cached import Cached
+from tailrace.broker.metadata.state import Metadata
+from tailrace.log.jobs import TimestampsJob
+from tailrace.log.log import Log
+from tailrace.log.retention import Reason
+from tailrace.log.segment.segment import Segment
+
+logger = logging.getLogger(__name__)
+
+LOGS_AT_ONCE = 1000  # of a search, with each tick: most are passed over by a look
+DROPS_AT_ONCE = 50
+SEARCH_AGAIN_MS = 10_000  # where a search has not found enough
+
+
+class DiskBudget:
+    def __init__(
+        self,
+        partitions: Mapping[Log, Partition],
+        sizes: LogSizes,
+        metadata: Metadata,
+        retention: Retention,
+        upkeep: Upkeep,
+        start_job: StartJob,
+    ) -> None:
+        self._partitions = partitions
+        self._sizes = sizes
+        self._configs: Cached[int] = Cached(metadata)
+        self._retention = retention
+        self._upkeep = upkeep
+        self._start_job = start_job
+        self._numbers = metadata.configs.number
+        self._next_ms = 0
+        self._search: Search | None = None
+        self._is_exhausted = False
+
+    def limit(self, disk_bytes: int | None) -> int:
+        """As the configs say now. A share of a disk whose size is not known yet is no limit."""
+        limit = self._configs.get("bytes", lambda: self._numbers("tailrace.disk.budget.bytes"))
+        percent = self._configs.get("percent", lambda: self._numbers("tailrace.disk.budget.percent"))
+        if percent < 0 or disk_bytes is None:
+            return limit
+        share = disk_bytes * percent // 100
+        return share if limit < 0 else min(limit, share)
+
+    def tick(self, now_ms: int, disk_bytes: int | None) -> None:
+        limit = self.limit(disk_bytes)
+        if limit < 0 or self._sizes.total <= limit:
+            self._search, self._is_exhausted = None, False
+            return
+        self._next_ms = min(self._next_ms, now_ms + SEARCH_AGAIN_MS)  # the clock may have been put back
+        if self._search is None and now_ms >= self._next_ms:
+            self._search = Search(self._partitions)
+        if self._search is not None:
+            self._go_on(self._search, limit, now_ms)
+
+    def _go_on(self, search: "Search", limit: int, now_ms: int) -> None:
+        if search.is_reading or not search.go_on():
+            return
+        if unknown := search.of_unknown_age():
+            search.is_reading = True
+            self._start_job(TimestampsJob(unknown), search.ages_are_read)
+            return
+        self._drop(search, limit)
+        if not search.has_candidates and self._sizes.total > limit:
+            self._search, self._next_ms = None, now_ms + SEARCH_AGAIN_MS
+            if not self._is_exhausted:
+                self._is_exhausted = True
+                logger.warning(
+                    "all logs take %d bytes, more than the disk budget of %d, and nothing more of them may be deleted",
+                    self._sizes.total, limit,
+                )  # fmt: skip
+
+    def _drop(self, search: "Search", limit: int) -> None:
+        has_dropped = False
+        for _ in range(DROPS_AT_ONCE):
+            if self._sizes.total <= limit or (partition := search.oldest()) is None:
+                break
+            assert partition.log is not None
+            self._retention.delete(partition, partition.log.segments[1].base_offset, Reason.BUDGET)
+            search.add(partition.log)
+            has_dropped = True
+        if has_dropped:
+            self._upkeep.when_offsets_saved()
+
+
+class Search:
+    """For the oldest segments that may go, of all logs."""
+
+    def __init__(self, partitions: Mapping[Log, Partition]) -> None:
+        self._partitions = partitions
+        self._todo = deque(partitions)
+        self._known: list[tuple[int, int, Log, Segment]] = []
+        self._unknown: list[Log] = []
+        self._asked: set[Segment] = set()
+        self._number = 0
+        self.is_reading = False
+
+    def go_on(self) -> bool:
+        """Whether all logs have been looked at."""
+        for _ in range(min(LOGS_AT_ONCE, len(self._todo))):
+            self.add(self._todo.popleft())
+        return not self._todo
+
+    def add(self, log: Log) -> None:
+        """Its first segment, if that may go."""
+        if not self._may_go(log):
+            return
+        segment, self._number = log.segments[0], self._number + 1
+        age = segment.largest_timestamp
+        if age is not None:
+            heappush(self._known, (age, self._number, log, segment))
+        elif segment not in self._asked:  # if it was, it could not be read
+            self._unknown.append(log)
+
+    def _may_go(self, log: Log) -> bool:
+        partition, segments = self._partitions.get(log), log.segments
+        if partition is None or len(segments) == 1 or log.offline is not None or log.replacing is not None:
+            return False
+        topic, config = partition.topic, partition.topic.config
+        if topic.is_internal or config.needs_keys or not config.deletes:
+            return False
+        is_for_ever = config.log.retention_ms < 0 and config.log.retention_bytes < 0
+        return not is_for_ever and segments[1].base_offset <= log.high_watermark
+
+    def of_unknown_age(self) -> Sequence[Segment]:
+        segments = [log.segments[0] for log in self._unknown]
+        self._asked.update(segments)
+        return segments
+
+    def ages_are_read(self) -> None:
+        self.is_reading = False
+        unknown, self._unknown = self._unknown, []
+        for log in unknown:
+            self.add(log)
+
+    @property
+    def has_candidates(self) -> bool:
+        return bool(self._known or self._unknown or self._todo)
+
+    def oldest(self) -> Partition | None:
+        """The partition whose first segment is the oldest of all; None where nobody can tell before more is read."""
+        while self._known and not self._unknown:
+            _, _, log, segment = heappop(self._known)
+            if self._may_go(log) and log.segments[0] is segment:
+                return self._partitions[log]
+        return None

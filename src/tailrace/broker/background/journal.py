@@ -1,0 +1,36 @@
+"""When there is a journal: one that was found is used; else it is made as soon as it would have been of use.
+
+It takes a while to make, and room on the disk, so a broker whose clients do not wait for a disk has none.
+"""
+
+import logging
+
+from tailrace.broker.core.delayed import StartJob
+from tailrace.log.directory.directory import DataDirectory
+from tailrace.log.flush.journal import BYTES_MIN, MakeJournalJob
+from tailrace.log.flush.queue import FlushQueue
+
+logger = logging.getLogger(__name__)
+
+SMALL_FLUSHES = 16  # that somebody waited for: so many are worth a journal
+
+
+class Journaling:
+    def __init__(self, directory: DataDirectory, flushes: FlushQueue, start_job: StartJob, size: int) -> None:
+        self._directory = directory
+        self._flushes = flushes
+        self._start_job = start_job
+        self._size = max(size, BYTES_MIN) if size else 0
+        flushes.journal = directory.use_journal(self._size)
+        self._may_make = size > 0 and flushes.journal is None  # once: one that fails still has what it was given
+
+    def tick(self) -> None:
+        if self._may_make and self._flushes.small_flushes >= SMALL_FLUSHES:
+            self._may_make = False
+            job = MakeJournalJob(self._directory.files, self._directory.path, self._size)
+            self._start_job(job, lambda: self._made(job))
+
+    def _made(self, job: MakeJournalJob) -> None:
+        if job.journal is None:
+            logger.warning("there is no journal: %s. Partitions are synced one by one", job.error)
+        self._directory.journal = self._flushes.journal = job.journal

@@ -1,0 +1,42 @@
+"""Logs that are removed: what follows on each step, and what becomes of a removal that a disk has refused.
+
+renamed        the files are deleted at once, also where the offsets, which still name the log, cannot be saved:
+               a full disk gets room by that
+and saved      the name is free
+if either fails    it is begun again every few seconds (`Upkeep`)
+"""
+
+import logging
+
+from tailrace.broker.core.delayed import StartJob
+from tailrace.log.directory.directory import DataDirectory
+from tailrace.log.layout.errors import StorageError
+from tailrace.log.removal import DeleteJob, RemoveJob
+
+logger = logging.getLogger(__name__)
+
+
+def finish_removal(directory: DataDirectory, job: RemoveJob, start_job: StartJob) -> None:
+    """Afterwards the names are free, and the files are being deleted; or a line in the log says why not."""
+    try:
+        delete = job.finish()
+    except StorageError as error:
+        logger.error("%s: it is tried again in a while", error)
+        delete = directory.begin_delete_leftovers()
+    if delete is not None:
+        start_job(delete, lambda: finish_deletion(delete))
+
+
+def finish_deletion(job: DeleteJob) -> None:
+    """Afterwards the files are gone; or a line in the log says why not."""
+    try:
+        job.finish()
+    except StorageError as error:
+        logger.error("%s: the next start tries again", error)
+
+
+def remove_again(directory: DataDirectory, start_job: StartJob) -> None:
+    """Afterwards the removals that have failed are under way again."""
+    if failed := directory.failed_removals:
+        job = directory.begin_remove(failed)
+        start_job(job, lambda: finish_removal(directory, job, start_job))

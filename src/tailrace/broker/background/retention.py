@@ -1,0 +1,173 @@
+"""Deleting what topics need not keep, by age and by size; and the one place where records are deleted, for any reason.
+
+Every `log.retention.check.interval.ms` all logs are gone over, a few with each tick. What `log/retention.py` says may
+go goes, whole segments from the front: the start offset moves, and once that is on disk the files are removed
+(`Upkeep.when_offsets_saved`). Each deletion is logged and counted.
+
+    age not in memory   the segment's sums are read in a thread, and its log is looked at again
+    all has expired     the active segment is rolled; once that is saved, with the producers, it goes, too
+    the clock jumps     nothing is deleted until it can be trusted again (`wall_clock`)
+    being replaced      its segments have no certain names: the log is looked at again with the next tick
+    never touched       internal topics, and those whose cleanup.policy has no `delete`; logs that are offline
+"""
+
+import logging
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import groupby, islice
+
+from tailrace.broker.background.checkpoints import Upkeep
+from tailrace.broker.background.log_sizes import LogSizes
+from tailrace.broker.configs.registry import BrokerConfigs
+from tailrace.broker.core.counters import Counters
+from tailrace.broker.core.delayed import StartJob
+from tailrace.broker.core.partition import Partition
+from tailrace.broker.core.wall_clock import WallClock
+from tailrace.log.flush.queue import FlushQueue
+from tailrace.log.jobs import TimestampsJob
+from tailrace.log.layout.errors import StorageError
+from tailrace.log.log import Log
+from tailrace.log.retention import Reason, deletable, facts_of, is_age_missing, kept_by
+from tailrace.log.segment.segment import Segment
+
+logger = logging.getLogger(__name__)
+
+LOGS_AT_ONCE = 100  # with each tick, some microseconds each; or one in a hundred
+AGES_AT_ONCE = 50  # segments of a log
+
+
+class Retention:
+    def __init__(
+        self,
+        partitions: Mapping[Log, Partition],
+        sizes: LogSizes,
+        configs: BrokerConfigs,
+        upkeep: Upkeep,
+        flushes: FlushQueue,
+        counters: Counters,
+        start_job: StartJob,
+        clock: WallClock,
+    ) -> None:
+        """`partitions` are those that have a log: a view of the broker's own."""
+        self._partitions = partitions
+        self._sizes = sizes
+        self._upkeep = upkeep
+        self._flushes = flushes
+        self._counters = counters
+        self._start_job = start_job
+        self._clock = clock
+        self._interval_ms = configs.number("log.retention.check.interval.ms")
+        self._next_ms: int | None = None
+        self._due: deque[Log] = deque()
+        self._share = LOGS_AT_ONCE
+        self._again: dict[Log, None] = {}
+        self._ages_wanted: list[tuple[Log, Sequence[Segment]]] = []
+        self._is_reading_ages = False
+
+    def tick(self, now_ms: int) -> None:
+        if self._next_ms is None:
+            self._next_ms = now_ms + self._interval_ms
+        self._next_ms = min(self._next_ms, now_ms + self._interval_ms)  # the clock may have been put back
+        if not self._clock.is_trusted:
+            return
+        if now_ms >= self._next_ms and not self._due:
+            self._next_ms = now_ms + self._interval_ms
+            self._due.extend(self._partitions)
+            self._share = max(LOGS_AT_ONCE, len(self._due) // 100)
+        if self._again:
+            again, self._again = self._again, {}
+            self._check_each(again, now_ms)
+        if self._due:
+            self._check_each([self._due.popleft() for _ in range(min(self._share, len(self._due)))], now_ms)
+
+    def _check_each(self, logs: Iterable[Log], now_ms: int, known: Collection[Segment] = ()) -> None:
+        """`known` are those whose ages were just looked for."""
+        has_deleted = False
+        for log in logs:
+            partition = self._partitions.get(log)
+            if partition is None or log.offline is not None:
+                continue
+            if log.replacing is not None:
+                self._again[log] = None
+                continue
+            self._sizes.measure(log)  # whatever has changed it
+            if partition.topic.config.deletes and not partition.topic.is_internal:
+                has_deleted |= self._check(partition, log, now_ms, known)
+        if has_deleted:
+            self._upkeep.when_offsets_saved()
+        self._read_ages(now_ms)
+
+    # One log
+
+    def _check(self, partition: Partition, log: Log, now_ms: int, known: Collection[Segment]) -> bool:
+        """Whether something was deleted."""
+        keep = kept_by(log)
+        reasons = deletable(facts_of(log), keep, now_ms)
+        first_kept = next(islice(facts_of(log), len(reasons), None), None)
+        if first_kept is None:
+            self._roll(log)
+            return False
+        if reasons and first_kept.base_offset == log.end_offset and not _has_saved_producers(log):
+            # What is left is empty: a start finds its producers in a snapshot alone. What an earlier one covers may go.
+            self._again[log] = None
+            reasons = reasons[: sum(segment.end_offset <= log.recovery_point for segment in facts_of(log))]
+        for reason, group in groupby(reasons):
+            self.delete(partition, log.segments[len(list(group))].base_offset, reason)
+        if is_age_missing(first_kept, keep) and log.segments[0] not in known:
+            unknown = [segment for segment in log.segments[:AGES_AT_ONCE] if segment.largest_timestamp is None]
+            self._ages_wanted.append((log, unknown))
+        return bool(reasons)
+
+    def _roll(self, log: Log) -> None:
+        """All of it may go: afterwards that is no longer the active segment. Looked at again with the next tick."""
+        try:
+            log.roll()
+        except StorageError as error:
+            logger.warning("what has expired in %s cannot go yet: %s", log.directory, error)
+            return
+        self._flushes.request_checkpoint(log)
+        self._again[log] = None
+
+    # Any deletion
+
+    def delete(self, partition: Partition, before: int, reason: Reason) -> None:
+        """Afterwards the partition, which has a log, begins at `before`. Its files go when that is on disk: who deletes
+        sees to that (`Upkeep.when_offsets_saved`). Raises OffsetOutOfRange.
+        """
+        log = partition.log
+        assert log is not None
+        start, segments = int(log.start_offset), log.segments
+        log.delete_before(max(start, before))
+        gone = segments[: len(segments) - len(log.segments)]
+        size = sum(segment.size for segment in gone)
+        self._counters.deleted(partition.topic.name, reason, size, len(gone))
+        self._sizes.measure(log)
+        if start >= before and not gone:
+            return
+        first = start if start < before else gone[0].base_offset
+        logger.info(
+            "deleted from %s: offsets %d to %d, %d bytes in %d segments (%s)",
+            partition.name, first, before - 1, size, len(gone), reason,
+        )  # fmt: skip
+        if partition.watchers:
+            partition.moved()  # one of them may wait for more, from an offset that is gone
+
+    # Ages that are not in memory
+
+    def _read_ages(self, now_ms: int) -> None:
+        if not self._ages_wanted or self._is_reading_ages:
+            return
+        self._is_reading_ages = True
+        wanted, self._ages_wanted = self._ages_wanted, []
+        segments = [segment for _, some in wanted for segment in some]
+
+        def finish() -> None:
+            self._is_reading_ages = False
+            self._check_each([log for log, _ in wanted], now_ms, set(segments))
+
+        self._start_job(TimestampsJob(segments), finish)
+
+
+def _has_saved_producers(log: Log) -> bool:
+    """Whether a snapshot of them as they are at the end is on disk, and no job is about to replace it."""
+    return log.is_idle and not log.snapshots_due and log.recovery_point >= log.end_offset

@@ -1,0 +1,182 @@
+"""The scrubber: all sealed segments, one after the other, at a bounded rate, again and again.
+
+    round    every log in the order of names, every sealed segment in the order of offsets; so what was read longest ago
+             comes first. The next one begins `tailrace.scrub.interval.ms` after the last began, or when that is done
+    tick     as much as `tailrace.scrub.bytes.per.second` allows, as one job in a thread (`log/scrub.py`)
+    place    where the round has come to is noted once a minute, in `scrub-checkpoint`: after a restart it goes on from
+             there, so that a large directory is read through however often the broker starts
+
+What is found is said in the log, and counted.
+"""
+
+import logging
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tailrace.broker.configs.registry import BrokerConfigs
+from tailrace.broker.core.delayed import StartJob
+from tailrace.log.directory.directory import DataDirectory
+from tailrace.log.disk.interface import join, read_whole
+from tailrace.log.files.checkpoints import CorruptCheckpoint, decode_lines, encode_lines
+from tailrace.log.files.checksums import CHUNK_BYTES
+from tailrace.log.layout.names import TopicPartition
+from tailrace.log.log import Log
+from tailrace.log.scrub import Piece, ScrubJob
+from tailrace.log.segment.segment import Segment
+
+logger = logging.getLogger(__name__)
+
+FILE_NAME = "scrub-checkpoint"
+NOTE_MS = 60_000
+LOOKS_MAX = 1000  # at logs, with each tick: many have nothing that is sealed
+
+_ROUND_IS_OVER = TopicPartition(".", 0)  # no topic has this name
+
+
+class Progress(NamedTuple):
+    """When the round began, and up to where it has come: a partition, None at the beginning, a segment, and a byte."""
+
+    began_ms: int
+    partition: TopicPartition | None = None
+    base_offset: int = 0
+    position: int = 0
+
+    @property
+    def is_over(self) -> bool:
+        return self.partition == _ROUND_IS_OVER
+
+    def start_in(self, partition: TopicPartition, segment: Segment) -> int:
+        """From where on a segment is to be read yet."""
+        if partition != self.partition or segment.base_offset > self.base_offset:
+            return 0
+        if segment.base_offset < self.base_offset or self.position >= segment.size:
+            return segment.size
+        return self.position // CHUNK_BYTES * CHUNK_BYTES
+
+    def encode(self) -> bytes:
+        topic, partition = self.partition or TopicPartition("", 0)
+        return encode_lines([f"{self.began_ms} {topic or '..'} {partition} {self.base_offset} {self.position}"])
+
+    @classmethod
+    def decode(cls, data: bytes) -> "Progress | None":
+        try:
+            ((began_ms, topic, partition, base_offset, position),) = decode_lines(data, fields=5)
+            place = TopicPartition(topic, int(partition)) if topic != ".." else None
+            return cls(int(began_ms), place, int(base_offset), int(position))
+        except (CorruptCheckpoint, ValueError):
+            return None
+
+
+class Scrubber:
+    def __init__(self, directory: DataDirectory, configs: BrokerConfigs, start_job: StartJob) -> None:
+        self.scrubbed_bytes = 0
+        self.rounds = 0
+        self.faults = 0
+        self._directory = directory
+        self._start_job = start_job
+        self._rate = configs.number("tailrace.scrub.bytes.per.second")
+        self._interval_ms = configs.number("tailrace.scrub.interval.ms")
+        self._path = join(directory.path, FILE_NAME)
+        self._progress = Progress.decode(self._noted()) if self._rate else None
+        self._round: Iterator[Piece | None] | None = None
+        self._allowance = 0.0
+        self._ticked_ms: int | None = None
+        self._noted_ms = 0
+        self._is_at_work = False
+
+    def _noted(self) -> bytes:
+        """Where the last round had come to. If that cannot be read, a new one begins."""
+        try:
+            return read_whole(self._directory.files, self._path) or b""
+        except OSError as error:
+            logger.warning("%s cannot be read, and scrubbing begins anew: %s", self._path, error)
+            return b""
+
+    def tick(self, now_ms: int) -> None:
+        if not self._rate:
+            return
+        passed_ms = now_ms - self._ticked_ms if self._ticked_ms is not None else 0
+        self._ticked_ms = now_ms
+        self._allowance = min(self._allowance + self._rate * max(0, passed_ms) / 1000, max(self._rate, CHUNK_BYTES))
+        if self._is_at_work or self._allowance < CHUNK_BYTES:
+            return
+        if self._round is None:
+            if self._progress is None or self._is_due(self._progress, now_ms):
+                self._progress = Progress(now_ms)
+            elif self._progress.is_over:
+                return
+            self._round = self._pieces(self._progress)
+        self._scrub(now_ms)
+
+    def _is_due(self, last: Progress, now_ms: int) -> bool:
+        return last.is_over and not 0 <= now_ms - last.began_ms < self._interval_ms
+
+    def _pieces(self, progress: Progress) -> Iterator[Piece | None]:
+        """What is left of the round, as the logs are when it comes to them; None after each log."""
+        for partition in sorted(self._directory.logs):
+            log = self._directory.logs.get(partition)
+            if log is not None and (progress.partition is None or partition >= progress.partition):
+                for segment in log.segments[:-1]:
+                    start = progress.start_in(partition, segment)
+                    if segment.is_saved:
+                        yield from (
+                            Piece(partition, log, segment, at) for at in range(start, segment.size, CHUNK_BYTES)
+                        )
+            yield None
+
+    def _scrub(self, now_ms: int) -> None:
+        """Begins a job with as much as is allowed now, if there is any."""
+        pieces, is_over = self._take()
+        assert self._progress is not None
+        reached = self._progress
+        if is_over:
+            reached = Progress(reached.began_ms, _ROUND_IS_OVER)
+        elif pieces:
+            last = pieces[-1]
+            reached = Progress(reached.began_ms, last.partition, last.segment.base_offset, last.end)
+        if not pieces and not is_over:
+            return
+        note = None
+        if is_over or now_ms - self._noted_ms >= NOTE_MS:
+            note, self._noted_ms = (self._path, reached.encode()), now_ms
+        job = ScrubJob(self._directory.files, pieces, note)
+        self._is_at_work = True
+        self._start_job(job, lambda: self._finish(job, reached))
+
+    def _take(self) -> tuple[list[Piece], bool]:
+        """The next pieces of the round, and whether these are the last."""
+        assert self._round is not None
+        pieces: list[Piece] = []
+        for _ in range(LOOKS_MAX):
+            if self._allowance < CHUNK_BYTES:
+                break
+            try:
+                piece = next(self._round)
+            except StopIteration:
+                return pieces, True
+            if piece is not None:
+                pieces.append(piece)
+                self._allowance -= piece.end - piece.start
+        return pieces, False
+
+    def _finish(self, job: ScrubJob, reached: Progress) -> None:
+        self._is_at_work = False
+        self._progress = reached
+        if reached.is_over:
+            self._round = None
+            self.rounds += 1
+        self._say(job)
+
+    def look_at(self, partition: TopicPartition, log: Log, segment: Segment) -> None:
+        """Somebody else has found rot in a sealed segment: in a moment readers know of it, and it is said."""
+        pieces = [Piece(partition, log, segment, at) for at in range(0, segment.size, CHUNK_BYTES)]
+        job = ScrubJob(self._directory.files, pieces)
+        self._start_job(job, lambda: self._say(job))
+
+    def _say(self, job: ScrubJob) -> None:
+        self.scrubbed_bytes += job.scrubbed_bytes
+        self.faults += len(job.faults)
+        for text in job.damage:
+            logger.error("rot was found: %s; tailrace log repair shows what can be done about it", text)
+        for text in job.faults:
+            logger.warning("rot was found: %s", text)

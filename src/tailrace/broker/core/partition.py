@@ -1,0 +1,64 @@
+"""One partition: its log, once it has one, the readers that wait at its end, and batches that stand in line for it."""
+
+from collections import deque
+from typing import TYPE_CHECKING, Protocol
+
+from tailrace.log.layout.errors import LogUnavailable
+from tailrace.log.layout.names import TopicPartition
+from tailrace.log.log import Log
+
+if TYPE_CHECKING:
+    from tailrace.broker.core.topics import Topic
+    from tailrace.broker.produce.recompression import Conversion
+
+
+class Watcher(Protocol):
+    """Somebody who waits for a partition to have more for readers."""
+
+    def partition_moved(self) -> None: ...
+
+
+class Partition:
+    """There is no log, and nothing on disk, until the first append. Until then it is empty, and can be read so.
+
+    `unavailable` says why there is no log although there should be one: then it can be neither read nor written.
+    """
+
+    __slots__ = ("index", "line", "log", "topic", "unavailable", "watchers")
+
+    def __init__(self, topic: "Topic", index: int) -> None:
+        self.topic = topic
+        self.index = index
+        self.log: Log | None = None
+        self.line: deque[Conversion] | None = None  # while a batch of it is recompressed: see `recompressing`
+        self.unavailable: LogUnavailable | None = None
+        self.watchers: set[Watcher] = set()
+
+    @property
+    def name(self) -> TopicPartition:
+        return TopicPartition(self.topic.name, self.index)
+
+    @property
+    def start_offset(self) -> int:
+        return self.log.start_offset if self.log is not None else 0
+
+    @property
+    def high_watermark(self) -> int:
+        return self.log.high_watermark if self.log is not None else 0
+
+    @property
+    def last_stable_offset(self) -> int:
+        return self.log.last_stable_offset if self.log is not None else 0
+
+    @property
+    def end_offset(self) -> int:
+        return self.log.end_offset if self.log is not None else 0
+
+    @property
+    def has_unflushed(self) -> bool:
+        return self.log is not None and self.log.end_offset > self.log.high_watermark
+
+    def moved(self) -> None:
+        """Afterwards everyone who waited here has looked again: there is more to read, or the topic is gone."""
+        for watcher in list(self.watchers):
+            watcher.partition_moved()

@@ -1,0 +1,84 @@
+"""Topics, as the metadata log tells of them: names, ids, how many partitions, configs."""
+
+import re
+
+from tailrace.broker.configs.registry import BrokerConfigs, TopicConfig, topic_config
+from tailrace.broker.core.partition import Partition
+from tailrace.log.layout.names import INTERNAL_TOPICS
+
+METADATA_TOPIC = "__tailrace_metadata"
+OFFSETS_TOPIC = "__consumer_offsets"
+NAME_LENGTH_MAX = 249
+PARTITIONS_MAX = 100_000  # of one topic: a request that asks for more is a mistake
+
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def why_not_a_name(name: str) -> str | None:
+    """What is wrong with the name of a topic; None where nothing is."""
+    if not name:
+        return "a topic needs a name"
+    if name in (".", ".."):
+        return f"a topic cannot be called {name!r}"
+    if len(name) > NAME_LENGTH_MAX:
+        return f"the name of a topic has at most {NAME_LENGTH_MAX} characters, not {len(name)}"
+    if not _LEGAL_NAME.fullmatch(name):
+        return f"{name!r} has characters other than letters, digits, '.', '_' and '-'"
+    return None
+
+
+def as_metric(name: str) -> str:
+    """What the name of a topic becomes in the names of metrics. No two topics may become the same there."""
+    return name.replace(".", "_")
+
+
+class Topic:
+    """A topic costs next to nothing until a partition of it is touched: only then is there an object for that."""
+
+    __slots__ = (
+        "_partitions",
+        "config",
+        "fragments",
+        "is_internal",
+        "name",
+        "overrides",
+        "partition_count",
+        "topic_id",
+    )
+
+    def __init__(self, topic_id: bytes, name: str, partition_count: int, broker: BrokerConfigs) -> None:
+        self.topic_id = topic_id
+        self.name = name
+        self.partition_count = partition_count
+        self.is_internal = name in INTERNAL_TOPICS
+        self.overrides: dict[str, str] = {}
+        self.config: TopicConfig = topic_config(self.overrides, broker)
+        self.fragments: dict[int, bytes] = {}  # how Metadata says it, by version
+        self._partitions: dict[int, Partition] = {}
+
+    def partition(self, index: int) -> Partition | None:
+        """None where the topic has no such partition."""
+        found = self._partitions.get(index)
+        if found is None and 0 <= index < self.partition_count:
+            found = self._partitions[index] = Partition(self, index)
+        return found
+
+    def peek(self, index: int) -> Partition | None:
+        """The partition if somebody has touched it."""
+        return self._partitions.get(index)
+
+    @property
+    def touched(self) -> list[Partition]:
+        """The partitions that somebody has asked for since the start."""
+        return list(self._partitions.values())
+
+    def add_partitions(self, partition_count: int) -> None:
+        self.partition_count = partition_count
+        self.fragments.clear()
+
+    def configure(self, broker: BrokerConfigs) -> None:
+        """Afterwards what is appended obeys the configs as they are now."""
+        self.config = topic_config(self.overrides, broker)
+        for partition in self._partitions.values():
+            if partition.log is not None:
+                partition.log.configure(self.config.log)

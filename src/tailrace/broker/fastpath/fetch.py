@@ -1,0 +1,343 @@
+"""Fetch, the short way: a reader's requests look alike, but for the offset, and for the epoch of its session.
+
+A reader of one partition asks for the same again and again, from where the last answer ended. As with a Produce
+(`repeated_produce`) what such requests have in common is decoded once, and what stands around the records in the answer
+is encoded once:
+
+    request   key, version · correlation id · client id … partition, as before · offset · the rest, as before
+    session   … · client id … session, as before · epoch · topic, partition, as before · offset · the rest, as before
+    answer    length · correlation id · topic, partition, as before · three offsets · length · records · the rest
+
+Only what can be answered at once goes this way, with records that are in the page cache as far as one has to look at
+them. Errors, waits and looks at a disk go the long way, and so do sessions that follow more than the partition which
+their request names, and readers that have to be told of aborted transactions. When the records are found a session is
+advanced as by the long way; until then nothing is changed.
+
+Who reads on may be lent to somebody else, with a `Stretch` of the log (`server/lending`), and its session with it. How
+far that came is told when it is taken back.
+"""
+
+import struct
+from copy import copy
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tailrace.broker.core.partition import Partition
+from tailrace.broker.fastpath.templates import FORM_BYTES_MAX, HEAD, Forms
+from tailrace.broker.fetch.fetch import BY_TOPIC_ID, READ_COMMITTED
+from tailrace.broker.fetch.sessions import FetchSession, TopicKey, wanted_of
+from tailrace.log.layout.errors import LogError
+from tailrace.log.log import Log
+from tailrace.log.reader import View
+from tailrace.log.segment.segment import WouldWait
+from tailrace.log.segment.slices import FileSlice, Slice
+from tailrace.protocol import codec
+from tailrace.protocol.fetch_epochs import FINAL_EPOCH, NO_SESSION
+from tailrace.protocol.fetch_wire import BOUNDS, FetchAnswer, length_of_records
+from tailrace.protocol.frame import RequestHeader, encode_request, response_header
+from tailrace.protocol.message import is_flexible
+from tailrace.protocol.messages.fetch import (
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+
+if TYPE_CHECKING:
+    from tailrace.broker.broker import Broker
+
+LOG_START_FROM = 5  # versions before do not say it
+STRETCH_BYTES_MIN = 256 << 10  # of an answer: who reads in small pieces is better served by the loop
+
+_KEY_1 = 1 << 16  # of Fetch, before the version
+_OFFSET = struct.Struct(">q")
+_EPOCH = struct.Struct(">i")
+_ID_BYTES = 4  # of a correlation id
+_ANY_BOUNDS = (-2, -3, -4)  # which no log has
+
+
+class _AnyRecords:
+    """Stands for records of so many bytes."""
+
+    length = 1 << 20
+
+
+class Places(NamedTuple):
+    """Where in a request that stands which changes."""
+
+    start: int  # of the first of it: the epoch of a session, or the offset
+    offset: int
+
+    def rest(self, frame: memoryview) -> bytes:
+        """What stands behind the start and does not change: also between epoch and offset, where there is an epoch."""
+        between = frame[self.start + _EPOCH.size : self.offset]
+        return between.tobytes() + frame[self.offset + _OFFSET.size :].tobytes()
+
+
+class FetchForm:
+    """What requests for one partition have in common, and their answers."""
+
+    __slots__ = (
+        "answer",
+        "header",
+        "is_committed",
+        "is_due",
+        "key_and_version",
+        "leader_epoch",
+        "limit",
+        "min_bytes",
+        "partition",
+        "places",
+        "rest",
+        "session_id",
+        "start",
+        "topic",
+        "wanted",
+    )
+
+    def __init__(
+        self, header: RequestHeader, request: FetchRequest, partition: Partition, places: Places, rest: bytes, most: int
+    ) -> None:
+        """`most` is how many bytes an answer of ours has at most."""
+        self.header = header  # of the request that it was learnt from
+        ((self.topic, self.wanted),) = wanted_of(request, header.api_version >= BY_TOPIC_ID)  # likewise
+        self.key_and_version = _KEY_1 | header.api_version
+        self.places = places
+        self.start = places.start
+        self.rest = rest
+        self.session_id = request.session_id
+        self.partition = partition
+        self.leader_epoch = self.wanted.current_leader_epoch
+        self.is_committed = request.isolation_level == READ_COMMITTED
+        limit = min(max(request.max_bytes, 0), most)
+        self.limit = min(limit, self.wanted.partition_max_bytes)
+        self.min_bytes = min(request.min_bytes, limit)
+        self.is_due = request.max_wait_ms <= 0 or request.min_bytes <= 0
+        self.answer = self._learn_answer(header.api_version)
+
+    def _learn_answer(self, version: int) -> FetchAnswer:
+        topic = self.partition.topic
+        data = PartitionData(partition_index=self.partition.index, records=_AnyRecords())
+        data.high_watermark, data.last_stable_offset, data.log_start_offset = _ANY_BOUNDS
+        data.aborted_transactions = [] if self.is_committed else None
+        of_topic = FetchableTopicResponse(topic=topic.name, topic_id=topic.topic_id, partitions=[data])
+        flexible = is_flexible(FetchResponse, version)
+        parts: list[Any] = codec.encode_parts(FetchResponse(session_id=self.session_id, responses=[of_topic]), version)
+        before, between = bytes(parts[0]).split(BOUNDS.pack(*_ANY_BOUNDS))
+        without_id = response_header(1, version, 0)[_ID_BYTES:]
+        between = between[: -len(length_of_records(_AnyRecords.length, flexible))]
+        return FetchAnswer(without_id + before, between, b"".join(parts[2:]), flexible)
+
+    def wanted_from(self, offset: int) -> FetchPartition:
+        """What a session is to remember: a new one each time, as a Fetch that waits may still look at one before."""
+        wanted = copy(self.wanted)
+        wanted.fetch_offset = offset
+        return wanted
+
+    def parts(self, correlation_id: int, view: View, records: Slice) -> list[Any]:
+        """Of the answer with these records."""
+        head, after = self.answer.head(correlation_id, bounds_of(view), records.length), self.answer.after
+        return [head, records, after] if after else [head, records]
+
+
+def bounds_of(view: View) -> bytes:
+    return BOUNDS.pack(view.high_watermark, view.last_stable, view.start)
+
+
+class Stretch(NamedTuple):
+    """What a reader may be given without asking again, as long as its requests look like this one."""
+
+    form: FetchForm
+    frame: bytes
+    session: FetchSession | None
+    view: View
+    records: FileSlice
+    entries: bytes  # of its index
+
+    @property
+    def epoch(self) -> int:
+        """Of the request in its session; that of one without."""
+        return self.session.epoch if self.session is not None else FINAL_EPOCH
+
+
+class Answered(NamedTuple):
+    """What a reader was given of a stretch, as far as its session has to know."""
+
+    next_epoch: int
+    offset: int  # that its last request has asked for
+
+
+class RepeatedFetch:
+    """One connection's. What came the long way is learnt (`learn`); what looks like it is answered (`read`)."""
+
+    __slots__ = ("_broker", "_forms", "_learnt", "reads_on")
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self.reads_on = False  # the last answer was large, and about as large as it may be: history, most likely
+        self._forms: Forms[FetchForm] = Forms()
+        self._learnt: object = None  # what was learnt last: a reader that waits comes the long way each time
+
+    def learn(self, frame: memoryview, header: RequestHeader, request: FetchRequest) -> None:
+        """Remembers the form of a request that was decoded, if it is one that can be repeated."""
+        version = header.api_version
+        if len(request.topics) != 1 or len(request.topics[0].partitions) != 1 or version < LOG_START_FROM:
+            return
+        if len(frame) > FORM_BYTES_MAX:
+            return
+        ((topic, wanted),) = wanted_of(request, version >= BY_TOPIC_ID)
+        partition = self._partition(topic, wanted.partition)
+        limits = request.max_wait_ms, wanted.partition_max_bytes
+        learnt = partition, request.session_id, limits, wanted.current_leader_epoch
+        if partition is None or wanted.last_fetched_epoch >= 0 or learnt == self._learnt:
+            return
+        if not self._may_repeat(request, topic, wanted.partition):
+            return
+        self._learnt = learnt
+        places = _places(frame, header)
+        if places is not None and self._forms.has_room(places.start):
+            most = self._broker.fetch_bytes_max
+            self._forms.remember(frame, FetchForm(header, request, partition, places, places.rest(frame), most))
+
+    def _partition(self, key: TopicKey, index: int) -> Partition | None:
+        metadata = self._broker.metadata
+        topic = metadata.topics_by_id.get(key) if isinstance(key, bytes) else metadata.topics.get(key)
+        return topic.partition(index) if topic is not None else None
+
+    def _may_repeat(self, request: FetchRequest, topic: TopicKey, index: int) -> bool:
+        """Whether it has no session, or one that follows nothing but what it asks for."""
+        if request.session_id == NO_SESSION:
+            return request.session_epoch == FINAL_EPOCH
+        session = self._broker.fetch_sessions.find(request.session_id)
+        return session is not None and session.follows_only(topic, index) and not request.forgotten_topics_data
+
+    def read(self, frame: memoryview, now_ms: int) -> tuple[FetchForm, list[Any]] | None:
+        """The answer, in parts. None where it must go the long way; then nothing was changed."""
+        self.reads_on = False
+        asked = self._asked(frame)
+        if asked is None:
+            return None
+        form, log, correlation_id, offset = asked
+        session = self._broker.fetch_sessions.find(form.session_id)
+        if not _is_in_turn(form, frame, session):
+            return None
+        view = log.view
+        records = self._records(form, log, view, offset)
+        if records is None:
+            return None
+        self.reads_on = 2 * records.length > form.limit >= STRETCH_BYTES_MIN
+        if session is not None:
+            self._broker.fetch_sessions.advance(session, now_ms)
+            session.repeated(form.topic, form.wanted_from(offset), view.high_watermark, view.start)
+        return form, form.parts(correlation_id, view, records)
+
+    def stretch(self, frame: memoryview, max_bytes: int) -> Stretch | None:
+        """What the reader may have without asking us again; None where that is little, or nothing, or where its request
+        is not in turn. Nothing is changed: that it is `lent` and `taken_back` is to be told.
+        """
+        asked = self._asked(frame)
+        if asked is None:
+            return None
+        form, log, _, offset = asked
+        session = self._broker.fetch_sessions.find(form.session_id)
+        if not _is_in_turn(form, frame, session):
+            return None
+        view = log.view
+        ahead = log.stretch(offset, max_bytes, up_to=_readable_up_to(form, view))
+        if ahead is None:
+            return None
+        records = ahead.records
+        if records.length > form.limit >= STRETCH_BYTES_MIN and not self._has_aborted(form, log, offset, records):
+            return Stretch(form, frame.tobytes(), session, view, records, ahead.entries)
+        records.release()
+        return None
+
+    def lent(self, stretch: Stretch, now_ms: int) -> None:
+        if stretch.session is not None:
+            self._broker.fetch_sessions.lend(stretch.session, now_ms)
+
+    def taken_back(self, stretch: Stretch, answered: Answered | None, now_ms: int) -> None:
+        """None where no request was answered, or nobody knows: then the session is where it was."""
+        session, form, view = stretch.session, stretch.form, stretch.view
+        epoch = stretch.epoch if answered is None else answered.next_epoch
+        if session is not None and self._broker.fetch_sessions.take_back(session, epoch, now_ms) and answered:
+            session.repeated(form.topic, form.wanted_from(answered.offset), view.high_watermark, view.start)
+
+    def _asked(self, frame: memoryview) -> tuple[FetchForm, Log, int, int] | None:
+        """Of what form it is, of which log, its correlation id, and from which offset on."""
+        form = self._forms.find(frame)
+        if form is None or form.places.rest(frame) != form.rest:
+            return None
+        key_and_version, correlation_id = HEAD.unpack_from(frame)
+        log = form.partition.log
+        if key_and_version != form.key_and_version or log is None or not self._is_current(form, log):
+            return None
+        return form, log, correlation_id, _OFFSET.unpack_from(frame, form.places.offset)[0]
+
+    def _has_aborted(self, form: FetchForm, log: Log, offset: int, records: Slice) -> bool:
+        """Whether a reader has to be told of transactions among these records, or may have to be."""
+        try:
+            return form.is_committed and bool(log.aborted_transactions(offset, records.next_offset, wait=False))
+        except (LogError, WouldWait):
+            return True
+
+    def _is_current(self, form: FetchForm, log: Log) -> bool:
+        broker, topic = self._broker, form.partition.topic
+        return (
+            broker.metadata.topics.get(topic.name) is topic
+            and broker.metadata_log.is_settled
+            and form.leader_epoch in (-1, log.leader_epoch)
+        )
+
+    def _records(self, form: FetchForm, log: Log, view: View, offset: int) -> Slice | None:
+        """Those that the long way would answer with at once, without a word about them."""
+        up_to = _readable_up_to(form, view)
+        if not view.start <= offset < up_to:
+            return None
+        try:
+            found = log.read(offset, form.limit, up_to=up_to, wait=False)
+        except (LogError, WouldWait):
+            return None
+        if found is None:
+            return None
+        is_enough = form.is_due or found.length >= form.min_bytes or found.next_offset < up_to
+        if is_enough and not self._has_aborted(form, log, offset, found):
+            return found
+        found.release()
+        return None
+
+
+def _readable_up_to(form: FetchForm, view: View) -> int:
+    return view.last_stable if form.is_committed else view.high_watermark
+
+
+def _is_in_turn(form: FetchForm, frame: memoryview, session: FetchSession | None) -> bool:
+    """Whether it is the next request of its session, which follows nothing else; or has none."""
+    if form.session_id == NO_SESSION:
+        return True
+    if session is None or session.is_lent or not session.follows_only(form.topic, form.partition.index):
+        return False
+    epoch: int = _EPOCH.unpack_from(frame, form.start)[0]
+    return epoch == session.epoch
+
+
+def _places(frame: memoryview, header: RequestHeader) -> Places | None:
+    """In a request for one partition; None where it is not written as we would write it."""
+    version = header.api_version
+    request = codec.decode(FetchRequest, version, frame, header.body, more_may_follow=True)  # one that we may change
+
+    def encoded() -> bytes:
+        return encode_request(request, version, header.correlation_id, header.client_id)[4:]
+
+    def changed() -> int:
+        return next(at for at, (one, other) in enumerate(zip(frame, encoded(), strict=True)) if one != other)
+
+    if encoded() != frame:
+        return None
+    partition = request.topics[0].partitions[0]
+    partition.fetch_offset = ~partition.fetch_offset  # which differs in each byte
+    offset = changed()
+    if request.session_id == NO_SESSION:
+        return Places(offset, offset)
+    request.session_epoch = ~request.session_epoch  # which stands before it
+    return Places(changed(), offset)

@@ -1,0 +1,430 @@
+"""Produce, the short way: a producer's requests look alike.
+
+Most producers send one batch to one partition at a time. Of two such requests all that stands before the batch is the
+same but for the correlation id, so it is decoded once and remembered, and so are the bytes of the answer, in which only
+numbers change. A request that begins with bytes that are known is not decoded, and its answer is not encoded:
+
+    request   key, version · correlation id · client id … partition, as before · length · the batch · no tags, thrice
+    answer    length · correlation id · topic, partition, as before · error, offset, time, start offset · the rest
+
+One that comes alone is appended at once (`append`). Those that came together, of one form, are a run: gathered,
+appended by one write, and answered as one (`gather`, `append_run`).
+
+Whatever is unusual is left to the long way, before anything is changed: a batch that is to be refused, recompressed or
+looked into, a disk that is full, a topic that was changed. So there is one place that says what is wrong.
+"""
+
+import struct
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tailrace.broker.apis.k00_produce import ALL, BY_TOPIC_ID, LEADER, topic_of
+from tailrace.broker.core.delayed import Later
+from tailrace.broker.core.errors import code_of
+from tailrace.broker.core.partition import Partition
+from tailrace.broker.core.topics import Topic
+from tailrace.broker.fastpath.templates import HEAD, Forms
+from tailrace.broker.produce.produce import NOT_APPENDED, TIMED_OUT, is_usual, refuse
+from tailrace.log.flush.journal_write import COMMIT_BYTES_MAX
+from tailrace.log.flush.queue import FlushQueue
+from tailrace.log.layout.errors import LogError
+from tailrace.log.log import Log
+from tailrace.log.validation import Appended
+from tailrace.protocol.codec import encode
+from tailrace.protocol.errors import ErrorCode, Malformed
+from tailrace.protocol.frame import RequestHeader, response_header
+from tailrace.protocol.message import is_flexible
+from tailrace.protocol.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from tailrace.protocol.primitives import read_varint, write_varint
+from tailrace.records.batch import HEADER_SIZE, BatchHeader, read_header
+
+if TYPE_CHECKING:
+    from tailrace.broker.broker import Broker
+
+RUN_REQUESTS_MAX = 16
+RUN_BYTES_MAX = COMMIT_BYTES_MAX  # more is not worth the copy that one write takes, and not for the journal
+TOGETHER_MAX = 2 * RUN_REQUESTS_MAX  # requests that are answered by one acknowledgement
+
+Commit = Callable[[Log, memoryview], Callable[[], None] | None]
+"""Brings a batch that was just appended to disk, and returns what is to be done when the answer has left; or None,
+where it has to be waited for."""
+
+_NUMBERS = struct.Struct(">hqqq")  # error, offset, time, start offset
+_BEFORE_TOPIC = struct.Struct(">bhib")  # no transactional id, acks, timeout, one topic
+_BEFORE_RECORDS = struct.Struct(">bi")  # one partition, its index
+_NO_TAGS = bytes(3)  # behind the partition, the topic and the request
+
+
+class ProduceForm:
+    """What requests to one partition have in common, and their answers."""
+
+    __slots__ = (
+        "_answer",
+        "_answer_length",
+        "_before",
+        "_rest",
+        "acks",
+        "config",
+        "header",
+        "partition",
+        "start",
+        "timeout_ms",
+        "version",
+    )
+
+    def __init__(self, header: RequestHeader, request: ProduceRequest, partition: Partition, start: int) -> None:
+        self.header = header  # of the request that it was learnt from
+        self.version = header.api_version  # and the key before it, which is 0
+        self.start = start  # of the length of the batch
+        self.acks = request.acks
+        self.timeout_ms = max(request.timeout_ms, 0)
+        self.partition = partition
+        self.config = partition.topic.config  # as it was: when it is another one, so may be what is usual
+        whole = self._encode(PartitionProduceResponse(index=partition.index, error_code=0, base_offset=0))
+        at = whole.index(_NUMBERS.pack(0, 0, -1, -1))
+        self._before, self._rest = whole[:at], whole[at + _NUMBERS.size :]
+        self._answer = struct.Struct(f">iix{at}shqqq{len(self._rest)}s")
+        self._answer_length = self._answer.size - 4
+
+    def _encode(self, answer: PartitionProduceResponse) -> bytes:
+        topic = self.partition.topic
+        of_topic = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=[answer])
+        return encode(ProduceResponse(responses=[of_topic]), self.version)
+
+    def answer(self, correlation_id: int, base_offset: int, append_time: int, start_offset: int) -> bytes:
+        return self._answer.pack(
+            self._answer_length, correlation_id, self._before, 0, base_offset, append_time, start_offset, self._rest
+        )
+
+    def refusal(self, correlation_id: int, code: ErrorCode, message: str) -> bytes:
+        answer = PartitionProduceResponse(index=self.partition.index)
+        refuse(answer, code, message)
+        body = response_header(0, self.version, correlation_id) + self._encode(answer)
+        return len(body).to_bytes(4) + body
+
+
+class Waiting(NamedTuple):
+    """A request whose answer stands ready, for when everything below `end` is on disk."""
+
+    correlation_id: int
+    acknowledged: bytes
+    end: int
+
+
+Repeated = tuple[memoryview, int, memoryview, BatchHeader]
+"""A request of a known form, with a batch that nothing is to be said against: the whole of it, its correlation id, the
+batch and its header."""
+
+
+class Run:
+    """Requests of one form that have arrived together: their batches are appended by one write, and acknowledged by one
+    answer.
+    """
+
+    __slots__ = ("bytes", "form", "requests")
+
+    def __init__(self, form: ProduceForm) -> None:
+        self.form = form
+        self.requests: list[Repeated] = []
+        self.bytes = 0  # of their frames
+
+    def takes(self, form: ProduceForm, size: int) -> bool:
+        return form is self.form and len(self.requests) < RUN_REQUESTS_MAX and self.bytes + size <= RUN_BYTES_MAX
+
+    def append_to(self, log: Log, now_ms: int) -> Appended | None:
+        """None where they have to be appended one by one. Raises what `Log.append` raises."""
+        if len(self.requests) == 1:
+            ((_, _, records, header),) = self.requests
+            return log.append(records, now_ms, header)
+        _, _, batches, headers = zip(*self.requests, strict=True)
+        return log.append_all(batches, headers, now_ms)
+
+
+class RepeatedProduce:
+    """One connection's. What came the long way is learnt (`learn`); what looks like it is appended: alone (`append`),
+    or with others that came with it (`gather`, `append_run`).
+    """
+
+    __slots__ = ("_broker", "_forms", "_run")
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._forms: Forms[ProduceForm] = Forms()
+        self._run: Run | None = None
+
+    def learn(self, frame: memoryview, header: RequestHeader, request: ProduceRequest) -> None:
+        """Remembers the form of a request that was decoded, if it is one that can be repeated."""
+        if not is_flexible(ProduceRequest, header.api_version) or len(request.topic_data) != 1:
+            return
+        data, version = request.topic_data[0], header.api_version
+        if len(data.partition_data) != 1 or request.transactional_id is not None or request.acks not in (ALL, LEADER):
+            return
+        (only,) = data.partition_data
+        topic, _ = topic_of(request, data, version, self._broker)
+        partition = topic.partition(only.index) if topic is not None else None
+        if partition is None or not only.records or not _may_repeat(partition.topic):
+            return
+        start = _start_of_records(header, data)
+        found = _records_in(frame, start)
+        if found is None or len(found) != len(only.records) or self._knows(frame, partition):
+            return
+        if self._forms.has_room(start):
+            self._forms.remember(frame, ProduceForm(header, request, partition, start))
+
+    def _knows(self, frame: memoryview, partition: Partition) -> bool:
+        """As it is now: a batch that was not usual has come the long way, too."""
+        form = self._forms.find(frame)
+        return form is not None and form.partition is partition and form.config is partition.topic.config
+
+    def append(
+        self,
+        frame: memoryview,
+        now_ms: int,
+        start_flushes: Callable[[], None] | None = None,
+        send: Callable[[bytes], None] | None = None,
+        commit: Commit | None = None,
+    ) -> "tuple[ProduceForm, bytes | Acknowledgement | None] | None":
+        """The answer, in all its bytes, or later, or none that is left to send. None where it must go the long way;
+        then nothing was changed.
+
+        As nobody is about to append more, a flush may begin (`start_flushes`) before all else is noted; a commit to the
+        journal waits for the end of the turn, or, for who need not share it with others, is done at once (`commit`). An
+        answer that may leave now is sent (`send`) before that, too: the rest is done while it is under way.
+        """
+        form = self._forms.find(frame)
+        if form is None or (request := _usual_request(form, frame, now_ms)) is None or not self._is_open(form):
+            return None
+        log = form.partition.log
+        assert log is not None
+        try:
+            if form.acks == LEADER and send is not None:
+                return form, self._append_and_send(form, log, request, now_ms, send)
+            return form, self._append(form, log, request, now_ms, start_flushes, send, commit)
+        except NOT_APPENDED:
+            return None  # it will be refused there, with the reason
+
+    def _append_and_send(
+        self, form: ProduceForm, log: Log, request: Repeated, now_ms: int, send: Callable[[bytes], None]
+    ) -> bytes | None:
+        """For who waits for no disk: the answer leaves when the batch is written, before even the log has noted it."""
+        _, correlation_id, records, header = request
+        is_written = False
+
+        def tell(base_offset: int, append_time: int) -> None:
+            nonlocal is_written
+            is_written = True
+            send(form.answer(correlation_id, base_offset, append_time, log.view.start))
+
+        try:
+            base_offset, last_offset, append_time, _ = log.append(records, now_ms, header, tell)
+        finally:  # whatever becomes of the client
+            if is_written:
+                self._broker.appended(form.partition, log, now_ms)
+        if not is_written:
+            return form.answer(correlation_id, base_offset, append_time, log.view.start)
+        self._broker.counters.produced(form.partition.topic.name, last_offset - base_offset + 1, len(records))
+        return None
+
+    def _append(
+        self,
+        form: ProduceForm,
+        log: Log,
+        request: Repeated,
+        now_ms: int,
+        start_flushes: Callable[[], None] | None,
+        send: Callable[[bytes], None] | None,
+        commit: Commit | None,
+    ) -> "bytes | Acknowledgement | None":
+        _, correlation_id, records, header = request
+        base_offset, last_offset, append_time, is_duplicate = log.append(records, now_ms, header)
+        answer = form.answer(correlation_id, base_offset, append_time, log.view.start)
+        finish = commit(log, records) if commit is not None and form.acks == ALL and not is_duplicate else None
+        try:
+            if send is not None and finish is not None:
+                send(answer)
+        finally:  # whatever becomes of the client: what is begun is finished
+            if not is_duplicate:
+                self._note(form, log, now_ms, start_flushes, finish)
+                self._broker.counters.produced(form.partition.topic.name, last_offset - base_offset + 1, len(records))
+        if form.acks == LEADER or finish is not None:
+            return answer if send is None else None
+        return self._acknowledge(form, log, now_ms, [Waiting(correlation_id, answer, last_offset + 1)])
+
+    def gather(self, frame: memoryview, now_ms: int) -> bool:
+        """Whether the request is of a known form, like those that were gathered before it: then it is one of these, and
+        nothing was changed.
+        """
+        form, run, size = self._forms.find(frame), self._run, len(frame)
+        if form is None or (run is not None and not run.takes(form, size)):
+            return False
+        request = _usual_request(form, frame, now_ms)
+        if request is None:
+            return False
+        if run is None:
+            run = self._run = Run(form)
+        run.requests.append(request)
+        run.bytes += size
+        return True
+
+    def take_gathered(self) -> Run | None:
+        """Afterwards nothing is gathered."""
+        run, self._run = self._run, None
+        return run
+
+    def append_run(self, run: Run, now_ms: int, behind: Later[Any] | None = None) -> "bytes | Acknowledgement | None":
+        """The answers to all of them, or later. None where each has to be looked at by itself; then nothing was
+        changed, but that they may be stamped, which the next try does again. Where they have to wait for the same as
+        those before them, that one answers all (`behind`).
+        """
+        form = run.form
+        if not self._is_open(form):
+            return None
+        log = form.partition.log
+        assert log is not None
+        try:
+            appended = run.append_to(log, now_ms)
+        except NOT_APPENDED:
+            return None
+        if appended is None:
+            return None
+        base_offset, last_offset, append_time, is_duplicate = appended
+        if not is_duplicate:
+            size = sum(len(records) for _, _, records, _ in run.requests)
+            self._broker.appended(form.partition, log, now_ms)
+            self._broker.counters.produced(form.partition.topic.name, last_offset - base_offset + 1, size)
+        waiting, start_offset = [], log.view.start
+        for _, correlation_id, _, header in run.requests:
+            answer = form.answer(correlation_id, base_offset, append_time, start_offset)
+            base_offset += header.last_offset_delta + 1
+            waiting.append(Waiting(correlation_id, answer, base_offset))
+        if form.acks == LEADER:
+            return b"".join([one.acknowledged for one in waiting])
+        return self._acknowledge(form, log, now_ms, waiting, behind)
+
+    def _note(
+        self,
+        form: ProduceForm,
+        log: Log,
+        now_ms: int,
+        start_flushes: Callable[[], None] | None,
+        finish: Callable[[], None] | None,
+    ) -> None:
+        flushes = self._broker.flushes
+        if finish is not None:
+            flushes.appended(log, now_ms)
+            finish()
+            return
+        self._broker.appended(form.partition, log, now_ms)
+        if start_flushes is not None and form.acks == ALL and flushes.journal is None:
+            flushes.request(log)
+            start_flushes()
+
+    def _acknowledge(
+        self, form: ProduceForm, log: Log, now_ms: int, waiting: list[Waiting], behind: Later[Any] | None = None
+    ) -> "Acknowledgement":
+        if isinstance(behind, Acknowledgement) and behind.takes(form, now_ms, len(waiting)):
+            behind.join(waiting)
+            return behind
+        acknowledgement = Acknowledgement(form, self._broker.flushes, log, now_ms)
+        acknowledgement.join(waiting)
+        self._broker.flushes.when_flushed(log, waiting[-1].end, acknowledgement.flushed)
+        return acknowledgement
+
+    def _is_open(self, form: ProduceForm) -> bool:
+        """Whether the long way would append what is sent there at once."""
+        broker, partition = self._broker, form.partition
+        topic = partition.topic
+        return (
+            partition.log is not None
+            and partition.line is None
+            and topic.config is form.config
+            and broker.metadata.topics.get(topic.name) is topic
+            and not broker.space.is_low
+            and broker.metadata_log.is_settled
+        )
+
+
+def _usual_request(form: ProduceForm, frame: memoryview, now_ms: int) -> Repeated | None:
+    """None where there is anything against a request of this form."""
+    key_and_version, correlation_id = HEAD.unpack_from(frame)
+    records = _records_in(frame, form.start)
+    if records is None or key_and_version != form.version:
+        return None
+    header = read_header(records)
+    if not is_usual(header, len(records), form.config, form.version, now_ms):
+        return None
+    return frame, correlation_id, records, header
+
+
+def _may_repeat(topic: Topic) -> bool:
+    return topic.config.takes_batches_as_they_are and not topic.is_internal
+
+
+def _start_of_records(header: RequestHeader, data: TopicProduceData) -> int:
+    """Where the length of the only batch stands, in a request without a transactional id."""
+    name = data.name.encode()
+    topic_bytes = 16 if header.api_version >= BY_TOPIC_ID else len(write_varint(len(name) + 1)) + len(name)
+    return header.body + _BEFORE_TOPIC.size + topic_bytes + _BEFORE_RECORDS.size
+
+
+def _records_in(frame: memoryview, start: int) -> memoryview | None:
+    """What stands behind the length at `start`, where that is a batch, and all but tags that are none."""
+    try:
+        length, begin = read_varint(frame, start)
+    except (IndexError, Malformed):  # the long way says so, behind those that came before it
+        return None
+    end = begin + length - 1
+    if length <= HEADER_SIZE or end + len(_NO_TAGS) != len(frame) or frame[end:] != _NO_TAGS:
+        return None
+    return frame[begin:end]
+
+
+class Acknowledgement(Later[bytes]):
+    """An answer that leaves when what it speaks of is on disk: a batch, or some that arrived together."""
+
+    __slots__ = ("_arrived_ms", "_end", "_flushes", "_form", "_log", "_waiting")
+
+    def __init__(self, form: ProduceForm, flushes: FlushQueue, log: Log, now_ms: int) -> None:
+        super().__init__(form.timeout_ms)
+        self._form = form
+        self._flushes = flushes
+        self._log = log
+        self._arrived_ms = now_ms
+        self._end = 0
+        self._waiting: list[Waiting] = []
+
+    def takes(self, form: ProduceForm, now_ms: int, requests: int) -> bool:
+        """Whether other batches need not be waited for on their own: they came at the same time, for the same log, so
+        one flush has all as a rule.
+        """
+        is_together = form is self._form and now_ms == self._arrived_ms
+        return is_together and not self.is_resolved and len(self._waiting) + requests <= TOGETHER_MAX
+
+    def join(self, waiting: list[Waiting]) -> None:
+        self._waiting += waiting
+        self._end = max(self._end, waiting[-1].end)  # one that is a repetition stands before others
+
+    def flushed(self, error: LogError | None) -> None:
+        if error is not None:
+            self._refuse(code_of(error), str(error))
+        elif self._log.high_watermark < self._end:  # a flush that was under way has not taken all of them along
+            self._flushes.when_flushed(self._log, self._end, self.flushed)
+        else:
+            self.resolve(b"".join([one.acknowledged for one in self._waiting]))
+
+    def expire(self) -> None:
+        self._refuse(*TIMED_OUT)
+
+    def _refuse(self, code: ErrorCode, message: str) -> None:
+        """Those that are on disk are acknowledged all the same."""
+        safe, refusal = self._log.high_watermark, self._form.refusal
+        answers = [
+            one.acknowledged if one.end <= safe else refusal(one.correlation_id, code, message) for one in self._waiting
+        ]
+        self.resolve(b"".join(answers))

@@ -1,0 +1,431 @@
+"""Reading for clients: a Fetch is answered, waits for more to be flushed, or waits for a disk.
+
+    look     what each partition has now, up to the limits: whole batches, and at least one in the first that has any
+    enough   `min_bytes`, something that must be said at once, or no time to wait: that is the answer
+    park     else it waits with the partitions it asked for; each tells it when it has more (`Partition.moved`)
+    cold     where looking would wait for a disk, a thread looks instead
+
+Bytes are not touched here: an answer carries slices of files, which the server sends and then releases.
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from tailrace.broker.core.api import Call
+from tailrace.broker.core.delayed import Later
+from tailrace.broker.core.errors import code_of
+from tailrace.broker.core.partition import Partition
+from tailrace.broker.fetch.sessions import FetchSession, TopicKey, Wanted
+from tailrace.broker.quotas.client_quotas import ANONYMOUS, CONSUMER_BYTE_RATE
+from tailrace.log.files.leader_epochs import UNDEFINED_EPOCH
+from tailrace.log.layout.errors import Damaged, LogError, OffsetOutOfRange
+from tailrace.log.log import Log
+from tailrace.log.reader import View
+from tailrace.log.segment.segment import WouldWait
+from tailrace.log.segment.slices import Slice
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+
+if TYPE_CHECKING:
+    from tailrace.broker.broker import Broker
+
+logger = logging.getLogger(__name__)
+
+READ_COMMITTED = 1
+BY_TOPIC_ID = 13  # from this version on topics have ids instead of names
+READS_MAX = 2_000  # partitions that one answer has records of; as with its bytes, the rest comes with the next one
+
+NOTHING = b""
+
+
+class Goal(NamedTuple):
+    """One partition that a Fetch asks for, and what there is of it: a partition, with its log if it has one yet, or an
+    error.
+    """
+
+    topic: TopicKey
+    wanted: FetchPartition
+    partition: Partition | None
+    log: Log | None
+    error: int
+
+
+class Found(NamedTuple):
+    """What one look has found. The slices in it are pinned until they are sent, or released."""
+
+    answers: list[tuple[TopicKey, PartitionData, Slice | None]]
+    length: int
+    is_final: bool  # nothing is gained by waiting for more
+
+    def release(self) -> None:
+        for _, _, records in self.answers:
+            if records is not None:
+                records.release()
+
+
+def release_records(response: FetchResponse) -> None:
+    """Lets go of the files of an answer that will not be sent."""
+    for topic in response.responses:
+        for partition in topic.partitions:
+            if (
+                release := getattr(partition.records, "release", None)
+            ) is not None and partition.records is not NOTHING:
+                release()
+
+
+def records_bytes(response: FetchResponse) -> int:
+    """How many bytes of records an answer has."""
+    partitions = (partition for topic in response.responses for partition in topic.partitions)
+    return sum(getattr(partition.records, "length", 0) for partition in partitions)
+
+
+class Fetch(Later[FetchResponse]):
+    """One request. It is resolved by `start`, or later."""
+
+    __slots__ = (
+        "_broker",
+        "_by_id",
+        "_is_due",
+        "_is_over",
+        "_is_reading",
+        "_is_settling",
+        "_limit",
+        "_min_bytes",
+        "_revision",
+        "_says_all",
+        "_session",
+        "_up_to_stable",
+        "_wanted",
+        "_watched",
+    )
+
+    def __init__(
+        self, request: FetchRequest, wanted: list[Wanted], session: FetchSession | None, call: Call, broker: "Broker"
+    ) -> None:
+        super().__init__(max(0, request.max_wait_ms))
+        self._broker = broker
+        self._wanted = wanted
+        self._session = session
+        self._says_all = session is None or session.is_new
+        self._by_id = call.version >= BY_TOPIC_ID
+        self._limit = min(max(request.max_bytes, 0), broker.fetch_bytes_max)
+        if broker.quotas.quotas.values:  # no more than a client may have at once
+            allowed = broker.quotas.at_once(CONSUMER_BYTE_RATE, ANONYMOUS, call.client_id or "")
+            self._limit = int(min(self._limit, max(1, allowed)))
+        self._min_bytes = min(request.min_bytes, self._limit)  # more can never be there
+        self._up_to_stable = request.isolation_level == READ_COMMITTED
+        self._watched: list[Partition] = []
+        self._revision = -1  # of the metadata, when these were chosen
+        self._is_reading = False
+        self._is_settling = False
+        self._is_over = False
+        self._is_due = request.max_wait_ms <= 0 or request.min_bytes <= 0
+
+    def start(self) -> None:
+        """Afterwards it is answered, or parked, or a thread looks."""
+        self._look()
+
+    def partition_moved(self) -> None:
+        if not self._is_reading and not self._is_over:
+            self._look()
+
+    def expire(self) -> None:
+        """Answers with what there is; if a thread is looking, with what that finds."""
+        self._is_due = True
+        if not self._is_reading and not self._is_over:
+            self._look()
+
+    def hurry(self) -> None:
+        self.expire()
+
+    def abandon(self) -> None:
+        super().abandon()
+        self._is_over = True
+        self._unwatch()
+
+    def _look(self) -> None:
+        goals = self._goals()
+        try:
+            found = self.look(goals, wait=False)
+        except WouldWait:
+            self._is_reading = True
+            job = ColdLook(self, goals)
+            self._broker.start_job(job, job.finish)
+        except Exception:
+            logger.exception("a Fetch failed in a way that nobody foresaw")
+            self.fail()
+        else:
+            self._decide(goals, found)
+
+    def found(self, goals: Sequence[Goal], found: Found) -> None:
+        """What a thread has found."""
+        self._is_reading = False
+        self._decide(goals, found, is_old=_has_moved(goals, found))
+
+    def _decide(self, goals: Sequence[Goal], found: Found, *, is_old: bool = False) -> None:
+        is_enough = self._is_due or found.is_final or found.length >= self._min_bytes
+        if is_enough and not self._is_over and self._broker.metadata_log.is_settled:
+            self._answer_with(self._response(found))
+            return
+        found.release()
+        if self._is_over:
+            return
+        if is_enough:
+            self._settle()
+        elif is_old:
+            self._look()
+        else:
+            self._park(goals)
+
+    def _answer_with(self, response: FetchResponse) -> None:
+        self._is_over = True
+        self._unwatch()
+        self.resolve(response)
+
+    def fail(self) -> None:
+        self._is_reading = False
+        if not self._is_over:
+            self._answer_with(FetchResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR))
+
+    def _settle(self) -> None:
+        """Looks again when the metadata that the answer rests on is on disk."""
+        if not self._is_settling:
+            self._is_settling = True
+            self._broker.metadata_log.when_settled().when_resolved(self._is_settled)
+
+    def _is_settled(self, error: LogError | None) -> None:
+        self._is_settling = False
+        if error is None:  # if not, the process is about to stop: nobody may be told
+            self.partition_moved()
+
+    # Which partitions
+
+    def _goals(self) -> list[Goal]:
+        """On the broker's thread alone: from here on a thread needs nothing that could change meanwhile."""
+        metadata = self._broker.metadata
+        goals = []
+        for key, wanted in self._wanted:
+            topic = metadata.topics_by_id.get(key) if isinstance(key, bytes) else metadata.topics.get(key)
+            if topic is None:
+                unknown = ErrorCode.UNKNOWN_TOPIC_ID if self._by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                goals.append(Goal(key, wanted, None, None, unknown))
+                continue
+            partition = topic.partition(wanted.partition)
+            if partition is None:
+                goals.append(Goal(key, wanted, None, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            else:
+                epoch = self._broker.leader_epoch(partition)
+                error = check_partition(partition, wanted.current_leader_epoch, epoch)
+                goals.append(Goal(key, wanted, partition, partition.log, error))
+        return goals
+
+    # Looking: in any thread
+
+    def look(self, goals: Sequence[Goal], *, wait: bool) -> Found:
+        answers: list[tuple[TopicKey, PartitionData, Slice | None]] = []
+        length = 0
+        reads = 0
+        is_final = False
+        try:
+            for goal in goals:
+                limit = self._limit - length if reads < READS_MAX else 0
+                answer, records, must_be_said = self._look_at(goal, length, limit, wait)
+                answers.append((goal.topic, answer, records))
+                is_final = is_final or must_be_said
+                if records is not None:
+                    length += records.length
+                    reads += 1
+        except BaseException:
+            Found(answers, length, is_final).release()
+            raise
+        return Found(answers, length, is_final)
+
+    def _look_at(self, goal: Goal, length: int, limit: int, wait: bool) -> tuple[PartitionData, Slice | None, bool]:
+        """What is to be said of one partition, its records, and whether that is reason enough to answer. `length` bytes
+        of records are there already, and `limit` more may be.
+        """
+        wanted, log = goal.wanted, goal.log
+        if goal.error:
+            index, error = wanted.partition, goal.error
+            return (
+                PartitionData(partition_index=index, error_code=error, high_watermark=-1, records=NOTHING),
+                None,
+                True,
+            )
+        answer = PartitionData(partition_index=wanted.partition, records=NOTHING)
+        answer.aborted_transactions = [] if self._up_to_stable else None
+        if log is None:
+            answer.high_watermark = answer.last_stable_offset = answer.log_start_offset = 0
+            answer.error_code = ErrorCode.OFFSET_OUT_OF_RANGE if wanted.fetch_offset else 0
+            return answer, None, answer.error_code != 0
+        view = log.view
+        try:
+            if wanted.last_fetched_epoch >= 0 and _diverges(log, wanted, answer):
+                _bound(view, answer)
+                return answer, None, True
+            up_to = view.last_stable if self._up_to_stable else view.high_watermark
+            records = self._read(log, view, up_to, wanted, answer, length, limit, wait)
+        except LogError as error:
+            answer.error_code = code_of(error)
+            if isinstance(error, Damaged):
+                logger.warning("a reader of %s met damage: %s", log.directory, error)
+            _bound(log.view, answer)
+            return answer, None, True
+        _bound(view, answer)
+        # Waiting does not make it more: the limits are reached, or the segment is full and what follows is in the next.
+        next_offset = records.next_offset if records is not None else wanted.fetch_offset
+        is_behind = next_offset < up_to and (records is not None or length > 0)
+        return answer, records, is_behind
+
+    def _read(
+        self,
+        log: Log,
+        view: View,
+        up_to: int,
+        wanted: FetchPartition,
+        answer: PartitionData,
+        length: int,
+        limit: int,
+        wait: bool,
+    ) -> Slice | None:
+        """The records that fit, which `answer` then has, too."""
+        offset = wanted.fetch_offset
+        left = min(limit, wanted.partition_max_bytes)
+        if not view.start <= offset <= log.end_offset:  # what is written and not yet flushed is waited for
+            raise OffsetOutOfRange(offset, view.start, view.high_watermark)
+        if offset >= up_to or (length and left <= 0):
+            return None
+        found = log.read(offset, left, up_to=up_to, wait=wait)
+        if found is None:
+            return None
+        if length and found.length > left:  # only the first partition may have more than fits
+            found.release()
+            return None
+        if self._up_to_stable:
+            try:
+                aborted = log.aborted_transactions(offset, found.next_offset, wait=wait)
+            except BaseException:
+                found.release()
+                raise
+            answer.aborted_transactions = [
+                AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset) for one in aborted
+            ]
+        answer.records = found
+        return found
+
+    # Waiting
+
+    def _park(self, goals: Sequence[Goal]) -> None:
+        """Afterwards every partition tells us when there is more; what is not flushed yet will be."""
+        if self._revision == self._broker.metadata.revision:
+            return  # who is watched already asks for flushes with every append
+        self._unwatch()
+        self._revision = self._broker.metadata.revision
+        for goal in goals:
+            partition = goal.partition
+            if partition is not None:
+                partition.watchers.add(self)
+                self._watched.append(partition)
+                if partition.has_unflushed and partition.log is not None:
+                    self._broker.flushes.request(partition.log)
+
+    def _unwatch(self) -> None:
+        for partition in self._watched:
+            partition.watchers.discard(self)
+        self._watched.clear()
+
+    # Answering
+
+    def _response(self, found: Found) -> FetchResponse:
+        session = self._session
+        topics: dict[TopicKey, FetchableTopicResponse] = {}
+        for key, answer, records in found.answers:
+            length = records.length if records is not None else 0
+            if session is not None and not session.is_news(key, answer, length) and not self._says_all:
+                continue
+            topic = topics.get(key)
+            if topic is None:
+                if isinstance(key, bytes):
+                    topic = FetchableTopicResponse(topic_id=key)
+                else:
+                    topic = FetchableTopicResponse(topic=key)
+                topics[key] = topic
+            topic.partitions.append(answer)
+        return FetchResponse(
+            session_id=session.session_id if session is not None else 0, responses=list(topics.values())
+        )
+
+
+class ColdLook:
+    """A look that may wait for a disk, in the three steps of a job."""
+
+    def __init__(self, fetch: Fetch, goals: Sequence[Goal]) -> None:
+        self._fetch = fetch
+        self._goals = goals
+        self._found: Found | None = None
+
+    def run(self) -> None:
+        try:
+            self._found = self._fetch.look(self._goals, wait=True)
+        except Exception:
+            logger.exception("a Fetch failed in a way that nobody foresaw")
+
+    def finish(self) -> None:
+        if self._found is None:
+            self._fetch.fail()
+        else:
+            self._fetch.found(self._goals, self._found)
+
+
+def _bound(view: View, answer: PartitionData) -> None:
+    answer.high_watermark = view.high_watermark
+    answer.last_stable_offset = view.last_stable
+    answer.log_start_offset = view.start
+
+
+def _has_moved(goals: Sequence[Goal], found: Found) -> bool:
+    """Whether a partition has more than was found, because a thread looked and others went on meanwhile."""
+    for goal, (_, answer, _) in zip(goals, found.answers, strict=True):
+        if goal.partition is not None and goal.partition.log is not goal.log:
+            return True
+        if goal.log is not None:
+            view = goal.log.view
+            if view.high_watermark != answer.high_watermark or view.last_stable != answer.last_stable_offset:
+                return True
+    return False
+
+
+def check_partition(partition: Partition, asked: int, current: int) -> int:
+    """An error where the partition cannot be read, or the client asks for another leader epoch than there is."""
+    if partition.unavailable is not None:
+        return ErrorCode.KAFKA_STORAGE_ERROR
+    return check_leader_epoch(asked, current)
+
+
+def check_leader_epoch(asked: int, current: int) -> int:
+    """An error where the client knows an older epoch than there is, or a newer one; it says -1 where it knows none."""
+    if asked < 0 or asked == current:
+        return 0
+    return ErrorCode.FENCED_LEADER_EPOCH if asked < current else ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+def _diverges(log: Log, wanted: FetchPartition, answer: PartitionData) -> bool:
+    """Whether the client has read what is no longer here: then it is told where its history and ours part. Raises
+    OffsetOutOfRange where nobody knows.
+    """
+    end = log.epoch_end(wanted.last_fetched_epoch)
+    if end.epoch == UNDEFINED_EPOCH:
+        raise OffsetOutOfRange(wanted.fetch_offset, log.start_offset, log.high_watermark)
+    if end.epoch == wanted.last_fetched_epoch and end.end_offset >= wanted.fetch_offset:
+        return False
+    answer.diverging_epoch = EpochEndOffset(epoch=end.epoch, end_offset=end.end_offset)
+    return True

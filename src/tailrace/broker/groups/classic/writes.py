@@ -1,0 +1,59 @@
+"""How a group becomes a record, and a member comes back from one."""
+
+from typing import TYPE_CHECKING
+
+from tailrace.broker.core.errors import Refused
+from tailrace.broker.groups.classic.members import Identity, Joining, Member
+from tailrace.broker.groups.records import GroupMetadataValue, MemberMetadata
+from tailrace.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from tailrace.broker.groups.classic.group import ClassicGroup
+
+
+class NotSaved(Refused):
+    """The log of groups took no write. Clients try again."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(ErrorCode.COORDINATOR_NOT_AVAILABLE, reason)
+
+
+def saved_group(group: "ClassicGroup") -> GroupMetadataValue:
+    return GroupMetadataValue(
+        protocol_type=group.protocol_type,
+        generation=group.generation,
+        protocol=group.protocol,
+        leader=group.leader,
+        members=[
+            MemberMetadata(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                rebalance_timeout=member.rebalance_timeout_ms,
+                session_timeout=member.session_timeout_ms,
+                subscription=member.metadata(group.protocol),
+                assignment=member.assignment,
+            )
+            for member in group.members.values()
+        ],
+    )
+
+
+def restored_member(saved: MemberMetadata, group: GroupMetadataValue) -> Member:
+    """A member as the log has it: with the one protocol that was chosen, and nobody who waits."""
+    is_timeout_known = saved.rebalance_timeout >= 0  # early releases of Kafka did not write it
+    member = Member(
+        saved.member_id,
+        Joining(
+            Identity(saved.member_id, saved.group_instance_id),
+            saved.client_id,
+            saved.client_host,
+            saved.session_timeout,
+            saved.rebalance_timeout if is_timeout_known else saved.session_timeout,
+            group.protocol_type,
+            ((group.protocol or "", saved.subscription),),
+        ),
+    )
+    member.has_synced = True
+    return member

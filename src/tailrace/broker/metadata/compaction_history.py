@@ -1,0 +1,32 @@
+"""Logs that were never compacted, by what the metadata log tells: there a gap between offsets is damage.
+
+A segment says in its checksum file whether it may have gaps. Where that file is lost, only the history of the topic's
+configs does (`log/tools/compaction_history.py` does the same for tools that read a directory offline).
+"""
+
+from tailrace.broker.core.topics import METADATA_TOPIC
+from tailrace.broker.metadata.state import Metadata
+from tailrace.log.directory.directory import DataDirectory
+from tailrace.log.files.recorded_gaps import has_gap
+from tailrace.log.layout.names import TopicPartition
+from tailrace.log.log import Log
+
+
+def rule_out_gaps(directory: DataDirectory, metadata: Metadata) -> None:
+    """Makes gaps damage in every log that no compaction can have touched. All of the metadata log has been replayed."""
+    metadata_log = directory.logs[TopicPartition(METADATA_TOPIC, 0)]
+    if metadata_log.recorded_gaps or "" in metadata.compacted_once:
+        return  # configs that are lost, or a default that any topic may have had
+    for name, log in directory.logs.items():
+        topic = metadata.topics.get(name.topic)
+        if topic is None or topic.is_internal or topic.config.needs_keys or name.topic in metadata.compacted_once:
+            continue
+        if not log.compacted_to:
+            rule_out_gaps_in(log)
+
+
+def rule_out_gaps_in(log: Log) -> None:
+    """Makes gaps damage in the sealed segments of a log, except where a repair has recorded one."""
+    for segment in log.segments[:-1]:
+        if not has_gap(log.recorded_gaps, segment.base_offset, segment.checks.limit):
+            segment.rule_out_gaps()

@@ -1,0 +1,163 @@
+"""Decisions about configs: what is asked for, checked against the registry, as records for the metadata log.
+
+Nothing changes here. The caller appends the records, and their replay changes the state. A topic, or a broker, gets all
+of the changes that are asked for it, or none.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from tailrace.broker.configs.keys import ConfigKey, ConfigType, InvalidConfig, parts_of
+from tailrace.broker.configs.registry import (
+    COMPRESSION_KEYS,
+    BrokerConfigs,
+    broker_key,
+    topic_config,
+    topic_entry,
+    topic_key,
+)
+from tailrace.broker.configs.tables import BROKER_KEYS
+from tailrace.broker.core.errors import Refused
+from tailrace.broker.core.topics import Topic
+from tailrace.broker.metadata.records import ConfigChanged, MetadataRecord
+from tailrace.broker.metadata.state import BROKER_RESOURCE, TOPIC_RESOURCE
+from tailrace.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from tailrace.protocol.messages.incremental_alter_configs import AlterableConfig
+
+
+class Operation(IntEnum):
+    """What can be done to a config, in Kafka's numbers."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+def checked_overrides(overrides: Mapping[str, str | None], configs: BrokerConfigs) -> dict[str, str]:
+    """The configs of a topic that is to be created, as they are kept. Raises Refused."""
+    checked: dict[str, str] = {}
+    for name, text in overrides.items():
+        if text is None:
+            raise Refused(ErrorCode.INVALID_CONFIG, f"{name} needs a value")
+        try:
+            checked[name] = _checked(topic_key(name), text)
+        except InvalidConfig as error:
+            raise Refused(ErrorCode.INVALID_CONFIG, str(error)) from None
+    _check_together(checked, configs)
+    return checked
+
+
+def _checked(key: ConfigKey, text: str) -> str:
+    key.parse(text)
+    return key.tidy(text)
+
+
+def _check_together(overrides: Mapping[str, str], configs: BrokerConfigs) -> None:
+    """Raises Refused where a topic cannot have all of them: what is written has to be one that can be replayed."""
+    if not overrides.keys().isdisjoint(COMPRESSION_KEYS):  # all others were looked at one by one, which is enough
+        try:
+            topic_config(overrides, configs)
+        except InvalidConfig as error:
+            raise Refused(ErrorCode.INVALID_CONFIG, str(error)) from None
+    if not overrides.keys() & {"min.compaction.lag.ms", "max.compaction.lag.ms"}:
+        return
+    least = topic_entry("min.compaction.lag.ms", overrides, configs)
+    most = topic_entry("max.compaction.lag.ms", overrides, configs)
+    if int(least.text or 0) > int(most.text or 0):
+        raise Refused(
+            ErrorCode.INVALID_CONFIG,
+            f"min.compaction.lag.ms is {least.text}, which is more than max.compaction.lag.ms, {most.text}",
+        )
+
+
+def alter_topic(topic: Topic, changes: Sequence["AlterableConfig"], configs: BrokerConfigs) -> list[MetadataRecord]:
+    """Raises Refused where one of the changes cannot be made."""
+    if topic.is_internal:
+        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} is internal: its configs are the broker's")
+    own = topic.overrides
+    try:
+        wanted = _wanted(changes, topic_key, lambda name: topic_entry(name, own, configs).text)
+    except InvalidConfig as error:
+        raise Refused(ErrorCode.INVALID_CONFIG, str(error)) from None
+    merged = {name: text for name, text in {**own, **wanted}.items() if text is not None}
+    _check_together(merged, configs)
+    return _records(TOPIC_RESOURCE, topic.name, own, wanted)
+
+
+def alter_broker(name: str, changes: Sequence["AlterableConfig"], configs: BrokerConfigs) -> list[MetadataRecord]:
+    """Of one broker, or with "" of all of them. Raises Refused where one of the changes cannot be made."""
+    if name:
+        check_broker(name, configs)
+    # To take back what nobody can have set changes nothing, and is no error.
+    is_set = (change for change in changes if change.config_operation != Operation.DELETE)
+    if fixed := sorted(change.name for change in is_set if _is_fixed(change.name)):
+        raise Refused(
+            ErrorCode.INVALID_REQUEST, f"only a start with another value can change {', '.join(fixed)}, not a request"
+        )
+    own = configs.at_run_time.get(name, {})
+    try:
+        wanted = _wanted(changes, broker_key, lambda key: own.get(key, configs.entry(key).text))
+        configs.check_with(name, wanted)
+    except InvalidConfig as error:
+        raise Refused(ErrorCode.INVALID_REQUEST, str(error)) from None
+    return _records(BROKER_RESOURCE, name, own, wanted)
+
+
+def check_broker(name: str, configs: BrokerConfigs) -> None:
+    """Raises Refused where this is another broker, or none."""
+    if name != configs.node_name:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"there is no broker {name[:250]!r} here: it is {configs.node_name}")
+
+
+def no_such_type(kind: int) -> Refused:
+    return Refused(ErrorCode.INVALID_REQUEST, f"there are no configs of type {kind}: 2 is topics, 4 brokers, 8 loggers")
+
+
+def _is_fixed(name: str) -> bool:
+    key = BROKER_KEYS.get(name)
+    return key is not None and not key.is_dynamic
+
+
+def _wanted(
+    changes: Sequence["AlterableConfig"], find: Callable[[str], ConfigKey], current: Callable[[str], str | None]
+) -> dict[str, str | None]:
+    """The values that the changes come to; None is back to the default. Raises Refused, InvalidConfig."""
+    wanted: dict[str, str | None] = {}
+    for change in changes:
+        if change.name in wanted:
+            raise Refused(ErrorCode.INVALID_REQUEST, f"{change.name} is changed twice")
+        if change.config_operation == Operation.DELETE:
+            wanted[change.name] = None  # of one that we do not know, too: there is nothing to take back
+        else:
+            wanted[change.name] = _new_text(change, find, current)
+    return wanted
+
+
+def _new_text(change: "AlterableConfig", find: Callable[[str], ConfigKey], current: Callable[[str], str | None]) -> str:
+    if change.config_operation not in (Operation.SET, Operation.APPEND, Operation.SUBTRACT):
+        raise Refused(ErrorCode.INVALID_REQUEST, f"there is no operation {change.config_operation} on configs")
+    if change.value is None:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"{change.name} needs a value")
+    key = find(change.name)
+    if change.config_operation == Operation.SET:
+        return _checked(key, change.value)
+    if key.type is not ConfigType.LIST:
+        raise Refused(ErrorCode.INVALID_CONFIG, f"{key.name} is no list: nothing can be added to it, or taken from it")
+    old, parts = parts_of(current(key.name) or ""), parts_of(change.value)
+    if change.config_operation == Operation.APPEND:
+        return _checked(key, ",".join(dict.fromkeys([*old, *parts])))
+    left = set(parts)
+    return _checked(key, ",".join(part for part in old if part not in left))
+
+
+def _records(kind: int, name: str, own: Mapping[str, str], wanted: Mapping[str, str | None]) -> list[MetadataRecord]:
+    """One for each value that becomes another one."""
+    return [
+        ConfigChanged(resource_type=kind, resource_name=name, key=key, value=text)
+        for key, text in wanted.items()
+        if own.get(key) != text
+    ]

@@ -1,0 +1,93 @@
+"""The metadata log: decide, append, replay, and answer when it is flushed.
+
+A handler decides on records. `write` appends them as one batch, so that a crash leaves all of them or none, and replays
+them into the state at once. Whoever answers from that state waits for `when_settled`: nothing that a power cut could
+take back is ever told to a client.
+"""
+
+import logging
+from collections.abc import Sequence
+from errno import EAGAIN
+from functools import partial
+
+from tailrace.broker.core.delayed import Flushed
+from tailrace.broker.metadata import records as metadata_records
+from tailrace.broker.metadata.internal_topics import append_records, records_of
+from tailrace.broker.metadata.records import MetadataRecord
+from tailrace.broker.metadata.state import Metadata
+from tailrace.log.flush.queue import FlushQueue
+from tailrace.log.layout.errors import StorageError
+from tailrace.log.log import Log
+from tailrace.records.record_decoder import decode_with_python
+
+logger = logging.getLogger(__name__)
+
+
+def replay_all(log: Log, metadata: Metadata) -> None:
+    """Afterwards the state is what the log says, as far as readers may see it. Raises UnknownRecord, or LogError."""
+    # Not by the compiled decoder, which takes longer to import than a few thousand topics take to read.
+    for record in records_of(log, decode_with_python):
+        change = metadata_records.decode(record)
+        try:
+            metadata.replay(change)
+        except KeyError:
+            if not log.recorded_gaps:
+                raise
+            logger.warning("%s speaks of a topic whose creation was lost, and given up by a repair", change)
+
+
+def write_records(log: Log, metadata: Metadata, changes: Sequence[MetadataRecord], now_ms: int) -> None:
+    """Afterwards the records are appended, as one batch, and the state is changed."""
+    _append(log, changes, now_ms)
+    for change in changes:
+        metadata.replay(change)
+
+
+def _append(log: Log, changes: Sequence[MetadataRecord], now_ms: int) -> None:
+    append_records(log, (metadata_records.encode(change, now_ms) for change in changes), now_ms)
+
+
+class MetadataLog:
+    def __init__(self, log: Log, metadata: Metadata, flushes: FlushQueue) -> None:
+        self.log = log
+        self._metadata = metadata
+        self._flushes = flushes
+        self._delayed: Sequence[MetadataRecord] | None = None
+        self._delayed_ms = 0
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all that was written is on disk."""
+        log = self.log
+        return log.view.high_watermark >= log.bounds.end  # spelled out: each answer asks
+
+    def write(self, changes: Sequence[MetadataRecord], now_ms: int) -> None:
+        """Afterwards the state is changed, and a flush of it is due. Raises StorageError, and nothing has changed."""
+        self.write_delayed()
+        write_records(self.log, self._metadata, changes, now_ms)
+        self._flushes.request(self.log)
+
+    def delay(self, changes: Sequence[MetadataRecord], now_ms: int) -> None:
+        """Takes records that are in the state already, and for which a start found no room on the disk. They have to be
+        on disk before anything is appended to any log.
+        """
+        self._delayed, self._delayed_ms = changes, now_ms
+
+    def write_delayed(self) -> None:
+        """On return no records are delayed. Raises StorageError if they are not on disk: mostly as there is no room."""
+        if self._delayed is None:
+            return
+        if self._delayed:
+            _append(self.log, self._delayed, self._delayed_ms)
+            self._delayed = ()
+        if self.log.flushing is not None:
+            self._flushes.request(self.log)
+            raise StorageError("an unclean start is being recorded", OSError(EAGAIN, "try again"))
+        self.log.flush()
+        self._delayed = None
+        logger.warning("there is room on the disk again: appends are taken")
+
+    def when_settled(self) -> Flushed:
+        settled: Flushed = Flushed()
+        self._flushes.when_flushed(self.log, self.log.end_offset, partial(Flushed.resolve, settled))
+        return settled

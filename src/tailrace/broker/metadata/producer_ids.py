@@ -1,0 +1,27 @@
+"""Producer ids: handed out from blocks that were recorded, and flushed, before the first of them is used.
+
+An id given twice would turn new records into duplicates of old ones. So a block is noted in the metadata log, and the
+answer that carries an id of it waits for that, like every answer that rests on the metadata.
+"""
+
+from tailrace.broker.metadata.log import MetadataLog
+from tailrace.broker.metadata.records import ProducerIdsReserved
+from tailrace.broker.metadata.state import Metadata
+
+BLOCK = 1000
+
+
+class ProducerIds:
+    def __init__(self, metadata: Metadata, log: MetadataLog) -> None:
+        self._metadata = metadata
+        self._log = log
+        self._next = self._end = metadata.next_producer_id
+
+    def take(self, now_ms: int) -> int:
+        """An id that nobody has had before. Raises StorageError where it cannot be recorded."""
+        if self._next == self._end:
+            end = self._next + BLOCK
+            self._log.write([ProducerIdsReserved(next_producer_id=end)], now_ms)
+            self._end = end  # not before: an id of a block that could not be recorded is nobody's
+        self._next += 1
+        return self._next - 1

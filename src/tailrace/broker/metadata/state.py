@@ -1,0 +1,151 @@
+"""The state that the metadata log tells of: topics, configs, quotas, the cluster's name, producer ids.
+
+`replay` is the only place that changes it, while running and while starting; so a second process that replays the same
+records has an equal state. What is in here is as far as the log was *appended*; an answer that rests on it leaves when
+that is flushed (`MetadataLog`).
+"""
+
+import logging
+from collections.abc import Callable
+
+from tailrace.broker.configs.keys import InvalidConfig
+from tailrace.broker.configs.registry import COMPRESSION_KEYS, BrokerConfigs, broker_key, topic_key
+from tailrace.broker.core.topics import Topic, as_metric
+from tailrace.broker.metadata import records
+from tailrace.broker.metadata.records import MetadataRecord
+from tailrace.broker.quotas.client_quotas import ClientQuotas
+
+logger = logging.getLogger(__name__)
+
+TOPIC_RESOURCE = 2
+BROKER_RESOURCE = 4
+LOGGER_RESOURCE = 8
+POLICY_KEYS = ("cleanup.policy", "log.cleanup.policy")
+
+
+class Metadata:
+    def __init__(self, configs: BrokerConfigs | None = None) -> None:
+        self.configs = configs or BrokerConfigs()
+        self.cluster_id = ""
+        self.unclean_starts = 0
+        self.next_producer_id = 0
+        self.quotas = ClientQuotas()
+        self.topics: dict[str, Topic] = {}
+        self.topics_by_id: dict[bytes, Topic] = {}
+        self.deleted: dict[bytes, str] = {}  # names of topics that were deleted, by their ids, which stay theirs
+        self.compacted_once: set[str] = set()  # topics that have, or had, a policy with `compact`; "" for a default
+        self._names_as_metrics: dict[str, str] = {}  # every name, by what it becomes with underscores for dots
+        self.revision = 0  # grows with every change: what was made from an earlier one is out of date
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch of what is appended from now on."""
+        return self.unclean_starts
+
+    def colliding(self, name: str) -> str | None:
+        """A topic whose name is the same as `name` once dots are underscores, as they are in the names of metrics."""
+        return self._names_as_metrics.get(as_metric(name))
+
+    def partition_count(self, topic: str) -> int:
+        """0 of a topic that is not there."""
+        found = self.topics.get(topic)
+        return found.partition_count if found is not None else 0
+
+    def replay(self, record: MetadataRecord) -> None:
+        self.revision += 1
+        _REPLAY[type(record)](self, record)
+
+    def _cluster_created(self, record: records.ClusterCreated) -> None:
+        self.cluster_id = record.cluster_id
+
+    def _started_uncleanly(self, record: records.StartedUncleanly) -> None:
+        self.unclean_starts = record.count
+
+    def _topic_created(self, record: records.TopicCreated) -> None:
+        topic = Topic(record.topic_id, record.name, record.partition_count, self.configs)
+        self.topics[record.name] = self.topics_by_id[record.topic_id] = topic
+        self._names_as_metrics[as_metric(record.name)] = record.name
+
+    def _partitions_added(self, record: records.PartitionsAdded) -> None:
+        self.topics_by_id[record.topic_id].add_partitions(record.partition_count)
+
+    def _topic_deleted(self, record: records.TopicDeleted) -> None:
+        topic = self.topics_by_id.pop(record.topic_id)
+        del self.topics[topic.name]
+        del self._names_as_metrics[as_metric(topic.name)]
+        self.deleted[record.topic_id] = topic.name
+
+    def _config_changed(self, record: records.ConfigChanged) -> None:
+        if record.key in POLICY_KEYS and "compact" in (record.value or ""):
+            self.compacted_once.add(record.resource_name if record.resource_type == TOPIC_RESOURCE else "")
+        if record.resource_type == TOPIC_RESOURCE:
+            topic = self.topics[record.resource_name]
+            _set(topic.overrides, record.key, _valid_value(record))
+            topic.configure(self.configs)
+        else:
+            before = self.configs.topic_defaults
+            self.configs.set_at_run_time(record.resource_name, record.key, _valid_value(record))
+            if self.configs.topic_defaults != before or record.key in COMPRESSION_KEYS:
+                for topic in self.topics.values():
+                    topic.configure(self.configs)
+
+    def _producer_ids_reserved(self, record: records.ProducerIdsReserved) -> None:
+        self.next_producer_id = record.next_producer_id
+
+    def _client_quota_changed(self, record: records.ClientQuotaChanged) -> None:
+        entity = tuple((part.kind, part.name) for part in record.entity)
+        self.quotas.set(entity, record.key, None if record.is_removed else record.value)
+
+    def describe(self) -> dict[str, object]:
+        """All of it in plain values: what two replays of one log must agree on."""
+        return {
+            "cluster_id": self.cluster_id,
+            "unclean_starts": self.unclean_starts,
+            "next_producer_id": self.next_producer_id,
+            "topics": {
+                topic.name: (topic.topic_id.hex(), topic.partition_count, dict(sorted(topic.overrides.items())))
+                for topic in self.topics.values()
+            },
+            "deleted": sorted(topic_id.hex() for topic_id in self.deleted),
+            "broker_configs": {
+                broker: dict(sorted(values.items())) for broker, values in sorted(self.configs.at_run_time.items())
+            },
+            "client_quotas": {
+                str(entity): dict(sorted(values.items())) for entity, values in self.quotas.values.items()
+            },
+        }
+
+
+def _valid_value(record: records.ConfigChanged) -> str | None:
+    """A value that another release took and this one does not is as if it were not set: a record that was written once
+    must never be why a directory does not open.
+    """
+    if record.value is None:
+        return None
+    is_of_topic = record.resource_type == TOPIC_RESOURCE
+    try:
+        (topic_key if is_of_topic else broker_key)(record.key).parse(record.value)
+    except InvalidConfig as error:
+        whose = f"topic {record.resource_name}" if is_of_topic else f"broker {record.resource_name}".rstrip()
+        logger.warning("%s: a config that was set counts as not set: %s", whose, error)
+        return None
+    return record.value
+
+
+def _set(values: dict[str, str], key: str, value: str | None) -> None:
+    if value is None:
+        values.pop(key, None)
+    else:
+        values[key] = value
+
+
+_REPLAY: dict[type[MetadataRecord], Callable[..., None]] = {
+    records.ClusterCreated: Metadata._cluster_created,
+    records.StartedUncleanly: Metadata._started_uncleanly,
+    records.TopicCreated: Metadata._topic_created,
+    records.PartitionsAdded: Metadata._partitions_added,
+    records.TopicDeleted: Metadata._topic_deleted,
+    records.ConfigChanged: Metadata._config_changed,
+    records.ProducerIdsReserved: Metadata._producer_ids_reserved,
+    records.ClientQuotaChanged: Metadata._client_quota_changed,
+}

@@ -1,0 +1,174 @@
+"""Recompression: where a topic has a `compression.type`, its batches are kept in that codec, whatever they came in.
+
+A batch that has to be changed is copied, and changed by a job in a thread. Until that is done whatever else comes for
+its partition stands in line behind it: offsets are given in the order of arrival, and the sequence of an idempotent
+producer holds. Other partitions do not notice.
+
+    a line      for each partition that has something under way; all others have none, and no cost
+    AT_ONCE     jobs at a time, in the order in which the batches came: the same threads do all other jobs
+    WAITING_BYTES_MAX    of batches at most; what comes then is refused so that clients try again, and where they have
+                         become larger by the change, it is one job at a time
+    TURN_BATCHES_MAX     of a line are appended in one turn, or TURN_BYTES_MAX: then everybody else has theirs
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+
+from tailrace.broker.core.delayed import Pause, StartJob
+from tailrace.broker.core.errors import Refused, code_of
+from tailrace.broker.core.partition import Partition
+from tailrace.protocol.errors import ErrorCode
+from tailrace.records.batch import Buffer
+from tailrace.records.compression import DecompressionBudget
+from tailrace.records.errors import CorruptBatch
+from tailrace.records.recompression import Target, recompress, records_limit
+
+logger = logging.getLogger(__name__)
+
+AT_ONCE = 2
+WAITING_BYTES_MAX = 128 << 20
+BATCH_OVERHEAD = 1024  # what is held for a batch besides its bytes: those of small ones are the least of it
+TURN_BATCHES_MAX = 50  # of 20 to 30 µs
+TURN_BYTES_MAX = 2 << 20
+
+
+class Recompressor:
+    def __init__(self, start_job: StartJob) -> None:
+        self.waiting_bytes = 0  # of batches that stand in line, with what is held for each
+        self._start_job = start_job
+        self._pausing: set[Partition] = set()  # whose line goes on in another turn
+        self._waiting: deque[Conversion] = deque()
+        self._under_way = 0
+        self._has_given_up = False
+
+    def line_up(
+        self,
+        partition: Partition,
+        data: Buffer,
+        target: Target | None,
+        budget: DecompressionBudget,
+        then: "Callable[[Conversion], None]",
+    ) -> None:
+        """`then` is called when all that came before for this partition is done, and the batch is changed; where there
+        is no `target` it stays as it is, and waits for its turn only. Never at once. `budget` is that of the request.
+        Raises Refused.
+        """
+        if self.waiting_bytes + len(data) + BATCH_OVERHEAD > WAITING_BYTES_MAX:
+            raise Refused(ErrorCode.REQUEST_TIMED_OUT, "too much waits to be recompressed: the next try may get on")
+        conversion = Conversion(self, partition, bytearray(data), target, budget, then)
+        self.waiting_bytes += conversion.size
+        if partition.line is None:
+            partition.line = deque()
+        partition.line.append(conversion)
+        if target is not None:
+            self._waiting.append(conversion)
+            self._start()
+
+    def _start(self) -> None:
+        # Over the limit one still runs: only jobs that come back make the lines shorter.
+        while self._waiting and self._under_way < (AT_ONCE if self.waiting_bytes <= WAITING_BYTES_MAX else 1):
+            conversion = self._waiting.popleft()
+            self._under_way += 1
+            self._start_job(conversion, conversion.finish)
+
+    def finished(self, conversion: "Conversion") -> None:
+        """A job has come back: whoever stands first in its line, and is done, has its turn."""
+        if self._has_given_up:
+            return
+        self._under_way -= 1
+        self.waiting_bytes += conversion.resize()
+        if conversion.partition not in self._pausing:
+            self._work_off(conversion.partition)
+        self._start()
+
+    def _work_off(self, partition: Partition) -> None:
+        """Afterwards those of a line that are done have had their turn, up to the first that is not. Where they are
+        too many, the rest is left to another turn; until then there is a line, and whatever comes stands behind it.
+        """
+        line = partition.line
+        assert line is not None, "somebody stands in it"
+        batches = size = 0
+        while line and line[0].is_done:
+            if batches >= TURN_BATCHES_MAX or size >= TURN_BYTES_MAX:
+                self._pausing.add(partition)
+                self._start_job(Pause(), partial(self._go_on, partition))
+                return
+            first = line.popleft()
+            batches += 1
+            size += first.size
+            self.waiting_bytes -= first.size
+            try:
+                first.then(first)
+            except Exception:  # those behind it must have their turn
+                logger.exception("a batch for %s has had its turn, and nobody could be told", partition.name)
+        if not line:
+            partition.line = None
+
+    def _go_on(self, partition: Partition) -> None:
+        if self._has_given_up:
+            return
+        self._pausing.discard(partition)
+        self._work_off(partition)
+        self._start()
+
+    def give_up(self) -> None:
+        """The broker stops: what stands in line is not appended, and nobody was told that it was."""
+        self._has_given_up = True
+
+
+class Conversion:
+    """One batch in line; and where it has to be changed, the job that does so."""
+
+    __slots__ = ("_budget", "_data", "_limit", "_owner", "_refusal", "_target", "is_done", "partition", "size", "then")
+
+    def __init__(
+        self,
+        owner: Recompressor,
+        partition: Partition,
+        data: bytearray,
+        target: Target | None,
+        budget: DecompressionBudget,
+        then: "Callable[[Conversion], None]",
+    ) -> None:
+        self.partition = partition
+        self.size = len(data) + BATCH_OVERHEAD
+        self.then = then
+        self.is_done = target is None
+        self._owner = owner
+        self._data = data
+        self._target = target
+        self._limit = records_limit(partition.topic.config.max_message_bytes)
+        self._budget = budget
+        # No exception: its traceback would hold this object, and all that was decompressed, in a cycle.
+        self._refusal: tuple[ErrorCode, str] | None = None
+
+    def run(self) -> None:
+        assert self._target is not None
+        try:
+            self._data = recompress(self._data, self._target, self._limit, self._budget)
+        except CorruptBatch as error:
+            self._refuse(code_of(error), str(error))
+        except BaseException as error:  # also a library's panic. Its producer is told; those behind have their turn
+            logger.exception("a batch for %s could not be recompressed", self.partition.name)
+            self._refuse(ErrorCode.UNKNOWN_SERVER_ERROR, f"it could not be recompressed: {error}")
+
+    def _refuse(self, code: ErrorCode, message: str) -> None:
+        self._refusal = code, message
+        self._data = bytearray()
+
+    def finish(self) -> None:
+        self.is_done = True
+        self._owner.finished(self)
+
+    def resize(self) -> int:
+        """By how many bytes the batch has grown."""
+        before, self.size = self.size, len(self._data) + BATCH_OVERHEAD
+        return self.size - before
+
+    def outcome(self) -> bytearray:
+        """The batch as it is to be kept. Raises Refused where something was wrong with it."""
+        if self._refusal is not None:
+            raise Refused(*self._refusal)
+        return self._data

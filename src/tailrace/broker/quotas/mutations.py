@@ -1,0 +1,43 @@
+"""How many partitions a client may create and delete a second: `controller_mutation_rate`, in Kafka's two ways.
+
+of newer versions   what comes while something is owed is refused with THROTTLING_QUOTA_EXCEEDED, and may be tried
+                    again when the wait is over, as clients do by themselves
+of older ones       everything is done, and the client waits afterwards
+"""
+
+from typing import TYPE_CHECKING
+
+from tailrace.broker.core.api import Call
+from tailrace.broker.core.errors import Refused
+from tailrace.broker.quotas.client_quotas import ANONYMOUS, CONTROLLER_MUTATION_RATE
+from tailrace.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from tailrace.broker.broker import Broker
+
+
+class Mutations:
+    """Those of one request. Afterwards its answer says `throttle_time_ms`."""
+
+    def __init__(self, call: Call, broker: "Broker", *, refused_from: int) -> None:
+        """`refused_from` is the first version in which clients know that they may be refused."""
+        self.throttle_time_ms = 0
+        self._is_strict = call.version >= refused_from
+        self._client_id = call.client_id or ""
+        self._now = call.steady_ms / 1000
+        self._meter = broker.quotas
+
+    def add(self, partitions: int) -> None:
+        """Raises Refused where the client has to wait first."""
+        if not self._meter.quotas.values:
+            return
+        if self._is_strict and (wait_ms := self._charge(0)):
+            self.throttle_time_ms = wait_ms
+            code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+            raise Refused(code, f"{CONTROLLER_MUTATION_RATE} is used up: try again in {wait_ms} ms")
+        wait_ms = self._charge(partitions)
+        if not self._is_strict:
+            self.throttle_time_ms = wait_ms
+
+    def _charge(self, partitions: int) -> int:
+        return self._meter.charge(CONTROLLER_MUTATION_RATE, ANONYMOUS, self._client_id, partitions, self._now)

@@ -1,0 +1,213 @@
+"""Opening a broker: the metadata log is replayed first, and then every other log has to be in it.
+
+1  the directory is opened, with recovery where the last stop was not clean
+2  the metadata log is replayed; in an empty directory it begins with the cluster's name, and where a repair has given
+   up some of it, what the logs can tell of that comes back
+3  an unclean stop is counted, on disk: from now on everything is appended under a new leader epoch
+4  logs of topics that were deleted are removed; a log whose `partition.metadata` is lost is adopted where there can be
+   no doubt whose it is; other unknown logs are set aside, never deleted
+5  the others have that leader epoch, at least, also where a crash came before their own was written
+"""
+
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+
+from tailrace.broker.background.removals import finish_deletion, finish_removal
+from tailrace.broker.broker import Broker
+from tailrace.broker.configs.registry import BrokerConfigs
+from tailrace.broker.core.delayed import StartJob
+from tailrace.broker.core.losses import announce
+from tailrace.broker.core.topics import METADATA_TOPIC, Topic
+from tailrace.broker.metadata.compaction_history import rule_out_gaps, rule_out_gaps_in
+from tailrace.broker.metadata.log import replay_all, write_records
+from tailrace.broker.metadata.records import ClusterCreated, MetadataRecord, StartedUncleanly, TopicCreated
+from tailrace.broker.metadata.restore import bring_back, new_cluster_id
+from tailrace.broker.metadata.state import Metadata
+from tailrace.log.directory.directory import DataDirectory
+from tailrace.log.layout.errors import LogError, LogUnavailable, OutOfSpace
+from tailrace.log.layout.names import INTERNAL_TOPICS, METADATA_PARTITION, PARTITION_METADATA, TopicPartition
+from tailrace.log.log import Log
+
+logger = logging.getLogger(__name__)
+
+
+class NotOurs(LogError):
+    """A directory with logs and no metadata log: somebody else's, or one that has lost it."""
+
+
+def open_broker(
+    directory: DataDirectory,
+    configs: BrokerConfigs,
+    now_ms: int,
+    *,
+    start_job: StartJob,
+    random_bytes: Callable[[int], bytes],
+) -> Broker:
+    """A broker with the state that the directory's metadata log tells of. May wait for a disk. Raises NotOurs,
+    UnknownRecord, LogUnavailable where a log of the broker's own lacks records, or what a damaged metadata log raises.
+    """
+    metadata = Metadata(configs)
+    _require_whole(directory)
+    log, first = _load_metadata(directory, metadata, now_ms, random_bytes)
+    delayed = _record_start(log, metadata, first, now_ms)
+    _forget_deleted(directory, metadata)
+    stale = _sort_out(directory, metadata)
+    removal = directory.begin_remove(stale) if stale else None  # a log without a topic is none of the broker's
+    for known in directory.logs.values():  # one whose creation was cut short does not know its epoch
+        if known.offline is None:
+            known.raise_leader_epoch(metadata.leader_epoch)
+    rule_out_gaps(directory, metadata)
+    broker = Broker(directory, metadata, log, start_job=start_job, random_bytes=random_bytes)
+    if delayed is not None:
+        _delay_appends(broker, delayed, now_ms)
+    broker.load_groups()
+    announce(directory)
+    if removal is not None:
+        start_job(removal, lambda: finish_removal(directory, removal, start_job))
+    elif (leftovers := directory.begin_delete_leftovers()) is not None:
+        start_job(leftovers, lambda: finish_deletion(leftovers))
+    return broker
+
+
+def _load_metadata(
+    directory: DataDirectory, metadata: Metadata, now_ms: int, random_bytes: Callable[[int], bytes]
+) -> tuple[Log, list[MetadataRecord]]:
+    """Replays the metadata log into `metadata`. Returns the log, and the records that this start has to add to it."""
+    log, first = _metadata_log(directory, random_bytes)
+    rule_out_gaps_in(log)  # the metadata log is never compacted
+    replay_all(log, metadata)
+    if not first:
+        _identify_metadata_log(directory, metadata, random_bytes)
+        log = directory.logs[METADATA_PARTITION]
+    lost = bring_back(directory, metadata, random_bytes) if log.recorded_gaps else []
+    if lost:
+        write_records(log, metadata, lost, now_ms)
+    if not directory.was_clean and not first:
+        first = [StartedUncleanly(count=metadata.unclean_starts + 1)]
+    return log, first
+
+
+def _delay_appends(broker: Broker, delayed: list[MetadataRecord], now_ms: int) -> None:
+    """On return, these records will be written before anything is appended to any log."""
+    broker.metadata_log.delay(delayed, now_ms)
+    broker.directory.record_start = broker.metadata_log.write_delayed
+    for log in broker.directory.logs.values():
+        if log is not broker.metadata_log.log:
+            log.before_append(broker.metadata_log.write_delayed)
+
+
+def _require_whole(directory: DataDirectory) -> None:
+    """Raises LogUnavailable where a log of the broker's own lacks records that were flushed: the state that is left
+    would be one that never was.
+    """
+    for name, report in sorted(directory.reports.items()):
+        missing = [damage for damage in report.damage if not damage.length]
+        if missing and name.topic in INTERNAL_TOPICS:
+            raise LogUnavailable(name, directory.path, "; ".join(map(str, missing)), is_lost=True)
+
+
+def _identify_metadata_log(directory: DataDirectory, metadata: Metadata, random_bytes: Callable[[int], bytes]) -> None:
+    """On return, the metadata log has the topic id that it speaks of; or, where a repair has given that up, some id."""
+    log, topic = directory.logs[METADATA_PARTITION], metadata.topics.get(METADATA_TOPIC)
+    if topic is not None and log.topic_id != topic.topic_id:
+        _adopt(directory, METADATA_PARTITION, topic.topic_id)
+    elif topic is None and log.topic_id is None:
+        _adopt(directory, METADATA_PARTITION, random_bytes(16))
+
+
+def _adopt(directory: DataDirectory, name: TopicPartition, topic_id: bytes) -> None:
+    directory.adopt(name, topic_id)
+    logger.warning("%s in %s/%s was lost or damaged, and is rewritten", PARTITION_METADATA, directory.path, name)
+
+
+def _forget_deleted(directory: DataDirectory, metadata: Metadata) -> None:
+    """On return, no partition counts as lost whose topic was deleted; nor does one that a wrong checkpoint names."""
+    if directory.logs[METADATA_PARTITION].recorded_gaps:
+        return  # a topic that it does not know may be one that was given up
+    gone = [name for name in directory.unavailable if metadata.partition_count(name.topic) <= name.partition]
+    if gone:
+        directory.forget(gone)
+        job = directory.begin_save_offsets()
+        job.run()
+        with suppress(OutOfSpace):  # a later checkpoint does it
+            job.finish()
+
+
+def _metadata_log(directory: DataDirectory, random_bytes: Callable[[int], bytes]) -> tuple[Log, list[MetadataRecord]]:
+    """The log, and what it has to begin with where it is new."""
+    log = directory.logs.get(METADATA_PARTITION)
+    if log is not None and log.end_offset > 0:
+        return log, []
+    others = [str(name) for name in directory.logs if name != METADATA_PARTITION]
+    if others:
+        raise NotOurs(
+            f"{directory.path} has logs, such as {min(others)}, and no {METADATA_PARTITION}, which says what they are. "
+            f"If it is tailrace's, restore {METADATA_PARTITION} from a backup; if not, choose another directory"
+        )
+    topic_id = random_bytes(16)
+    if log is None:
+        log = directory.create(METADATA_PARTITION, topic_id=topic_id)
+    created = TopicCreated(topic_id=log.topic_id or topic_id, name=METADATA_TOPIC, partition_count=1)
+    return log, [ClusterCreated(cluster_id=new_cluster_id(random_bytes)), created]
+
+
+def _record_start(
+    log: Log, metadata: Metadata, first: list[MetadataRecord], now_ms: int
+) -> list[MetadataRecord] | None:
+    """Writes what the log has to begin with, or that the last stop was unclean. Where the disk has no room for the
+    latter, the broker starts all the same, and takes no appends: returns what is to be written before the first one.
+    """
+    is_new, pending = log.end_offset == 0, first
+    try:
+        if first:
+            write_records(log, metadata, first, now_ms)
+            pending = []
+        log.flush()
+    except OutOfSpace as error:
+        if is_new:
+            raise
+        for change in pending:
+            metadata.replay(change)
+        logger.error(
+            "the disk is full, so the broker starts read-only: %s. Records are served, and appends are refused until "
+            "there is room",
+            error,
+        )
+        return pending
+    return None
+
+
+def _sort_out(directory: DataDirectory, metadata: Metadata) -> list[TopicPartition]:
+    """Afterwards every log in the directory is one that the metadata knows; returns those that were deleted, which
+    are still there.
+    """
+    stale = []
+    for name, log in list(directory.logs.items()):
+        if name == METADATA_PARTITION:
+            continue
+        topic = metadata.topics.get(name.topic)
+        if topic is not None and log.topic_id == topic.topic_id and name.partition < topic.partition_count:
+            continue
+        if log.topic_id is not None and log.topic_id in metadata.deleted:
+            stale.append(name)
+        elif topic is not None and _is_surely_of(name, log, topic, directory, metadata):
+            _adopt(directory, name, topic.topic_id)
+        else:
+            is_lost = topic is not None and name in directory.named and name.partition < topic.partition_count
+            aside = directory.set_aside(name, is_lost=is_lost)
+            logger.warning("unknown partition directory %s (not in the metadata log); moved to %s", name, aside)
+    return stale
+
+
+def _is_surely_of(name: TopicPartition, log: Log, topic: Topic, directory: DataDirectory, metadata: Metadata) -> bool:
+    """Whether a log without a topic id, or with an unknown one, can only be this topic's: a checkpoint names it, and
+    the metadata log, which is whole, has never had another topic of that name. One that a repair has made anew, and
+    that has no records, is the topic's at any rate.
+    """
+    if name not in directory.named or name.partition >= topic.partition_count or log.topic_id in metadata.topics_by_id:
+        return False
+    if log.topic_id is None and int(log.start_offset) == log.end_offset:
+        return True
+    is_whole = not directory.logs[METADATA_PARTITION].recorded_gaps
+    return is_whole and topic.name not in metadata.deleted.values()
