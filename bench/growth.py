@@ -5,7 +5,7 @@ time, as the kernel counts it, for each request or each GB, so that neighbours o
 of all sizes are up at once and take turns, so that whatever drifts meets all of them alike.
 
 Round trips are those of eight clients at once, with one request in flight each: for a single one that asks again and
-again the loop stays awake and looks (`server/wakefulness`), and what it takes then is the time of the client.
+again the loop stays awake and looks (`server/net/busy_poll`), and what it takes then is the time of the client.
 """
 
 import resource

@@ -17,7 +17,7 @@ from tailrace.broker.metadata.topic_changes import create_topic
 from tailrace.log.disk.interface import Files
 from tailrace.server.http import Pages
 from tailrace.server.node import Listen, Node
-from tailrace.server.running import new_event_loop
+from tailrace.server.run import new_event_loop
 
 Result = TypeVar("Result")
 

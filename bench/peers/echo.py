@@ -35,7 +35,7 @@ from bench.waiting import PARKED_S
 from tailrace.log.disk.fallocate import reserve
 from tailrace.log.segment.preallocation import AHEAD_BYTES
 from tailrace.records.checksum import crc32c
-from tailrace.server.syncing import System
+from tailrace.server.flusher.linux_aio import System
 
 REQUEST = bytes(260)  # about as long as a Produce of one record of 100 bytes
 ANSWER = bytes(60)

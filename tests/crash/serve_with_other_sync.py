@@ -48,7 +48,7 @@ def main(kind: str) -> None:
         tell_early()
 
     from tailrace.cli.main import main
-    from tailrace.server import syncing
+    from tailrace.server.flusher import linux_aio as syncing
 
     syncing._CALLS.clear()  # or the system would sync what is large, honestly and at once
     sys.argv[0] = "tailrace"

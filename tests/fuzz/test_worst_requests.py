@@ -17,8 +17,8 @@ from raw_client import RawClient, a_produce
 from tailrace.broker.apis.registry import APIS
 from tailrace.protocol.messages.api_versions import ApiVersionsRequest
 from tailrace.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from tailrace.server.connection import Connection
-from tailrace.server.running import spare_the_collector
+from tailrace.server.net.connection import Connection
+from tailrace.server.run import spare_the_collector
 
 LOOP_S = 0.1  # what we want: no longer than this, on an idle machine
 SLACK = 4  # for machines that are slower, or busy: processor time grows with that, too

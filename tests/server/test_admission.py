@@ -13,7 +13,7 @@ from tailrace.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from tailrace.server.admission import Admission
+from tailrace.server.net.admission import Admission
 
 HERE = "127.0.0.1"
 

@@ -3,8 +3,8 @@
 from asyncio import AbstractEventLoop
 from typing import Any, cast
 
-from tailrace.server.budget import FIRST_BYTES, FIRST_BYTES_SCARCE, Budget
-from tailrace.server.connection import Connection
+from tailrace.server.net.connection import Connection
+from tailrace.server.net.limits import FIRST_BYTES, FIRST_BYTES_SCARCE, Budget
 
 LIMIT = 1000
 TIMEOUT_S = 30.0

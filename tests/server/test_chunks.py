@@ -3,7 +3,7 @@
 import math
 import time
 
-from tailrace.server.chunks import CHUNK_BYTES, send_chunks
+from tailrace.server.net.chunks import CHUNK_BYTES, send_chunks
 
 
 def test_all_goes_chunk_by_chunk() -> None:

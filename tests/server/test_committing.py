@@ -17,10 +17,10 @@ from tailrace.log.disk.interface import Data, OperatingSystemFile, OperatingSyst
 from tailrace.log.flush.journal import FILE_NAME, read_journal
 from tailrace.log.log import Log
 from tailrace.protocol.messages.api_versions import ApiVersionsRequest
-from tailrace.server import pace
-from tailrace.server.connection import Connection
+from tailrace.server.flusher import pace
+from tailrace.server.net.busy_poll import Wakefulness
+from tailrace.server.net.connection import Connection
 from tailrace.server.node import Node
-from tailrace.server.wakefulness import Wakefulness
 
 CONFIGS = {"tailrace.journal.bytes": "1000000"}
 

@@ -23,9 +23,9 @@ from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tailrace.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from tailrace.protocol.messages.metadata import MetadataRequest
-from tailrace.server import connection as connection_module
-from tailrace.server.connection import PIPELINED_MAX, TURN_S, Connection
-from tailrace.server.sending import Outbox
+from tailrace.server.net import connection as connection_module
+from tailrace.server.net.connection import PIPELINED_MAX, TURN_S, Connection
+from tailrace.server.net.outbox import Outbox
 
 
 @pytest.fixture(params=LOOPS)

@@ -1,4 +1,4 @@
-"""Nothing that a request leaves behind is part of a reference cycle: the collector runs rarely (`server/running`).
+"""Nothing that a request leaves behind is part of a reference cycle: the collector runs rarely (`server/run`).
 
 Each scenario sends real requests to a real node while the collector is off. A collection that keeps what it finds must
 then find nothing of the broker's: no connection, no buffer, no exception with the frames that raised it.
@@ -42,7 +42,8 @@ from tailrace.protocol.messages.offset_commit import (
 )
 from tailrace.protocol.messages.produce import ProduceRequest
 from tailrace.records.compression import Codec, compress
-from tailrace.server import connection, sending
+from tailrace.server.net import connection
+from tailrace.server.net import outbox as sending
 from tailrace.testing.faulty_files import FaultyFiles
 
 PACKAGE = next(iter(tailrace.__path__))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.server.frames import AHEAD, LEAST_BYTES, SPARES, BadFrame, Frames, SharedBuffers
+from tailrace.server.net.frames import AHEAD, LEAST_BYTES, SPARES, BadFrame, Frames, SharedBuffers
 
 FIRST = 64
 LIMIT = 4096

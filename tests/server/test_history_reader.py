@@ -25,9 +25,9 @@ from tailrace.protocol.frame import decode_response
 from tailrace.protocol.messages.fetch import FetchResponse
 from tailrace.records.control import Marker, encode_marker
 from tailrace.records.record import Record, encode_batch
-from tailrace.server import history_reader
-from tailrace.server.history_reader import Conversation, Loan, Returned
-from tailrace.server.lending import loan_of
+from tailrace.server.handoff import worker as history_reader
+from tailrace.server.handoff.lender import loan_of
+from tailrace.server.handoff.worker import Conversation, Loan, Returned
 from tailrace.util import children
 
 VERSIONS = (5, 11, 12, 13, 17)
@@ -574,7 +574,7 @@ def test_a_reader_of_committed_records_is_not_lent_where_there_are_aborted_ones(
 def test_a_process_whose_broker_is_gone_ends_without_a_word() -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.close()
-    command = children.command("tailrace.server.history_reader", str(theirs.fileno()))
+    command = children.command("tailrace.server.handoff.worker", str(theirs.fileno()))
     with theirs:
         done = subprocess.run(command, pass_fds=[theirs.fileno()], capture_output=True, text=True, timeout=30)
     assert (done.stdout, done.stderr) == ("", "")

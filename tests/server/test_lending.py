@@ -16,9 +16,11 @@ from raw_client import RawClient
 
 from tailrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tailrace.records.batch import split
-from tailrace.server import connection, lending, sending
 from tailrace.server import node as nodes
-from tailrace.server.history_reader import Returned
+from tailrace.server.handoff import lender as lending
+from tailrace.server.handoff.worker import Returned
+from tailrace.server.net import connection
+from tailrace.server.net import outbox as sending
 from tailrace.util import children
 
 BATCHES = 60

@@ -27,7 +27,7 @@ from tailrace.broker.quotas.client_quotas import (
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.api_versions import ApiVersionsRequest
 from tailrace.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from tailrace.server.frames import SCRATCH_BYTES
+from tailrace.server.net.frames import SCRATCH_BYTES
 
 CLIENT: Entity = (("client-id", "raw"),)
 ADDRESS: Entity = (("ip", "127.0.0.1"),)

@@ -21,8 +21,8 @@ from tailrace.log.disk.interface import OperatingSystemFiles
 from tailrace.log.layout.errors import DirectoryInUse
 from tailrace.protocol.messages.api_versions import ApiVersionsRequest
 from tailrace.protocol.messages.metadata import MetadataRequest
-from tailrace.server import listener as listener_module
-from tailrace.server.listener import bind
+from tailrace.server.net import listener as listener_module
+from tailrace.server.net.listener import bind
 from tailrace.server.node import Listen, Node
 from tailrace.testing.faulty_files import FaultyFiles
 

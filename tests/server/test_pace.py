@@ -1,6 +1,6 @@
 """Who waits for a commit: the loop where the disk is quick, a thread where it is not, or was not a moment ago."""
 
-from tailrace.server.pace import QUICK_S, STALL_S, DiskPace
+from tailrace.server.flusher.pace import QUICK_S, STALL_S, DiskPace
 
 
 def told(*seconds: float) -> DiskPace:

@@ -9,7 +9,7 @@ from nodes import LOOPS
 
 from tailrace.broker.core.delayed import Later
 from tailrace.protocol.frame import RequestHeader
-from tailrace.server.pending import Deadlines, Pending
+from tailrace.server.net.pending import Deadlines, Pending
 
 
 class Line:

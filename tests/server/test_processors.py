@@ -12,7 +12,7 @@ from nodes import RunningNode
 from raw_client import RawClient, a_produce
 
 from tailrace.server import processors
-from tailrace.server.pace import DiskPace
+from tailrace.server.flusher.pace import DiskPace
 from tailrace.server.processors import KEPT_S, SOME, SOON_S, Processors
 
 AWAKE, AS_EVER = 0, -1
@@ -138,7 +138,7 @@ def test_somebody_who_was_forked_does_not_keep_them_awake_for_us(asked: Asked) -
 @pytest.fixture
 def no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Client and broker share an interpreter, and the machine is busy with other tests: later is soon, too."""
-    monkeypatch.setattr("tailrace.server.wakefulness.SOON_S", 10.0)
+    monkeypatch.setattr("tailrace.server.net.busy_poll.SOON_S", 10.0)
     monkeypatch.setattr(processors, "SOON_S", 10.0)
     monkeypatch.setattr("tailrace.server.node.SETTLED_S", 0.0)
 
@@ -177,7 +177,7 @@ def test_a_broker_keeps_them_awake_while_its_loop_waits_for_one_commit_after_the
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: Asked
 ) -> None:
     monkeypatch.setattr(DiskPace, "is_quick", True)
-    monkeypatch.setattr("tailrace.server.wakefulness.Wakefulness.answered", lambda *_: None)
+    monkeypatch.setattr("tailrace.server.net.busy_poll.Wakefulness.answered", lambda *_: None)
     with RunningNode(tmp_path / "data", CONFIGS | {"tailrace.journal.bytes": "1000000"}) as node:
         node.create_topic()
         deadline = time.monotonic() + 20

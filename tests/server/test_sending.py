@@ -12,10 +12,10 @@ from typing import Any, cast
 import pytest
 from nodes import LOOPS
 
-from tailrace.server import sending
-from tailrace.server.chunks import PIECE_BYTES
 from tailrace.server.metrics import Metrics
-from tailrace.server.sending import COPIED_BYTES_MAX, LOOP_BYTES_MAX, Outbox, Run, length_of
+from tailrace.server.net import outbox as sending
+from tailrace.server.net.chunks import PIECE_BYTES
+from tailrace.server.net.outbox import COPIED_BYTES_MAX, LOOP_BYTES_MAX, Outbox, Run, length_of
 from tailrace.server.threads import Workers
 
 BY_THREAD, BY_SENDER, BY_LOOP = {"tailrace-test-0"}, {"tailrace-test-send-0"}, {"MainThread"}

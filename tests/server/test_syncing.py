@@ -21,8 +21,9 @@ from tailrace.log.jobs import FlushJob
 from tailrace.log.layout.config import LogConfig
 from tailrace.log.layout.errors import LogOffline
 from tailrace.log.log import Log
-from tailrace.server import node, syncing
-from tailrace.server.syncing import LEAST_BYTES, Syncs, System
+from tailrace.server import node
+from tailrace.server.flusher import linux_aio as syncing
+from tailrace.server.flusher.linux_aio import LEAST_BYTES, Syncs, System
 from tailrace.testing.faulty_files import FaultyFiles
 
 LARGE = LEAST_BYTES + 1000

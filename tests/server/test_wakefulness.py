@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from nodes import LOOPS
 
+from tailrace.server.net.busy_poll import A_WHILE, AWAKE_S, LOOKS, SOME, SOON_S, Wakefulness
 from tailrace.server.processors import Processors
-from tailrace.server.wakefulness import A_WHILE, AWAKE_S, LOOKS, SOME, SOON_S, Wakefulness
 
 
 class CountingLoop:
@@ -139,7 +139,7 @@ def test_the_processor_is_given_up_once_for_an_answer_where_the_next_request_has
     loop, client = CountingLoop(), Client(answer_at)
     wakefulness = client.wakefulness = awake_on(loop)
     looks_before: list[int] = []
-    monkeypatch.setattr("tailrace.server.wakefulness.sched_yield", lambda: looks_before.append(client.looks))
+    monkeypatch.setattr("tailrace.server.net.busy_poll.sched_yield", lambda: looks_before.append(client.looks))
     now = time.perf_counter()
     for _ in range(2 * SOME):
         wakefulness.answered(client, now, now)

@@ -84,8 +84,8 @@ def run_broker(
 
 def _run(settings: "Settings") -> None:
     from tailrace.server import logging
-    from tailrace.server.running import CannotStart, Failed, run_on_loop
-    from tailrace.server.running import serve as serve_until_stopped
+    from tailrace.server.run import CannotStart, Failed, run_on_loop
+    from tailrace.server.run import serve as serve_until_stopped
 
     logging.set_up(colours=sys.stderr.isatty() and not os.environ.get("NO_COLOR"))
     try:

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from tailrace.broker.core.losses import offline_logs
-from tailrace.server.listener import bind
+from tailrace.server.net.listener import bind
 
 if TYPE_CHECKING:
     from tailrace.server.node import Node

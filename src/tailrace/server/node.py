@@ -33,19 +33,19 @@ from tailrace.log.flush.journal_write import CommitJob
 from tailrace.log.flush.queue import IN_FLIGHT_MAX, Job
 from tailrace.log.log import Log
 from tailrace.log.store import Job as AnyJob
-from tailrace.server.admission import Admission
-from tailrace.server.budget import Budget
-from tailrace.server.connection import Connection
-from tailrace.server.frames import SharedBuffers
-from tailrace.server.lending import Lender
-from tailrace.server.listener import Listener, bind
-from tailrace.server.loading import Loading
+from tailrace.server.flusher.linux_aio import Syncs
+from tailrace.server.flusher.pace import DiskPace
+from tailrace.server.handoff.lender import Lender
 from tailrace.server.metrics import Metrics
-from tailrace.server.pace import DiskPace
+from tailrace.server.net.admission import Admission
+from tailrace.server.net.busy_poll import Wakefulness
+from tailrace.server.net.connection import Connection
+from tailrace.server.net.frames import SharedBuffers
+from tailrace.server.net.limits import Budget
+from tailrace.server.net.listener import Listener, bind
+from tailrace.server.preload import Loading
 from tailrace.server.processors import Processors
-from tailrace.server.syncing import Syncs
 from tailrace.server.threads import Workers
-from tailrace.server.wakefulness import Wakefulness
 
 logger = logging.getLogger(__name__)
 

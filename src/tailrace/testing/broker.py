@@ -25,7 +25,7 @@ from tailrace.protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from tailrace.server.node import Listen, Node
-from tailrace.server.running import new_event_loop
+from tailrace.server.run import new_event_loop
 
 Response = TypeVar("Response")
 

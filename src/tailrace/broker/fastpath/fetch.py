@@ -13,7 +13,7 @@ them. Errors, waits and looks at a disk go the long way, and so do sessions that
 their request names, and readers that have to be told of aborted transactions. When the records are found a session is
 advanced as by the long way; until then nothing is changed.
 
-Who reads on may be lent to somebody else, with a `Stretch` of the log (`server/lending`), and its session with it. How
+Who reads on may be lent to somebody else, with a `Stretch` of the log (`server/handoff/lender`), and its session with it. How
 far that came is told when it is taken back.
 """
 

@@ -1,6 +1,6 @@
 """A process that answers readers of history, so that nobody else feels them.
 
-    python -m tailrace.server.history_reader DESCRIPTOR
+    python -m tailrace.server.handoff.worker DESCRIPTOR
 
 Who reads on through history asks several hundred times a second for another megabyte. Were the loop to answer each, it
 would be awake for two clients that have nothing to do with each other, and both would wait for it; and to hand each to
@@ -32,7 +32,7 @@ from tailrace.log.files.index import positions_in
 from tailrace.log.segment.batch_ends import end_of_whole_batches
 from tailrace.protocol.fetch_epochs import FINAL_EPOCH, epoch_after
 from tailrace.protocol.fetch_wire import FetchAnswer
-from tailrace.server.chunks import CHUNK_BYTES, MORE, PIECE_BYTES, send_chunks, set_patience
+from tailrace.server.net.chunks import CHUNK_BYTES, MORE, PIECE_BYTES, send_chunks, set_patience
 
 logger = logging.getLogger(__name__)
 

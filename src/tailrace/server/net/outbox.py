@@ -23,9 +23,9 @@ from typing import cast
 
 from tailrace.log.layout.errors import without_frames
 from tailrace.log.segment.slices import Slice
-from tailrace.server.chunks import CHUNK_BYTES, MORE, PIECE_BYTES, send_chunks, set_patience
 from tailrace.server.metrics import Metrics
-from tailrace.server.pending import ignore
+from tailrace.server.net.chunks import CHUNK_BYTES, MORE, PIECE_BYTES, send_chunks, set_patience
+from tailrace.server.net.pending import ignore
 from tailrace.server.threads import Workers
 
 COPIED_BYTES_MAX = 32 << 10  # a slice up to here costs less to copy than another system call

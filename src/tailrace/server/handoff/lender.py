@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 from tailrace.broker.fastpath.fetch import Stretch, bounds_of
 from tailrace.log.segment.slices import FileSlice
-from tailrace.server.history_reader import LOANS_MAX, MESSAGE_BYTES, THERE, Loan, Returned
+from tailrace.server.handoff.worker import LOANS_MAX, MESSAGE_BYTES, THERE, Loan, Returned
 from tailrace.server.threads import Workers
 from tailrace.util import children
 
@@ -29,7 +29,7 @@ PAUSE_S = 60.0  # after so many deaths in that time
 LOST_S = 10.0  # a loan is over in much less
 STOP_S = 2.0
 
-_PROGRAM = "tailrace.server.history_reader"
+_PROGRAM = "tailrace.server.handoff.worker"
 _CAN_LEND = hasattr(socket, "SOCK_SEQPACKET") and sys.platform == "linux"
 
 TakeBack = Callable[[Returned], None]

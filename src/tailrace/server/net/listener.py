@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from tailrace.broker.core.api import Endpoint
-from tailrace.server.connection import Connection
+from tailrace.server.net.connection import Connection
 
 if TYPE_CHECKING:
     from asyncio import TimerHandle

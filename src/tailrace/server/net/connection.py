@@ -37,12 +37,12 @@ from tailrace.protocol.frame import read_request_header, response_header
 from tailrace.protocol.messages import REQUESTS, SPOKEN, ApiKey
 from tailrace.protocol.messages.fetch import FetchRequest, FetchResponse
 from tailrace.protocol.messages.produce import ProduceRequest
-from tailrace.server.budget import FIRST_BYTES_SCARCE
-from tailrace.server.frames import BadFrame, Frames
-from tailrace.server.history_reader import LOAN_BYTES, Returned
-from tailrace.server.muting import Muting
-from tailrace.server.pending import Deadlines, Pending
-from tailrace.server.sending import Outbox, Part, length_of
+from tailrace.server.handoff.worker import LOAN_BYTES, Returned
+from tailrace.server.net.frames import BadFrame, Frames
+from tailrace.server.net.limits import FIRST_BYTES_SCARCE
+from tailrace.server.net.outbox import Outbox, Part, length_of
+from tailrace.server.net.pending import Deadlines, Pending
+from tailrace.server.net.throttle import Muting
 
 if TYPE_CHECKING:
     from tailrace.server.node import Node

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from tailrace.server.connection import Connection
+    from tailrace.server.net.connection import Connection
 
 FIRST_BYTES = 1 << 20  # of a buffer for a request that claims to be larger, at most
 FIRST_BYTES_SCARCE = 4 << 10

@@ -12,7 +12,7 @@ from tailrace.broker.quotas.client_quotas import ANONYMOUS, CONSUMER_BYTE_RATE, 
 from tailrace.protocol.frame import RequestHeader
 from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages.fetch import FetchResponse
-from tailrace.server.pending import ignore
+from tailrace.server.net.pending import ignore
 
 if TYPE_CHECKING:
     from asyncio import TimerHandle
