@@ -20,10 +20,10 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from bench.harness import Bench, Demand, Figure, Sample, compare
 from bench.processes import broker_process, environment
 from bench.topics import make_topic
-from tailrace.client.cluster import Cluster
-from tailrace.client.metadata import TopicPartition as Place
+from tailrace.client.cluster.cluster import Cluster
+from tailrace.client.cluster.metadata import TopicPartition as Place
 from tailrace.client.options import ClientOptions
-from tailrace.client.producing import Producer
+from tailrace.client.produce import Producer
 from tailrace.records.record import Record, encode_batch
 
 ROOT = Path(__file__).parents[1]

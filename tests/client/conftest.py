@@ -10,10 +10,10 @@ import pytest
 from client.fakes import FakeBroker
 from compat.brokers import BrokerProcess, against_kafka, new_broker
 
-from tailrace.client.cluster import Cluster
-from tailrace.client.metadata import TopicPartition
+from tailrace.client.cluster.cluster import Cluster
+from tailrace.client.cluster.metadata import TopicPartition
 from tailrace.client.options import ClientOptions
-from tailrace.client.producing import Producer
+from tailrace.client.produce import Producer
 from tailrace.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -39,7 +39,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """One broker knows at once which topics there are; Kafka's does not, quite."""
     if not against_kafka():
-        monkeypatch.setattr("tailrace.client.cluster.PATIENCE_S", 0.1)
+        monkeypatch.setattr("tailrace.client.cluster.cluster.PATIENCE_S", 0.1)
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,8 @@ from client.conftest import create_topic, delete_topic, options, write
 from client.fakes import HANG_UP, FakeBroker, once
 from compat.brokers import BrokerProcess
 
-from tailrace.client.cluster import Cluster, close_all, cluster_for
+from tailrace.client.cluster.cluster import Cluster, close_all, cluster_for
+from tailrace.client.cluster.metadata import TopicPartition
 from tailrace.client.errors import (
     AuthenticationFailed,
     ConnectionLost,
@@ -20,9 +21,8 @@ from tailrace.client.errors import (
     TopicNotFound,
     TopicRecreated,
 )
-from tailrace.client.metadata import TopicPartition
+from tailrace.client.net.pool import IDLE_MAX
 from tailrace.client.offsets import latest
-from tailrace.client.pool import IDLE_MAX
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.api_versions import ApiVersionsRequest
 from tailrace.protocol.messages.list_offsets import ListOffsetsRequest

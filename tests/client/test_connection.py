@@ -14,7 +14,6 @@ import pytest
 from client.conftest import options
 from client.fakes import HANG_UP, SILENCE, FakeBroker, a_frame, once
 
-from tailrace.client.connection import Connection
 from tailrace.client.errors import (
     AuthenticationFailed,
     BadAnswer,
@@ -24,6 +23,7 @@ from tailrace.client.errors import (
     NotOffered,
     TlsFailed,
 )
+from tailrace.client.net.connection import Connection
 from tailrace.client.options import ClientOptions
 from tailrace.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from tailrace.protocol.messages.metadata import MetadataRequest, MetadataResponse

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.client.batches import check_crcs, whole_batches
-from tailrace.client.cluster import Cluster
+from tailrace.client.cluster.cluster import Cluster
+from tailrace.client.cluster.metadata import TopicPartition
 from tailrace.client.errors import (
     BadAnswer,
     ClientError,
@@ -24,8 +25,7 @@ from tailrace.client.errors import (
     TopicNotFound,
     TopicRecreated,
 )
-from tailrace.client.fetching import Chunk, PartitionReader
-from tailrace.client.metadata import TopicPartition
+from tailrace.client.fetch import Chunk, PartitionReader
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.fetch import AbortedTransaction, FetchRequest, FetchResponse
 from tailrace.protocol.messages.metadata import MetadataRequest

@@ -7,10 +7,10 @@ from client.conftest import create_topic, options
 from client.fakes import HANG_UP, FakeBroker, once
 from confluent_kafka import Consumer
 
-from tailrace.client.cluster import Cluster
+from tailrace.client.cluster.cluster import Cluster
+from tailrace.client.cluster.metadata import TopicPartition
 from tailrace.client.errors import GroupIsActive, NotAuthorized, TopicNotFound
 from tailrace.client.groups import Committed, commit, committed, delete, names
-from tailrace.client.metadata import TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from tailrace.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse

@@ -11,14 +11,14 @@ from client.test_groups import commit_soon
 from compat.brokers import against_kafka
 from confluent_kafka import Consumer, Producer
 
-from tailrace.client.cluster import Cluster
+from tailrace.client.cluster.cluster import Cluster
+from tailrace.client.cluster.metadata import TopicPartition
 from tailrace.client.errors import GroupIsActive
-from tailrace.client.fetching import PartitionReader
+from tailrace.client.fetch import PartitionReader
 from tailrace.client.groups import commit, committed
-from tailrace.client.metadata import TopicPartition
 from tailrace.client.offsets import latest
 from tailrace.client.options import Isolation
-from tailrace.client.waiting import wait_for_more
+from tailrace.client.wait import wait_for_more
 
 pytestmark = pytest.mark.skipif(not against_kafka(), reason="TAILRACE_COMPAT is not kafka")
 

@@ -11,7 +11,7 @@ from client.test_fetching import read
 from compat.brokers import HOST, KafkaProcess, against_kafka, free_port
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
-from tailrace.client.cluster import Cluster
+from tailrace.client.cluster.cluster import Cluster
 from tailrace.client.errors import AuthenticationFailed, ClientError, GaveUp, TlsFailed
 
 pytestmark = pytest.mark.skipif(not against_kafka(), reason="TAILRACE_COMPAT is not kafka")

@@ -6,12 +6,12 @@ import pytest
 from client.conftest import create_topic, delete_topic, options, write
 from client.fakes import HANG_UP, FakeBroker, once
 
-from tailrace.client.cluster import Cluster
+from tailrace.client.cluster.cluster import Cluster
+from tailrace.client.cluster.metadata import TopicPartition
 from tailrace.client.errors import BadAnswer, GaveUp, OffsetOutOfRange, Refused, TopicRecreated
-from tailrace.client.metadata import TopicPartition
 from tailrace.client.offsets import EARLIEST, LATEST, Found, earliest, latest, list_offsets
 from tailrace.client.options import Isolation
-from tailrace.client.waiting import wait_for_more
+from tailrace.client.wait import wait_for_more
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.delete_records import (
     DeleteRecordsPartition,

@@ -10,10 +10,10 @@ from client.fakes import HANG_UP, FakeBroker, once
 from client.test_fetching import read
 from compat.brokers import BrokerProcess, new_broker
 
-from tailrace.client.cluster import Cluster
+from tailrace.client.cluster.cluster import Cluster
+from tailrace.client.cluster.metadata import TopicPartition
 from tailrace.client.errors import GaveUp, NotAuthorized, ProducerFenced, Refused, TopicNotFound
-from tailrace.client.metadata import TopicPartition
-from tailrace.client.producing import UNKNOWN_OFFSET, Producer, init_producer_id
+from tailrace.client.produce import UNKNOWN_OFFSET, Producer, init_producer_id
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from tailrace.protocol.messages.produce import (
@@ -72,7 +72,7 @@ def test_a_topic_that_may_be_created_is_where_brokers_do_so(
     place = TopicPartition(name, 0)
     assert place in cluster.topic(name, may_create=True).partitions
     assert Producer(cluster).send({place: a_batch(b"a")}) == {place: 0}
-    monkeypatch.setattr("tailrace.client.cluster.CREATION_S", 0.1)
+    monkeypatch.setattr("tailrace.client.cluster.cluster.CREATION_S", 0.1)
     with (
         contextlib.closing(Cluster(options(broker_that_creates_nothing.bootstrap))) as other,
         pytest.raises(TopicNotFound, match=f"there is no topic {name}; check its name, or create it first"),

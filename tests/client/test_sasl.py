@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from protocol.test_codec_against_kio import any_values, kio_bytes, kio_module, to_kio
 from protocol.values import messages
 
+from tailrace.client.net.sasl import converse, scram
 from tailrace.client.options import Sasl
-from tailrace.client.sasl import converse, scram
 from tailrace.protocol.codec import decode, encode
 from tailrace.protocol.message import versions_of
 from tailrace.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse

@@ -17,10 +17,10 @@ from protocol.test_codec_against_kio import any_values, kio_bytes, kio_module, t
 from protocol.values import messages
 
 from tailrace.client import groups
-from tailrace.client.cluster import Cluster
+from tailrace.client.cluster.cluster import Cluster
+from tailrace.client.cluster.metadata import TopicPartition
 from tailrace.client.errors import NotAuthorized, ProducerFenced, Refused, TopicNotFound
 from tailrace.client.groups import Committed
-from tailrace.client.metadata import TopicPartition
 from tailrace.client.transactions import TransactionalProducer, are_offered
 from tailrace.protocol.codec import decode, encode
 from tailrace.protocol.errors import ErrorCode

@@ -14,7 +14,7 @@ from compat.brokers import BrokerProcess, against_kafka, new_broker
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tailrace.client.cluster import close_all
+from tailrace.client.cluster.cluster import close_all
 from tailrace.testing import Broker
 
 KAFKA_SECONDS = 120

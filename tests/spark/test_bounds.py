@@ -22,9 +22,9 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from tailrace.client.cluster import cluster_for
-from tailrace.client.metadata import TopicPartition
-from tailrace.client.producing import Producer
+from tailrace.client.cluster.cluster import cluster_for
+from tailrace.client.cluster.metadata import TopicPartition
+from tailrace.client.produce import Producer
 from tailrace.records.record import Record, encode_batch
 from tailrace.spark.options import source_options
 from tailrace.spark.pushdown import Wanted, wanted_by

@@ -16,7 +16,7 @@ from kafka import KafkaConsumer
 from kafka import TopicPartition as ConsumerPlace
 from kafka.partitioner.default import murmur2
 
-from tailrace.client.metadata import TopicPartition
+from tailrace.client.cluster.metadata import TopicPartition
 from tailrace.records.batch import check, seal
 from tailrace.records.compression import Codec
 from tailrace.records.record import Record, decode_records

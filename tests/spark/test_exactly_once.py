@@ -15,10 +15,10 @@ from compat.brokers import against_kafka
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from tailrace.client import groups
-from tailrace.client.cluster import cluster_for
-from tailrace.client.coordinators import Kind
+from tailrace.client.cluster.cluster import cluster_for
+from tailrace.client.cluster.coordinators import Kind
+from tailrace.client.cluster.metadata import TopicPartition as Place
 from tailrace.client.errors import ProducerFenced
-from tailrace.client.metadata import TopicPartition as Place
 from tailrace.client.transactions import TransactionalProducer
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse

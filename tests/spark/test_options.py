@@ -2,8 +2,8 @@
 
 import pytest
 
+from tailrace.client.cluster.metadata import TopicPartition
 from tailrace.client.errors import BadOption
-from tailrace.client.metadata import TopicPartition
 from tailrace.client.options import Isolation
 from tailrace.spark.options import BadOptions, Bound, OnDataLoss, Selection, source_options
 

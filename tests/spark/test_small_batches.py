@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import TopicPartition as Deleted
 from confluent_kafka.admin import AdminClient
 
-from tailrace.client.metadata import TopicPartition
+from tailrace.client.cluster.metadata import TopicPartition
 from tailrace.testing import Broker
 
 pytestmark = [pytest.mark.needs("arrow"), pytest.mark.timeout(150)]

@@ -13,8 +13,8 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
+from tailrace.client.cluster.metadata import TopicPartition as Place
 from tailrace.client.errors import GroupIsActive
-from tailrace.client.metadata import TopicPartition as Place
 from tailrace.spark.json_files import lines
 from tailrace.spark.losses import FILE, DataLost, GoneSincePlanned
 from tailrace.spark.options import BadOptions, source_options

@@ -6,8 +6,8 @@ for.
 
 from typing import NamedTuple
 
+from tailrace.client.cluster.metadata import TopicPartition
 from tailrace.client.errors import CorruptRecords
-from tailrace.client.metadata import TopicPartition
 from tailrace.records.batch import CRC_START, HEADER_SIZE, MAGIC, BatchHeader, check_header, read_header
 from tailrace.records.checksum import crc32c
 from tailrace.records.errors import CorruptBatch

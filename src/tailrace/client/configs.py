@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from tailrace.client.cluster import Cluster
+from tailrace.client.cluster.cluster import Cluster
 from tailrace.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from tailrace.client.connection import Connection
+from tailrace.client.cluster.metadata import TopicPartition
 from tailrace.client.errors import BadAnswer
-from tailrace.client.metadata import TopicPartition
+from tailrace.client.net.connection import Connection
 from tailrace.client.options import Isolation
 from tailrace.protocol.fields import ZERO_UUID
 from tailrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData

@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from tailrace.client.cluster import Cluster
-from tailrace.client.coordinators import Kind, ask
+from tailrace.client.cluster.cluster import Cluster
+from tailrace.client.cluster.coordinators import Kind, ask
+from tailrace.client.cluster.metadata import NO_EPOCH, TopicPartition
+from tailrace.client.cluster.retry import Retry
 from tailrace.client.errors import ClientError, ConnectionLost, GroupIsActive, TopicNotFound, describe, refusal
-from tailrace.client.metadata import NO_EPOCH, TopicPartition
 from tailrace.client.options import Address, Isolation
-from tailrace.client.retrying import Retry
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from tailrace.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse

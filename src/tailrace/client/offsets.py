@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from tailrace.client.cluster import Cluster
+from tailrace.client.cluster.cluster import Cluster
+from tailrace.client.cluster.metadata import Leader, TopicPartition
+from tailrace.client.cluster.routing import Answer, Question, ask_leaders
 from tailrace.client.errors import ClientError, Refused
-from tailrace.client.metadata import Leader, TopicPartition
 from tailrace.client.options import Isolation
-from tailrace.client.routing import Answer, Question, ask_leaders
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.list_offsets import (
     ListOffsetsPartition,

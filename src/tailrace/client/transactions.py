@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from tailrace.client import coordinators
-from tailrace.client.cluster import CREATION_S, Cluster
-from tailrace.client.coordinators import Kind
+from tailrace.client.cluster import coordinators
+from tailrace.client.cluster.cluster import CREATION_S, Cluster
+from tailrace.client.cluster.coordinators import Kind
+from tailrace.client.cluster.metadata import TopicPartition
+from tailrace.client.cluster.retry import Retry
 from tailrace.client.errors import ClientError, ProducerFenced, TopicNotFound, refusal
 from tailrace.client.groups import STABLE_SINCE, Committed
-from tailrace.client.metadata import TopicPartition
-from tailrace.client.producing import FENCED, Producer, ProducerId
-from tailrace.client.retrying import Retry
+from tailrace.client.produce import FENCED, Producer, ProducerId
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from tailrace.protocol.messages.add_partitions_to_txn import (

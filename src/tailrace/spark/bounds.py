@@ -5,11 +5,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tailrace.client import groups
-from tailrace.client.cluster import Cluster
+from tailrace.client.cluster.cluster import Cluster
+from tailrace.client.cluster.metadata import Topic, TopicPartition
 from tailrace.client.configs import topic_configs
 from tailrace.client.errors import TopicNotFound
-from tailrace.client.fetching import PartitionReader
-from tailrace.client.metadata import Topic, TopicPartition
+from tailrace.client.fetch import PartitionReader
 from tailrace.client.offsets import Found, earliest, latest, list_offsets
 from tailrace.client.options import Isolation
 from tailrace.spark.losses import LOST_END, Loss, meet

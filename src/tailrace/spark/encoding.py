@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from tailrace.client.metadata import TopicPartition
+from tailrace.client.cluster.metadata import TopicPartition
 from tailrace.records.batch import HEADER, HEADER_SIZE, LENGTH_END, MAGIC, NO_PRODUCER, NO_SEQUENCE
 from tailrace.records.compression import Codec, compress
 from tailrace.spark.compiling import NULL, Array

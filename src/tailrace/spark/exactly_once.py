@@ -43,11 +43,12 @@ from itertools import chain
 
 import pyarrow as pa
 
-from tailrace.client import coordinators, groups
-from tailrace.client.cluster import Cluster, cluster_for
+from tailrace.client import groups
+from tailrace.client.cluster import coordinators
+from tailrace.client.cluster.cluster import Cluster, cluster_for
+from tailrace.client.cluster.metadata import TopicPartition
 from tailrace.client.errors import ClientError, GaveUp, ProducerFenced, Refused
 from tailrace.client.groups import Committed
-from tailrace.client.metadata import TopicPartition
 from tailrace.client.options import ClientOptions
 from tailrace.client.transactions import TransactionalProducer, are_offered
 from tailrace.protocol.errors import ErrorCode

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from tailrace.client.metadata import TopicPartition
+from tailrace.client.cluster.metadata import TopicPartition
 from tailrace.spark.json_files import append, lines
 from tailrace.spark.options import OnDataLoss, SourceOptions
 

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from enum import StrEnum
 from typing import TypeVar
 
-from tailrace.client.metadata import TopicPartition
+from tailrace.client.cluster.metadata import TopicPartition
 from tailrace.client.options import ClientOptions
 from tailrace.spark.positions import offsets_in, partitions_in
 from tailrace.spark.schema import COLUMNS, HEADERS, TYPES

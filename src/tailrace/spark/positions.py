@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from tailrace.client.metadata import TopicPartition
+from tailrace.client.cluster.metadata import TopicPartition
 
 ID = "#id="
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from tailrace.client.cluster import cluster_for
+from tailrace.client.cluster.cluster import cluster_for
+from tailrace.client.cluster.metadata import TopicPartition
 from tailrace.client.errors import OffsetOutOfRange, TopicNotFound, TopicRecreated
-from tailrace.client.fetching import PartitionReader
-from tailrace.client.metadata import TopicPartition
+from tailrace.client.fetch import PartitionReader
 from tailrace.spark.columns import ColumnDecoder
 from tailrace.spark.losses import DataLost, GoneSincePlanned, Loss
 from tailrace.spark.options import OnDataLoss, SourceOptions

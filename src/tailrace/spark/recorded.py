@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
-from tailrace.client.cluster import cluster_for
+from tailrace.client.cluster.cluster import cluster_for
 from tailrace.spark.bounds import begin_of
 from tailrace.spark.options import BadOptions, SourceOptions
 from tailrace.spark.positions import Positions

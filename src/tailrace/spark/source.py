@@ -31,7 +31,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from tailrace.client.cluster import cluster_for
+from tailrace.client.cluster.cluster import cluster_for
 from tailrace.spark import bounds
 from tailrace.spark.exactly_once import Part, check_sent, delivered, forget
 from tailrace.spark.options import EARLIEST, BadOptions, SourceOptions, source_options

@@ -13,12 +13,12 @@ Whatever is missing on the way is a loss (`losses.py`).
 import time
 
 from tailrace.client import groups
-from tailrace.client.cluster import Cluster, cluster_for
+from tailrace.client.cluster.cluster import Cluster, cluster_for
+from tailrace.client.cluster.metadata import TopicPartition
 from tailrace.client.errors import OffsetOutOfRange
-from tailrace.client.metadata import TopicPartition
 from tailrace.client.offsets import earliest, latest
 from tailrace.client.options import Isolation
-from tailrace.client.waiting import wait_for_more
+from tailrace.client.wait import wait_for_more
 from tailrace.spark.bounds import Topics, begin_of, ids_of, partitions_of, start_of, topics_of
 from tailrace.spark.losses import LOST_END, Loss, meet
 from tailrace.spark.options import SourceOptions

@@ -16,9 +16,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StringType, StructType
 
-from tailrace.client.cluster import Cluster, cluster_for
+from tailrace.client.cluster.cluster import Cluster, cluster_for
 from tailrace.client.options import ClientOptions
-from tailrace.client.producing import Producer
+from tailrace.client.produce import Producer
 from tailrace.spark.options import BadOptions
 from tailrace.spark.sink_options import SinkOptions
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tailrace.client.metadata import TopicPartition
+from tailrace.client.cluster.metadata import TopicPartition
 from tailrace.spark.options import BadOptions
 from tailrace.spark.pipelines.history import Batch, finished
 from tailrace.spark.positions import Offsets, Positions

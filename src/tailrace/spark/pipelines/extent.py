@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 
-from tailrace.client.cluster import Cluster, cluster_for
+from tailrace.client.cluster.cluster import Cluster, cluster_for
+from tailrace.client.cluster.metadata import TopicPartition
 from tailrace.client.configs import topic_configs
-from tailrace.client.fetching import PartitionReader
-from tailrace.client.metadata import TopicPartition
+from tailrace.client.fetch import PartitionReader
 from tailrace.client.offsets import earliest, latest, list_offsets
 from tailrace.spark.bounds import partitions_of, require_all, topics_of
 from tailrace.spark.options import BadOptions, source_options

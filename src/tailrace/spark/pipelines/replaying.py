@@ -24,7 +24,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tailrace.client.metadata import TopicPartition
+from tailrace.client.cluster.metadata import TopicPartition
 from tailrace.spark.options import BadOptions
 from tailrace.spark.pipelines import exact
 from tailrace.spark.pipelines.extent import (

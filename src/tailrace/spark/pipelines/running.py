@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tailrace.client.cluster import cluster_for
+from tailrace.client.cluster.cluster import cluster_for
 from tailrace.client.errors import ClientError
 from tailrace.spark.bounds import partitions_of, topics_of
 from tailrace.spark.options import FIRST, BadOptions, OnDataLoss, source_options

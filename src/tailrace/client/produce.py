@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from tailrace.client.cluster import Cluster
+from tailrace.client.cluster.cluster import Cluster
+from tailrace.client.cluster.metadata import Leader, TopicPartition
+from tailrace.client.cluster.routing import Answer, Exchange, Question
 from tailrace.client.errors import ClientError, ProducerFenced, refusal
-from tailrace.client.metadata import Leader, TopicPartition
-from tailrace.client.routing import Answer, Exchange, Question
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from tailrace.protocol.messages.produce import (

@@ -11,8 +11,8 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tailrace.client.connection import Connection
 from tailrace.client.errors import ClientError
+from tailrace.client.net.connection import Connection
 from tailrace.client.options import Address, ClientOptions
 
 IDLE_MAX = 4  # for each broker; beyond that, the longest idle one is closed

@@ -11,9 +11,9 @@ from typing import Any, Generic, TypeVar
 
 from tailrace import __version__
 from tailrace.client.errors import AuthenticationFailed, NotOffered, describe
+from tailrace.client.net.sasl import converse
+from tailrace.client.net.stream import Stream
 from tailrace.client.options import Address, ClientOptions, Sasl
-from tailrace.client.sasl import converse
-from tailrace.client.stream import Stream
 from tailrace.protocol.errors import ErrorCode, Malformed
 from tailrace.protocol.frame import decode_response, encode_request
 from tailrace.protocol.message import specification_of, versions_of

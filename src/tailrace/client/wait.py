@@ -8,14 +8,14 @@ import selectors
 import time
 from collections.abc import Mapping
 
-from tailrace.client.cluster import Cluster
-from tailrace.client.connection import Connection, Pending
+from tailrace.client.cluster.cluster import Cluster
+from tailrace.client.cluster.metadata import TopicPartition
+from tailrace.client.cluster.retry import Retry
 from tailrace.client.errors import ClientError, ConnectionLost, OffsetOutOfRange, Refused, refusal
 from tailrace.client.fetch_requests import Wanted, fetch_request, partitions_in, version_max
-from tailrace.client.metadata import TopicPartition
+from tailrace.client.net.connection import Connection, Pending
 from tailrace.client.offsets import earliest, latest
 from tailrace.client.options import Address, Isolation
-from tailrace.client.retrying import Retry
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.fetch import FetchResponse, PartitionData
 

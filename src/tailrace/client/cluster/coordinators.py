@@ -4,10 +4,10 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Any, TypeVar
 
-from tailrace.client.cluster import Cluster
+from tailrace.client.cluster.cluster import Cluster
+from tailrace.client.cluster.retry import Retry
 from tailrace.client.errors import ClientError, ConnectionLost, Refused, refusal
 from tailrace.client.options import Address
-from tailrace.client.retrying import Retry
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 

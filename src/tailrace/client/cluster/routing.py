@@ -8,10 +8,10 @@ how its answers read, is a `Question`.
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from tailrace.client.cluster import Cluster
-from tailrace.client.connection import Connection, Pending
+from tailrace.client.cluster.cluster import Cluster
+from tailrace.client.cluster.metadata import Leader, TopicPartition
 from tailrace.client.errors import ClientError, ConnectionLost, Refused, refusal
-from tailrace.client.metadata import Leader, TopicPartition
+from tailrace.client.net.connection import Connection, Pending
 from tailrace.client.options import Address
 from tailrace.protocol.errors import ErrorCode
 

@@ -12,12 +12,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
-from tailrace.client.connection import Connection
+from tailrace.client.cluster.metadata import NO_EPOCH, NO_LEADER, Leader, Topic, TopicPartition, brokers_in, topics_in
+from tailrace.client.cluster.retry import Retry
 from tailrace.client.errors import ClientError, ConnectionLost, Refused, TopicNotFound, TopicRecreated
-from tailrace.client.metadata import NO_EPOCH, NO_LEADER, Leader, Topic, TopicPartition, brokers_in, topics_in
+from tailrace.client.net.connection import Connection
+from tailrace.client.net.pool import Pool
 from tailrace.client.options import Address, ClientOptions
-from tailrace.client.pool import Pool
-from tailrace.client.retrying import Retry
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 

@@ -13,8 +13,8 @@ import struct
 import time
 
 from tailrace.client.errors import BadAnswer, ClientError, ConnectionLost, TlsFailed
+from tailrace.client.net.tls import secure
 from tailrace.client.options import Address, ClientOptions
-from tailrace.client.tls import secure
 
 FRAME_BYTES_MAX = 1 << 30  # a batch may be as large as its topic allows, whatever we ask for
 FIRST_BYTES = 16 << 20  # what is allocated at once because a length says so; more only as bytes come
