@@ -6,7 +6,7 @@ import shutil
 import subprocess
 
 from demo.screen import Screen
-from tailrace.spark.pipelines import java
+from tailrace.spark.pipelines.session import java
 
 PACKAGE = "default-jre-headless"
 

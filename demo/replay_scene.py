@@ -23,7 +23,7 @@ from tailrace.spark import Parquet, Pipeline
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tailrace.spark.pipelines.replaying import Plan, Replayed
+    from tailrace.spark.pipelines.replay.replay import Plan, Replayed
 
 BAR = 40  # columns of the longest
 WINDOWS_MAX = 10  # of the chart: the last ones

@@ -7,8 +7,8 @@ import pytest
 from tailrace.cli.output import ExitCode, Failure
 from tailrace.cli.spark_errors import in_words
 from tailrace.client.errors import BadAnswer, BadOption, ConnectionLost, TopicNotFound
-from tailrace.spark.pipelines.failures import RunFailed
-from tailrace.spark.pipelines.finding import pipelines_in
+from tailrace.spark.pipelines.find import pipelines_in
+from tailrace.spark.pipelines.state.failures import RunFailed
 
 pytestmark = [pytest.mark.needs("arrow"), pytest.mark.needs("spark")]
 

@@ -26,11 +26,11 @@ from tailrace.client.cluster.cluster import cluster_for
 from tailrace.client.cluster.metadata import TopicPartition
 from tailrace.client.produce import Producer
 from tailrace.records.record import Record, encode_batch
-from tailrace.spark.options import source_options
-from tailrace.spark.pushdown import Wanted, wanted_by
-from tailrace.spark.reading import Range
-from tailrace.spark.source import BatchReader, FilteringReader, TailraceSource
-from tailrace.spark.spans import ALL, Span
+from tailrace.spark.columns.ranges import ALL, Span
+from tailrace.spark.data_source import BatchReader, FilteringReader, TailraceSource
+from tailrace.spark.source.options import source_options
+from tailrace.spark.source.pushdown import Wanted, wanted_by
+from tailrace.spark.source.reader import Range
 from tailrace.testing import Broker
 
 Options = dict[str, str]
@@ -116,7 +116,7 @@ def test_where_the_broker_stamps_records_a_time_is_an_offset(
     (one,) = planned(some, endingTimestamp=before)[1]
     assert (one.start, one.end) == (0, 4), "clocks of leaders may be apart, though not for long"
     assert times(some, endingTimestamp=before) == [1, 2]
-    monkeypatch.setattr("tailrace.spark.bounds.MARGIN_MS", 0)
+    monkeypatch.setattr("tailrace.spark.source.bounds.MARGIN_MS", 0)
     (one,) = planned(some, endingTimestamp=before)[1]
     assert (one.start, one.end) == (0, 2), "it is not read to its end"
     (one,) = planned(some, [LessThan(("timestamp",), between)])[1]

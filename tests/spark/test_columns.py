@@ -22,9 +22,9 @@ from tailrace.records.record import Record, decode_records, encode_batch
 if not parts.missing("arrow"):
     import pyarrow as pa
 
-    from tailrace.spark.columns import ColumnDecoder
-    from tailrace.spark.schema import COLUMNS, TYPES, schema_of
-    from tailrace.spark.spans import Span
+    from tailrace.spark.columns.decode import ColumnDecoder
+    from tailrace.spark.columns.ranges import Span
+    from tailrace.spark.columns.schema import COLUMNS, TYPES, schema_of
 
 pytestmark = pytest.mark.needs("arrow")
 
@@ -419,5 +419,5 @@ def test_compressed_batches_are_decompressed_some_at_a_time() -> None:
 
 
 def test_the_schema_is_known_without_the_compiler() -> None:
-    program = "import sys, tailrace.spark.schema; print('numba' in sys.modules)"
+    program = "import sys, tailrace.spark.columns.schema; print('numba' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout == b"False\n"

@@ -20,15 +20,15 @@ from tailrace.client.cluster.metadata import TopicPartition
 from tailrace.records.batch import check, seal
 from tailrace.records.compression import Codec
 from tailrace.records.record import Record, decode_records
-from tailrace.spark.sink_options import sink_options
+from tailrace.spark.sink.options import sink_options
 from tailrace.testing import Broker
 
 pytestmark = [pytest.mark.needs("arrow"), pytest.mark.timeout(120)]
 np = pytest.importorskip("numpy")
 pa = pytest.importorskip("pyarrow")
 pytest.importorskip("numba")
-encoding = pytest.importorskip("tailrace.spark.encoding")
-kernel = pytest.importorskip("tailrace.spark.encode_kernel")
+encoding = pytest.importorskip("tailrace.spark.sink.encode")
+kernel = pytest.importorskip("tailrace.spark.sink.encode_kernel")
 Encoder, Rows = encoding.Encoder, encoding.Rows
 
 NOW = 1_700_000_000_123
@@ -308,7 +308,7 @@ tests.test_columns_that_are_mixed_up_are_not_read_beyond_their_end()
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_kafka_python_reads_what_is_written(broker: Broker, codec: str) -> None:
-    from tailrace.spark.writing import write
+    from tailrace.spark.sink.writer import write
 
     topic = f"written-{secrets.token_hex(4)}"
     broker.create_topic(topic, partitions=3)

@@ -33,14 +33,14 @@ from tailrace.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from tailrace.spark.options import BadOptions
-from tailrace.spark.sink_options import Delivery, SinkOptions, sink_options
+from tailrace.spark.sink.options import Delivery, SinkOptions, sink_options
+from tailrace.spark.source.options import BadOptions
 from tailrace.testing import Broker
 
 pytestmark = pytest.mark.needs("arrow")
 pa = pytest.importorskip("pyarrow")
-exactly_once = pytest.importorskip("tailrace.spark.exactly_once")
-BatchWriter = pytest.importorskip("tailrace.spark.source").BatchWriter
+exactly_once = pytest.importorskip("tailrace.spark.sink.exactly_once")
+BatchWriter = pytest.importorskip("tailrace.spark.data_source").BatchWriter
 Part, write_once = exactly_once.Part, exactly_once.write_once
 
 on_kafka = pytest.mark.skipif("not against_kafka()", reason="needs transactions: TAILRACE_COMPAT=kafka")

@@ -24,8 +24,9 @@ if not parts.missing("arrow"):
     import pyarrow as pa
     from numba.core import caching
 
-    from tailrace.spark import compiling, kernel
-    from tailrace.spark.columns import ColumnDecoder
+    from tailrace.spark.columns import compiler as compiling
+    from tailrace.spark.columns import decode_kernel as kernel
+    from tailrace.spark.columns.decode import ColumnDecoder
 
 pytestmark = pytest.mark.needs("arrow")
 

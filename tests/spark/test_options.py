@@ -5,7 +5,7 @@ import pytest
 from tailrace.client.cluster.metadata import TopicPartition
 from tailrace.client.errors import BadOption
 from tailrace.client.options import Isolation
-from tailrace.spark.options import BadOptions, Bound, OnDataLoss, Selection, source_options
+from tailrace.spark.source.options import BadOptions, Bound, OnDataLoss, Selection, source_options
 
 ONE = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "orders"}
 

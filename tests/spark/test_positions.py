@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.client.cluster.metadata import TopicPartition
-from tailrace.spark.positions import Positions, limited, offsets_in, partitions_in, split
+from tailrace.spark.source.positions import Positions, limited, offsets_in, partitions_in, split
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 ID = bytes(range(16))

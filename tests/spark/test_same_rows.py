@@ -12,8 +12,8 @@ from compat.brokers import against_kafka
 from confluent_kafka import Producer
 from kafka import KafkaConsumer, TopicPartition
 
-from tailrace.spark.options import source_options
-from tailrace.spark.source import BatchReader
+from tailrace.spark.data_source import BatchReader
+from tailrace.spark.source.options import source_options
 from tailrace.testing import Broker
 
 Options = dict[str, str]

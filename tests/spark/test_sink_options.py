@@ -5,8 +5,8 @@ import pytest
 from tailrace.client.errors import BadOption
 from tailrace.client.options import Isolation
 from tailrace.records.compression import Codec
-from tailrace.spark.options import BadOptions, source_options
-from tailrace.spark.sink_options import BATCH_BYTES_MAX, Delivery, sink_options
+from tailrace.spark.sink.options import BATCH_BYTES_MAX, Delivery, sink_options
+from tailrace.spark.source.options import BadOptions, source_options
 
 ONE = {"kafka.bootstrap.servers": "localhost:9092"}
 

@@ -19,9 +19,9 @@ Produce = Callable[..., None]
 
 
 def small(options: Options, *ranges: tuple[TopicPartition, int, int], **more: str) -> list[bytes] | None:
-    from tailrace.spark.options import source_options
-    from tailrace.spark.reading import Range
-    from tailrace.spark.small_batches import read_small
+    from tailrace.spark.source.options import source_options
+    from tailrace.spark.source.reader import Range
+    from tailrace.spark.source.small_batches import read_small
 
     wanted = [Range(place, start, end) for place, start, end in ranges]
     found = read_small(source_options(options | more, is_stream=True), wanted)
@@ -44,7 +44,7 @@ def test_an_empty_batch_and_one_that_is_to_have_many_tasks_are_left_to_spark(
 
 
 def test_many_rows_are_no_small_batch(options: Options, topic: str) -> None:
-    from tailrace.spark.small_batches import ROWS_MAX
+    from tailrace.spark.source.small_batches import ROWS_MAX
 
     assert small(options, (TopicPartition(topic, 0), 0, ROWS_MAX + 1)) is None, "nobody has looked for them"
 
@@ -69,9 +69,9 @@ def test_what_is_gone_is_for_tasks_to_say(broker: Broker, options: Options, topi
 def test_a_task_that_does_not_find_the_rows_reads_them_itself(options: Options, topic: str, produce: Produce) -> None:
     from pyspark.sql.types import BinaryType, StructType
 
-    from tailrace.spark.reading import Range
-    from tailrace.spark.small_batches import Together
-    from tailrace.spark.source import TailraceSource
+    from tailrace.spark.data_source import TailraceSource
+    from tailrace.spark.source.reader import Range
+    from tailrace.spark.source.small_batches import Together
 
     produce("a", "b")
     produce("c", partition=1)
@@ -84,7 +84,7 @@ def test_a_task_that_does_not_find_the_rows_reads_them_itself(options: Options, 
 def test_spark_takes_the_reader_for_a_simple_one() -> None:
     from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
 
-    from tailrace.spark.source import SmallBatchReader
+    from tailrace.spark.data_source import SmallBatchReader
 
     assert issubclass(SmallBatchReader, _SimpleStreamReaderWrapper), "else all goes the long way"
 

@@ -15,14 +15,14 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from tailrace.client.cluster.metadata import TopicPartition as Place
 from tailrace.client.errors import GroupIsActive
-from tailrace.spark.json_files import lines
-from tailrace.spark.losses import FILE, DataLost, GoneSincePlanned
-from tailrace.spark.options import BadOptions, source_options
-from tailrace.spark.pipelines.failures import may_pass
-from tailrace.spark.positions import Positions
-from tailrace.spark.reading import Range, ranges, read
-from tailrace.spark.recorded import RecordedPlan, write_ends
-from tailrace.spark.streaming import StreamPlan
+from tailrace.spark.pipelines.state.failures import may_pass
+from tailrace.spark.source.json_files import lines
+from tailrace.spark.source.losses import FILE, DataLost, GoneSincePlanned
+from tailrace.spark.source.options import BadOptions, source_options
+from tailrace.spark.source.positions import Positions
+from tailrace.spark.source.reader import Range, ranges, read
+from tailrace.spark.source.recorded import RecordedPlan, write_ends
+from tailrace.spark.source.stream import StreamPlan
 from tailrace.testing import Broker
 
 Options = dict[str, str]
@@ -204,12 +204,12 @@ def test_an_idle_query_commits_again_so_that_its_offsets_are_not_forgotten(
     topic: str, options: Options, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commits = []
-    monkeypatch.setattr("tailrace.spark.streaming.groups.commit", lambda *arguments: commits.append(arguments))
-    monkeypatch.setattr("tailrace.spark.streaming.WAIT_S", 0.01)
+    monkeypatch.setattr("tailrace.spark.source.stream.groups.commit", lambda *arguments: commits.append(arguments))
+    monkeypatch.setattr("tailrace.spark.source.stream.WAIT_S", 0.01)
     plan = plan_of(options | {"group": f"etl-{topic}"})
     start = plan.next_end(plan.initial(), None)
     assert (plan.next_end(start, None), len(commits)) == (start, 1)
-    monkeypatch.setattr("tailrace.spark.streaming.COMMIT_AGAIN_S", 0.0)
+    monkeypatch.setattr("tailrace.spark.source.stream.COMMIT_AGAIN_S", 0.0)
     assert (plan.next_end(start, None), len(commits)) == (start, 2)
 
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from tailrace.spark.options import BadOptions
+from tailrace.spark.source.options import BadOptions
 
 pytestmark = [pytest.mark.needs("arrow"), pytest.mark.needs("spark")]
 pa = pytest.importorskip("pyarrow")
 types = pytest.importorskip("pyspark.sql.types")
-writing = pytest.importorskip("tailrace.spark.writing")
+writing = pytest.importorskip("tailrace.spark.sink.writer")
 
 HEADERS = types.ArrayType(
     types.StructType([types.StructField("key", types.StringType()), types.StructField("value", types.BinaryType())])

@@ -14,7 +14,7 @@ from tailrace.cli.run import File, Master, StateIn, require_topics
 
 if TYPE_CHECKING:
     from tailrace.spark.pipelines.pipeline import Pipeline
-    from tailrace.spark.pipelines.replaying import Plan, Replayed
+    from tailrace.spark.pipelines.replay.replay import Plan, Replayed
     from tailrace.spark.pipelines.sinks import Sink
 
 _TOPIC = "topic:"
@@ -72,7 +72,7 @@ def replay(
 
 
 def _pipeline(file: Path, name: str | None) -> "Pipeline":
-    from tailrace.spark.pipelines.finding import pipelines_in
+    from tailrace.spark.pipelines.find import pipelines_in
 
     found = pipelines_in(file, [name] if name else ())
     if len(found) > 1:

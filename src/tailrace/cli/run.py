@@ -15,7 +15,7 @@ from tailrace.util.shutdown import on_signals
 if TYPE_CHECKING:
     from tailrace.cli.run_view import View
     from tailrace.spark.pipelines.pipeline import Pipeline
-    from tailrace.spark.pipelines.running import Outcome
+    from tailrace.spark.pipelines.run import Outcome
 
 _LOOK_SECONDS = 0.1
 
@@ -60,9 +60,9 @@ def run(
     spark_errors.require_spark()
     with spark_errors.in_words():
         from tailrace.cli.run_view import View
-        from tailrace.spark.pipelines.finding import pipelines_in
-        from tailrace.spark.pipelines.running import cadence, loss_choice
-        from tailrace.spark.pipelines.session import session
+        from tailrace.spark.pipelines.find import pipelines_in
+        from tailrace.spark.pipelines.run import cadence, loss_choice
+        from tailrace.spark.pipelines.session.session import session
 
         cadence(every)
         loss_choice(on_data_loss)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tailrace.cli import output
 
 if TYPE_CHECKING:
-    from tailrace.spark.pipelines.running import Outcome
+    from tailrace.spark.pipelines.run import Outcome
 
 _SECONDS = 10.0  # between two lines of a pipeline, where nobody sits before a terminal
 

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tailrace.spark.pipelines.decoders import Json, Raw, Text
     from tailrace.spark.pipelines.pipeline import Pipeline, pipeline
-    from tailrace.spark.pipelines.session import session
+    from tailrace.spark.pipelines.session.session import session
     from tailrace.spark.pipelines.sinks import Call, Console, Files, Parquet, Topic
 
 __all__ = [

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tailrace.spark import Console, Json, Raw, Text, Topic, pipeline
-from tailrace.spark.options import BadOptions
 from tailrace.spark.pipelines.decoders import MARK, Decoder, names_in
+from tailrace.spark.source.options import BadOptions
 
 needs_spark = [pytest.mark.needs("arrow"), pytest.mark.needs("spark"), pytest.mark.spark, pytest.mark.timeout(150)]
 

@@ -8,8 +8,8 @@ from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient
 
 from tailrace.client.cluster.metadata import TopicPartition
-from tailrace.spark.options import BadOptions
-from tailrace.spark.pipelines.extent import Completeness, Extent, When, extent_of, start_from, stop_from
+from tailrace.spark.pipelines.replay.extent import Completeness, Extent, When, extent_of, start_from, stop_from
+from tailrace.spark.source.options import BadOptions
 from tailrace.testing import Broker
 
 Options = dict[str, str]

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tailrace.client.errors import BadAnswer, BadOption, ConnectionLost, GaveUp, TopicNotFound
-from tailrace.spark.options import BadOptions
-from tailrace.spark.pipelines.failures import Kind, kind_of, may_pass, reason_of
+from tailrace.spark.pipelines.state.failures import Kind, kind_of, may_pass, reason_of
+from tailrace.spark.source.options import BadOptions
 
 
 def error(name: str) -> RuntimeError:

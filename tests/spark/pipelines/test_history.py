@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.spark.options import BadOptions
-from tailrace.spark.pipelines.history import Batch, Keeper, batches
-from tailrace.spark.pipelines.state import AlreadyRunning, State
+from tailrace.spark.pipelines.state.history import Batch, Keeper, batches
+from tailrace.spark.pipelines.state.state import AlreadyRunning, State
+from tailrace.spark.source.options import BadOptions
 
 
 def write_batch(checkpoint: Path, number: int, *, is_finished: bool = True) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tailrace.spark import Console, Json, Parquet, Pipeline, Raw, Topic, pipeline
-from tailrace.spark.options import BadOptions, source_options
-from tailrace.spark.pipelines.progress import lag, summary
+from tailrace.spark.pipelines.state.progress import lag, summary
+from tailrace.spark.source.options import BadOptions, source_options
 
 
 @pipeline(source="orders", decode=Json("id INT, amount DOUBLE"), sink=Topic("big"))
@@ -98,7 +98,7 @@ def test_what_it_reads_is_known_to_the_format() -> None:
 
 def test_the_names_are_loaded_when_they_are_used() -> None:
     program = """
-import sys, tailrace.spark, tailrace.spark.options
+import sys, tailrace.spark, tailrace.spark.source.options
 assert not {"pyspark", "numba", "tailrace.spark.pipelines"} & set(sys.modules), "at import"
 from tailrace.spark import Call, Console, Files, Json, Parquet, Pipeline, Raw, Text, Topic, pipeline, session
 assert not {"pyspark", "numba"} & set(sys.modules), "at definition"

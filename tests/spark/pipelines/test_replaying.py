@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from tailrace.spark import Call, Json, Parquet, Pipeline, Topic, pipeline
-from tailrace.spark.options import BadOptions
-from tailrace.spark.pipelines.exact import NotExact
-from tailrace.spark.pipelines.history import Batch
-from tailrace.spark.pipelines.state import State
+from tailrace.spark.pipelines.replay.exact import NotExact
+from tailrace.spark.pipelines.state.history import Batch
+from tailrace.spark.pipelines.state.state import State
+from tailrace.spark.source.options import BadOptions
 from tailrace.testing import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]

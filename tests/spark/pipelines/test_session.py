@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.spark.pipelines import archive, java, launching
-from tailrace.spark.pipelines.java import Java, NoJava
-from tailrace.spark.pipelines.session import expect_the_end_of_java, is_not_of_a_lost_java, settings
+from tailrace.spark.pipelines.session import class_archive as archive
+from tailrace.spark.pipelines.session import java
+from tailrace.spark.pipelines.session import launch as launching
+from tailrace.spark.pipelines.session.java import Java, NoJava
+from tailrace.spark.pipelines.session.session import expect_the_end_of_java, is_not_of_a_lost_java, settings
 
 JAVA = Java(Path("/opt/java/bin/java"), "17.0.1")
 
@@ -96,7 +98,7 @@ def test_a_call_that_java_leaves_without_an_answer_is_an_exception_and_no_stack_
 import logging, socket, struct, threading
 from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
 from py4j.protocol import Py4JError
-from tailrace.spark.pipelines.session import expect_the_end_of_java
+from tailrace.spark.pipelines.session.session import expect_the_end_of_java
 
 def java_that_ends(listener):
     connection, _ = listener.accept()

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.spark.pipelines.shipping import make_zip
+from tailrace.spark.pipelines.session.shipping import make_zip
 from tailrace.testing import Broker
 
 JOB = """
     import sys
     from tailrace.spark import Json, Parquet, pipeline, session
-    from tailrace.spark.source import TailraceSource
+    from tailrace.spark.data_source import TailraceSource
 
     bootstrap, topic, directory, archive = sys.argv[1:]
     is_submitted = archive == "by spark-submit"

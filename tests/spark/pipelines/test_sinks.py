@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tailrace.spark import Call, Files, Json, Parquet, Topic, pipeline
-from tailrace.spark.options import BadOptions
 from tailrace.spark.pipelines.sinks import as_messages
+from tailrace.spark.source.options import BadOptions
 from tailrace.testing import Broker
 
 pytestmark = [
@@ -44,7 +44,7 @@ def test_rows_become_messages_of_a_topic(spark: Any) -> None:
 def test_a_topic_takes_what_a_pipeline_makes(
     spark: Any, broker: Broker, topic: str, produce: Callable[..., None], tmp_path: Path
 ) -> None:
-    pytest.importorskip("tailrace.spark.writing")
+    pytest.importorskip("tailrace.spark.sink.writer")
     for name in (f"{topic}-big", f"{topic}-bad"):
         broker.create_topic(name)
     decode = Json("id INT, amount DOUBLE", corrupt=Topic(f"{topic}-bad", delivery="at-least-once"))

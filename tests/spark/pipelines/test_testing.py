@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tailrace.spark import Console, Json, pipeline
-from tailrace.spark.options import BadOptions
+from tailrace.spark.source.options import BadOptions
 
 pytestmark = [
     pytest.mark.needs("arrow"),

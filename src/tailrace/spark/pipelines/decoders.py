@@ -21,8 +21,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tailrace.spark.options import BadOptions
 from tailrace.spark.pipelines.sinks import CORRUPT, Sink, Topic
+from tailrace.spark.source.options import BadOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Observation

@@ -17,16 +17,16 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from tailrace.spark.options import EARLIEST, GROUP, LATEST, BadOptions
 from tailrace.spark.pipelines.decoders import COUNTED, READ, Decoder, Raw
 from tailrace.spark.pipelines.sinks import Sink
+from tailrace.spark.source.options import EARLIEST, GROUP, LATEST, BadOptions
 from tailrace.util.times import NoTime, milliseconds, parse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation, SparkSession
 
-    from tailrace.spark.pipelines.replaying import Plan, Replayed
-    from tailrace.spark.pipelines.running import Outcome
+    from tailrace.spark.pipelines.replay.replay import Plan, Replayed
+    from tailrace.spark.pipelines.run import Outcome
 
 Transform = Callable[["DataFrame"], "DataFrame"]
 
@@ -63,19 +63,19 @@ class Pipeline:
 
     def run(self, bootstrap: str = BOOTSTRAP, **settings: Any) -> "Outcome":
         """Runs it live, until it is stopped, or once over what is there: see `running.run`."""
-        from tailrace.spark.pipelines.running import run
+        from tailrace.spark.pipelines.run import run
 
         return run(self, bootstrap, **settings)
 
     def plan_replay(self, bootstrap: str = BOOTSTRAP, **settings: Any) -> "Plan":
         """What a replay would read, and what is missing from it: see `replaying.plan_replay`."""
-        from tailrace.spark.pipelines.replaying import plan_replay
+        from tailrace.spark.pipelines.replay.replay import plan_replay
 
         return plan_replay(self, bootstrap, **settings)
 
     def replay(self, bootstrap: str = BOOTSTRAP, **settings: Any) -> "Replayed":
         """Runs it over history, into another place: see `replaying.replay`."""
-        from tailrace.spark.pipelines.replaying import replay
+        from tailrace.spark.pipelines.replay.replay import replay
 
         return replay(self, bootstrap, **settings)
 

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from tailrace.spark.options import BadOptions
 from tailrace.spark.pipelines.decoders import COMES_WITH, TOMBSTONE
-from tailrace.spark.pipelines.session import any_session
+from tailrace.spark.pipelines.session.session import any_session
+from tailrace.spark.source.options import BadOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -1,0 +1,264 @@
+"""`.run`: a pipeline as a live query, or once over what is there.
+
+A query that fails is started again, after a second, two, four … a minute, since what it met may pass: a broker that
+restarts, a disk that is full. It goes on from its checkpoint. After `HEALTHY` batches the count begins anew. What
+cannot pass is not tried again: records that are gone, above all, and wrong options.
+
+Corrupt messages that have a sink of their own are written by a second query, with its own checkpoint and its own group
+(`<group>-corrupt`): so each sink keeps what it promises, and windows and other state stay possible in the first. The
+second one begins where the first began, which the first has written down before it reads anything; or where the first
+is, if that has run without it.
+"""
+
+import json
+import logging
+import re
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tailrace.client.cluster.cluster import cluster_for
+from tailrace.client.errors import ClientError
+from tailrace.spark.pipelines.session.session import any_session
+from tailrace.spark.pipelines.sinks import QuerySettings, Sink
+from tailrace.spark.pipelines.state.failures import RunFailed, may_pass, reason_of
+from tailrace.spark.pipelines.state.history import Keeper
+from tailrace.spark.pipelines.state.progress import Finished, Progress
+from tailrace.spark.pipelines.state.state import State
+from tailrace.spark.pipelines.state.stores import StoreError
+from tailrace.spark.source.bounds import partitions_of, topics_of
+from tailrace.spark.source.options import FIRST, BadOptions, OnDataLoss, source_options
+from tailrace.spark.source.positions import Positions
+from tailrace.util.shutdown import stopped_by_signals
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from tailrace.spark.pipelines.pipeline import Pipeline
+
+logger = logging.getLogger(__name__)
+
+HEALTHY = 5  # batches after which earlier failures are forgotten
+MOST_RESTARTS, MOST_RESTARTS_ONCE = 10, 3
+FIRST_DELAY_S, LONGEST_DELAY_S = 1.0, 60.0
+_POLL_S = 0.2
+_SIGNAL_S = 2.0  # in which a signal that Java was sent reaches us, too
+_UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours"}
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a run has done, so far."""
+
+    batches: int = 0
+    rows: int = 0
+    restarts: int = 0
+
+
+def run(
+    pipeline: "Pipeline",
+    bootstrap: str,
+    *,
+    every: str | None = None,
+    once: bool = False,
+    state: "str | Path | State | None" = None,
+    spark: "SparkSession | None" = None,
+    master: str | None = None,
+    options: Mapping[str, str] | None = None,
+    sink: Sink | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+    on_data_loss: str = "fail",
+    max_restarts: int | None = None,
+    stop: threading.Event | None = None,
+) -> Outcome:
+    """Runs until it is stopped: by ctrl-C or SIGTERM in the main thread, or by the event `stop`.
+
+    `every` is a cadence such as "10 seconds"; without, a batch begins when the last one is done. `once` ends when what
+    is there now has been read. `state` is the directory to keep things in. `options` are more of the format, `sink` is
+    one instead of the pipeline's. `on_progress` is called with each finished batch: see `progress.py`.
+
+    Raises RunFailed where the query failed for good, AlreadyRunning, OutputMismatch where the state is not that of the
+    output, and what Spark says of a wrong plan.
+    """
+    kept = State.of(pipeline.name, state)
+    read = pipeline.read_options(bootstrap, options)
+    read |= {"group": pipeline.group, "onDataLoss": loss_choice(on_data_loss), "stateDirectory": str(kept.directory)}
+    trigger = {"availableNow": True} if once else {"processingTime": cadence(every)}
+    sinks = (sink or pipeline.sink, pipeline.decode.side)
+    with kept.locked():
+        kept.claim(pipeline.name, pipeline.source, (one.place for one in sinks if one and one.place))
+        live = _Live(
+            pipeline=pipeline,
+            session=spark or any_session(pipeline.name, master),
+            state=kept,
+            sink=sinks[0],
+            read=read,
+            start=pipeline.start_options(),
+            client=pipeline.client_options(bootstrap, options),
+            trigger=trigger,
+            on_progress=on_progress,
+        )
+        # Behind the session, since making one takes ctrl-C for Spark.
+        with nullcontext(stop) if stop else stopped_by_signals() as asked:
+            return _until_java_ends(live, asked, _most(max_restarts, once))
+
+
+def loss_choice(given: str) -> str:
+    try:
+        return OnDataLoss(given).value
+    except ValueError:
+        raise BadOptions(f"on_data_loss is one of {', '.join(OnDataLoss)}, and not {given!r}") from None
+
+
+def cadence(every: str | None) -> str:
+    """As Spark says it: `10 seconds`, also for 10s."""
+    if every is None:
+        return "0 seconds"
+    if short := re.fullmatch(r"\s*(\d+)\s*(ms|s|m|h)\s*", every):
+        return f"{short[1]} {_UNITS[short[2]]}"
+    if re.fullmatch(r"\s*\d+\s+[a-z]+\s*", every, re.IGNORECASE):
+        return every
+    raise BadOptions(f"every is a cadence such as '10 seconds' or 10s, and not {every!r}")
+
+
+def _most(given: int | None, once: bool) -> int:
+    if given is not None:
+        return given
+    return MOST_RESTARTS_ONCE if once else MOST_RESTARTS
+
+
+def _until_java_ends(live: "_Live", stop: threading.Event, most: int) -> Outcome:
+    """A signal to all of our processes ends Java before us, and that is no failure."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    try:
+        return _keep_running(live, stop, most)
+    except (Py4JError, PySparkException, ConnectionError) as error:
+        is_gone = not isinstance(error, PySparkException)
+        if stop.wait(_SIGNAL_S) if is_gone else stop.is_set():
+            return live.outcome
+        if is_gone:
+            raise RunFailed(f"{live.pipeline.name}: Spark's Java process has ended, or does not answer") from error
+        raise
+
+
+def _keep_running(live: "_Live", stop: threading.Event, most: int) -> Outcome:
+    failures = 0
+    live.settle_side()
+    while True:
+        batches = live.outcome.batches
+        error = live.run_until(stop)
+        if error is None:
+            return live.outcome
+        failures = 1 if live.outcome.batches - batches >= HEALTHY else failures + 1
+        if failures > most or not may_pass(error):
+            raise RunFailed(f"{live.pipeline.name}: {reason_of(error)}") from error
+        delay = min(LONGEST_DELAY_S, FIRST_DELAY_S * 2 ** (failures - 1))
+        logger.warning("%s failed, and is started again in %.0f s: %s", live.pipeline.name, delay, reason_of(error))
+        if stop.wait(delay):
+            return live.outcome
+        live.outcome.restarts += 1
+
+
+@dataclass(slots=True)
+class _Live:
+    """What is needed to start the queries of a pipeline, again if need be."""
+
+    pipeline: "Pipeline"
+    session: "SparkSession"
+    state: State
+    sink: Sink
+    read: Mapping[str, str]
+    start: Mapping[str, str]
+    client: Mapping[str, str]
+    trigger: Mapping[str, Any]
+    on_progress: Callable[[Progress], None] | None = None
+    outcome: Outcome = field(default_factory=Outcome)
+
+    def run_until(self, stop: threading.Event) -> Exception | None:
+        """Why it failed; None where it was stopped or is done."""
+        keeper = self.state.keeper()
+        keeper.keep()
+        try:
+            queries = [self._start()]
+        except StoreError as failure:
+            return failure
+        finished = Finished(queries[0])
+        try:
+            while not stop.wait(_POLL_S):
+                are_active = [query.isActive for query in queries]
+                self._note(finished, keeper)
+                if failed := [error for query in queries if (error := query.exception()) is not None]:
+                    return failed[0]
+                if len(queries) == 1 and self._has_side_to_start():
+                    queries.append(self._start_side())
+                elif not any(are_active):
+                    return None
+            return None
+        except (ClientError, StoreError) as error:
+            return error
+        finally:
+            for query in queries:
+                query.stop()
+            self._note(finished, keeper)
+
+    def _start(self) -> "StreamingQuery":
+        pipeline = self.pipeline
+        frame = pipeline.frame_of(self._messages(self.start))
+        return self.sink.write_stream(frame, self._settings(pipeline.name, self.state.checkpoint, pipeline.output_mode))
+
+    # The query of corrupt messages
+
+    def settle_side(self) -> None:
+        """Where it begins, once and for all."""
+        if self.pipeline.decode.side is None or self.state.knows_side():
+            return
+        batches = self.state.batches()
+        self.state.note_side_start(batches[-1].lowest if batches else None)
+        if batches:
+            logger.warning(
+                "%s has run without a sink for corrupt messages: those that it has read already do not go there",
+                self.pipeline.name,
+            )
+
+    def _has_side_to_start(self) -> bool:
+        return self.pipeline.decode.side is not None and bool(self.state.batches())
+
+    def _start_side(self) -> "StreamingQuery":
+        name, decode = f"{self.pipeline.name}-corrupt", self.pipeline.decode
+        assert decode.side is not None
+        frame = decode.corrupt_rows(self._messages({"group": f"{self.pipeline.group}-corrupt"} | self._side_start()))
+        return decode.side.write_stream(frame, self._settings(name, self.state.corrupt_checkpoint, "append"))
+
+    def _side_start(self) -> dict[str, str]:
+        """Of partitions that were not there yet, all."""
+        if any(self.state.corrupt_checkpoint.glob("offsets/*")):
+            return {}  # it goes on where it is
+        begin = Positions.from_json(self.state.side_start() or self.state.batches()[0].lowest).offsets
+        options = source_options(self.read, is_stream=True)
+        places = partitions_of(topics_of(cluster_for(options.client), options), options)
+        offsets = {place: begin.get(place, FIRST) for place in places}
+        return {"startingOffsets": json.dumps(Positions(offsets).to_json())}
+
+    # What both have
+
+    def _messages(self, more: Mapping[str, str]) -> "DataFrame":
+        return self.session.readStream.format("tailrace").options(**{**self.read, **more}).load()
+
+    def _settings(self, name: str, checkpoint: Path, output_mode: str) -> QuerySettings:
+        return QuerySettings(name, str(checkpoint), self.trigger, output_mode, self.client)
+
+    def _note(self, finished: Finished, keeper: Keeper) -> None:
+        """Of batches that are done: for whoever looks on, and for a replay."""
+        keeper.keep()  # before: it puts aside what is of another checkpoint
+        for progress in finished.look(self.state.ends):
+            self.outcome.batches += 1
+            self.outcome.rows += progress["rows"]
+            self.state.add_progress(progress)
+            if self.on_progress is not None:
+                self.on_progress(progress)
