@@ -15,7 +15,7 @@ from rich.table import Table
 import tailrace
 from bench.harness import Figure, Sample
 from bench.place import FileSystem
-from tailrace.cli.doctor_machine import runs_optimized
+from tailrace.cli.doctor.machine import runs_optimized
 
 SCHEMA = 2
 _WIDTH_IN_FILES = 140

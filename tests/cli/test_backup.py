@@ -12,7 +12,7 @@ from logs import SMALL, batch_of
 from typer.testing import CliRunner, Result
 
 from tailrace.cli.app import app_of
-from tailrace.cli.output import ExitCode, Failure
+from tailrace.cli.common.output import ExitCode, Failure
 
 APP = app_of(("backup",))
 

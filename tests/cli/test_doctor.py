@@ -18,11 +18,11 @@ import pytest
 from nodes import RunningNode
 
 from tailrace.broker.configs.tables import BROKER_KEYS
-from tailrace.cli import doctor_machine
-from tailrace.cli.doctor_broker import broker_checks, health, quantile
-from tailrace.cli.doctor_check import Check, State
-from tailrace.cli.doctor_disk import disk_checks, mount_of
-from tailrace.cli.doctor_machine import is_optimized, machine_checks
+from tailrace.cli.doctor import machine as doctor_machine
+from tailrace.cli.doctor.broker import broker_checks, health, quantile
+from tailrace.cli.doctor.check import Check, State
+from tailrace.cli.doctor.disk import disk_checks, mount_of
+from tailrace.cli.doctor.machine import is_optimized, machine_checks
 
 MEMORY = Path("/dev/shm")
 NOWHERE = ("127.0.0.1", 1)
@@ -197,7 +197,7 @@ def test_what_failed_and_may_not_again_is_a_warning(line: str) -> None:
 @pytest.mark.parametrize("columns", [80, 120])
 def test_on_a_terminal_no_line_is_wider_than_it(columns: int) -> None:
     code = (
-        "from tailrace.cli.doctor import _Shown; from tailrace.cli.doctor_check import *\n"
+        "from tailrace.cli.doctor.command import _Shown; from tailrace.cli.doctor_check import *\n"
         "shown = _Shown(False); shown.add(warning('disk speed', 'word ' * 40, 'advice ' * 30)); shown.end()"
     )
     ours, theirs = pty.openpty()

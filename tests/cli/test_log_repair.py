@@ -15,7 +15,7 @@ from compactions import CONFIG, World, compact
 from typer.testing import CliRunner
 
 from tailrace.cli.app import app_of
-from tailrace.cli.output import Failure
+from tailrace.cli.common.output import Failure
 from tailrace.log.directory.directory import DataDirectory
 from tailrace.log.disk.interface import OperatingSystemFiles
 from tailrace.log.layout.config import LogConfig

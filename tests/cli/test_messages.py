@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.cli import messages, printing, template
-from tailrace.cli.lines import Line, Lines
-from tailrace.cli.messages import BadMessage, Row
-from tailrace.cli.output import Failure
-from tailrace.cli.parsing import Parser
+from tailrace.cli.common import messages, template
+from tailrace.cli.common.messages import BadMessage, Row
+from tailrace.cli.common.output import Failure
+from tailrace.cli.produce.lines import Line, Lines
+from tailrace.cli.produce.parse import Parser
+from tailrace.cli.tail import print as printing
 
 maybe_bytes = st.none() | st.binary() | st.text().map(str.encode)
 texts = st.text(st.characters(exclude_categories=["Cs"]))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from tailrace.cli.run_view import View
+from tailrace.cli.pipelines.view import View
 from tailrace.spark import Topic
 from tailrace.testing import Broker
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from tailrace.cli import spans
-from tailrace.cli.offsets import Partition
-from tailrace.cli.output import Failure
-from tailrace.cli.positions import Earliest, Last, Latest, Offset, Position, Time
-from tailrace.cli.resuming import Bookmark, Progress
-from tailrace.cli.selection import Selection, require
-from tailrace.cli.spans import Span
+from tailrace.cli.common import ranges as spans
+from tailrace.cli.common.offsets import Partition
+from tailrace.cli.common.output import Failure
+from tailrace.cli.common.positions import Earliest, Last, Latest, Offset, Position, Time
+from tailrace.cli.common.ranges import Span
+from tailrace.cli.common.selection import Selection, require
+from tailrace.cli.produce.resume import Bookmark, Progress
 
 TOPICS = ["orders", "orders-eu", "orders.us", "payments", "__consumer_offsets"]
 

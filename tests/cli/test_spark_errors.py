@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.cli.output import ExitCode, Failure
-from tailrace.cli.spark_errors import in_words
+from tailrace.cli.common.output import ExitCode, Failure
+from tailrace.cli.pipelines.errors import in_words
 from tailrace.client.errors import BadAnswer, BadOption, ConnectionLost, TopicNotFound
 from tailrace.spark.pipelines.find import pipelines_in
 from tailrace.spark.pipelines.state.failures import RunFailed

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.cli.output import ExitCode
+from tailrace.cli.common.output import ExitCode
 from tailrace.server.settings import read_settings
 
 ROOT = Path(__file__).parents[2]

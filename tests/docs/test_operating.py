@@ -7,7 +7,7 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from tailrace.cli.app import app_of
-from tailrace.cli.output import ExitCode
+from tailrace.cli.common.output import ExitCode
 from tailrace.server.settings import read_settings
 from tailrace.testing import Broker
 

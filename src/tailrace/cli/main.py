@@ -8,8 +8,8 @@ wrong is said in words, with an exit code of `output.ExitCode`; a stack trace is
 
 import sys
 
-from tailrace.cli import output
-from tailrace.cli.output import ExitCode, Failure
+from tailrace.cli.common import output
+from tailrace.cli.common.output import ExitCode, Failure
 
 
 def main() -> None:
@@ -23,7 +23,7 @@ def main() -> None:
 
 def _run(arguments: list[str]) -> None:
     if arguments[:1] == ["serve"]:
-        from tailrace.cli.serving import plain_options, run_broker
+        from tailrace.cli.serve.serve import plain_options, run_broker
 
         options = plain_options(arguments[1:])
         if options is not None:

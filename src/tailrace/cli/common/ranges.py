@@ -1,0 +1,72 @@
+"""From what offset to what offset each partition is read, once brokers were asked where that is."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from tailrace.cli.common import output
+from tailrace.cli.common.offsets import Offsets, Partition
+from tailrace.cli.common.positions import Earliest, Last, Latest, Offset, Position, Time
+
+
+class Span(NamedTuple):
+    """The offsets wanted: from `first` on, and where there is an `end`, those before it."""
+
+    first: int
+    end: int | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return self.end is not None and self.end <= self.first
+
+
+def resolve(
+    offsets: Offsets, partitions: Iterable[Partition], start: Position, end: Position | None, *, follow: bool
+) -> dict[Partition, Span]:
+    """Says on stderr where an offset asked for is no longer there."""
+    partitions = list(partitions)
+    low, high = offsets.earliest(partitions), offsets.latest(partitions)
+    first = firsts(offsets, partitions, start, low, high)
+    ends = _ends(offsets, partitions, end, high)
+    if isinstance(start, Offset):
+        for partition in partitions:
+            if first[partition] > start.offset:
+                output.warn(f"{partition} begins at offset {low[partition]}: what was before is gone")
+    return {partition: Span(first[partition], None if follow else ends[partition]) for partition in partitions}
+
+
+def firsts(
+    offsets: Offsets,
+    partitions: list[Partition],
+    start: Position,
+    low: dict[Partition, int],
+    high: dict[Partition, int],
+) -> dict[Partition, int]:
+    match start:
+        case Earliest():
+            return low
+        case Latest():
+            return high
+        case Offset(offset):
+            return {partition: max(offset, low[partition]) for partition in partitions}
+        case Last(count):
+            return {partition: max(high[partition] - count, low[partition]) for partition in partitions}
+        case Time(timestamp):
+            found = offsets.at(partitions, timestamp)
+            return {partition: high[partition] if at < 0 else at for partition, at in found.items()}
+
+
+def _ends(
+    offsets: Offsets, partitions: list[Partition], end: Position | None, high: dict[Partition, int]
+) -> dict[Partition, int]:
+    match end:
+        case Offset(offset):
+            return {partition: min(offset + 1, high[partition]) for partition in partitions}
+        case Last(count):
+            return {partition: high[partition] - count for partition in partitions}
+        case Time(timestamp):
+            found = offsets.at(partitions, timestamp)
+            return {
+                partition: min(high[partition] if at < 0 else at, high[partition]) for partition, at in found.items()
+            }
+        case _:
+            return high

@@ -1,0 +1,54 @@
+"""`tailrace serve`: its options, as `--help` shows them. Where they are plain they do not come here (`serving`)."""
+
+from typing import Annotated
+
+import typer
+
+from tailrace.cli.serve.serve import run_broker
+
+Data = Annotated[str | None, typer.Option(metavar="DIR", help="Where logs are kept. [./tailrace-data]")]
+ListenOn = Annotated[
+    list[str] | None,
+    typer.Option(metavar="HOST:PORT", help="Where clients connect; may be repeated. [127.0.0.1:9092]"),
+]
+Advertise = Annotated[
+    list[str] | None,
+    typer.Option(metavar="HOST:PORT", help="What clients are told to connect to, one for each --listen."),
+]
+Config = Annotated[str | None, typer.Option(metavar="FILE.toml", help="A file of settings; flags count more.")]
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="key=value", help="A broker config, by Kafka's name; may be repeated."),
+]
+Metrics = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="Where /metrics, /healthz and /readyz are, or `off`. [127.0.0.1:9464]"),
+]
+Insecure = Annotated[bool, typer.Option("--insecure", help="Listen beyond this machine without authentication.")]
+
+
+def serve(
+    data: Data = None,
+    listen: ListenOn = None,
+    advertise: Advertise = None,
+    config: Config = None,
+    assignments: Assignments = None,
+    metrics: Metrics = None,
+    insecure: Insecure = False,
+) -> None:
+    """Run a broker. Any Kafka client can use it.
+
+    \b
+    tailrace serve
+    tailrace serve --data /var/lib/tailrace --listen 127.0.0.1:9092 --listen [::1]:9092
+    tailrace serve --set num.partitions=6 --set auto.create.topics.enable=false
+    """
+    run_broker(
+        data=data,
+        listen=listen or (),
+        advertise=advertise or (),
+        config=config,
+        assignments=assignments or (),
+        metrics=metrics,
+        insecure=insecure,
+    )
