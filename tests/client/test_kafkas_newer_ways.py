@@ -6,7 +6,7 @@ import time
 
 import pytest
 from client.conftest import options
-from client.test_fetching import rows
+from client.test_fetch import rows
 from client.test_groups import commit_soon
 from compat.brokers import against_kafka
 from confluent_kafka import Consumer, Producer

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from client.conftest import create_topic, options, write
-from client.test_fetching import read
+from client.test_fetch import read
 from compat.brokers import HOST, KafkaProcess, against_kafka, free_port
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from compat.brokers import against_kafka, new_broker
 from spark.conftest import ForeignBroker
-from spark.test_exactly_once import values_in
+from spark.sink.test_exactly_once import values_in
 
 pytestmark = [
     pytest.mark.needs("arrow"),

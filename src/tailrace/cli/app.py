@@ -1,4 +1,4 @@
-"""The verbs, put together: each is a module beside this one.
+"""The command line, put together: each verb is a module in a folder beside this one.
 
 A verb imports what it works with only when it runs, so that `--help`, and completion, come at once.
 """
@@ -10,8 +10,20 @@ import typer
 
 from tailrace import __version__
 
-# Each a module beside this one, in the order of --help.
-VERBS = ("serve", "topic", "produce", "tail", "group", "run", "replay", "log", "backup", "doctor")
+# The module of each verb, in the order of --help.
+_MODULES = {
+    "serve": "serve.command",
+    "topic": "topic.commands",
+    "produce": "produce.command",
+    "tail": "tail.command",
+    "group": "group.commands",
+    "run": "pipelines.run",
+    "replay": "pipelines.replay",
+    "log": "log.commands",
+    "backup": "backup.commands",
+    "doctor": "doctor.command",
+}
+VERBS = tuple(_MODULES)
 
 
 def app_of(verbs: tuple[str, ...] = VERBS) -> typer.Typer:
@@ -26,7 +38,7 @@ def app_of(verbs: tuple[str, ...] = VERBS) -> typer.Typer:
     )
     app.callback()(_options)
     for verb in verbs:
-        module = import_module(f"tailrace.cli.{verb}")
+        module = import_module(f"tailrace.cli.{_MODULES[verb]}")
         if (group := getattr(module, "app", None)) is not None:
             app.add_typer(group, name=verb)
         else:

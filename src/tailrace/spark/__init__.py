@@ -55,7 +55,7 @@ __all__ = [
 _HOMES = {
     "decoders": ("Json", "Raw", "Text"),
     "pipeline": ("Pipeline", "pipeline"),
-    "session": ("session",),
+    "session.session": ("session",),
     "sinks": ("Call", "Console", "Files", "Parquet", "Topic"),
 }
 

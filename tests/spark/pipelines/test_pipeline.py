@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tailrace.spark import Console, Json, Parquet, Pipeline, Raw, Topic, pipeline
-from tailrace.spark.pipelines.state.progress import lag, summary
+from tailrace.spark.pipelines.progress import lag, summary
 from tailrace.spark.source.options import BadOptions, source_options
 
 

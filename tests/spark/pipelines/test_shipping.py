@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.spark.pipelines.session.shipping import make_zip
+from tailrace.spark.pipelines.shipping import make_zip
 from tailrace.testing import Broker
 
 JOB = """

@@ -13,8 +13,8 @@ them. Errors, waits and looks at a disk go the long way, and so do sessions that
 their request names, and readers that have to be told of aborted transactions. When the records are found a session is
 advanced as by the long way; until then nothing is changed.
 
-Who reads on may be lent to somebody else, with a `Stretch` of the log (`server/handoff/lender`), and its session with it. How
-far that came is told when it is taken back.
+A catch-up consumer may be handed to a helper process with a `Stretch` of the log (`server/handoff`), and its session
+with it. How far that process came is noted when the connection is taken back.
 """
 
 import struct

@@ -1,7 +1,7 @@
 """`tailrace log repair`: shows what would be done about damage, and does it when told to.
 
-The plan, and how it is carried out, is `tailrace.log.tools.repair`'s. The directory is held meanwhile: a broker that has it
-open keeps us out, and we keep one out that is about to start.
+The plan, and how it is carried out, is in `tailrace.log.tools.repair`. The directory is locked meanwhile: repair is
+refused while a broker has it open, and a broker that starts meanwhile is refused.
 """
 
 import json

@@ -142,8 +142,8 @@ class Files(Protocol):
         """Of the disk that `path` is on. May take long, where that is not at hand."""
 
     def lock(self, path: str) -> "Lock | None":
-        """Locks the file `path` and its directory against all others, this process included (see `log/disk/locks`). Returns
-        None if either is locked.
+        """Locks the file `path` and its directory against all others, this process included (see `log/disk/locks`).
+        Returns None if either is locked.
         """
 
 

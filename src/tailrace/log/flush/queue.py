@@ -5,7 +5,7 @@ An fsync costs the same for one record as for ten thousand. So a caller that mus
 ones gather.
 
     one flush at a time for a log, a few jobs at a time for a disk
-    where there is a journal, little that is waited for is committed there instead, of all logs at once (`log/flush/journal`);
+    where there is a journal, little that is waited for is committed there instead, of all logs at once;
         their files are flushed as those that nobody waits for, and before that part of the journal is used again
     a log that has rolled is checkpointed: that flush is followed by a save, which nobody waits for
     a log with `dirty_bytes_max` unflushed, or dirty for `dirty_ms_max`, is flushed although nobody asked; sooner, if

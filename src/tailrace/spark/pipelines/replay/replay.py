@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tailrace.client.cluster.metadata import TopicPartition
+from tailrace.spark.pipelines.progress import Progress
 from tailrace.spark.pipelines.replay import exact
 from tailrace.spark.pipelines.replay.extent import (
     EARLIEST,
@@ -43,7 +44,6 @@ from tailrace.spark.pipelines.session.session import any_session
 from tailrace.spark.pipelines.sinks import Call, Console, QuerySettings, Sink, Topic
 from tailrace.spark.pipelines.state.history import Batch
 from tailrace.spark.pipelines.state.observer import watched
-from tailrace.spark.pipelines.state.progress import Progress
 from tailrace.spark.pipelines.state.state import State
 from tailrace.spark.source.options import BadOptions
 from tailrace.spark.source.positions import Positions

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tailrace.spark.pipelines.progress import Progress, to_keep
 from tailrace.spark.pipelines.state.history import PROGRESS, Batch, Keeper, Offsets, batches
-from tailrace.spark.pipelines.state.progress import Progress, to_keep
 from tailrace.spark.source.json_files import append, lines, read_json, write_json
 from tailrace.spark.source.options import BadOptions
 from tailrace.spark.source.small_batches import ENDS

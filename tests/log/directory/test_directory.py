@@ -19,7 +19,7 @@ from tailrace.testing.faulty_files import FaultyFiles
 from tailrace.testing.recording_files import Disk, RecordingFiles
 
 NOW = 5000
-KAFKA_SEGMENT = Path(__file__).parents[1] / "data" / "kafka-segment" / "00000000000000000000.log"
+KAFKA_SEGMENT = Path(__file__).parents[2] / "data" / "kafka-segment" / "00000000000000000000.log"
 
 
 def open_in_another_process(path: Path) -> str:

@@ -193,7 +193,7 @@ def outside() -> None:
 def test_no_index_is_outside_of_its_array(tmp_path: Path) -> None:
     """The mutations again, with kernels compiled so that they check each index."""
     program = """
-import test_kernel as tests
+import test_decode_kernel as tests
 try:
     tests.outside()
 except IndexError:

@@ -286,7 +286,7 @@ def outside() -> None:
 def test_no_index_is_outside_of_its_array(tmp_path: Path) -> None:
     """The same again, with kernels compiled so that they check each index."""
     program = """
-import test_encoding as tests
+import test_encode as tests
 try:
     tests.outside()
 except IndexError:

@@ -67,9 +67,7 @@ def batches_of(log: Log) -> dict[int, bytes]:
 
 
 class WatchedFiles:
-    """Implements `tailrace.log.disk.interface.Files` on top of another one, and tells somebody of each call before it is
-    made.
-    """
+    """Implements `tailrace.log.disk.interface.Files` on top of another one, and reports each call before it is made."""
 
     def __init__(self, files: Files, tell: Callable[[str, str], None]) -> None:
         self._files = files

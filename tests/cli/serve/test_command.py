@@ -81,7 +81,7 @@ def test_a_second_one_on_the_same_directory_is_refused(tmp_path: Path) -> None:
 
 def test_a_directory_of_a_newer_release_is_refused_and_left_alone(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    shutil.copytree(Path(__file__).parents[1] / "data" / "format-1" / "stopped", data)
+    shutil.copytree(Path(__file__).parents[2] / "data" / "format-1" / "stopped", data)
     (data / "tailrace.format").write_text("3\n")
     before = state_of(data)
     code, said = serve("--data", str(data), "--listen", "127.0.0.1:0", "--metrics", "off")

@@ -19,7 +19,7 @@ from tailrace.log.layout.names import TopicPartition
 from tailrace.records.batch import BatchHeader, split
 from tailrace.records.record import Record, encode_batch
 
-KAFKA_SEGMENT = Path(__file__).parents[1] / "data" / "kafka-segment"
+KAFKA_SEGMENT = Path(__file__).parents[2] / "data" / "kafka-segment"
 SEGMENT = "00000000000000000000.log"
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 TAILRACE = [sys.executable, "-m", "tailrace.cli.main"]

@@ -76,7 +76,7 @@ def _systemd_missing() -> str | None:
 
 
 def _frameworks_missing() -> str | None:
-    wanted = Path(__file__).parent / "compat" / "frameworks" / "requirements.txt"
+    wanted = Path(__file__).parents[1] / "compat" / "frameworks" / "requirements.txt"
     installed = frameworks() / wanted.name
     if installed.exists() and installed.read_bytes() == wanted.read_bytes():
         return None

@@ -18,8 +18,9 @@ import pytest
     ids=["nothing required", "another part required", "this part required", "unknown part required"],
 )
 def test_a_missing_part_skips_unless_it_is_required(tmp_path: Path, required: str, outcome: str) -> None:
-    for name in ("conftest.py", "parts.py"):
-        shutil.copy(Path(__file__).parent / name, tmp_path)
+    support = Path(__file__).parent
+    for path in (support.parent / "conftest.py", support / "parts.py"):
+        shutil.copy(path, tmp_path)
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = needs\npythonpath = .\n")
     (tmp_path / "test_it.py").write_text("import pytest\n@pytest.mark.needs('kafka')\ndef test_it(): pass\n")
     environment = os.environ | {"TAILRACE_KAFKA_JARS": str(tmp_path / "none"), "TAILRACE_REQUIRE": required}

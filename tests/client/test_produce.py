@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from client.conftest import a_batch, create_topic, options
 from client.fakes import HANG_UP, FakeBroker, once
-from client.test_fetching import read
+from client.test_fetch import read
 from compat.brokers import BrokerProcess, new_broker
 
 from tailrace.client.cluster.cluster import Cluster

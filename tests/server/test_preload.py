@@ -8,7 +8,7 @@ import asyncio, sys, tempfile
 from tailrace.broker.apis.registry import APIS
 from tailrace.server.node import Listen, Node
 
-LATER = {"tailrace.broker.background.compaction", "tailrace.broker.groups.coordinator", "tailrace.protocol.messages.join_group"}
+LATER = {"tailrace.broker." + name for name in ("background.compaction", "groups.coordinator", "groups.classic.group")}
 
 async def main():
     with tempfile.TemporaryDirectory() as data:

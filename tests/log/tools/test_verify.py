@@ -19,7 +19,7 @@ from tailrace.log.tools.verify import Verification, bytes_to_read, verify
 from tailrace.records.batch import HEADER_SIZE, seal, split, stamp
 from tailrace.testing.recording_files import Disk, RecordingFiles
 
-KAFKA_SEGMENT = Path(__file__).parents[1] / "data" / "kafka-segment"
+KAFKA_SEGMENT = Path(__file__).parents[2] / "data" / "kafka-segment"
 
 
 def look(disk: Disk, path: str = DATA) -> Verification:
