@@ -197,7 +197,7 @@ def test_what_failed_and_may_not_again_is_a_warning(line: str) -> None:
 @pytest.mark.parametrize("columns", [80, 120])
 def test_on_a_terminal_no_line_is_wider_than_it(columns: int) -> None:
     code = (
-        "from tailrace.cli.doctor.command import _Shown; from tailrace.cli.doctor_check import *\n"
+        "from tailrace.cli.doctor.command import _Shown; from tailrace.cli.doctor.check import *\n"
         "shown = _Shown(False); shown.add(warning('disk speed', 'word ' * 40, 'advice ' * 30)); shown.end()"
     )
     ours, theirs = pty.openpty()

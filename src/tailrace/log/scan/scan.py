@@ -1,8 +1,8 @@
 """Going through the batches of a file that may be torn or rotten, for as long as each is what it should be.
 
 A batch is believed only if it is whole and intact and its offset follows from what came before: a CRC is right on a
-stale or misplaced batch too. Where that ends, `Scan` says where and why; `resync` finds the next trustworthy batch after
-the bad bytes, and `walk` does both in turn.
+stale or misplaced batch too. Where that ends, `Scan` says where and why; `resync` finds the next trustworthy batch
+after the bad bytes, and `walk` does both in turn.
 """
 
 from collections.abc import Iterator
