@@ -177,7 +177,7 @@ class DataDirectory:
         except OSError as error:
             if error.errno in _NOT_THE_LOGS_FAULT:
                 raise
-            reason = f"its log cannot be opened: {error.strerror or error} ({error.filename or place.directory})"
+            reason = f"its log cannot be opened: {error.filename or place.directory}: {error.strerror or error}"
             self._is_unavailable(partition, state, reason, is_lost=False)
         else:
             self.logs[partition], self.reports[partition] = log, report

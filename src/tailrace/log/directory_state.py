@@ -91,6 +91,8 @@ class DirectoryState:
         try:
             data = read_whole(files, join(path, name))
             return None if data is None else decode_offsets(data)
+        except PermissionError:
+            raise  # the operator's mistake, and not the disk's
         except (CorruptCheckpoint, OSError):
             self.damaged.append(name)
             return None
