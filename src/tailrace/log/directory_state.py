@@ -17,7 +17,7 @@ from tailrace.log.checkpoints import (
     decode_offsets,
 )
 from tailrace.log.files import Files, join, name_of, parent, read_whole
-from tailrace.log.names import METADATA_PARTITION, TopicPartition, has_remains
+from tailrace.log.names import METADATA_PARTITION, TopicPartition
 
 UNSAVED_OFFSETS_MAX = 1 << 32
 """How many offsets a log can have behind its recovery point: a segment has half as many at most, and each that is full
@@ -102,13 +102,13 @@ class DirectoryState:
         return None if offsets is None else offsets.get(partition, 0 if self.is_ours else None)
 
     def missing(self, directories: Collection[str]) -> set[TopicPartition]:
-        """The named partitions that have no directory among these. One whose removal a crash has cut short is not
-        missing. In a directory that another program wrote, nothing is.
+        """The named partitions that have no directory among these. In a directory that another program wrote, none is
+        missing.
         """
         if not self.is_ours:
             return set()
-        absent = {partition for partition in self.named if str(partition) not in directories}
-        return {one for one in absent if self._had_log(one) and not has_remains(one, directories)}
+        present = set(directories)
+        return {one for one in self.named if str(one) not in present and self._had_log(one)}
 
     def _had_log(self, partition: TopicPartition) -> bool:
         """Whether the checkpoints agree that there was such a partition: that both know it, or one of them, where its
