@@ -16,7 +16,7 @@ from tailrace.log.disk.interface import OperatingSystemFiles
 from tailrace.log.files.checkpoints import RECOVERY_POINTS, START_OFFSETS, decode_offsets, encode_offsets
 from tailrace.log.files.directory_state import UNSAVED_OFFSETS_MAX
 from tailrace.log.layout.errors import LogError, LogUnavailable
-from tailrace.log.layout.names import TopicPartition
+from tailrace.log.layout.names import REMOVED, TopicPartition, put_away_name
 from tailrace.log.tools.locate import locate
 from tailrace.log.tools.repair import make_plan
 from tailrace.log.tools.repair_steps import carry_out
@@ -406,3 +406,50 @@ def test_a_log_that_cannot_be_read_is_offline_alone(tmp_path: Path) -> None:
         assert broker.values("kept") == [b"0", b"1", b"2", b"3", b"4"]
     with LocalBroker(tmp_path) as broker:
         assert broker.values() == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_a_leftover_of_an_earlier_topic_does_not_hide_a_loss(tmp_path: Path) -> None:
+    stopped(tmp_path)
+    remove_directory(tmp_path / "orders-0")
+    (tmp_path / put_away_name(ORDERS, 7, REMOVED)).mkdir()
+    with LocalBroker(tmp_path) as broker:
+        assert produced_error(broker) == LOST
+
+
+def test_a_lost_partition_keeps_nothing_of_the_requests_that_it_refuses(tmp_path: Path) -> None:
+    stopped(tmp_path)
+    remove_directory(tmp_path / "orders-0")
+    with LocalBroker(tmp_path) as broker:
+        assert produced_error(broker) == LOST
+        assert broker.directory.unavailable[ORDERS].__traceback__ is None
+
+
+def test_a_topic_with_a_partition_that_cannot_be_opened_can_be_deleted(tmp_path: Path) -> None:
+    """The disk is not asked whether the directory is there: a disk that fails would end the deletion halfway."""
+    stopped(tmp_path)
+    files = UnreadableDirectory(str(tmp_path / "orders-0"))
+    with LocalBroker(tmp_path, files=files) as broker:
+        assert broker.directory.unavailable.keys() == {ORDERS}
+        files.is_open = True
+        broker.delete_topic("orders")
+        assert "orders" not in broker.broker.metadata.topics
+        assert produced_error(broker, "kept") == ErrorCode.NONE
+
+
+class UnreadableDirectory(FaultyFiles):
+    """Calls that concern one directory fail."""
+
+    def __init__(self, directory: str) -> None:
+        super().__init__(OperatingSystemFiles())
+        self.is_open = False
+        self._directory = directory
+
+    def files_in(self, directory: str) -> dict[str, int]:
+        if directory == self._directory:
+            raise OSError(EIO, "Input/output error", directory)
+        return super().files_in(directory)
+
+    def exists(self, path: str) -> bool:
+        if path == self._directory and self.is_open:
+            raise OSError(EIO, "Input/output error", path)
+        return super().exists(path)

@@ -34,13 +34,13 @@ def data() -> Iterator[Path]:
 
 
 def tailrace(*arguments: str | Path) -> tuple[int, str]:
-    """The exit code, and what is said on stderr."""
+    """The exit code, and what is said on stderr and stdout."""
     command = [sys.executable, "-m", "tailrace", *map(str, arguments)]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=30, user=NOBODY, group=NOBODY, extra_groups=[]
     )
     assert "Traceback" not in done.stderr, done.stderr
-    return done.returncode, done.stderr
+    return done.returncode, done.stderr + done.stdout
 
 
 def serve(data: Path) -> str:

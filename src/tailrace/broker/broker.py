@@ -152,7 +152,7 @@ class Broker:
         if partition.log is not None:
             return partition.log
         if partition.unavailable is not None:
-            raise partition.unavailable.with_traceback(None)
+            raise partition.unavailable.again()
         if not self._may_make:
             raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "too many partitions at once are new: the next try gets on")
         # In the logs it is until the deletion of the topic before this one, of the same name, is on disk.
@@ -197,7 +197,7 @@ class Broker:
         """Resolved once all that is in the partition now is on disk."""
         flushed = Flushed()
         if partition.log is None:
-            flushed.resolve(partition.unavailable)
+            flushed.resolve(partition.unavailable.again() if partition.unavailable is not None else None)
         else:
             self.flushes.when_flushed(partition.log, partition.log.end_offset, flushed.resolve)
         return flushed

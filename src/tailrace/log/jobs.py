@@ -141,7 +141,7 @@ class FlushJob(LogJob):
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
-            self._no_room = error
+            self._no_room = without_frames(error)
 
     def _take_more(self, last: Segment) -> None:
         if last.base_offset == self._visible.segment_base:

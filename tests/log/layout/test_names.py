@@ -16,6 +16,7 @@ from tailrace.log.layout.names import (
     parse_numbered,
     parse_partition,
     put_away_name,
+    without_remains,
 )
 
 TOPICS = st.text("abcXYZ019._-", min_size=1, max_size=20)
@@ -124,3 +125,13 @@ def test_a_topic_may_look_like_what_is_put_away(directory: str, topic: str, part
 )
 def test_other_directories_were_not_put_away(directory: str) -> None:
     assert not is_put_away(directory)
+
+
+def test_remains_of_a_removal_are_those_of_the_very_partition() -> None:
+    orders, payments = TopicPartition("orders", 0), TopicPartition("payments", 0)
+    removed = put_away_name(orders, 7, REMOVED)
+    assert without_remains([orders, payments], [removed, "orders-1", "payments-0"]) == {payments}
+    assert without_remains([orders], [put_away_name(orders, 7, STRAY)]) == {orders}
+    assert without_remains([orders], [put_away_name(TopicPartition("orders-0.x", 1), 7, REMOVED)]) == {orders}
+    longest = TopicPartition("x" * 249, 12)
+    assert without_remains([longest], [put_away_name(longest, 7, REMOVED)]) == set()

@@ -119,6 +119,7 @@ class DataDirectory:
         for name in state.damaged:
             logger.warning("%s in %s is damaged: what it said is found out by reading the logs", name, self.path)
         directories = self.files.directories_in(self.path)
+        self._directories = set(directories)  # of partitions that cannot be opened: they stay for the next start
         self._note_missing(state, directories)
         self._doubt_clean_stop(state)
         self.was_clean, self.named = state.clean, state.named
@@ -186,7 +187,7 @@ class DataDirectory:
         except OSError as error:
             if error.errno in _NOT_THE_LOGS_FAULT:
                 raise
-            reason = f"its log cannot be opened: {error.strerror or error} ({error.filename or place.directory})"
+            reason = f"its log cannot be opened: {error.filename or place.directory}: {error.strerror or error}"
             self._is_unavailable(partition, state, reason, is_lost=False)
         else:
             self.logs[partition], self.reports[partition] = log, report
@@ -233,7 +234,7 @@ class DataDirectory:
         """
         assert partition not in self.logs
         if partition in self.unavailable:
-            raise self.unavailable[partition].with_traceback(None)
+            raise self.unavailable[partition].again()
         if partition in self.removing:
             raise JobUnderWay(f"{partition} in {self.path} is being removed, which must come back first")
         place = Place(join(self.path, str(partition)), partition, recovery_point=0, start_offset=0)
@@ -304,6 +305,7 @@ class DataDirectory:
         if is_lost:
             reason = f"nothing says which topic its log belongs to, and it was set aside as {name}"
             self.unavailable[partition] = LogUnavailable(partition, self.path, reason, is_lost=True)
+            self._directories.discard(str(partition))
             self.saved_offsets.keep(partition, log.recovery_point, log.start_offset, None)
         with suppress(OutOfSpace):  # a later checkpoint does it
             self._save_offsets()
@@ -314,7 +316,7 @@ class DataDirectory:
         next save of the offsets. A directory that is left is the next start's to remove.
         """
         for partition in partitions:
-            if not self.files.exists(join(self.path, str(partition))):
+            if str(partition) not in self._directories:
                 del self.unavailable[partition]
             self.saved_offsets.give_up(partition)
 

@@ -17,7 +17,7 @@ from tailrace.log.files.checkpoints import (
     CorruptCheckpoint,
     decode_offsets,
 )
-from tailrace.log.layout.names import METADATA_PARTITION, TopicPartition, has_remains
+from tailrace.log.layout.names import METADATA_PARTITION, TopicPartition
 
 UNSAVED_OFFSETS_MAX = 1 << 32
 """How many offsets a log can have behind its recovery point: a segment has half as many at most, and each that is full
@@ -91,6 +91,8 @@ class DirectoryState:
         try:
             data = read_whole(files, join(path, name))
             return None if data is None else decode_offsets(data)
+        except PermissionError:
+            raise  # the operator's mistake, and not the disk's
         except (CorruptCheckpoint, OSError):
             self.damaged.append(name)
             return None
@@ -100,13 +102,13 @@ class DirectoryState:
         return None if offsets is None else offsets.get(partition, 0 if self.is_ours else None)
 
     def missing(self, directories: Collection[str]) -> set[TopicPartition]:
-        """The named partitions that have no directory among these. One whose removal a crash has cut short is not
-        missing. In a directory that another program wrote, nothing is.
+        """The named partitions that have no directory among these. In a directory that another program wrote, none is
+        missing.
         """
         if not self.is_ours:
             return set()
-        absent = {partition for partition in self.named if str(partition) not in directories}
-        return {one for one in absent if self._had_log(one) and not has_remains(one, directories)}
+        present = set(directories)
+        return {one for one in self.named if str(one) not in present and self._had_log(one)}
 
     def _had_log(self, partition: TopicPartition) -> bool:
         """Whether the checkpoints agree that there was such a partition: that both know it, or one of them, where its

@@ -9,7 +9,15 @@ from dataclasses import dataclass
 
 from tailrace.log.disk.interface import Files, join
 from tailrace.log.files.directory_state import UNSAVED_OFFSETS_MAX, DirectoryState
-from tailrace.log.layout.names import CLEANED, INTERNAL_TOPICS, LOG, TopicPartition, parse_numbered, parse_partition
+from tailrace.log.layout.names import (
+    CLEANED,
+    INTERNAL_TOPICS,
+    LOG,
+    TopicPartition,
+    parse_numbered,
+    parse_partition,
+    without_remains,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +66,7 @@ def find_lost(files: Files, path: str) -> tuple[LostPartition, ...]:
 def _find(files: Files, path: str) -> list[LostPartition]:
     state = DirectoryState(files, path)
     directories = files.directories_in(path)
-    missing = state.missing(directories)
+    missing = without_remains(state.missing(directories), directories)  # a removal may have been cut short
     lost = [_lost(state, partition, "its directory is missing") for partition in missing]
     for name in directories:
         partition = parse_partition(name)

@@ -82,6 +82,7 @@ class LogUnavailable(StorageError):
 
     def __init__(self, partition: TopicPartition, data_directory: str, reason: str, *, is_lost: bool) -> None:
         self.partition = partition
+        self.data_directory = data_directory
         self.reason = reason
         self.is_lost = is_lost
         is_internal = partition.topic in INTERNAL_TOPICS
@@ -93,6 +94,10 @@ class LogUnavailable(StorageError):
         what = f"the broker's own log {partition}" if is_internal else str(partition)
         LogError.__init__(self, f"{what} in {data_directory} is offline: {reason}. {remedy}")
         self.cause = OSError(reason)
+
+    def again(self) -> "LogUnavailable":
+        """One to be raised. The partition keeps this one: it must not keep the frames of refused requests."""
+        return LogUnavailable(self.partition, self.data_directory, self.reason, is_lost=self.is_lost)
 
 
 class SegmentsMissing(LogError):

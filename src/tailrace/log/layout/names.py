@@ -11,7 +11,7 @@ Those of directories end in letters, so they are never taken for a partition's; 
 """
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 LOG = ".log"
@@ -84,8 +84,8 @@ def is_put_away(directory: str) -> bool:
     return _PUT_AWAY.fullmatch(directory) is not None
 
 
-def has_remains(partition: TopicPartition, directories: Collection[str]) -> bool:
-    """Whether one of these directories is what the removal of this partition's log has left."""
-    ending = len(put_away_name(TopicPartition("", partition.partition), 0, REMOVED))
-    prefix = f"{partition.topic[: _NAME_MAX - ending]}-{partition.partition}."
-    return any(name.startswith(prefix) and name.endswith(REMOVED) for name in directories)
+def without_remains(partitions: Iterable[TopicPartition], directories: Iterable[str]) -> set[TopicPartition]:
+    """Those of the partitions whose removal has left none of these directories."""
+    ending = len(put_away_name(TopicPartition("", 0), 0, REMOVED)) - len("-0")
+    removed = {name[:-ending] for name in directories if is_put_away(name) and name.endswith(REMOVED)}
+    return {one for one in partitions if put_away_name(one, 0, REMOVED)[:-ending] not in removed}

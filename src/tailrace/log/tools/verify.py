@@ -114,7 +114,7 @@ def _lost(lost: LostPartition) -> Verification:
 def _unreadable(place: Place, error: OSError) -> Verification:
     """Of a log that no start would open."""
     partition = place.partition or TopicPartition(place.name, 0)
-    reason = f"it cannot be read: {error.strerror or error} ({error.filename or place.directory})"
+    reason = f"it cannot be read: {error.filename or place.directory}: {error.strerror or error}"
     return _lost(LostPartition(partition, reason, place.start_offset or 0, place.recovery_point or 0, place.clean))
 
 
