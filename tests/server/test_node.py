@@ -341,7 +341,7 @@ def test_clients_that_come_and_go_leave_nothing(tmp_path: Path) -> None:
         assert len(os.listdir("/proc/self/fd")) == before
         assert node.node._by_host == {}
         assert node.node.budget.total == 0
-        assert not node.node.broker.partition("orders", 0).watchers  # type: ignore[union-attr]
+        assert not node.node.broker.partition("orders", 0).waiting_fetches  # type: ignore[union-attr]
 
 
 # The end
@@ -352,7 +352,7 @@ def test_a_stop_answers_those_who_wait(tmp_path: Path) -> None:
         node.create_topic()
         with RawClient(node.address) as parked, RawClient(node.address) as client:
             parked.send(a_fetch(max_wait_ms=60_000), 12)
-            node.until(lambda: node.node.broker.partition("orders", 0).watchers)  # type: ignore[union-attr]
+            node.until(lambda: node.node.broker.partition("orders", 0).waiting_fetches)  # type: ignore[union-attr]
             client.send(a_produce(b"last words"), 12)
             began = time.monotonic()
             node.stop()

@@ -20,24 +20,22 @@ from tailrace.broker.background.checkpoints import Upkeep
 from tailrace.broker.background.disk_budget import DiskBudget
 from tailrace.broker.background.disk_reserve import DiskSpace
 from tailrace.broker.background.journal import Journaling
-from tailrace.broker.background.log_sizes import LogSizes
 from tailrace.broker.background.removals import finish_removal
 from tailrace.broker.background.retention import Retention
 from tailrace.broker.background.scrubber import Scrubber
 from tailrace.broker.core.api import Api, Call, Silence
-from tailrace.broker.core.counters import Counters
+from tailrace.broker.core.counters import Counters, LogSizes
 from tailrace.broker.core.delayed import Flushed, Later, Relayed, StartJob
 from tailrace.broker.core.errors import Refused
 from tailrace.broker.core.partition import Partition
 from tailrace.broker.core.topics import OFFSETS_TOPIC, Topic
 from tailrace.broker.core.wall_clock import WallClock
-from tailrace.broker.fetch.fetch import Fetch
+from tailrace.broker.fetch.reads import Fetch
 from tailrace.broker.fetch.sessions import FetchSessions
 from tailrace.broker.groups.timers import Timers
-from tailrace.broker.metadata.cached import Cached
 from tailrace.broker.metadata.log import MetadataLog
 from tailrace.broker.metadata.producer_ids import ProducerIds
-from tailrace.broker.metadata.state import Metadata
+from tailrace.broker.metadata.state import Metadata, MetadataCache
 from tailrace.broker.produce.recompression import Recompressor
 from tailrace.broker.quotas.client_quotas import QuotaMeter
 from tailrace.log.directory.directory import DataDirectory
@@ -98,7 +96,7 @@ class Broker:
         self.fetch_bytes_max = self.configs.number("fetch.max.bytes")
         self.quotas = QuotaMeter(metadata.quotas, self.configs.quota_window_s)
         self.timers = Timers()  # of groups
-        self.all_topics: Cached[bytes] = Cached(metadata)  # as Metadata says them, by version
+        self.all_topics: MetadataCache[bytes] = MetadataCache(metadata)  # as Metadata says them, by version
         self._may_make = LOGS_MADE_MAX  # by the request at hand
         self._failure: LogOffline | None = None
         for name, log in directory.logs.items():
@@ -190,7 +188,7 @@ class Broker:
     def appended(self, partition: Partition, log: Log, now_ms: int) -> None:
         """To be told after every append: readers that wait at the end want it flushed at once."""
         self.flushes.appended(log, now_ms)
-        if partition.watchers:
+        if partition.waiting_fetches:
             self.flushes.request(log)
 
     def when_flushed(self, partition: Partition) -> Flushed:
@@ -216,7 +214,7 @@ class Broker:
         partition = self._partitions.get(log)
         if partition is not None:
             self.sizes.measure(log)
-            if partition.watchers:
+            if partition.waiting_fetches:
                 partition.moved()
 
     def remove_logs(self, topics: Sequence[Topic]) -> Later[None]:

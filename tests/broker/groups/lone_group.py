@@ -14,8 +14,7 @@ from tailrace.broker.core.delayed import Later
 from tailrace.broker.core.errors import Refused
 from tailrace.broker.groups.classic.group import ClassicGroup, GroupSettings, Held, MemberIdRequired, Ports
 from tailrace.broker.groups.classic.members import Identity, Joined, Joining, Synced
-from tailrace.broker.groups.classic.writes import NotSaved
-from tailrace.broker.groups.records import GroupMetadataValue
+from tailrace.broker.groups.records import GroupMetadataValue, NotSaved
 from tailrace.broker.groups.timers import Timers
 from tailrace.protocol.errors import ErrorCode
 

@@ -25,7 +25,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from logs import DATA, memory_files
 
 from tailrace.broker.groups.classic.group import TRANSITIONS, ClassicGroup, State
-from tailrace.broker.groups.classic.writes import saved_group
+from tailrace.broker.groups.classic.snapshots import saved_group
 from tailrace.broker.groups.coordinator import FORGET_MS
 from tailrace.broker.groups.records import GroupMetadataValue, GroupRemoved, GroupSaved, decode
 from tailrace.protocol.errors import ErrorCode

@@ -48,7 +48,7 @@ def park(max_wait_ms: int = 30_000, offset: int = 0, **fields: Any) -> Any:
 def watchers(node: RunningNode) -> int:
     partition = node.node.broker.partition("orders", 0)
     assert partition is not None
-    return len(partition.watchers)
+    return len(partition.waiting_fetches)
 
 
 def is_flushed(node: RunningNode) -> bool:

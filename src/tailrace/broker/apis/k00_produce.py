@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from tailrace.broker.core.api import Api, Call, Silence
 from tailrace.broker.core.delayed import Later
 from tailrace.broker.core.topics import Topic, why_not_a_name
-from tailrace.broker.produce.produce import (
+from tailrace.broker.produce.appends import (
     Acknowledgement,
     Deferred,
     InLine,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from tailrace.broker.core.api import Api, Call
 from tailrace.broker.core.delayed import Later
 from tailrace.broker.core.errors import Refused
-from tailrace.broker.fetch.fetch import BY_TOPIC_ID, Fetch
+from tailrace.broker.fetch.reads import BY_TOPIC_ID, Fetch
 from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages.fetch import FetchRequest, FetchResponse
 

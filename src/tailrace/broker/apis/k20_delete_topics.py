@@ -19,7 +19,6 @@ from tailrace.broker.core.delayed import Later
 from tailrace.broker.core.errors import Refused
 from tailrace.broker.core.topics import Topic
 from tailrace.broker.metadata.topic_changes import delete_topic
-from tailrace.broker.metadata.writes import write_or_refuse
 from tailrace.broker.quotas.mutations import Mutations
 from tailrace.log.layout.errors import LogError
 from tailrace.protocol.errors import ErrorCode
@@ -62,7 +61,7 @@ def delete_topics(
         result.name, result.topic_id = topic.name, topic.topic_id
         deletions.append(topic)
     response.throttle_time_ms = mutations.throttle_time_ms
-    if not changes or not write_or_refuse(changes, response.responses, call.now_ms, broker):
+    if not changes or not broker.metadata_log.write_or_refuse(changes, response.responses, call.now_ms):
         return response
     return Deletion(response, deletions, broker)
 

@@ -14,12 +14,11 @@ from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
 
 from tailrace.broker.background.checkpoints import Upkeep
-from tailrace.broker.background.log_sizes import LogSizes
 from tailrace.broker.background.retention import Retention
+from tailrace.broker.core.counters import LogSizes
 from tailrace.broker.core.delayed import StartJob
 from tailrace.broker.core.partition import Partition
-from tailrace.broker.metadata.cached import Cached
-from tailrace.broker.metadata.state import Metadata
+from tailrace.broker.metadata.state import Metadata, MetadataCache
 from tailrace.log.jobs import TimestampsJob
 from tailrace.log.log import Log
 from tailrace.log.retention import Reason
@@ -44,7 +43,7 @@ class DiskBudget:
     ) -> None:
         self._partitions = partitions
         self._sizes = sizes
-        self._configs: Cached[int] = Cached(metadata)
+        self._configs: MetadataCache[int] = MetadataCache(metadata)
         self._retention = retention
         self._upkeep = upkeep
         self._start_job = start_job

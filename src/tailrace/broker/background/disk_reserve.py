@@ -9,8 +9,7 @@ import logging
 
 from tailrace.broker.core.delayed import StartJob
 from tailrace.broker.core.errors import Refused
-from tailrace.broker.metadata.cached import Cached
-from tailrace.broker.metadata.state import Metadata
+from tailrace.broker.metadata.state import Metadata, MetadataCache
 from tailrace.log.directory.directory import DataDirectory
 from tailrace.log.disk.interface import Space
 from tailrace.log.layout.errors import without_frames
@@ -28,7 +27,7 @@ class DiskSpace:
         self.found: Space | None = None  # not known before the first answer
         self.refused = 0
         self._directory = directory
-        self._configs: Cached[int] = Cached(metadata)
+        self._configs: MetadataCache[int] = MetadataCache(metadata)
         self._numbers = metadata.configs.number
         self._start_job = start_job
         self._is_asking = False

@@ -17,9 +17,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import groupby, islice
 
 from tailrace.broker.background.checkpoints import Upkeep
-from tailrace.broker.background.log_sizes import LogSizes
 from tailrace.broker.configs.registry import BrokerConfigs
-from tailrace.broker.core.counters import Counters
+from tailrace.broker.core.counters import Counters, LogSizes
 from tailrace.broker.core.delayed import StartJob
 from tailrace.broker.core.partition import Partition
 from tailrace.broker.core.wall_clock import WallClock
@@ -149,7 +148,7 @@ class Retention:
             "deleted from %s: offsets %d to %d, %d bytes in %d segments (%s)",
             partition.name, first, before - 1, size, len(gone), reason,
         )  # fmt: skip
-        if partition.watchers:
+        if partition.waiting_fetches:
             partition.moved()  # one of them may wait for more, from an offset that is gone
 
     # Ages that are not in memory

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tailrace.broker.core.partition import Partition
 from tailrace.broker.fastpath.templates import FORM_BYTES_MAX, HEAD, Forms
-from tailrace.broker.fetch.fetch import BY_TOPIC_ID, READ_COMMITTED
+from tailrace.broker.fetch.reads import BY_TOPIC_ID, READ_COMMITTED
 from tailrace.broker.fetch.sessions import FetchSession, TopicKey, wanted_of
 from tailrace.log.layout.errors import LogError
 from tailrace.log.log import Log

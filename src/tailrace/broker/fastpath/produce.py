@@ -24,7 +24,7 @@ from tailrace.broker.core.errors import code_of
 from tailrace.broker.core.partition import Partition
 from tailrace.broker.core.topics import Topic
 from tailrace.broker.fastpath.templates import HEAD, Forms
-from tailrace.broker.produce.produce import NOT_APPENDED, TIMED_OUT, is_usual, refuse
+from tailrace.broker.produce.appends import NOT_APPENDED, TIMED_OUT, is_usual, refuse
 from tailrace.log.flush.journal_write import COMMIT_BYTES_MAX
 from tailrace.log.flush.queue import FlushQueue
 from tailrace.log.layout.errors import LogError
@@ -342,7 +342,7 @@ class RepeatedProduce:
         topic = partition.topic
         return (
             partition.log is not None
-            and partition.line is None
+            and not partition.has_queue
             and topic.config is form.config
             and broker.metadata.topics.get(topic.name) is topic
             and not broker.space.is_low

@@ -18,10 +18,9 @@ from tailrace.broker.core.errors import Refused
 from tailrace.broker.core.topics import Topic
 from tailrace.broker.groups import records
 from tailrace.broker.groups.classic.group import ClassicGroup, GroupSettings, Held, Ports, State
-from tailrace.broker.groups.classic.writes import NotSaved
 from tailrace.broker.groups.log import GroupLog
 from tailrace.broker.groups.offsets import CommittedOffsets
-from tailrace.broker.groups.records import Change, GroupMetadataValue, OffsetCommitValue, OffsetRecord
+from tailrace.broker.groups.records import Change, GroupMetadataValue, NotSaved, OffsetCommitValue, OffsetRecord
 from tailrace.broker.groups.timers import Timer
 from tailrace.log.layout.errors import without_frames
 from tailrace.protocol.errors import ErrorCode

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 from tailrace.broker.core.delayed import Answer, Flushed, Later, Relayed
 from tailrace.broker.core.errors import Refused
 from tailrace.broker.core.topics import OFFSETS_TOPIC, Topic
-from tailrace.broker.groups.classic.writes import NotSaved
-from tailrace.broker.groups.records import partition_of
+from tailrace.broker.groups.records import NotSaved, partition_of
 from tailrace.broker.metadata.internal_topics import NotRead, append_records, records_of
 from tailrace.broker.metadata.topic_changes import new_topic
 from tailrace.log.layout.errors import LogError, StorageError, without_frames

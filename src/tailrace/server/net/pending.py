@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tailrace.broker.core.delayed import Later
-from tailrace.broker.fetch.fetch import release_records
+from tailrace.broker.fetch.reads import release_records
 from tailrace.protocol.frame import RequestHeader
 from tailrace.protocol.messages.fetch import FetchResponse
 

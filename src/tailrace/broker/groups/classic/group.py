@@ -31,8 +31,8 @@ from tailrace.broker.groups.classic.members import (
     ParkedSync,
     Synced,
 )
-from tailrace.broker.groups.classic.writes import NotSaved, restored_member, saved_group
-from tailrace.broker.groups.records import GroupMetadataValue
+from tailrace.broker.groups.classic.snapshots import restored_member, saved_group
+from tailrace.broker.groups.records import GroupMetadataValue, NotSaved
 from tailrace.broker.groups.timers import Timer, Timers
 from tailrace.protocol.errors import ErrorCode
 

@@ -68,9 +68,9 @@ def append(
         target = partition.topic.config.target
         if target is not None and target.codec == header.codec:
             target = None
-        if target is not None or partition.line is not None:
+        if target is not None or partition.has_queue:
             waiting = InLine(partition, log, header, call, broker, answer)
-            broker.recompressor.line_up(partition, records, target, budget, waiting.write)
+            broker.recompressor.enqueue(partition, records, target, budget, waiting.write)
             in_line.append(waiting)
             return None
         return _write(partition, log, records, header.record_count, call.now_ms, broker, answer)

@@ -333,14 +333,14 @@ class Fetch(Later[FetchResponse]):
         for goal in goals:
             partition = goal.partition
             if partition is not None:
-                partition.watchers.add(self)
+                partition.waiting_fetches.add(self)
                 self._watched.append(partition)
                 if partition.has_unflushed and partition.log is not None:
                     self._broker.flushes.request(partition.log)
 
     def _unwatch(self) -> None:
         for partition in self._watched:
-            partition.watchers.discard(self)
+            partition.waiting_fetches.discard(self)
         self._watched.clear()
 
     # Answering

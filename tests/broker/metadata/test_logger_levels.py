@@ -20,7 +20,7 @@ from tailrace.protocol.messages.incremental_alter_configs import (
 from tailrace.protocol.messages.list_config_resources import ListConfigResourcesRequest
 
 LOGGER = 8
-PRODUCING = "tailrace.broker.produce.produce"
+PRODUCING = "tailrace.broker.produce.appends"
 SET, DELETE, APPEND = Operation.SET, Operation.DELETE, Operation.APPEND
 Change = tuple[str, Operation, str | None]
 
