@@ -16,7 +16,7 @@ from nodes import LOOPS, RunningNode
 from raw_client import RawClient, a_produce
 
 from tailrace.broker.core.api import Endpoint
-from tailrace.broker.core.delayed import STEPS_AT_ONCE, InTurns
+from tailrace.broker.core.delayed import STEPS_AT_ONCE, IncrementalResponse
 from tailrace.log.disk.interface import OperatingSystemFiles
 from tailrace.log.layout.errors import DirectoryInUse
 from tailrace.protocol.messages.api_versions import ApiVersionsRequest
@@ -100,7 +100,7 @@ def test_what_goes_on_in_turns_is_left_alone_at_a_stop_that_has_waited_for_it(
             yield
 
     with RunningNode(tmp_path) as node:
-        node.on_loop(lambda: InTurns(endless(), node.node.start_job))
+        node.on_loop(lambda: IncrementalResponse(endless(), node.node.start_job))
     assert next(steps) > 2 * STEPS_AT_ONCE, "it went on for a while"
     assert (tmp_path / CLEAN).exists()
 

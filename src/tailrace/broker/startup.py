@@ -1,4 +1,4 @@
-"""Opening a broker: the metadata log is replayed first, and then every other log has to be in it.
+"""Opens a broker: replays the metadata log first, and then matches every other log with it.
 
 1  the directory is opened, with recovery where the last stop was not clean
 2  the metadata log is replayed; in an empty directory it begins with the cluster's name, and where a repair has given

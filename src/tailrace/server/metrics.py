@@ -140,7 +140,7 @@ class Metrics:
 
     def _disk_lines(self) -> Iterator[str]:
         broker = self._node.broker
-        space, deleted = broker.space, broker.counters
+        space, deleted = broker.disk_reserve, broker.counters
         yield from _one("tailrace_logs_bytes", "gauge", "Of all logs.", broker.sizes.total)
         free = space.found.free if space.found is not None else math.nan
         yield from _one("tailrace_disk_free_bytes", "gauge", "Of the disk with the data directory.", free)
@@ -160,7 +160,7 @@ class Metrics:
         yield from _family("tailrace_deleted_segments_total", "counter", "Segments that were deleted.", counts)
 
     def _compaction(self) -> Iterator[str]:
-        counted = self._node.broker.compacting.counted
+        counted = self._node.broker.compactor.counted
         for name, text, value in (
             ("passes_total", "Passes over a log that were done.", counted.passes),
             ("failures_total", "Passes that failed.", counted.failures),

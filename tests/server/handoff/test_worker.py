@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tailrace.broker.fastpath import fetch as repeated_fetch
-from tailrace.broker.fastpath.fetch import Stretch
+from tailrace.broker.fastpath.fetch import HandoffRange
 from tailrace.broker.fetch.sessions import FetchSession
 from tailrace.protocol.fetch_epochs import EPOCH_MAX
 from tailrace.protocol.frame import decode_response
@@ -114,7 +114,7 @@ class Lent:
         assert answer is not None
         return answer
 
-    def stretch(self, frame: bytes, most: int = 1 << 30) -> Stretch | None:
+    def stretch(self, frame: bytes, most: int = 1 << 30) -> HandoffRange | None:
         return self.reader.repeated.stretch(memoryview(frame), most)
 
     def may_be_lent(self, frame: bytes) -> bool:

@@ -15,7 +15,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from tailrace.broker.core.api import Api, Call
-from tailrace.broker.core.delayed import Later
+from tailrace.broker.core.delayed import DelayedResponse
 from tailrace.broker.core.errors import code_of
 from tailrace.broker.core.partition import Partition
 from tailrace.broker.fetch.reads import READ_COMMITTED, check_partition
@@ -42,7 +42,7 @@ EPOCHS_FROM = 4  # the version in which an answer has room for them
 FIRST_VERSIONS = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 
 
-def list_offsets(request: ListOffsetsRequest, call: Call, broker: "Broker") -> Later[ListOffsetsResponse]:
+def list_offsets(request: ListOffsetsRequest, call: Call, broker: "Broker") -> DelayedResponse[ListOffsetsResponse]:
     listing = Listing(request.isolation_level == READ_COMMITTED, call, broker)
     seen: set[tuple[str, int]] = set()
     for topic in request.topics:
@@ -61,7 +61,7 @@ def list_offsets(request: ListOffsetsRequest, call: Call, broker: "Broker") -> L
     return listing
 
 
-class Listing(Later[ListOffsetsResponse]):
+class Listing(DelayedResponse[ListOffsetsResponse]):
     """The answer to one request, which leaves when the last of its partitions has one."""
 
     __slots__ = ("_broker", "_call", "_outstanding", "_searches", "_up_to_stable", "response")

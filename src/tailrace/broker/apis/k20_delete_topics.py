@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tailrace.broker.core.api import Api, Call
-from tailrace.broker.core.delayed import Later
+from tailrace.broker.core.delayed import DelayedResponse
 from tailrace.broker.core.errors import Refused
 from tailrace.broker.core.topics import Topic
 from tailrace.broker.metadata.topic_changes import delete_topic
@@ -41,7 +41,7 @@ REFUSED_FROM = 5
 
 def delete_topics(
     request: DeleteTopicsRequest, call: Call, broker: "Broker"
-) -> DeleteTopicsResponse | Later[DeleteTopicsResponse]:
+) -> DeleteTopicsResponse | DelayedResponse[DeleteTopicsResponse]:
     response = DeleteTopicsResponse()
     deletions: list[Topic] = []
     changes = []
@@ -103,7 +103,7 @@ def _topic(name: str | None, topic_id: bytes, count: int, call: Call, broker: "B
     return topic
 
 
-class Deletion(Later[DeleteTopicsResponse]):
+class Deletion(DelayedResponse[DeleteTopicsResponse]):
     """The answer, which leaves when the names of the topics are free again."""
 
     __slots__ = ("_broker", "_response", "_topics")

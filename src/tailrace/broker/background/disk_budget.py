@@ -1,4 +1,4 @@
-"""The disk budget: where all logs together take more than they may, the oldest segments go, of whichever topic.
+"""The disk budget: deletes the oldest segments, of any topic, while all logs together exceed the budget.
 
     search   all logs are gone over, some with each tick: the first segment of each is a candidate, if it may go
     ages     those that are not in memory are read in a thread
@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
 
-from tailrace.broker.background.checkpoints import Upkeep
+from tailrace.broker.background.checkpoints import Checkpointer
 from tailrace.broker.background.retention import Retention
 from tailrace.broker.core.counters import LogSizes
 from tailrace.broker.core.delayed import StartJob
@@ -38,14 +38,14 @@ class DiskBudget:
         sizes: LogSizes,
         metadata: Metadata,
         retention: Retention,
-        upkeep: Upkeep,
+        checkpointer: Checkpointer,
         start_job: StartJob,
     ) -> None:
         self._partitions = partitions
         self._sizes = sizes
         self._configs: MetadataCache[int] = MetadataCache(metadata)
         self._retention = retention
-        self._upkeep = upkeep
+        self._checkpointer = checkpointer
         self._start_job = start_job
         self._numbers = metadata.configs.number
         self._next_ms = 0
@@ -99,7 +99,7 @@ class DiskBudget:
             search.add(partition.log)
             has_dropped = True
         if has_dropped:
-            self._upkeep.when_offsets_saved()
+            self._checkpointer.when_offsets_saved()
 
 
 class Search:

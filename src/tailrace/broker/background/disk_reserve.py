@@ -1,4 +1,4 @@
-"""The reserve of the disk: with less than that free, clients' appends are refused, until there is half as much more.
+"""The disk reserve: refuses clients' appends while less than the reserve is free, until half as much more is.
 
 How much is free is asked in a thread, with each tick: the answer may take long, and then the last one counts. A
 refusal is a KAFKA_STORAGE_ERROR, as when a write finds the disk full: clients try again by themselves. Everything else
@@ -21,7 +21,7 @@ RESERVE_BYTES_MAX = 1 << 30  # unless it is told otherwise
 RESERVE_SHARE = 20  # one part in so many of the disk
 
 
-class DiskSpace:
+class DiskReserve:
     def __init__(self, directory: DataDirectory, metadata: Metadata, start_job: StartJob) -> None:
         self.is_low = False
         self.found: Space | None = None  # not known before the first answer
@@ -49,10 +49,10 @@ class DiskSpace:
         if self._is_asking:
             return
         self._is_asking = True
-        job = SpaceJob(self._directory)
+        job = FreeSpaceJob(self._directory)
         self._start_job(job, lambda: self._told(job))
 
-    def _told(self, job: "SpaceJob") -> None:
+    def _told(self, job: "FreeSpaceJob") -> None:
         self._is_asking = False
         if job.found is not None:
             self.found, self._cannot_tell = job.found, False
@@ -99,7 +99,7 @@ def shown(size: int) -> str:
     return f"{value:.1f} GiB"
 
 
-class SpaceJob:
+class FreeSpaceJob:
     def __init__(self, directory: DataDirectory) -> None:
         self._directory = directory
         self.found: Space | None = None

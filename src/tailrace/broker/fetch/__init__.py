@@ -1,0 +1,7 @@
+"""Reads for clients: fetch sessions, reads up to the limits, and fetches that wait for more.
+
+Read in this order:
+
+    sessions.py  fetch sessions (KIP-227)
+    reads.py     one Fetch: reads, waits, responds
+"""

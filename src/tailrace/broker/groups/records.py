@@ -1,4 +1,4 @@
-"""What the log of groups says, `__consumer_offsets`: Kafka's own records, so that its tools and brokers can read them.
+"""The records of the log of groups, `__consumer_offsets`, in Kafka's own formats, for its tools and brokers.
 
 The key of a record begins with the number of its kind, which Kafka calls the version of the key; the value with the
 version of its own bytes. A record without a value takes back what its key names: one offset, or a group.

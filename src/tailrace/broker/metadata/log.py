@@ -1,8 +1,8 @@
-"""The metadata log: decide, append, replay, and answer when it is flushed.
+"""The metadata log: appends decided changes, replays them, and holds responses until they are flushed.
 
 A handler decides on records. `write` appends them as one batch, so that a crash leaves all of them or none, and replays
-them into the state at once. Whoever answers from that state waits for `when_settled`: nothing that a power cut could
-take back is ever told to a client.
+them into the state at once. A response that depends on that state waits for `when_settled`: a client never learns what
+a power cut could take back.
 """
 
 import logging

@@ -1,7 +1,7 @@
-"""The state that the metadata log tells of: topics, configs, quotas, the cluster's name, producer ids.
+"""The state that the metadata log describes: topics, configs, quotas, the cluster id, producer ids.
 
-`replay` is the only place that changes it, while running and while starting; so a second process that replays the same
-records has an equal state. What is in here is as far as the log was *appended*; an answer that rests on it leaves when
+`replay` is the only way to change it, while running and while starting; so a second process that replays the same
+records has an equal state. The state is as far as the log was *appended*; a response that depends on it leaves when
 that is flushed (`MetadataLog`).
 """
 

@@ -1,8 +1,8 @@
-"""Recompression: where a topic has a `compression.type`, its batches are kept in that codec, whatever they came in.
+"""Recompresses batches whose codec differs from their topic's `compression.type`, in threads and in order.
 
-A batch that has to be changed is copied, and changed by a job in a thread. Until that is done other batches
-for its partition queue behind it: offsets are given in the order of arrival, and the sequence of an idempotent
-producer holds. Other partitions do not notice.
+A batch that has to be changed is copied, and changed by a job in a thread. Until that is done other batches for its
+partition queue behind it: offsets are given in the order of arrival, and the sequence of an idempotent producer holds.
+Other partitions are not affected.
 
     a queue     for each partition that has something under way; all others have none, and no cost
     AT_ONCE     jobs at a time, in the order in which the batches came: the same threads do all other jobs

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from tailrace.broker.groups.classic.members import Identity, Joining, Member
+from tailrace.broker.groups.classic.members import Identity, JoinRequest, Member
 from tailrace.broker.groups.records import GroupMetadataValue, MemberMetadata
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def restored_member(saved: MemberMetadata, group: GroupMetadataValue) -> Member:
     is_timeout_known = saved.rebalance_timeout >= 0  # early releases of Kafka did not write it
     member = Member(
         saved.member_id,
-        Joining(
+        JoinRequest(
             Identity(saved.member_id, saved.group_instance_id),
             saved.client_id,
             saved.client_host,
