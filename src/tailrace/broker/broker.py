@@ -10,7 +10,6 @@ Nothing in this package waits, starts a thread or opens a socket: `start_job` ha
 Groups and compaction, which the first responses do not need, are imported on first use: a start is faster so.
 """
 
-import logging
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -49,8 +48,6 @@ from tailrace.protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from tailrace.broker.background.compaction import Compactor
     from tailrace.broker.groups.coordinator import GroupCoordinator
-
-logger = logging.getLogger(__name__)
 
 LOGS_MADE_MAX = 100  # by one request: each takes some system calls, and others wait meanwhile
 

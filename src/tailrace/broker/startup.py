@@ -29,7 +29,7 @@ from tailrace.log.layout.errors import LogError, LogUnavailable, OutOfSpace
 from tailrace.log.layout.names import INTERNAL_TOPICS, METADATA_PARTITION, PARTITION_METADATA, TopicPartition
 from tailrace.log.log import Log
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.broker")
 
 
 class NotOurs(LogError):

@@ -18,7 +18,7 @@ from tailrace.log.flush.queue import FlushQueue
 from tailrace.log.layout.errors import StorageError
 from tailrace.log.log import Log
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.broker.background")
 
 SAVE_OFFSETS_MS = 5_000
 CHECKPOINTS_AT_ONCE = 8  # of logs that nobody waits for, with each tick; or one in a hundred of those that are due

@@ -28,7 +28,7 @@ from tailrace.log.log import Log
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.broker.background")
 
 LOOKED_AT_ONCE = 200  # logs, with each tick
 LEFT_ALONE_MIN_MS = 1000  # a log whose pass has failed: twice as long each time

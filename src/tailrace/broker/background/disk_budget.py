@@ -24,7 +24,7 @@ from tailrace.log.log import Log
 from tailrace.log.retention import Reason
 from tailrace.log.segment.segment import Segment
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.broker.background")
 
 LOGS_AT_ONCE = 1000  # of a search, with each tick: most are passed over by a look
 DROPS_AT_ONCE = 50

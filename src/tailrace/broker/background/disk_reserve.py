@@ -15,7 +15,7 @@ from tailrace.log.disk.interface import Space
 from tailrace.log.layout.errors import without_frames
 from tailrace.protocol.errors import ErrorCode
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.broker.background")
 
 RESERVE_BYTES_MAX = 1 << 30  # unless it is told otherwise
 RESERVE_SHARE = 20  # one part in so many of the disk

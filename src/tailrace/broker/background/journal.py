@@ -10,7 +10,7 @@ from tailrace.log.directory.directory import DataDirectory
 from tailrace.log.flush.journal import BYTES_MIN, MakeJournalJob
 from tailrace.log.flush.queue import FlushQueue
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.broker.background")
 
 SMALL_FLUSHES = 16  # that somebody waited for: so many are worth a journal
 

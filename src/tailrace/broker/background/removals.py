@@ -13,7 +13,7 @@ from tailrace.log.directory.directory import DataDirectory
 from tailrace.log.layout.errors import StorageError
 from tailrace.log.removal import DeleteJob, RemoveJob
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.broker.background")
 
 
 def finish_removal(directory: DataDirectory, job: RemoveJob, start_job: StartJob) -> None:

@@ -29,7 +29,7 @@ from tailrace.log.log import Log
 from tailrace.log.retention import Reason, deletable, facts_of, is_age_missing, kept_by
 from tailrace.log.segment.segment import Segment
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.broker.background")
 
 LOGS_AT_ONCE = 100  # with each tick, some microseconds each; or one in a hundred
 AGES_AT_ONCE = 50  # segments of a log

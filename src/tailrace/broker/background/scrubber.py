@@ -24,7 +24,7 @@ from tailrace.log.log import Log
 from tailrace.log.scrub import Piece, ScrubJob
 from tailrace.log.segment.segment import Segment
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.broker.background")
 
 FILE_NAME = "scrub-checkpoint"
 NOTE_MS = 60_000

@@ -8,7 +8,7 @@ from tailrace.log.files.recorded_gaps import RecordedGap
 from tailrace.log.layout.damage import DamagedRange
 from tailrace.log.layout.errors import LogOffline
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.broker.core")
 
 SAID_MAX = 10  # lines of each kind
 

@@ -7,7 +7,7 @@ steady clock, which never jumps.
 
 import logging
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.broker.core")
 
 JUMP_MS = 3_600_000  # in one tick, compared with the steady clock
 PATIENCE_MS = 600_000

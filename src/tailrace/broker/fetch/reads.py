@@ -38,7 +38,7 @@ from tailrace.protocol.messages.fetch import (
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.broker.fetch")
 
 READ_COMMITTED = 1
 BY_TOPIC_ID = 13  # from this version on topics have ids instead of names

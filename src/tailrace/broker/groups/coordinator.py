@@ -30,7 +30,7 @@ from tailrace.records.record import Record
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.broker.groups")
 
 DUE_AT_ONCE = 100  # deadlines, before others have their turn: each may be a rebalance
 GROUPS_MAX = 100_000

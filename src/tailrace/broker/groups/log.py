@@ -24,7 +24,7 @@ from tailrace.records.record import Record
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.broker.groups")
 
 
 class GroupLog:

@@ -22,7 +22,7 @@ from tailrace.log.layout.errors import StorageError
 from tailrace.log.log import Log
 from tailrace.records.record_decoder import decode_with_python
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.broker.metadata")
 
 
 def replay_all(log: Log, metadata: Metadata) -> None:

@@ -21,7 +21,7 @@ from tailrace.broker.metadata.records import (
 from tailrace.broker.metadata.state import Metadata
 from tailrace.log.directory.directory import DataDirectory
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.broker.metadata")
 
 
 def new_cluster_id(random_bytes: Callable[[int], bytes]) -> str:

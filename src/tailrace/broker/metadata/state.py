@@ -16,7 +16,7 @@ from tailrace.broker.metadata import records
 from tailrace.broker.metadata.records import MetadataRecord
 from tailrace.broker.quotas.client_quotas import ClientQuotas
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.broker.metadata")
 
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4

@@ -25,7 +25,7 @@ from tailrace.records.compression import DecompressionBudget
 from tailrace.records.errors import CorruptBatch
 from tailrace.records.recompression import Target, recompress, records_limit
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.broker.produce")
 
 AT_ONCE = 2
 WAITING_BYTES_MAX = 128 << 20
