@@ -62,9 +62,7 @@ class Metrics:
         histogram.add(seconds, requests)
 
     def _groups(self) -> Iterator[str]:
-        from tailrace.broker.groups.classic.group import (
-            State,  # which a broker without groups does not need at its start
-        )
+        from tailrace.broker.groups.classic.state import State
 
         groups = self._node.broker.groups
         states = Counter(group.state for group in groups.groups.values())

@@ -18,7 +18,8 @@ from tailrace.broker.core.api import Api, Call
 from tailrace.broker.core.delayed import DelayedResponse
 from tailrace.broker.core.errors import code_of
 from tailrace.broker.core.partition import Partition
-from tailrace.broker.fetch.reads import READ_COMMITTED, check_partition
+from tailrace.broker.fetch.reads import READ_COMMITTED
+from tailrace.broker.fetch.targets import check_partition
 from tailrace.log.files.leader_epochs import UNDEFINED_EPOCH
 from tailrace.log.layout.errors import LogError
 from tailrace.log.log import Log

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 from tailrace.broker.core.api import Api, Call
 from tailrace.broker.core.delayed import DelayedResponse, MappedResponse
 from tailrace.broker.core.errors import Refused
-from tailrace.broker.groups.classic.group import MemberIdRequired
-from tailrace.broker.groups.classic.members import Identity, Joined, JoinRequest
+from tailrace.broker.groups.classic.members import Identity, Joined, JoinRequest, MemberIdRequired
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from tailrace.broker.core.api import Api, Call
 from tailrace.broker.core.delayed import DelayedResponse, IncrementalResponse
 from tailrace.broker.core.errors import Refused, in_short
-from tailrace.broker.groups.classic.group import ClassicGroup, State
+from tailrace.broker.groups.classic.group import ClassicGroup
+from tailrace.broker.groups.classic.state import State
 from tailrace.protocol.codec import Encoded, encode_structure
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import ApiKey

@@ -63,7 +63,7 @@ def delete_topics(
     response.throttle_time_ms = mutations.throttle_time_ms
     if not changes or not broker.metadata_log.write_or_refuse(changes, response.responses, call.now_ms):
         return response
-    return Deletion(response, deletions, broker)
+    return TopicDeletion(response, deletions, broker)
 
 
 Wanted = tuple[str | None, bytes]
@@ -103,7 +103,7 @@ def _topic(name: str | None, topic_id: bytes, count: int, call: Call, broker: "B
     return topic
 
 
-class Deletion(DelayedResponse[DeleteTopicsResponse]):
+class TopicDeletion(DelayedResponse[DeleteTopicsResponse]):
     """The answer, which leaves when the names of the topics are free again."""
 
     __slots__ = ("_broker", "_response", "_topics")

@@ -39,7 +39,7 @@ HIGH_WATERMARK = -1
 def delete_records(
     request: DeleteRecordsRequest, call: Call, broker: "Broker"
 ) -> DelayedResponse[DeleteRecordsResponse]:
-    deletion = Deletion(broker)
+    deletion = RecordDeletion(broker)
     for wanted in request.topics:
         results = DeleteRecordsTopicResult(name=wanted.name)
         deletion.response.topics.append(results)
@@ -71,7 +71,7 @@ def _is_compacted_only(topic: Topic, broker: "Broker") -> bool:
     return parts_of(topic_entry("cleanup.policy", topic.overrides, broker.configs).text or "") == ["compact"]
 
 
-class Deletion(DelayedResponse[DeleteRecordsResponse]):
+class RecordDeletion(DelayedResponse[DeleteRecordsResponse]):
     """The answer to one request: first all that was appended is flushed, then starts move, then they are saved."""
 
     __slots__ = ("_broker", "_done", "_outstanding", "response")

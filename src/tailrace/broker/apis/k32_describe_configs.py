@@ -45,11 +45,11 @@ Fragments = dict[str, bytes]
 
 
 def describe_configs(request: DescribeConfigsRequest, call: Call, broker: "Broker") -> DescribeConfigsResponse:
-    description = Description(request, call, broker)
+    description = ConfigsDescription(request, call, broker)
     return DescribeConfigsResponse(results=[description.of(resource) for resource in request.resources])
 
 
-class Description:
+class ConfigsDescription:
     """The answer to one request, and what is worth keeping while it is made."""
 
     def __init__(self, request: DescribeConfigsRequest, call: Call, broker: "Broker") -> None:

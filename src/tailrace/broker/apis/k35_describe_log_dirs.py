@@ -37,7 +37,7 @@ Wanted = tuple[Topic, Iterable[int]]
 def describe_log_dirs(
     request: DescribeLogDirsRequest, call: Call, broker: "Broker"
 ) -> DelayedResponse[DescribeLogDirsResponse]:
-    return Description(_wanted(request.topics, broker), broker)
+    return LogDirsDescription(_wanted(request.topics, broker), broker)
 
 
 def _wanted(named: list[DescribableLogDirTopic] | None, broker: "Broker") -> Iterator[Wanted]:
@@ -51,7 +51,7 @@ def _wanted(named: list[DescribableLogDirTopic] | None, broker: "Broker") -> Ite
             yield found, (index for index in dict.fromkeys(one.partitions) if 0 <= index < found.partition_count)
 
 
-class Description(DelayedResponse[DescribeLogDirsResponse]):
+class LogDirsDescription(DelayedResponse[DescribeLogDirsResponse]):
     """The answer: first the sizes, then what a thread says of the disk."""
 
     __slots__ = ("_broker", "_result")

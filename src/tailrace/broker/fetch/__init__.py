@@ -3,5 +3,6 @@
 Read in this order:
 
     sessions.py  fetch sessions (KIP-227)
+    targets.py   the partitions that a Fetch asks for
     reads.py     one Fetch: reads, waits, responds
 """

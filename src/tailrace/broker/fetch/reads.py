@@ -17,6 +17,7 @@ from tailrace.broker.core.delayed import DelayedResponse
 from tailrace.broker.core.errors import code_of
 from tailrace.broker.core.partition import Partition
 from tailrace.broker.fetch.sessions import FetchSession, RequestedPartition, TopicKey
+from tailrace.broker.fetch.targets import FetchTarget, find_targets
 from tailrace.broker.quotas.client_quotas import ANONYMOUS, CONSUMER_BYTE_RATE
 from tailrace.log.files.leader_epochs import UNDEFINED_EPOCH
 from tailrace.log.layout.errors import Damaged, LogError, OffsetOutOfRange
@@ -45,16 +46,6 @@ BY_TOPIC_ID = 13  # from this version on topics have ids instead of names
 READS_MAX = 2_000  # partitions that one answer has records of; as with its bytes, the rest comes with the next one
 
 NOTHING = b""
-
-
-class FetchTarget(NamedTuple):
-    """One partition that a Fetch asks for: the partition, with its log if it has one yet, or an error."""
-
-    topic: TopicKey
-    wanted: FetchPartition
-    partition: Partition | None
-    log: Log | None
-    error: int
 
 
 class ReadResult(NamedTuple):
@@ -156,7 +147,7 @@ class Fetch(DelayedResponse[FetchResponse]):
         self._unwatch()
 
     def _look(self) -> None:
-        targets = self._targets()
+        targets = find_targets(self._wanted, self._by_id, self._broker)
         try:
             found = self.look(targets, wait=False)
         except WouldWait:
@@ -209,27 +200,6 @@ class Fetch(DelayedResponse[FetchResponse]):
         self._is_settling = False
         if error is None:  # if not, the process is about to stop: nobody may be told
             self.partition_moved()
-
-    # Which partitions
-
-    def _targets(self) -> list[FetchTarget]:
-        """On the broker's thread alone: from here on a thread needs nothing that could change meanwhile."""
-        metadata = self._broker.metadata
-        targets = []
-        for key, wanted in self._wanted:
-            topic = metadata.topics_by_id.get(key) if isinstance(key, bytes) else metadata.topics.get(key)
-            if topic is None:
-                unknown = ErrorCode.UNKNOWN_TOPIC_ID if self._by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                targets.append(FetchTarget(key, wanted, None, None, unknown))
-                continue
-            partition = topic.partition(wanted.partition)
-            if partition is None:
-                targets.append(FetchTarget(key, wanted, None, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-            else:
-                epoch = self._broker.leader_epoch(partition)
-                error = check_partition(partition, wanted.current_leader_epoch, epoch)
-                targets.append(FetchTarget(key, wanted, partition, partition.log, error))
-        return targets
 
     # Looking: in any thread
 
@@ -407,20 +377,6 @@ def _has_moved(targets: Sequence[FetchTarget], found: ReadResult) -> bool:
             if view.high_watermark != answer.high_watermark or view.last_stable != answer.last_stable_offset:
                 return True
     return False
-
-
-def check_partition(partition: Partition, asked: int, current: int) -> int:
-    """An error where the partition cannot be read, or the client asks for another leader epoch than there is."""
-    if partition.unavailable is not None:
-        return ErrorCode.KAFKA_STORAGE_ERROR
-    return check_leader_epoch(asked, current)
-
-
-def check_leader_epoch(asked: int, current: int) -> int:
-    """An error where the client knows an older epoch than there is, or a newer one; it says -1 where it knows none."""
-    if asked < 0 or asked == current:
-        return 0
-    return ErrorCode.FENCED_LEADER_EPOCH if asked < current else ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
 def _diverges(log: Log, wanted: FetchPartition, answer: PartitionData) -> bool:

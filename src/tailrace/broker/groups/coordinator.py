@@ -17,7 +17,8 @@ from tailrace.broker.core.delayed import Answer, DelayedResponse, IncrementalRes
 from tailrace.broker.core.errors import Refused
 from tailrace.broker.core.topics import Topic
 from tailrace.broker.groups import records
-from tailrace.broker.groups.classic.group import ClassicGroup, GroupSettings, HeldBytes, Ports, State
+from tailrace.broker.groups.classic.group import ClassicGroup
+from tailrace.broker.groups.classic.state import GroupSettings, HeldBytes, Ports, State
 from tailrace.broker.groups.log import GroupLog
 from tailrace.broker.groups.offsets import CommittedOffsets
 from tailrace.broker.groups.records import Change, GroupMetadataValue, NotSaved, OffsetCommitValue, OffsetRecord

@@ -15,10 +15,8 @@ those who wait.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from enum import StrEnum
+from collections.abc import Mapping
 from functools import partial
-from typing import NamedTuple
 
 from tailrace.broker.core.errors import Refused
 from tailrace.broker.groups.classic.members import (
@@ -27,30 +25,16 @@ from tailrace.broker.groups.classic.members import (
     JoinedMember,
     JoinRequest,
     Member,
+    MemberIdRequired,
     ParkedJoin,
     ParkedSync,
     Synced,
 )
 from tailrace.broker.groups.classic.snapshots import restored_member, saved_group
+from tailrace.broker.groups.classic.state import TRANSITIONS, GroupSettings, Ports, State
 from tailrace.broker.groups.records import GroupMetadataValue, NotSaved
-from tailrace.broker.groups.timers import Timer, Timers
+from tailrace.broker.groups.timers import Timer
 from tailrace.protocol.errors import ErrorCode
-
-
-class State(StrEnum):
-    EMPTY = "Empty"
-    PREPARING = "PreparingRebalance"
-    COMPLETING = "CompletingRebalance"
-    STABLE = "Stable"
-    DEAD = "Dead"  # of a group that is not there: how Kafka says so
-
-
-TRANSITIONS: Mapping[State, frozenset[State]] = {
-    State.EMPTY: frozenset({State.PREPARING}),
-    State.PREPARING: frozenset({State.COMPLETING, State.EMPTY}),
-    State.COMPLETING: frozenset({State.STABLE, State.PREPARING}),
-    State.STABLE: frozenset({State.PREPARING}),
-}
 
 SESSION, JOIN, SYNC = "session", "join", "sync"  # what is waited for
 PENDING_MAX = 10_000  # that were told their id and have not come again
@@ -58,37 +42,6 @@ TIMERS_MAX = 500_000  # members, and those about to be, of all groups
 NAME_MAX = 255  # characters of a client's name in a member id
 HELD_BYTES_MAX = 256 << 20  # of what members say when they join, all groups together
 RETRY_MS = 1_000  # at the least, between two looks for a static member that is back
-
-
-class MemberIdRequired(Refused):
-    """A newcomer is told its id, and has to come again with it."""
-
-    def __init__(self, member_id: str) -> None:
-        super().__init__(ErrorCode.MEMBER_ID_REQUIRED, "join again with this id")
-        self.member_id = member_id
-
-
-class GroupSettings(NamedTuple):
-    initial_delay_ms: int = 3_000
-    size_max: int = 2**31 - 1
-
-
-class HeldBytes:
-    """How many bytes the members of all groups have given us to keep."""
-
-    def __init__(self) -> None:
-        self.bytes = 0
-
-
-class Ports(NamedTuple):
-    """What a group needs of the world. `save` appends the group to its log and has it replayed into `group.replay`;
-    it raises NotSaved where it cannot.
-    """
-
-    timers: Timers
-    held: HeldBytes
-    save: Callable[[str, GroupMetadataValue], None]
-    random_id: Callable[[], str]
 
 
 class ClassicGroup:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tailrace.broker.core.delayed import Answer, DelayedResponse
+from tailrace.broker.core.errors import Refused
 from tailrace.protocol.errors import ErrorCode
 
 
@@ -28,6 +29,14 @@ class JoinRequest(NamedTuple):
     protocols: tuple[tuple[str, bytes], ...]
     must_know_id: bool = False  # it is told its id first, and comes again: one that gives up then leaves nothing behind
     can_skip_assignment: bool = False
+
+
+class MemberIdRequired(Refused):
+    """A newcomer is told its id, and has to come again with it."""
+
+    def __init__(self, member_id: str) -> None:
+        super().__init__(ErrorCode.MEMBER_ID_REQUIRED, "join again with this id")
+        self.member_id = member_id
 
 
 class JoinedMember(NamedTuple):
