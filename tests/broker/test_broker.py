@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 from brokers import LocalBroker, a_batch, fetch_request, from_offset, produce_request, resolved
 
-from tailrace.broker.metadata.cached import Cached
 from tailrace.broker.metadata.records import ProducerIdsReserved
-from tailrace.broker.metadata.state import Metadata
+from tailrace.broker.metadata.state import Metadata, MetadataCache
 
 
 def test_a_partition_has_no_log_before_the_first_append(tmp_path: Path) -> None:
@@ -66,7 +65,7 @@ def test_removing_while_a_flush_runs_does_no_harm(tmp_path: Path) -> None:
 
 def test_kept_values_are_made_anew_after_a_change() -> None:
     metadata = Metadata()
-    cached: Cached[list[int]] = Cached(metadata)
+    cached: MetadataCache[list[int]] = MetadataCache(metadata)
     first = cached.get("key", lambda: [1])
     assert cached.get("key", lambda: [2]) is first
     assert cached.get("other", lambda: [3]) == [3]

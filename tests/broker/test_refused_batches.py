@@ -55,9 +55,9 @@ def refuse(broker: LocalBroker, *sequences: int, epoch: int = 0) -> None:
 @contextmanager
 def low_disk(broker: LocalBroker, files: FaultyFiles | None = None) -> Iterator[None]:
     broker.tick(0)
-    broker.broker.space.is_low = True
+    broker.broker.disk_reserve.is_low = True
     yield
-    broker.broker.space.is_low = False
+    broker.broker.disk_reserve.is_low = False
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import pytest
 from brokers import LocalBroker, a_batch, only_partition, produce_request, resolved
 from logs import DATA, memory_files
 
-from tailrace.broker.core.delayed import Later
+from tailrace.broker.core.delayed import DelayedResponse
 from tailrace.log.directory.directory import DataDirectory
 from tailrace.log.layout.errors import LogError
 from tailrace.log.layout.names import TopicPartition
@@ -50,7 +50,7 @@ class Script:
         sequence = self.sequences[topic]
         data = a_batch(b"x" * 40, now_ms=self.broker.now_ms, producer_id=7, producer_epoch=0, base_sequence=sequence)
         begun = self.broker.begin(produce_request(data, topic), 12)
-        answers = resolved(begun) if isinstance(begun, Later) else [begun]
+        answers = resolved(begun) if isinstance(begun, DelayedResponse) else [begun]
         self.broker.run_jobs()
         if not answers:  # there was no room for what stands beside a new log: a flush is tried again after a second
             self.broker.tick(SECOND)

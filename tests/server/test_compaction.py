@@ -25,7 +25,7 @@ def test_a_node_that_is_stopped_during_a_pass_stops_cleanly_and_leaves_nothing_o
 
 
 def child_of(node: RunningNode) -> "subprocess.Popen[str] | None":
-    under_way = node.node.broker.compacting._under_way
+    under_way = node.node.broker.compactor._under_way
     found = under_way._pass if under_way is not None else None
     return found._process if isinstance(found, ChildPass) else None
 

@@ -189,7 +189,7 @@ def test_the_disk_and_what_was_deleted_are_counted(node: RunningNode) -> None:
         node.on_loop(lambda: node.node.broker.partition("orders", 0).log.roll())  # type: ignore[union-attr]
         client.produce(b"y")
         client.ask(DeleteRecordsRequest(topics=[wanted], timeout_ms=1000), 2)
-    node.until(lambda: node.node.broker.space.found is not None)
+    node.until(lambda: node.node.broker.disk_reserve.found is not None)
     samples = parse(get(node, "/metrics")[2])
     assert samples["tailrace_deleted_bytes_total"]['reason="delete_records"'] > 60
     assert samples["tailrace_deleted_bytes_total"]['reason="age"'] == 0

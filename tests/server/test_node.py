@@ -16,7 +16,7 @@ from nodes import LOOPS, RunningNode
 from raw_client import RawClient, a_produce
 
 from tailrace.broker.core.api import Endpoint
-from tailrace.broker.core.delayed import STEPS_AT_ONCE, InTurns
+from tailrace.broker.core.delayed import STEPS_AT_ONCE, IncrementalResponse
 from tailrace.log.disk.interface import OperatingSystemFiles
 from tailrace.log.layout.errors import DirectoryInUse
 from tailrace.protocol.messages.api_versions import ApiVersionsRequest
@@ -100,7 +100,7 @@ def test_what_goes_on_in_turns_is_left_alone_at_a_stop_that_has_waited_for_it(
             yield
 
     with RunningNode(tmp_path) as node:
-        node.on_loop(lambda: InTurns(endless(), node.node.start_job))
+        node.on_loop(lambda: IncrementalResponse(endless(), node.node.start_job))
     assert next(steps) > 2 * STEPS_AT_ONCE, "it went on for a while"
     assert (tmp_path / CLEAN).exists()
 
@@ -341,7 +341,7 @@ def test_clients_that_come_and_go_leave_nothing(tmp_path: Path) -> None:
         assert len(os.listdir("/proc/self/fd")) == before
         assert node.node._by_host == {}
         assert node.node.budget.total == 0
-        assert not node.node.broker.partition("orders", 0).watchers  # type: ignore[union-attr]
+        assert not node.node.broker.partition("orders", 0).waiting_fetches  # type: ignore[union-attr]
 
 
 # The end
@@ -352,7 +352,7 @@ def test_a_stop_answers_those_who_wait(tmp_path: Path) -> None:
         node.create_topic()
         with RawClient(node.address) as parked, RawClient(node.address) as client:
             parked.send(a_fetch(max_wait_ms=60_000), 12)
-            node.until(lambda: node.node.broker.partition("orders", 0).watchers)  # type: ignore[union-attr]
+            node.until(lambda: node.node.broker.partition("orders", 0).waiting_fetches)  # type: ignore[union-attr]
             client.send(a_produce(b"last words"), 12)
             began = time.monotonic()
             node.stop()

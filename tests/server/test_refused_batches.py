@@ -20,7 +20,7 @@ FLUSH_S = 60
 
 def refuse_by_reserve(node: RunningNode, files: FaultyFiles) -> None:
     """The disk is below its reserve until the broker has refused one batch."""
-    space = node.node.broker.space
+    space = node.node.broker.disk_reserve
     refusal = space.refusal
 
     def refuse_once() -> Exception:

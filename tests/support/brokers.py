@@ -17,7 +17,7 @@ from typing import Any
 from tailrace.broker.apis.registry import APIS
 from tailrace.broker.configs.registry import BrokerConfigs
 from tailrace.broker.core.api import Call, Endpoint, Silence
-from tailrace.broker.core.delayed import Later
+from tailrace.broker.core.delayed import DelayedResponse
 from tailrace.broker.core.partition import Partition
 from tailrace.broker.metadata.topic_changes import create_topic, delete_topic
 from tailrace.broker.startup import open_broker
@@ -87,7 +87,7 @@ class LocalBroker:
             self.close()
 
     def begin(self, request: Any, version: int, *, client_id: str | None = "test") -> Any:
-        """The answer as the broker returned it: a response, a Later, or Silence."""
+        """The answer as the broker returned it: a response, a DelayedResponse, or Silence."""
         key = specification_of(type(request)).key
         assert key is not None
         api = APIS[key]
@@ -103,7 +103,7 @@ class LocalBroker:
         answer = self.begin(request, version, client_id=client_id)
         if not self.hold_jobs:
             self.run_jobs()
-        if isinstance(answer, Later):
+        if isinstance(answer, DelayedResponse):
             resolved: list[Any] = []
             answer.when_resolved(resolved.append)
             assert resolved, f"the answer to {type(request).__name__} does not come"

@@ -7,8 +7,8 @@ from brokers import ENDPOINT, LocalBroker
 
 from tailrace.broker.apis.registry import APIS
 from tailrace.broker.core.api import Call
-from tailrace.broker.core.delayed import Later
-from tailrace.broker.fastpath.fetch import RepeatedFetch
+from tailrace.broker.core.delayed import DelayedResponse
+from tailrace.broker.fastpath.fetch import FetchFastPath
 from tailrace.protocol import codec
 from tailrace.protocol.frame import encode_request, read_request_header, response_header
 from tailrace.protocol.messages.fetch import FetchRequest
@@ -19,7 +19,7 @@ class Reader:
 
     def __init__(self, local: LocalBroker) -> None:
         self.local = local
-        self.repeated = RepeatedFetch(local.broker)
+        self.repeated = FetchFastPath(local.broker)
         self.last_id = 0
 
     def frame(self, request: FetchRequest, version: int) -> memoryview:
@@ -37,7 +37,7 @@ class Reader:
         call = Call(header.api_version, "reader", ENDPOINT, self.local.now_ms)
         answer = self.local.broker.handle(APIS[1], request, call)
         self.repeated.learn(frame, header, request)
-        if isinstance(answer, Later):
+        if isinstance(answer, DelayedResponse):
             self.local.run_jobs()
             found: list[Any] = []
             answer.when_resolved(found.append)

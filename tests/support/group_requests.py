@@ -13,7 +13,7 @@ from typing import Any
 
 from brokers import LocalBroker
 
-from tailrace.broker.core.delayed import Later
+from tailrace.broker.core.delayed import DelayedResponse
 from tailrace.protocol.messages.heartbeat import HeartbeatRequest
 from tailrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from tailrace.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -53,14 +53,14 @@ class Asked:
     ) -> None:
         self.answer: Any = None
         answer = broker.begin(request, version)
-        self.later: Later[Any] | None = answer if isinstance(answer, Later) else None
+        self.later: DelayedResponse[Any] | None = answer if isinstance(answer, DelayedResponse) else None
 
         def tell(made: Any) -> None:
             assert self.answer is None, "answered twice"
             self.answer = broker.decode(made, type(request), version)
             told(self.answer)
 
-        if isinstance(answer, Later):
+        if isinstance(answer, DelayedResponse):
             answer.when_resolved(tell)
         else:
             tell(answer)

@@ -1,43 +1,39 @@
-"""All that one broker knows and decides, owned by one thread.
+"""The broker: owns all state, handles requests and drives the background tasks, on one thread.
 
-    requests   `handle` gives an answer, or a Later; the handlers are in `apis/`, one module for each API key
-    logs       come into being with the first append; whoever appends says so (`appended`), so that it is flushed
-    flushes    are jobs that the server runs in threads (`flushes.next_job`) and brings back (`flushed`)
-    the clock  is told (`tick`)
+    requests   `handle` returns a response, or a DelayedResponse; the handlers are in `apis/`, one module per API key
+    logs       are created by the first append; the code that appends calls `appended`, so that the log is flushed
+    flushes    are jobs that the server runs in threads (`flushes.next_job`) and gives back (`flushed`)
+    the clock  comes from the server (`tick`)
 
-Nothing in this package waits, starts a thread or opens a socket: `start_job` is how it has work done elsewhere.
+Nothing in this package waits, starts a thread or opens a socket: `start_job` has work done elsewhere.
 
-What the first answers do not need, groups and compaction, is imported when it is first asked for: somebody waits for a
-broker that starts.
+Groups and compaction, which the first responses do not need, are imported on first use: a start is faster so.
 """
 
-import logging
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from tailrace.broker.background.checkpoints import Upkeep
+from tailrace.broker.background.checkpoints import Checkpointer
 from tailrace.broker.background.disk_budget import DiskBudget
-from tailrace.broker.background.disk_reserve import DiskSpace
-from tailrace.broker.background.journal import Journaling
-from tailrace.broker.background.log_sizes import LogSizes
+from tailrace.broker.background.disk_reserve import DiskReserve
+from tailrace.broker.background.journal import JournalSetup
 from tailrace.broker.background.removals import finish_removal
 from tailrace.broker.background.retention import Retention
 from tailrace.broker.background.scrubber import Scrubber
 from tailrace.broker.core.api import Api, Call, Silence
-from tailrace.broker.core.counters import Counters
-from tailrace.broker.core.delayed import Flushed, Later, Relayed, StartJob
+from tailrace.broker.core.counters import Counters, LogSizes
+from tailrace.broker.core.delayed import DelayedResponse, DependentResponse, Flushed, StartJob
 from tailrace.broker.core.errors import Refused
 from tailrace.broker.core.partition import Partition
 from tailrace.broker.core.topics import OFFSETS_TOPIC, Topic
 from tailrace.broker.core.wall_clock import WallClock
-from tailrace.broker.fetch.fetch import Fetch
+from tailrace.broker.fetch.reads import Fetch
 from tailrace.broker.fetch.sessions import FetchSessions
 from tailrace.broker.groups.timers import Timers
-from tailrace.broker.metadata.cached import Cached
 from tailrace.broker.metadata.log import MetadataLog
 from tailrace.broker.metadata.producer_ids import ProducerIds
-from tailrace.broker.metadata.state import Metadata
+from tailrace.broker.metadata.state import Metadata, MetadataCache
 from tailrace.broker.produce.recompression import Recompressor
 from tailrace.broker.quotas.client_quotas import QuotaMeter
 from tailrace.log.directory.directory import DataDirectory
@@ -50,10 +46,8 @@ from tailrace.log.state.refused_batches import RefusedBatches
 from tailrace.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from tailrace.broker.background.compaction import Compacting
+    from tailrace.broker.background.compaction import Compactor
     from tailrace.broker.groups.coordinator import GroupCoordinator
-
-logger = logging.getLogger(__name__)
 
 LOGS_MADE_MAX = 100  # by one request: each takes some system calls, and others wait meanwhile
 
@@ -68,7 +62,7 @@ class Broker:
         start_job: StartJob,
         random_bytes: Callable[[int], bytes],
     ) -> None:
-        """A broker over an open directory whose logs are all in the metadata: see `opening.open_broker`."""
+        """A broker over an open directory whose logs are all in the metadata: see `startup.open_broker`."""
         self.directory = directory
         self.metadata = metadata
         self.configs = metadata.configs
@@ -79,26 +73,37 @@ class Broker:
         self.flushes = FlushQueue()
         self.metadata_log = MetadataLog(metadata_log, metadata, self.flushes)
         checkpoint_ms = self.configs.number("log.flush.offset.checkpoint.interval.ms")
-        self.journaling = Journaling(directory, self.flushes, start_job, self.configs.number("tailrace.journal.bytes"))
-        self.upkeep = Upkeep(directory, self.flushes, start_job, checkpoint_ms)
+        self.journal_setup = JournalSetup(
+            directory, self.flushes, start_job, self.configs.number("tailrace.journal.bytes")
+        )
+        self.checkpointer = Checkpointer(directory, self.flushes, start_job, checkpoint_ms)
         self.recompressor = Recompressor(start_job)
         self.counters = Counters()
         self.sizes = LogSizes()
-        self.space = DiskSpace(directory, metadata, start_job)
+        self.disk_reserve = DiskReserve(directory, metadata, start_job)
         self.clock = WallClock()
         self.refused_batches = RefusedBatches()
         self._partitions: dict[Log, Partition] = {}
         self.retention = Retention(
-            self._partitions, self.sizes, self.configs, self.upkeep, self.flushes, self.counters, start_job, self.clock
+            self._partitions,
+            self.sizes,
+            self.configs,
+            self.checkpointer,
+            self.flushes,
+            self.counters,
+            start_job,
+            self.clock,
         )
-        self.disk_budget = DiskBudget(self._partitions, self.sizes, metadata, self.retention, self.upkeep, start_job)
+        self.disk_budget = DiskBudget(
+            self._partitions, self.sizes, metadata, self.retention, self.checkpointer, start_job
+        )
         self.scrubber = Scrubber(directory, self.configs, start_job)
         self.producer_ids = ProducerIds(metadata, self.metadata_log)
         self.fetch_sessions = FetchSessions(self.configs.number("max.incremental.fetch.session.cache.slots"))
         self.fetch_bytes_max = self.configs.number("fetch.max.bytes")
         self.quotas = QuotaMeter(metadata.quotas, self.configs.quota_window_s)
         self.timers = Timers()  # of groups
-        self.all_topics: Cached[bytes] = Cached(metadata)  # as Metadata says them, by version
+        self.all_topics: MetadataCache[bytes] = MetadataCache(metadata)  # as Metadata says them, by version
         self._may_make = LOGS_MADE_MAX  # by the request at hand
         self._failure: LogOffline | None = None
         for name, log in directory.logs.items():
@@ -110,10 +115,10 @@ class Broker:
                 partition.unavailable = error
 
     @cached_property
-    def compacting(self) -> "Compacting":
-        from tailrace.broker.background.compaction import Compacting
+    def compactor(self) -> "Compactor":
+        from tailrace.broker.background.compaction import Compactor
 
-        return Compacting(self)
+        return Compactor(self)
 
     @cached_property
     def groups(self) -> "GroupCoordinator":
@@ -129,12 +134,12 @@ class Broker:
     # Requests
 
     def handle(self, api: Api, request: Any, call: Call) -> Any:
-        """The answer, or a Later. It leaves when all of the metadata that it may rest on is on disk."""
+        """The answer, or a DelayedResponse. It leaves when all of the metadata that it may rest on is on disk."""
         self._may_make = LOGS_MADE_MAX
         answer = api.handle(request, call, self)
         if self.metadata_log.is_settled or isinstance(answer, Silence | Fetch):  # a Fetch sees to it itself
             return answer
-        return Settled(self.metadata_log.when_settled(), answer)
+        return MetadataFlushedResponse(self.metadata_log.when_settled(), answer)
 
     # Topics and partitions
 
@@ -190,7 +195,7 @@ class Broker:
     def appended(self, partition: Partition, log: Log, now_ms: int) -> None:
         """To be told after every append: readers that wait at the end want it flushed at once."""
         self.flushes.appended(log, now_ms)
-        if partition.watchers:
+        if partition.waiting_fetches:
             self.flushes.request(log)
 
     def when_flushed(self, partition: Partition) -> Flushed:
@@ -216,14 +221,14 @@ class Broker:
         partition = self._partitions.get(log)
         if partition is not None:
             self.sizes.measure(log)
-            if partition.watchers:
+            if partition.waiting_fetches:
                 partition.moved()
 
-    def remove_logs(self, topics: Sequence[Topic]) -> Later[None]:
+    def remove_logs(self, topics: Sequence[Topic]) -> DelayedResponse[None]:
         """Takes the logs of topics that the metadata no longer knows from the disk; who waits to read them is told.
         Resolved when their names are free again.
         """
-        removed: Later[None] = Later()
+        removed: DelayedResponse[None] = DelayedResponse()
         names, gone = [], []
         for topic in topics:
             self.counters.topics.pop(topic.name, None)
@@ -240,7 +245,7 @@ class Broker:
             partition.moved()
         if unavailable := [partition.name for partition in gone if partition.unavailable is not None]:
             self.directory.forget(unavailable)
-            self.upkeep.when_offsets_saved()
+            self.checkpointer.when_offsets_saved()
         if not names:
             removed.resolve(None)
             return removed
@@ -276,12 +281,12 @@ class Broker:
         duties: Sequence[Callable[[], None]] = (
             lambda: self.clock.tick(now_ms, steady_ms),
             lambda: self.refused_batches.expire(steady_ms),
-            lambda: self.upkeep.tick(now_ms, steady_ms),
-            self.journaling.tick,
-            self.space.tick,
+            lambda: self.checkpointer.tick(now_ms, steady_ms),
+            self.journal_setup.tick,
+            self.disk_reserve.tick,
             lambda: self.retention.tick(now_ms),
-            lambda: self.disk_budget.tick(now_ms, self.space.disk_bytes),
-            lambda: self.compacting.tick(now_ms),
+            lambda: self.disk_budget.tick(now_ms, self.disk_reserve.disk_bytes),
+            lambda: self.compactor.tick(now_ms),
             lambda: self.scrubber.tick(now_ms),
             lambda: self.advance(now_ms, steady_ms),
         )
@@ -300,13 +305,13 @@ class Broker:
         self.groups.advance()
 
 
-class Settled(Relayed[Any]):
-    """An answer that also waits for the metadata it rests on to be on disk."""
+class MetadataFlushedResponse(DependentResponse[Any]):
+    """A response that also waits until the metadata it depends on is on disk."""
 
     __slots__ = ()
 
     def __init__(self, settled: Flushed, answer: Any) -> None:
-        super().__init__(answer if isinstance(answer, Later) else Later.of(answer))
+        super().__init__(answer if isinstance(answer, DelayedResponse) else DelayedResponse.of(answer))
         settled.when_resolved(self._is_settled)
 
     def _is_settled(self, error: object) -> None:

@@ -1,4 +1,4 @@
-"""Opening a broker: the metadata log is replayed first, and then every other log has to be in it.
+"""Opens a broker: replays the metadata log first, and then matches every other log with it.
 
 1  the directory is opened, with recovery where the last stop was not clean
 2  the metadata log is replayed; in an empty directory it begins with the cluster's name, and where a repair has given
@@ -29,7 +29,7 @@ from tailrace.log.layout.errors import LogError, LogUnavailable, OutOfSpace
 from tailrace.log.layout.names import INTERNAL_TOPICS, METADATA_PARTITION, PARTITION_METADATA, TopicPartition
 from tailrace.log.log import Log
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.broker")
 
 
 class NotOurs(LogError):

@@ -62,9 +62,7 @@ class Metrics:
         histogram.add(seconds, requests)
 
     def _groups(self) -> Iterator[str]:
-        from tailrace.broker.groups.classic.group import (
-            State,  # which a broker without groups does not need at its start
-        )
+        from tailrace.broker.groups.classic.state import State
 
         groups = self._node.broker.groups
         states = Counter(group.state for group in groups.groups.values())
@@ -140,7 +138,7 @@ class Metrics:
 
     def _disk_lines(self) -> Iterator[str]:
         broker = self._node.broker
-        space, deleted = broker.space, broker.counters
+        space, deleted = broker.disk_reserve, broker.counters
         yield from _one("tailrace_logs_bytes", "gauge", "Of all logs.", broker.sizes.total)
         free = space.found.free if space.found is not None else math.nan
         yield from _one("tailrace_disk_free_bytes", "gauge", "Of the disk with the data directory.", free)
@@ -160,7 +158,7 @@ class Metrics:
         yield from _family("tailrace_deleted_segments_total", "counter", "Segments that were deleted.", counts)
 
     def _compaction(self) -> Iterator[str]:
-        counted = self._node.broker.compacting.counted
+        counted = self._node.broker.compactor.counted
         for name, text, value in (
             ("passes_total", "Passes over a log that were done.", counted.passes),
             ("failures_total", "Passes that failed.", counted.failures),

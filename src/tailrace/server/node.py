@@ -167,7 +167,7 @@ class Node:
     async def stop(self) -> None:
         """Afterwards everything is on disk, the stop is clean, and nothing of the node is left."""
         self.is_stopping = True
-        self.broker.compacting.stop()
+        self.broker.compactor.stop()
         for listener in self.listeners:
             listener.close()
         for connection in list(self.connections):

@@ -17,7 +17,7 @@ from brokers import (
 )
 
 from tailrace.broker.core.api import Silence
-from tailrace.broker.core.delayed import Later
+from tailrace.broker.core.delayed import DelayedResponse
 from tailrace.broker.metadata.topic_changes import create_topic
 from tailrace.log.disk.interface import OperatingSystemFiles
 from tailrace.protocol.errors import ErrorCode
@@ -80,7 +80,7 @@ def test_acks_one_does_not_wait_for_the_flush(tmp_path: Path) -> None:
         broker.create_topic()
         broker.hold_jobs = True
         answer = broker.begin(produce_request(a_batch(b"a"), acks=1), 9)
-        assert not isinstance(answer, Later)
+        assert not isinstance(answer, DelayedResponse)
         assert only_partition(answer).base_offset == 0
         assert broker.log().high_watermark == 0
 

@@ -15,7 +15,7 @@ from brokers import (
     values_of,
 )
 
-from tailrace.broker.fetch import fetch as fetching
+from tailrace.broker.fetch import reads as fetching
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.fetch import FetchTopic
 from tailrace.records import batch

@@ -90,7 +90,7 @@ def test_who_asks_is_told_when_the_offsets_are_on_disk(tmp_path: Path) -> None:
         for _ in range(3):
             broker.produce(b"a")
         broker.log().delete_before(2)
-        saved = resolved(broker.broker.upkeep.when_offsets_saved())
+        saved = resolved(broker.broker.checkpointer.when_offsets_saved())
         assert saved == []
         broker.run_jobs()
         assert saved == [None]
@@ -103,9 +103,9 @@ def test_who_asks_while_they_are_being_saved_is_served_by_the_next_job(tmp_path:
         for _ in range(3):
             broker.produce(b"a")
         broker.hold_jobs = True
-        first = resolved(broker.broker.upkeep.when_offsets_saved())
+        first = resolved(broker.broker.checkpointer.when_offsets_saved())
         broker.log().delete_before(2)
-        later = [resolved(broker.broker.upkeep.when_offsets_saved()) for _ in range(2)]
+        later = [resolved(broker.broker.checkpointer.when_offsets_saved()) for _ in range(2)]
         job, finish = broker._jobs.popleft()
         job.run()
         finish()
@@ -120,10 +120,10 @@ def test_an_error_is_told_and_the_next_one_may_succeed(tmp_path: Path) -> None:
     files = FaultyFiles(OperatingSystemFiles())
     with LocalBroker(tmp_path, files=files) as broker:
         files.fail("rename", EIO, name="log-start-offset")
-        failed = resolved(broker.broker.upkeep.when_offsets_saved())
+        failed = resolved(broker.broker.checkpointer.when_offsets_saved())
         broker.run_jobs()
         assert failed[0] is not None
-        again = resolved(broker.broker.upkeep.when_offsets_saved())
+        again = resolved(broker.broker.checkpointer.when_offsets_saved())
         broker.run_jobs()
         assert again == [None]
 

@@ -35,7 +35,7 @@ class Passes:
     def __init__(self, broker: LocalBroker) -> None:
         self.specs: list[PassSpec] = []
         self._broker = broker
-        broker.broker.compacting.begin_pass = self._begin
+        broker.broker.compactor.begin_pass = self._begin
 
     def _begin(self, spec: PassSpec) -> LocalPass:
         self.specs.append(spec)
@@ -66,7 +66,7 @@ def seal(broker: LocalBroker, topic: str = "orders", partition: int = 0) -> None
     log.roll()
     broker.broker.flushes.request_checkpoint(log)
     broker.run_jobs()
-    broker.broker.upkeep.when_offsets_saved()
+    broker.broker.checkpointer.when_offsets_saved()
     broker.run_jobs()
     assert log.recovery_point_on_disk == log.end_offset
 
@@ -157,7 +157,7 @@ def test_a_log_is_due_when_more_than_a_share_of_it_is_new(broker: LocalBroker) -
     seal(broker)
     broker.tick(BACKOFF_MS)
     assert len(passes) == 1, "half of it is new"
-    assert broker.broker.compacting.counted.dirty_ratio_max == pytest.approx(0.5, abs=0.05)
+    assert broker.broker.compactor.counted.dirty_ratio_max == pytest.approx(0.5, abs=0.05)
     put(broker, (b"b", b"2"))
     seal(broker)
     broker.tick(BACKOFF_MS)
@@ -308,7 +308,7 @@ def test_a_change_of_policy_counts_at_once(broker: LocalBroker) -> None:
 
 def test_many_logs_are_looked_at_some_at_a_time(broker: LocalBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     passes = filled(broker)
-    compacting = broker.broker.compacting
+    compacting = broker.broker.compactor
     looked: list[int] = []
     many = [broker.log()] * (3 * LOOKED_AT_ONCE)
     original = compacting._look_at
@@ -341,7 +341,7 @@ def test_a_log_whose_pass_fails_is_left_alone_for_longer_each_time(
         broker.tick()
         assert "is not compacted for a while" in caplog.text
         for number in range(1, 12):
-            assert len(passes) == broker.broker.compacting.counted.failures == number
+            assert len(passes) == broker.broker.compactor.counted.failures == number
             alone_ms = min(LEFT_ALONE_MAX_MS, LEFT_ALONE_MIN_MS << number)
             broker.tick(alone_ms - 1)
             assert len(passes) == number
@@ -403,13 +403,13 @@ def test_a_topic_that_is_deleted_during_its_pass_is_gone_and_the_pass_ends(broke
     filled(broker)
     broker.hold_jobs = True
     broker.tick()
-    assert broker.broker.compacting.is_under_way
+    assert broker.broker.compactor.is_under_way
     broker.hold_jobs = False
     topic = broker.broker.metadata.topics["orders"]
     broker.broker.remove_logs([topic])
     broker.tick()
     broker.run_jobs()
-    assert not broker.broker.compacting.is_under_way
+    assert not broker.broker.compactor.is_under_way
     assert not (Path(broker.path) / "orders-0").exists()
 
 
@@ -418,7 +418,7 @@ def test_what_was_done_is_counted(broker: LocalBroker, caplog: pytest.LogCapture
     filled(broker)
     size = broker.log().size
     broker.tick()
-    counted = broker.broker.compacting.counted
+    counted = broker.broker.compactor.counted
     assert (counted.passes, counted.keys, counted.bytes_read) == (1, 1, size)
     assert 0 < counted.bytes_written < size
     assert "compacted" in caplog.text
@@ -480,7 +480,7 @@ def test_a_clock_that_was_ahead_for_a_moment_does_not_keep_logs_from_being_compa
         faulty.fail("write_at", EIO, name=".cleaned")
         broker.tick(YEAR_MS)
         broker.now_ms -= YEAR_MS
-        assert broker.broker.compacting.counted.failures == 1
+        assert broker.broker.compactor.counted.failures == 1
         broker.tick()
         assert len(passes) == 2, "it is left alone, though not for a year"
         broker.tick(LEFT_ALONE_MAX_MS)
@@ -496,16 +496,16 @@ def test_a_pass_under_way_is_stopped_where_the_disk_has_only_its_reserve(tmp_pat
         passes = filled(broker)
         broker.hold_jobs = True
         broker.tick()
-        assert broker.broker.compacting.is_under_way
+        assert broker.broker.compactor.is_under_way
         files.space_left = Space(RESERVE - 1, 1 << 40)
-        while not broker.broker.space.is_low:  # it is asked first
+        while not broker.broker.disk_reserve.is_low:  # it is asked first
             job, finish = broker._jobs.popleft()
             job.run()
             finish()
         broker.tick(100)
         broker.hold_jobs = False
         broker.run_jobs()
-        assert not broker.broker.compacting.is_under_way
+        assert not broker.broker.compactor.is_under_way
         assert values(broker) == [b"old", b"new"]
         assert not list(Path(broker.log().directory).glob("*.cleaned"))
         files.space_left = Space(10 * RESERVE, 1 << 40)
@@ -524,7 +524,7 @@ def test_a_pass_begins_only_where_there_is_room_for_what_it_writes(tmp_path: Pat
         passes = filled(broker)
         broker.tick(BACKOFF_MS)
         assert len(passes) == 0
-        assert not broker.broker.space.is_low
+        assert not broker.broker.disk_reserve.is_low
         files.space_left = Space(RESERVE + sum(segment.size for segment in broker.log().segments), 1 << 40)
         broker.tick(BACKOFF_MS)
         broker.tick(BACKOFF_MS)

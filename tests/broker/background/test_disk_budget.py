@@ -179,7 +179,7 @@ def test_a_search_takes_as_many_ticks_as_there_are_logs(tmp_path: Path, monkeypa
 def test_a_deletion_by_budget_is_logged_counted_and_survives_a_kill(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "tailrace.broker.background.retention")
+    caplog.set_level(logging.INFO, "tailrace.broker.background")
     with LocalBroker(tmp_path, {"tailrace.disk.budget.bytes": "4500"}) as broker:
         make(broker, "a")
         fill(broker, "a", 6)

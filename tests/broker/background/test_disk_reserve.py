@@ -8,7 +8,7 @@ import pytest
 from brokers import LocalBroker, a_batch, produce_request
 from group_requests import commit, offsets
 
-from tailrace.broker.background.disk_reserve import SpaceJob, shown
+from tailrace.broker.background.disk_reserve import FreeSpaceJob, shown
 from tailrace.broker.metadata.config_changes import Operation
 from tailrace.log.disk.interface import OperatingSystemFiles, Space
 from tailrace.log.layout.errors import StorageError
@@ -56,7 +56,7 @@ def test_the_reserve_is_a_gibibyte_or_five_percent_and_ends_at_half_as_much_more
         broker.tick()
         assert broker.produce(b"taken, too").error_code == 0
         assert broker.values() == [b"taken", b"taken, too"]
-        assert broker.broker.space.refused == 2
+        assert broker.broker.disk_reserve.refused == 2
 
 
 def test_a_refusal_says_how_much_is_free_and_what_to_do(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_a_disk_that_does_not_answer_is_asked_once_and_holds_nobody_up(tmp_path:
         asked = files.count["space"]
         for _ in range(3):
             broker.tick(250)
-        assert sum(isinstance(job, SpaceJob) for job, _ in broker._jobs) == 1
+        assert sum(isinstance(job, FreeSpaceJob) for job, _ in broker._jobs) == 1
         assert broker.produce(b"x", acks=1).error_code == 0
         broker.hold_jobs = False
         broker.run_jobs()

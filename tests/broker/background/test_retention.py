@@ -425,7 +425,7 @@ def test_a_piece_that_a_reader_has_is_read_to_its_end_although_its_file_is_gone(
 def test_each_deletion_is_logged_with_what_it_took_and_counted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "tailrace.broker.background.retention")
+    caplog.set_level(logging.INFO, "tailrace.broker.background")
     with LocalBroker(tmp_path, EVERY_SECOND) as broker:
         broker.create_topic(retention_ms="3000", **A_SEGMENT_EACH)
         broker.create_topic("others", retention_bytes="0", **A_SEGMENT_EACH)

@@ -4,10 +4,10 @@ import weakref
 
 import pytest
 
-from tailrace.broker.core.delayed import Chained, Later
+from tailrace.broker.core.delayed import DelayedResponse, MappedResponse
 
 
-class Asked(Later[int]):
+class Asked(DelayedResponse[int]):
     """Notes what it is told."""
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class Asked(Later[int]):
 
 
 def test_the_answer_is_told_when_it_comes() -> None:
-    later: Later[int] = Later()
+    later: DelayedResponse[int] = DelayedResponse()
     answers: list[int] = []
     later.when_resolved(answers.append)
     assert not later.is_resolved
@@ -33,13 +33,13 @@ def test_the_answer_is_told_when_it_comes() -> None:
     assert (answers, later.is_resolved) == ([7], True)
 
 
-class Watched(Chained[int]):
+class Watched(MappedResponse[int]):
     """One that a weak reference can point to."""
 
 
 @pytest.mark.parametrize("is_abandoned", [False, True])
 def test_an_answer_that_is_told_or_abandoned_forms_no_cycle_with_the_one_it_rests_on(is_abandoned: bool) -> None:
-    first: Later[int] = Later()
+    first: DelayedResponse[int] = DelayedResponse()
     chained = Watched(first, lambda answer: answer)
     chained.when_resolved(lambda _: None)
     if is_abandoned:
@@ -52,7 +52,7 @@ def test_an_answer_that_is_told_or_abandoned_forms_no_cycle_with_the_one_it_rest
 
 
 def test_who_asks_late_is_told_at_once() -> None:
-    later: Later[int] = Later()
+    later: DelayedResponse[int] = DelayedResponse()
     later.resolve(7)
     answers: list[int] = []
     later.when_resolved(answers.append)
@@ -60,7 +60,7 @@ def test_who_asks_late_is_told_at_once() -> None:
 
 
 def test_only_the_first_answer_counts() -> None:
-    later: Later[int] = Later()
+    later: DelayedResponse[int] = DelayedResponse()
     answers: list[int] = []
     later.when_resolved(answers.append)
     later.resolve(1)
@@ -69,7 +69,7 @@ def test_only_the_first_answer_counts() -> None:
 
 
 def test_none_is_an_answer() -> None:
-    later: Later[None] = Later()
+    later: DelayedResponse[None] = DelayedResponse()
     answers: list[None] = []
     later.when_resolved(answers.append)
     later.resolve(None)
@@ -82,7 +82,7 @@ def test_a_chain_makes_something_of_the_answer(is_early: bool) -> None:
     first = Asked()
     if is_early:
         first.resolve(20)
-    chained = Chained(first, lambda number: str(number + 1))
+    chained = MappedResponse(first, lambda number: str(number + 1))
     answers: list[str] = []
     chained.when_resolved(answers.append)
     first.resolve(20)
@@ -91,7 +91,7 @@ def test_a_chain_makes_something_of_the_answer(is_early: bool) -> None:
 
 def test_a_chain_passes_on_what_it_is_told() -> None:
     first = Asked()
-    chained = Chained(first, str)
+    chained = MappedResponse(first, str)
     chained.hurry()
     chained.expire()
     chained.abandon()

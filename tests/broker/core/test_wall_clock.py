@@ -121,8 +121,8 @@ def test_a_refused_batch_shows_that_its_producer_is_not_idle(tmp_path: Path) -> 
         assert retry(broker, 0) == (0, 0)
         checkpoint(broker)
         broker.tick(DAY_MS)
-        broker.broker.space.is_low = True
+        broker.broker.disk_reserve.is_low = True
         assert retry(broker, 1)[0] == ErrorCode.KAFKA_STORAGE_ERROR
-        broker.broker.space.is_low = False
+        broker.broker.disk_reserve.is_low = False
         checkpoint(broker)
         assert retry(broker, 2)[0] == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER

@@ -9,7 +9,7 @@ from fetch_readers import Reader, key_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tailrace.broker.fastpath.templates import FORM_BYTES_MAX, FORMS_MAX
+from tailrace.broker.fastpath.templates import TEMPLATE_BYTES_MAX, TEMPLATES_MAX
 from tailrace.protocol import codec
 from tailrace.protocol.frame import read_request_header
 from tailrace.protocol.messages.fetch import FetchRequest
@@ -102,7 +102,7 @@ def test_who_begins_a_session_has_several_partitions_or_knows_an_epoch_goes_the_
 def test_any_byte_that_is_not_as_before_is_for_the_long_way(local: LocalBroker) -> None:
     reader, request = learnt(local)
     frame = reader.frame(request, 12)
-    (start,) = reader.repeated._forms._starts
+    (start,) = reader.repeated._templates._starts
     for position in [*range(4), *range(8, start), *range(start + 8, len(frame))]:
         spoilt = bytearray(frame)
         spoilt[position] ^= 1
@@ -118,17 +118,17 @@ def test_bytes_behind_a_request_are_not_learnt(local: LocalBroker) -> None:
     header = read_request_header(frame)
     request = codec.decode(FetchRequest, 12, frame, header.body, more_may_follow=True)
     reader.repeated.learn(frame, header, request)
-    assert len(reader.repeated._forms) == 0
+    assert len(reader.repeated._templates) == 0
 
 
 def test_a_form_takes_little_memory_whatever_its_request_holds(local: LocalBroker) -> None:
     reader = Reader(local)
-    for number in range(2 * FORMS_MAX):
+    for number in range(2 * TEMPLATES_MAX):
         request = fetch_request(from_offset(0), max_wait_ms=number, rack_id="r" * (1000 if number % 2 else 10))
         reader.long(reader.frame(request, 12))
-    forms = reader.repeated._forms._by_bytes
-    assert 0 < len(forms) <= FORMS_MAX
-    assert all(len(key) + len(form.rest) < 2 * FORM_BYTES_MAX for key, form in forms.items())
+    templates = reader.repeated._templates._by_bytes
+    assert 0 < len(templates) <= TEMPLATES_MAX
+    assert all(len(key) + len(template.rest) < 2 * TEMPLATE_BYTES_MAX for key, template in templates.items())
 
 
 def test_a_topic_that_is_deleted_or_made_anew_is_another(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tailrace.broker.apis.registry import APIS
 from tailrace.broker.core.api import Call
-from tailrace.broker.fastpath.fetch import Answered, Stretch
+from tailrace.broker.fastpath.fetch import HandoffRange, HandoffResult
 from tailrace.broker.fetch.sessions import BUSY_MS, FetchSession, FetchSessions
 from tailrace.protocol import codec
 from tailrace.protocol.errors import ErrorCode
@@ -183,7 +183,7 @@ def test_a_session_of_two_partitions_goes_the_long_way_until_one_is_forgotten(lo
     assert reader.go_on(from_offset(0), from_offset(0, 1)) is None
     for offset in range(3):
         assert reader.go_on(from_offset(offset)) is None, "the other has something to say, too"
-    assert len(reader.repeated._forms) == 1
+    assert len(reader.repeated._templates) == 1
     forgotten = [ForgottenTopic(topic_id=reader.topic, partitions=[0])]
     assert reader.go_on(from_offset(3, 1), forgotten_topics_data=forgotten) is None
     assert reader.go_on(from_offset(4, 1)) is None
@@ -197,7 +197,7 @@ def test_what_is_asked_for_beside_another_partition_is_not_learnt(local: LocalBr
     reader.begin(from_offset(0), from_offset(0, 1))
     for offset in range(3):
         assert reader.go_on(from_offset(offset, offset % 2)) is None
-    assert len(reader.repeated._forms) == 0
+    assert len(reader.repeated._templates) == 0
 
 
 def test_a_request_that_forgets_its_partition_is_not_learnt(local: LocalBroker) -> None:
@@ -206,7 +206,7 @@ def test_a_request_that_forgets_its_partition_is_not_learnt(local: LocalBroker) 
     forgotten = [ForgottenTopic(topic_id=reader.topic, partitions=[1])]
     for offset in range(3):
         assert reader.go_on(from_offset(offset), forgotten_topics_data=forgotten) is None
-    assert len(reader.repeated._forms) == 0
+    assert len(reader.repeated._templates) == 0
 
 
 def test_waits_and_errors_go_the_long_way_and_the_next_request_the_short_one(local: LocalBroker) -> None:
@@ -219,8 +219,8 @@ def test_waits_and_errors_go_the_long_way_and_the_next_request_the_short_one(loc
 def test_any_byte_that_is_not_as_before_is_for_the_long_way(local: LocalBroker) -> None:
     reader = learnt(local)
     frame = reader.request(reader.next_epoch, from_offset(0))
-    (form,) = reader.repeated._forms._by_bytes.values()
-    changing = {*range(4, 8), *range(form.places.offset, form.places.offset + 8)}
+    (template,) = reader.repeated._templates._by_bytes.values()
+    changing = {*range(4, 8), *range(template.places.offset, template.places.offset + 8)}
     for position in range(len(frame)):
         if position not in changing:
             spoilt = bytearray(frame)
@@ -287,7 +287,7 @@ def test_a_reader_of_committed_records_is_told_of_what_was_aborted(tmp_path: Pat
 
 @pytest.fixture
 def small_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tailrace.broker.fastpath.fetch.STRETCH_BYTES_MIN", 1)
+    monkeypatch.setattr("tailrace.broker.fastpath.fetch.HANDOFF_BYTES_MIN", 1)
 
 
 def from_here(offset: int) -> FetchPartition:
@@ -301,7 +301,7 @@ def lendable(local: LocalBroker) -> SessionReader:
     return reader
 
 
-def stretch_for(reader: SessionReader, epoch: int | None = None) -> Stretch | None:
+def stretch_for(reader: SessionReader, epoch: int | None = None) -> HandoffRange | None:
     frame = reader.request(reader.next_epoch if epoch is None else epoch, from_here(1))
     stretch = reader.repeated.stretch(frame, 1 << 20)
     if stretch is not None:
@@ -309,19 +309,19 @@ def stretch_for(reader: SessionReader, epoch: int | None = None) -> Stretch | No
     return stretch
 
 
-def lend(reader: SessionReader) -> Stretch:
+def lend(reader: SessionReader) -> HandoffRange:
     stretch = stretch_for(reader)
     assert stretch is not None
     reader.repeated.lent(stretch, reader.local.now_ms)
     return stretch
 
 
-def take_back(reader: SessionReader, stretch: Stretch, *offsets: int) -> None:
+def take_back(reader: SessionReader, stretch: HandoffRange, *offsets: int) -> None:
     """Which have been asked for elsewhere, one after the other."""
     epoch = stretch.epoch
     for _ in offsets:
         epoch = epoch_after(epoch)
-    reader.repeated.taken_back(stretch, Answered(epoch, offsets[-1]) if offsets else None, reader.local.now_ms)
+    reader.repeated.taken_back(stretch, HandoffResult(epoch, offsets[-1]) if offsets else None, reader.local.now_ms)
 
 
 @pytest.mark.parametrize("offsets", [(), (1,), (1, 17, 23)])

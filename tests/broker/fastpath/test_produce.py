@@ -15,9 +15,9 @@ from logs import DATA, memory_files
 
 from tailrace.broker.apis.registry import APIS
 from tailrace.broker.core.api import Call
-from tailrace.broker.core.delayed import Later
-from tailrace.broker.fastpath.produce import RUN_BYTES_MAX, RUN_REQUESTS_MAX, TOGETHER_MAX, RepeatedProduce
-from tailrace.broker.fastpath.templates import FORGOTTEN_AFTER, FORM_BYTES_MAX, FORMS_MAX
+from tailrace.broker.core.delayed import DelayedResponse
+from tailrace.broker.fastpath.produce import RUN_BYTES_MAX, RUN_REQUESTS_MAX, TOGETHER_MAX, ProduceFastPath
+from tailrace.broker.fastpath.templates import FORGOTTEN_AFTER, TEMPLATE_BYTES_MAX, TEMPLATES_MAX
 from tailrace.broker.metadata.topic_changes import create_topic
 from tailrace.log.disk.interface import OperatingSystemFiles
 from tailrace.log.flush.journal import make_journal
@@ -43,7 +43,7 @@ class Producer:
 
     def __init__(self, local: LocalBroker, *, short: bool = True) -> None:
         self.local = local
-        self.repeated = RepeatedProduce(local.broker)
+        self.repeated = ProduceFastPath(local.broker)
         self.short = short
         self.went_short = 0
         self.last_id = 0
@@ -53,7 +53,7 @@ class Producer:
         return memoryview(bytearray(encode_request(request, version, self.last_id, "client")))[4:]
 
     def begin(self, request: ProduceRequest, version: int = 12) -> Any:
-        """The answer's bytes, or a Later of them."""
+        """The answer's bytes, or a DelayedResponse of them."""
         frame = self.frame(request, version)
         if self.short and (repeated := self.repeated.append(frame, self.local.now_ms)) is not None:
             self.went_short += 1
@@ -67,7 +67,7 @@ class Producer:
 
     def ask(self, request: ProduceRequest, version: int = 12) -> bytes:
         answer = self.begin(request, version)
-        if isinstance(answer, Later):
+        if isinstance(answer, DelayedResponse):
             self.local.run_jobs()
             found: list[Any] = []
             answer.when_resolved(found.append)
@@ -167,7 +167,7 @@ def test_an_answer_that_waits_for_the_disk_or_is_a_refusal_is_not_sent_first(loc
     sent: list[bytes] = []
     waits = producer.repeated.append(frame_of(produce_request(a_batch(b"b"), acks=-1)), local.now_ms, send=sent.append)
     assert waits is not None
-    assert isinstance(waits[1], Later)
+    assert isinstance(waits[1], DelayedResponse)
     producer.ask(produce_request(a_batch(b"c"), acks=1))
     damaged = bytearray(a_batch(b"d"))
     damaged[-1] ^= 1
@@ -241,15 +241,15 @@ def test_a_repetition_of_a_producer_is_not_appended_again(local: LocalBroker) ->
 
 def test_many_partitions_are_remembered_and_not_without_end(tmp_path: Path) -> None:
     with LocalBroker(tmp_path) as local:
-        local.create_topic(partitions=2 * FORMS_MAX)
+        local.create_topic(partitions=2 * TEMPLATES_MAX)
         producer = Producer(local)
         for _ in range(2):
             for partition in range(12):
                 producer.ask(produce_request(a_batch(b"x"), partition=partition))
         assert producer.went_short == 12
-        for partition in range(2 * FORMS_MAX):
+        for partition in range(2 * TEMPLATES_MAX):
             producer.ask(produce_request(a_batch(b"x"), partition=partition))
-        assert len(producer.repeated._forms) <= FORMS_MAX
+        assert len(producer.repeated._templates) <= TEMPLATES_MAX
 
 
 def test_topics_with_names_of_different_lengths_are_all_remembered(local: LocalBroker) -> None:
@@ -265,25 +265,25 @@ def test_topics_with_names_of_different_lengths_are_all_remembered(local: LocalB
 
 def test_one_partition_too_many_costs_the_others_nothing_and_what_is_not_used_is_forgotten(tmp_path: Path) -> None:
     with LocalBroker(tmp_path) as local:
-        local.create_topic(partitions=FORMS_MAX + 1)
+        local.create_topic(partitions=TEMPLATES_MAX + 1)
         producer = Producer(local)
         for _ in range(3):
-            for partition in range(FORMS_MAX + 1):
+            for partition in range(TEMPLATES_MAX + 1):
                 producer.ask(produce_request(a_batch(b"x"), partition=partition, acks=1))
-        assert producer.went_short == 2 * FORMS_MAX
+        assert producer.went_short == 2 * TEMPLATES_MAX
         for _ in range(FORGOTTEN_AFTER):
-            producer.ask(produce_request(a_batch(b"x"), partition=FORMS_MAX, acks=1))
-        assert len(producer.repeated._forms) == 1
+            producer.ask(produce_request(a_batch(b"x"), partition=TEMPLATES_MAX, acks=1))
+        assert len(producer.repeated._templates) == 1
 
 
 def test_a_form_takes_little_memory_whatever_its_request_holds(local: LocalBroker) -> None:
     producer = Producer(local)
-    for name in ("client", "c" * 2 * FORM_BYTES_MAX):
+    for name in ("client", "c" * 2 * TEMPLATE_BYTES_MAX):
         request = produce_request(a_batch(b"x"), acks=1)
         frame = memoryview(bytearray(encode_request(request, 12, 1, name)))[4:]
         header = read_request_header(frame)
         producer.repeated.learn(frame, header, codec.decode(ProduceRequest, 12, frame, header.body))
-    assert [len(key) <= FORM_BYTES_MAX for key in producer.repeated._forms._by_bytes] == [True]
+    assert [len(key) <= TEMPLATE_BYTES_MAX for key in producer.repeated._templates._by_bytes] == [True]
 
 
 def test_bytes_behind_a_request_are_not_taken_for_its_batch(local: LocalBroker) -> None:
@@ -298,7 +298,7 @@ def test_bytes_behind_a_request_are_not_taken_for_its_batch(local: LocalBroker) 
         header = read_request_header(view)
         decoded = codec.decode(ProduceRequest, 12, view, header.body, more_may_follow=True)
         producer.repeated.learn(view, header, decoded)
-    assert len(producer.repeated._forms) == 0
+    assert len(producer.repeated._templates) == 0
 
 
 def test_requests_that_are_not_for_one_partition_go_the_long_way(local: LocalBroker) -> None:
@@ -368,9 +368,9 @@ def test_a_disk_that_is_full_is_seen(local: LocalBroker) -> None:
     local.tick()
     producer = Producer(local)
     assert [sent(producer) for _ in range(2)] == [(0, False), (0, True)]
-    local.broker.space.is_low = True
+    local.broker.disk_reserve.is_low = True
     assert sent(producer) == (ErrorCode.KAFKA_STORAGE_ERROR, False)
-    local.broker.space.is_low = False
+    local.broker.disk_reserve.is_low = False
     assert sent(producer) == (0, True)
 
 
@@ -383,9 +383,9 @@ def refuse_first_batch(local: LocalBroker) -> Producer:
     local.tick()
     producer = Producer(local)
     assert [sent(producer) for _ in range(2)] == [(0, False), (0, True)]
-    local.broker.space.is_low = True
+    local.broker.disk_reserve.is_low = True
     assert producer.error(sequence_request(0)) == ErrorCode.KAFKA_STORAGE_ERROR
-    local.broker.space.is_low = False
+    local.broker.disk_reserve.is_low = False
     return producer
 
 
@@ -402,7 +402,7 @@ def test_batches_that_came_together_do_not_overtake_a_refused_one(local: LocalBr
     producer = refuse_first_batch(local)
     frames = [producer.frame(sequence_request(sequence)) for sequence in range(3)]
     assert run_of(producer.repeated, frames[1:], local.now_ms) is None
-    assert isinstance(run_of(producer.repeated, frames, local.now_ms), Later)
+    assert isinstance(run_of(producer.repeated, frames, local.now_ms), DelayedResponse)
     local.run_jobs()
     assert written(local)[2:] == [b"0", b"1", b"2"]
 
@@ -412,7 +412,7 @@ def test_no_answer_leaves_before_the_metadata_is_on_disk(local: LocalBroker) -> 
     assert [sent(producer) for _ in range(2)] == [(0, False), (0, True)]
     local.broker.metadata_log.write(create_topic(local.broker.metadata, "other", 1, {}, os.urandom), NOW_MS)
     answer = producer.begin(produce_request(a_batch(b"x"), acks=1))
-    assert isinstance(answer, Later)
+    assert isinstance(answer, DelayedResponse)
     assert not answer.is_resolved
     local.run_jobs()
     assert producer.went_short == 1
@@ -424,7 +424,7 @@ def test_an_acknowledgement_waits_for_the_disk_and_says_when_that_takes_too_long
     answers: list[bytes] = []
     for _ in range(2):
         later = producer.begin(produce_request(a_batch(b"y")))
-        assert isinstance(later, Later)
+        assert isinstance(later, DelayedResponse)
         later.when_resolved(answers.append)
         assert later.wait_ms == 1000
     assert producer.went_short == 2
@@ -438,7 +438,9 @@ def test_an_acknowledgement_waits_for_the_disk_and_says_when_that_takes_too_long
     assert errors == [(3, ErrorCode.REQUEST_TIMED_OUT), (2, 0)]
 
 
-def run_of(repeated: RepeatedProduce, frames: list[memoryview], now_ms: int, behind: Later[Any] | None = None) -> Any:
+def run_of(
+    repeated: ProduceFastPath, frames: list[memoryview], now_ms: int, behind: DelayedResponse[Any] | None = None
+) -> Any:
     """What is said to requests that came together."""
     for frame in frames:
         assert repeated.gather(frame, now_ms)
@@ -455,7 +457,7 @@ class Line:
         local.broker.flushes.journal = make_journal(local.directory.files, local.directory.path, 1 << 20)
         self.producer = Producer(local)
         self.producer.ask(produce_request(a_batch(b"before")))
-        self.first: Later[bytes] | None = None
+        self.first: DelayedResponse[bytes] | None = None
         self.answers: list[tuple[int, int, int]] = []  # correlation id, error, offset
 
     def send(self, value: bytes) -> Any:
@@ -468,7 +470,7 @@ class Line:
         answer = run_of(self.producer.repeated, [frame], self.local.now_ms, self.first)
         assert answer is not None
         if self.first is None:
-            assert isinstance(answer, Later)
+            assert isinstance(answer, DelayedResponse)
             self.first = answer
             self.first.when_resolved(self._answered)
         return answer
@@ -518,7 +520,7 @@ def test_a_run_for_a_disk_that_is_full_by_then_changes_nothing(local: LocalBroke
     producer = Producer(local)
     producer.ask(produce_request(a_batch(b"before"), acks=1))
     assert producer.repeated.gather(frame_of(produce_request(a_batch(b"x"), acks=1)), NOW_MS)
-    local.broker.space.is_low = True
+    local.broker.disk_reserve.is_low = True
     run = producer.repeated.take_gathered()
     assert run is not None
     assert producer.repeated.append_run(run, NOW_MS) is None
@@ -615,7 +617,7 @@ def test_one_that_cannot_be_committed_at_once_is_waited_for(local: LocalBroker) 
     frame = frame_of(produce_request(a_batch(b"waits")))
     repeated = line.producer.repeated.append(frame, local.now_ms, send=sent.append, commit=lambda _, __: None)
     assert repeated is not None
-    assert isinstance(repeated[1], Later)
+    assert isinstance(repeated[1], DelayedResponse)
     assert not repeated[1].is_resolved
     local.run_jobs()
     assert repeated[1].is_resolved
@@ -638,7 +640,7 @@ def test_frames_that_only_begin_like_one_that_is_known_are_not_taken_for_it(loca
     producer = Producer(local)
     producer.ask(produce_request(a_batch(b"x"), acks=1))
     frame = bytearray(encode_request(produce_request(a_batch(b"x"), acks=1), 12, 5, "client"))[4:]
-    (start,) = producer.repeated._forms._starts
+    (start,) = producer.repeated._templates._starts
     for end in range(start, len(frame)):
         assert producer.repeated.append(memoryview(frame[:end]), NOW_MS) is None
     for position in range(start):

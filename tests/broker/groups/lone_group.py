@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Any
 
-from tailrace.broker.core.delayed import Later
+from tailrace.broker.core.delayed import DelayedResponse
 from tailrace.broker.core.errors import Refused
-from tailrace.broker.groups.classic.group import ClassicGroup, GroupSettings, Held, MemberIdRequired, Ports
-from tailrace.broker.groups.classic.members import Identity, Joined, Joining, Synced
-from tailrace.broker.groups.classic.writes import NotSaved
-from tailrace.broker.groups.records import GroupMetadataValue
+from tailrace.broker.groups.classic.group import ClassicGroup
+from tailrace.broker.groups.classic.members import Identity, Joined, JoinRequest, MemberIdRequired, Synced
+from tailrace.broker.groups.classic.state import GroupSettings, HeldBytes, Ports
+from tailrace.broker.groups.records import GroupMetadataValue, NotSaved
 from tailrace.broker.groups.timers import Timers
 from tailrace.protocol.errors import ErrorCode
 
@@ -28,14 +28,14 @@ class Asked:
 
     def __init__(self, ask: Callable[[], Any], told: Callable[[Any], None] = lambda answer: None) -> None:
         self.answer: Any = None
-        self.later: Later[Any] | None = None
+        self.later: DelayedResponse[Any] | None = None
         self._told = told
         try:
             answer = ask()
         except Refused as error:
             self._tell(error.code)
             return
-        if isinstance(answer, Later):
+        if isinstance(answer, DelayedResponse):
             self.later = answer
             answer.when_resolved(self._tell)
         else:
@@ -76,7 +76,7 @@ class Someone:
         self.fields |= changes
         names = self.fields.get("protocols", ("range",))
         metadata = self.fields.get("metadata", b"")
-        joining = Joining(
+        joining = JoinRequest(
             self.identity,
             self.name,
             "/127.0.0.1",
@@ -89,7 +89,7 @@ class Someone:
         )
         return Asked(lambda: self._join(joining), self._joined)
 
-    def _join(self, joining: Joining) -> Any:
+    def _join(self, joining: JoinRequest) -> Any:
         try:
             return self.lone.group.join(joining)
         except MemberIdRequired as error:
@@ -130,7 +130,7 @@ class LoneGroup:
         self.saved: list[GroupMetadataValue] = []
         self.can_save = True
         self._numbers = count(1)
-        self.held = Held()
+        self.held = HeldBytes()
         ports = Ports(self.timers, self.held, self._save, lambda: str(next(self._numbers)))
         self.group = ClassicGroup("billing", GroupSettings(delay_ms, size_max), ports)
 

@@ -25,7 +25,7 @@ from logs import DATA, memory_files
 from tailrace.broker.core import delayed as waiting
 from tailrace.broker.core.topics import OFFSETS_TOPIC
 from tailrace.broker.groups import coordinator
-from tailrace.broker.groups.classic.group import State
+from tailrace.broker.groups.classic.state import State
 from tailrace.broker.groups.records import (
     GroupMetadataValue,
     MemberMetadata,

@@ -8,7 +8,7 @@ from group_requests import BILLING, Consumer, broker_for_groups, commit, commit_
 from logs import DATA, memory_files
 
 from tailrace.broker.core.topics import OFFSETS_TOPIC
-from tailrace.broker.groups.log import ReadLast
+from tailrace.broker.groups.log import LastRecordsJob
 from tailrace.broker.groups.records import GroupSaved, OffsetCommitted, OffsetCommitValue, decode, encode_offset
 from tailrace.protocol.errors import ErrorCode
 from tailrace.records.batch import split
@@ -28,7 +28,7 @@ def batches(broker: LocalBroker) -> list[list[Any]]:
 
 
 def last(broker: LocalBroker) -> dict[bytes, Any]:
-    job = ReadLast([broker.log(OFFSETS_TOPIC)])
+    job = LastRecordsJob([broker.log(OFFSETS_TOPIC)])
     job.run()
     assert job.error is None
     return {key: decode(record) for key, record in job.last.items()}

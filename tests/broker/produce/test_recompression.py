@@ -135,7 +135,7 @@ def test_what_comes_behind_waits_for_its_turn_and_other_partitions_do_not(tmp_pa
         assert (slow, behind, offset_of(beside)) == ([], [], 0)
         broker.run_jobs()
         assert (offset_of(slow), offset_of(behind)) == (0, 1)
-        assert broker.partition().line is None
+        assert not broker.partition().has_queue
         assert stored(broker) == [(Codec.ZSTD, [b"slow"]), (Codec.ZSTD, [b"behind"])]
 
 
@@ -210,7 +210,7 @@ def test_a_long_line_is_worked_off_in_turns_and_what_comes_between_them_stands_b
         answers.append(begin(broker, a_batch(b"%d" % (length + 1)), acks=1))
         assert max(b - a for a, b in pairwise(turns(broker))) <= recompressing.TURN_BATCHES_MAX
         assert [offset_of(answer) for answer in answers] == list(range(length + 2))
-        assert broker.partition().line is None
+        assert not broker.partition().has_queue
         assert broker.broker.recompressor.waiting_bytes == 0
         assert [values for _, values in stored(broker)] == [[b"%d" % n] for n in range(length + 2)]
 
@@ -239,7 +239,7 @@ def test_one_that_cannot_be_told_does_not_hold_up_those_behind_it(
         behind = begin(broker, a_batch(b"b", codec=Codec.ZSTD), acks=1)
         broker.run_jobs()
         assert offset_of(behind) == 1
-        assert broker.partition().line is None
+        assert not broker.partition().has_queue
         assert broker.broker.recompressor.waiting_bytes == 0
     assert "ZeroDivisionError" in caplog.text
 

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tailrace.broker.fastpath import fetch as repeated_fetch
-from tailrace.broker.fastpath.fetch import Stretch
+from tailrace.broker.fastpath.fetch import HandoffRange
 from tailrace.broker.fetch.sessions import FetchSession
 from tailrace.protocol.fetch_epochs import EPOCH_MAX
 from tailrace.protocol.frame import decode_response
@@ -36,7 +36,7 @@ VERSIONS = (5, 11, 12, 13, 17)
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
     with LocalBroker(tmp_path_factory.mktemp("cold")) as local, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(repeated_fetch, "STRETCH_BYTES_MIN", 1)
+        patch.setattr(repeated_fetch, "HANDOFF_BYTES_MIN", 1)
         local.create_topic(partitions=2)
         for number in range(120):
             local.produce(*[bytes([number]) * (7 * number) for _ in range(1 + number % 3)])
@@ -52,7 +52,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
 @pytest.fixture
 def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalBroker]:
     """One with a topic and nothing in it."""
-    monkeypatch.setattr(repeated_fetch, "STRETCH_BYTES_MIN", 1)
+    monkeypatch.setattr(repeated_fetch, "HANDOFF_BYTES_MIN", 1)
     with LocalBroker(tmp_path) as local:
         local.create_topic()
         yield local
@@ -114,7 +114,7 @@ class Lent:
         assert answer is not None
         return answer
 
-    def stretch(self, frame: bytes, most: int = 1 << 30) -> Stretch | None:
+    def stretch(self, frame: bytes, most: int = 1 << 30) -> HandoffRange | None:
         return self.reader.repeated.stretch(memoryview(frame), most)
 
     def may_be_lent(self, frame: bytes) -> bool:

@@ -15,7 +15,7 @@ from nodes import LOOPS, RunningNode
 from raw_client import NOW_AND_THEN_MS, RawClient, a_produce
 
 from tailrace.broker.apis.registry import APIS
-from tailrace.broker.core.delayed import Later
+from tailrace.broker.core.delayed import DelayedResponse
 from tailrace.log.disk.interface import OperatingSystemFile
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.frame import decode_response
@@ -48,7 +48,7 @@ def park(max_wait_ms: int = 30_000, offset: int = 0, **fields: Any) -> Any:
 def watchers(node: RunningNode) -> int:
     partition = node.node.broker.partition("orders", 0)
     assert partition is not None
-    return len(partition.watchers)
+    return len(partition.waiting_fetches)
 
 
 def is_flushed(node: RunningNode) -> bool:
@@ -322,7 +322,7 @@ def test_a_fetch_is_hurried_once(node: RunningNode, client: RawClient, monkeypat
     assert stuck.hurried == 1
 
 
-class Stuck(Later[Any]):
+class Stuck(DelayedResponse[Any]):
     __slots__ = ("abandoned", "expired", "hurried")
 
     def __init__(self, wait_ms: int | None = None) -> None:
@@ -381,10 +381,10 @@ def test_a_session_is_read_the_short_way(node: RunningNode, client: RawClient, m
 def test_only_so_many_requests_are_under_way(
     node: RunningNode, client: RawClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    waiting: list[Later[Any]] = []
+    waiting: list[DelayedResponse[Any]] = []
 
-    def handle(*_: Any) -> Later[Any]:
-        waiting.append(Later())
+    def handle(*_: Any) -> DelayedResponse[Any]:
+        waiting.append(DelayedResponse())
         return waiting[-1]
 
     real = APIS[ApiKey.API_VERSIONS]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from nodes import LOOPS
 
-from tailrace.broker.core.delayed import Later
+from tailrace.broker.core.delayed import DelayedResponse
 from tailrace.protocol.frame import RequestHeader
 from tailrace.server.net.pending import Deadlines, Pending
 
@@ -21,7 +21,7 @@ class Line:
 
     def add(self, wait_ms: int) -> Pending:
         one = Pending(RequestHeader(0, 12, 1, None, 0), 0.0)
-        one.later = Later(wait_ms)
+        one.later = DelayedResponse(wait_ms)
         self.pending.append(one)
         self.deadlines.watch(one, wait_ms)
         return one

@@ -16,18 +16,18 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tailrace.broker.core.api import Api, Call, Silence
-from tailrace.broker.core.delayed import Later
+from tailrace.broker.core.delayed import DelayedResponse
 from tailrace.broker.core.topics import Topic, why_not_a_name
-from tailrace.broker.produce.produce import (
-    Acknowledgement,
-    Deferred,
-    InLine,
-    Unflushed,
+from tailrace.broker.produce.appends import (
+    DelayedProduce,
+    QueuedAppend,
+    QueuedProduce,
+    UnflushedAppends,
     append,
-    header_of,
     refuse,
     remember_refusal,
 )
+from tailrace.broker.produce.validation import header_of
 from tailrace.log.layout.names import TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import ApiKey
@@ -47,31 +47,35 @@ BY_TOPIC_ID = 13
 ALL, LEADER, NONE = -1, 1, 0
 
 
-Answer = ProduceResponse | Later[ProduceResponse] | Silence
+Answer = ProduceResponse | DelayedResponse[ProduceResponse] | Silence
 
 
-def produce(request: ProduceRequest, call: Call, broker: "Broker") -> Answer | Later[ProduceResponse | Silence]:
-    unflushed: Unflushed = []
-    in_line: list[InLine] = []
+def produce(
+    request: ProduceRequest, call: Call, broker: "Broker"
+) -> Answer | DelayedResponse[ProduceResponse | Silence]:
+    unflushed: UnflushedAppends = []
+    queued: list[QueuedAppend] = []
     budget = DecompressionBudget()
     response = ProduceResponse()
     for data in request.topic_data:
         topic_response = TopicProduceResponse(name=data.name, topic_id=data.topic_id)
         response.responses.append(topic_response)
-        _append_to_topic(request, data, topic_response, call, broker, unflushed, in_line, budget)
-    if in_line:
+        _append_to_topic(request, data, topic_response, call, broker, unflushed, queued, budget)
+    if queued:
         # Without the request: what has to wait was copied, and the frame goes back to where it is counted.
         finish = partial(_answer, request.acks, request.timeout_ms, response, unflushed, broker)
-        return Deferred(in_line, unflushed, finish, request.timeout_ms)
+        return QueuedProduce(queued, unflushed, finish, request.timeout_ms)
     return _answer(request.acks, request.timeout_ms, response, unflushed, broker)
 
 
-def _answer(acks: int, timeout_ms: int, response: ProduceResponse, unflushed: Unflushed, broker: "Broker") -> Answer:
+def _answer(
+    acks: int, timeout_ms: int, response: ProduceResponse, unflushed: UnflushedAppends, broker: "Broker"
+) -> Answer:
     """What there is to say once all is appended that is going to be."""
     if acks == NONE:
         return Silence(close=_any_error(response))
     if acks == ALL and unflushed:
-        return Acknowledgement(response, unflushed, timeout_ms, broker)
+        return DelayedProduce(response, unflushed, timeout_ms, broker)
     return response
 
 
@@ -81,8 +85,8 @@ def _append_to_topic(
     response: TopicProduceResponse,
     call: Call,
     broker: "Broker",
-    unflushed: Unflushed,
-    in_line: list[InLine],
+    unflushed: UnflushedAppends,
+    queued: list[QueuedAppend],
     budget: DecompressionBudget,
 ) -> None:
     topic, refusal = topic_of(request, data, call.version, broker)
@@ -100,7 +104,7 @@ def _append_to_topic(
             if why_not_a_name(data.name) is None:  # a topic of this name may be created before the client tries again
                 name = TopicPartition(data.name, wanted.index)
                 remember_refusal(name, header_of(wanted.records), code, call, broker)
-        elif (appended := append(partition, wanted.records, call, broker, answer, in_line, budget)) is not None:
+        elif (appended := append(partition, wanted.records, call, broker, answer, queued, budget)) is not None:
             unflushed.append((*appended, answer))
 
 

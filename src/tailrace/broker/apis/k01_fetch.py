@@ -15,9 +15,9 @@ sent to those who speak a version before 10, too: nobody looks into a batch on i
 from typing import TYPE_CHECKING
 
 from tailrace.broker.core.api import Api, Call
-from tailrace.broker.core.delayed import Later
+from tailrace.broker.core.delayed import DelayedResponse
 from tailrace.broker.core.errors import Refused
-from tailrace.broker.fetch.fetch import BY_TOPIC_ID, Fetch
+from tailrace.broker.fetch.reads import BY_TOPIC_ID, Fetch
 from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages.fetch import FetchRequest, FetchResponse
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
 
 
-def fetch(request: FetchRequest, call: Call, broker: "Broker") -> FetchResponse | Later[FetchResponse]:
+def fetch(request: FetchRequest, call: Call, broker: "Broker") -> FetchResponse | DelayedResponse[FetchResponse]:
     by_id = call.version >= BY_TOPIC_ID
     try:
         wanted, session = broker.fetch_sessions.plan(request, by_id, call.now_ms, broker.random_bytes)

@@ -15,10 +15,11 @@ import logging
 from typing import TYPE_CHECKING
 
 from tailrace.broker.core.api import Api, Call
-from tailrace.broker.core.delayed import Later
+from tailrace.broker.core.delayed import DelayedResponse
 from tailrace.broker.core.errors import code_of
 from tailrace.broker.core.partition import Partition
-from tailrace.broker.fetch.fetch import READ_COMMITTED, check_partition
+from tailrace.broker.fetch.reads import READ_COMMITTED
+from tailrace.broker.fetch.targets import check_partition
 from tailrace.log.files.leader_epochs import UNDEFINED_EPOCH
 from tailrace.log.layout.errors import LogError
 from tailrace.log.log import Log
@@ -35,14 +36,14 @@ from tailrace.protocol.messages.list_offsets import (
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.broker.apis")
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 EPOCHS_FROM = 4  # the version in which an answer has room for them
 FIRST_VERSIONS = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 
 
-def list_offsets(request: ListOffsetsRequest, call: Call, broker: "Broker") -> Later[ListOffsetsResponse]:
+def list_offsets(request: ListOffsetsRequest, call: Call, broker: "Broker") -> DelayedResponse[ListOffsetsResponse]:
     listing = Listing(request.isolation_level == READ_COMMITTED, call, broker)
     seen: set[tuple[str, int]] = set()
     for topic in request.topics:
@@ -61,7 +62,7 @@ def list_offsets(request: ListOffsetsRequest, call: Call, broker: "Broker") -> L
     return listing
 
 
-class Listing(Later[ListOffsetsResponse]):
+class Listing(DelayedResponse[ListOffsetsResponse]):
     """The answer to one request, which leaves when the last of its partitions has one."""
 
     __slots__ = ("_broker", "_call", "_outstanding", "_searches", "_up_to_stable", "response")

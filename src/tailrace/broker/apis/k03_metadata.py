@@ -37,7 +37,7 @@ from tailrace.protocol.messages.metadata import (
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.broker.apis")
 
 CREATED_MAX = 1_000  # in one request; who asks for more is told that they are unknown, and asks again
 NOT_ASKED = -(1 << 31)

@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tailrace.broker.core.api import Api, Call
-from tailrace.broker.core.delayed import Later
+from tailrace.broker.core.delayed import DelayedResponse
 from tailrace.broker.core.errors import Refused
 from tailrace.broker.core.topics import Topic
 from tailrace.broker.groups.classic.members import Identity
-from tailrace.broker.groups.coordinator import Commit
+from tailrace.broker.groups.coordinator import OffsetCommit
 from tailrace.broker.groups.records import OffsetCommitValue
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import ApiKey
@@ -39,7 +39,7 @@ BY_TOPIC_ID = 10
 
 def offset_commit(
     request: OffsetCommitRequest, call: Call, broker: "Broker"
-) -> OffsetCommitResponse | Later[OffsetCommitResponse]:
+) -> OffsetCommitResponse | DelayedResponse[OffsetCommitResponse]:
     try:
         broker.groups.begin(call)
         not_found = ErrorCode.GROUP_ID_NOT_FOUND if call.version >= NOT_FOUND_FROM else ErrorCode.ILLEGAL_GENERATION
@@ -55,7 +55,7 @@ def offset_commit(
 
 def _commits(
     request: OffsetCommitRequest, response: OffsetCommitResponse, call: Call, broker: "Broker"
-) -> Iterator[Commit]:
+) -> Iterator[OffsetCommit]:
     """What can be committed; afterwards `response` says so, and of the rest why not."""
     note_max = broker.configs.number("offset.metadata.max.bytes")
     for wanted in request.topics:

@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.broker.core.api import Api, Call
-from tailrace.broker.core.delayed import InTurns, Later
+from tailrace.broker.core.delayed import DelayedResponse, IncrementalResponse
 from tailrace.broker.core.errors import Refused
 from tailrace.protocol.codec import Encoded, encode_structure
 from tailrace.protocol.errors import ErrorCode
@@ -50,7 +50,7 @@ class Wanted(NamedTuple):
 
 def offset_fetch(
     request: OffsetFetchRequest, call: Call, broker: "Broker"
-) -> OffsetFetchResponse | Later[OffsetFetchResponse]:
+) -> OffsetFetchResponse | DelayedResponse[OffsetFetchResponse]:
     groups = request.groups
     if call.version < MANY_FROM:
         topics = None
@@ -63,7 +63,9 @@ def offset_fetch(
     wanted = {group.group_id: group for group in groups}  # each once
     if call.version < MANY_FROM:
         return broker.groups.when_safe(_as_one(_answer(groups[0], call, broker)), *wanted)
-    return broker.groups.when_safe(InTurns(_answer_all(wanted.values(), call, broker), broker.start_job), *wanted)
+    return broker.groups.when_safe(
+        IncrementalResponse(_answer_all(wanted.values(), call, broker), broker.start_job), *wanted
+    )
 
 
 def _answer_all(

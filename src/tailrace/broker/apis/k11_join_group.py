@@ -12,10 +12,9 @@ Not done: groups of the newer kind (KIP-848).
 from typing import TYPE_CHECKING
 
 from tailrace.broker.core.api import Api, Call
-from tailrace.broker.core.delayed import Chained, Later
+from tailrace.broker.core.delayed import DelayedResponse, MappedResponse
 from tailrace.broker.core.errors import Refused
-from tailrace.broker.groups.classic.group import MemberIdRequired
-from tailrace.broker.groups.classic.members import Identity, Joined, Joining
+from tailrace.broker.groups.classic.members import Identity, Joined, JoinRequest, MemberIdRequired
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
@@ -28,7 +27,9 @@ NULL_PROTOCOL_FROM = 7
 SKIP_ASSIGNMENT_FROM = 9
 
 
-def join_group(request: JoinGroupRequest, call: Call, broker: "Broker") -> JoinGroupResponse | Later[JoinGroupResponse]:
+def join_group(
+    request: JoinGroupRequest, call: Call, broker: "Broker"
+) -> JoinGroupResponse | DelayedResponse[JoinGroupResponse]:
     try:
         broker.groups.begin(call)
         _check(request, broker)
@@ -45,8 +46,8 @@ def join_group(request: JoinGroupRequest, call: Call, broker: "Broker") -> JoinG
             return _respond(joined, call.version)
         return _refuse(joined, request.member_id, call.version)
 
-    if isinstance(answer, Later):
-        return Chained(answer, respond)
+    if isinstance(answer, DelayedResponse):
+        return MappedResponse(answer, respond)
     return broker.groups.when_safe(respond(answer), request.group_id)
 
 
@@ -57,9 +58,9 @@ def _check(request: JoinGroupRequest, broker: "Broker") -> None:
         raise Refused(ErrorCode.INVALID_SESSION_TIMEOUT, "group.min.session.timeout.ms and its like say what it may be")
 
 
-def _joining(request: JoinGroupRequest, call: Call) -> Joining:
+def _joining(request: JoinGroupRequest, call: Call) -> JoinRequest:
     has_timeout = request.rebalance_timeout_ms >= 0
-    return Joining(
+    return JoinRequest(
         Identity(request.member_id, request.group_instance_id),
         call.client_id or "",
         call.client_host,

@@ -11,7 +11,7 @@ Not done: nothing.
 from typing import TYPE_CHECKING
 
 from tailrace.broker.core.api import Api, Call
-from tailrace.broker.core.delayed import Later
+from tailrace.broker.core.delayed import DelayedResponse
 from tailrace.broker.core.errors import Refused
 from tailrace.broker.groups.classic.members import Identity
 from tailrace.protocol.errors import ErrorCode
@@ -26,7 +26,7 @@ MANY_FROM = 3
 
 def leave_group(
     request: LeaveGroupRequest, call: Call, broker: "Broker"
-) -> LeaveGroupResponse | Later[LeaveGroupResponse]:
+) -> LeaveGroupResponse | DelayedResponse[LeaveGroupResponse]:
     try:
         broker.groups.begin(call)
     except Refused as error:

@@ -11,7 +11,7 @@ Not done: nothing.
 from typing import TYPE_CHECKING
 
 from tailrace.broker.core.api import Api, Call
-from tailrace.broker.core.delayed import Chained, Later
+from tailrace.broker.core.delayed import DelayedResponse, MappedResponse
 from tailrace.broker.core.errors import Refused
 from tailrace.broker.groups.classic.members import Identity, Synced
 from tailrace.protocol.errors import ErrorCode
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
 
 
-def sync_group(request: SyncGroupRequest, call: Call, broker: "Broker") -> SyncGroupResponse | Later[SyncGroupResponse]:
+def sync_group(
+    request: SyncGroupRequest, call: Call, broker: "Broker"
+) -> SyncGroupResponse | DelayedResponse[SyncGroupResponse]:
     try:
         broker.groups.begin(call)
         answer = broker.groups.find(request.group_id).sync(
@@ -34,7 +36,7 @@ def sync_group(request: SyncGroupRequest, call: Call, broker: "Broker") -> SyncG
         )
     except Refused as error:
         return _respond(error.code)
-    made = Chained(answer, _respond) if isinstance(answer, Later) else _respond(answer)
+    made = MappedResponse(answer, _respond) if isinstance(answer, DelayedResponse) else _respond(answer)
     return broker.groups.when_safe(made, request.group_id)
 
 

@@ -12,9 +12,10 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from tailrace.broker.core.api import Api, Call
-from tailrace.broker.core.delayed import InTurns, Later
+from tailrace.broker.core.delayed import DelayedResponse, IncrementalResponse
 from tailrace.broker.core.errors import Refused, in_short
-from tailrace.broker.groups.classic.group import ClassicGroup, State
+from tailrace.broker.groups.classic.group import ClassicGroup
+from tailrace.broker.groups.classic.state import State
 from tailrace.protocol.codec import Encoded, encode_structure
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import ApiKey
@@ -35,9 +36,11 @@ GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8))  # read, delet
 
 def describe_groups(
     request: DescribeGroupsRequest, call: Call, broker: "Broker"
-) -> DescribeGroupsResponse | Later[DescribeGroupsResponse]:
+) -> DescribeGroupsResponse | DelayedResponse[DescribeGroupsResponse]:
     names = list(dict.fromkeys(request.groups))
-    return broker.groups.when_safe(InTurns(_describe_all(names, request, call, broker), broker.start_job), *names)
+    return broker.groups.when_safe(
+        IncrementalResponse(_describe_all(names, request, call, broker), broker.start_job), *names
+    )
 
 
 def _describe_all(

@@ -12,7 +12,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from tailrace.broker.core.api import Api, Call
-from tailrace.broker.core.delayed import InTurns, Later
+from tailrace.broker.core.delayed import DelayedResponse, IncrementalResponse
 from tailrace.broker.core.errors import Refused
 from tailrace.protocol.codec import Encoded, encode_structure
 from tailrace.protocol.messages import ApiKey
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 def list_groups(
     request: ListGroupsRequest, call: Call, broker: "Broker"
-) -> ListGroupsResponse | Later[ListGroupsResponse]:
+) -> ListGroupsResponse | DelayedResponse[ListGroupsResponse]:
     try:
         broker.groups.begin(call)
     except Refused as error:
         return ListGroupsResponse(error_code=error.code)
-    return broker.groups.when_all_safe(InTurns(_list(request, call.version, broker), broker.start_job))
+    return broker.groups.when_all_safe(IncrementalResponse(_list(request, call.version, broker), broker.start_job))
 
 
 def _list(request: ListGroupsRequest, version: int, broker: "Broker") -> Generator[None, None, ListGroupsResponse]:

@@ -22,7 +22,6 @@ from tailrace.broker.core.api import Api, Call
 from tailrace.broker.core.errors import Refused
 from tailrace.broker.metadata.records import ConfigChanged, MetadataRecord, TopicCreated
 from tailrace.broker.metadata.topic_changes import DEFAULT, check_placement, check_replication_factor, create_topic
-from tailrace.broker.metadata.writes import write_or_refuse
 from tailrace.broker.quotas.mutations import Mutations
 from tailrace.protocol.codec import Encoded, encode_structure
 from tailrace.protocol.errors import ErrorCode
@@ -52,7 +51,7 @@ def create_topics(request: CreateTopicsRequest, call: Call, broker: "Broker") ->
         if wanted.name not in creation.results:
             creation.add(wanted)
     if creation.changes and not request.validate_only:
-        write_or_refuse(creation.changes, creation.results.values(), call.now_ms, broker)
+        broker.metadata_log.write_or_refuse(creation.changes, creation.results.values(), call.now_ms)
     return CreateTopicsResponse(
         throttle_time_ms=creation.mutations.throttle_time_ms, topics=list(creation.results.values())
     )

@@ -15,11 +15,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tailrace.broker.core.api import Api, Call
-from tailrace.broker.core.delayed import Later
+from tailrace.broker.core.delayed import DelayedResponse
 from tailrace.broker.core.errors import Refused
 from tailrace.broker.core.topics import Topic
 from tailrace.broker.metadata.topic_changes import delete_topic
-from tailrace.broker.metadata.writes import write_or_refuse
 from tailrace.broker.quotas.mutations import Mutations
 from tailrace.log.layout.errors import LogError
 from tailrace.protocol.errors import ErrorCode
@@ -42,7 +41,7 @@ REFUSED_FROM = 5
 
 def delete_topics(
     request: DeleteTopicsRequest, call: Call, broker: "Broker"
-) -> DeleteTopicsResponse | Later[DeleteTopicsResponse]:
+) -> DeleteTopicsResponse | DelayedResponse[DeleteTopicsResponse]:
     response = DeleteTopicsResponse()
     deletions: list[Topic] = []
     changes = []
@@ -62,9 +61,9 @@ def delete_topics(
         result.name, result.topic_id = topic.name, topic.topic_id
         deletions.append(topic)
     response.throttle_time_ms = mutations.throttle_time_ms
-    if not changes or not write_or_refuse(changes, response.responses, call.now_ms, broker):
+    if not changes or not broker.metadata_log.write_or_refuse(changes, response.responses, call.now_ms):
         return response
-    return Deletion(response, deletions, broker)
+    return TopicDeletion(response, deletions, broker)
 
 
 Wanted = tuple[str | None, bytes]
@@ -104,7 +103,7 @@ def _topic(name: str | None, topic_id: bytes, count: int, call: Call, broker: "B
     return topic
 
 
-class Deletion(Later[DeleteTopicsResponse]):
+class TopicDeletion(DelayedResponse[DeleteTopicsResponse]):
     """The answer, which leaves when the names of the topics are free again."""
 
     __slots__ = ("_broker", "_response", "_topics")

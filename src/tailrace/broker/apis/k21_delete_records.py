@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from tailrace.broker.configs.keys import parts_of
 from tailrace.broker.configs.registry import topic_entry
 from tailrace.broker.core.api import Api, Call
-from tailrace.broker.core.delayed import Later
+from tailrace.broker.core.delayed import DelayedResponse
 from tailrace.broker.core.errors import code_of
 from tailrace.broker.core.partition import Partition
 from tailrace.broker.core.topics import Topic
@@ -36,8 +36,10 @@ if TYPE_CHECKING:
 HIGH_WATERMARK = -1
 
 
-def delete_records(request: DeleteRecordsRequest, call: Call, broker: "Broker") -> Later[DeleteRecordsResponse]:
-    deletion = Deletion(broker)
+def delete_records(
+    request: DeleteRecordsRequest, call: Call, broker: "Broker"
+) -> DelayedResponse[DeleteRecordsResponse]:
+    deletion = RecordDeletion(broker)
     for wanted in request.topics:
         results = DeleteRecordsTopicResult(name=wanted.name)
         deletion.response.topics.append(results)
@@ -69,7 +71,7 @@ def _is_compacted_only(topic: Topic, broker: "Broker") -> bool:
     return parts_of(topic_entry("cleanup.policy", topic.overrides, broker.configs).text or "") == ["compact"]
 
 
-class Deletion(Later[DeleteRecordsResponse]):
+class RecordDeletion(DelayedResponse[DeleteRecordsResponse]):
     """The answer to one request: first all that was appended is flushed, then starts move, then they are saved."""
 
     __slots__ = ("_broker", "_done", "_outstanding", "response")
@@ -103,7 +105,7 @@ class Deletion(Later[DeleteRecordsResponse]):
         if self._outstanding:
             return
         if self._done:
-            self._broker.upkeep.when_offsets_saved().when_resolved(self._saved)
+            self._broker.checkpointer.when_offsets_saved().when_resolved(self._saved)
         else:
             self.resolve(self.response)
 

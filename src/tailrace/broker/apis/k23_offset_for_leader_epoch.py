@@ -11,7 +11,7 @@ Not done: nothing.
 from typing import TYPE_CHECKING
 
 from tailrace.broker.core.api import Api, Call
-from tailrace.broker.fetch.fetch import check_partition
+from tailrace.broker.fetch.targets import check_partition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages.offset_for_leader_epoch import (

@@ -14,13 +14,13 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tailrace.broker.configs.keys import ConfigKey
-from tailrace.broker.configs.loggers import levels
 from tailrace.broker.configs.registry import ConfigSource, Entry, broker_key, topic_layers
 from tailrace.broker.configs.tables import BROKER_KEYS, TOPIC_KEYS
 from tailrace.broker.core.api import Api, Call
 from tailrace.broker.core.errors import Refused
 from tailrace.broker.core.topics import Topic
 from tailrace.broker.metadata.config_changes import check_broker, no_such_type
+from tailrace.broker.metadata.logger_levels import levels
 from tailrace.broker.metadata.state import BROKER_RESOURCE, LOGGER_RESOURCE, TOPIC_RESOURCE
 from tailrace.broker.metadata.topic_changes import check_name
 from tailrace.protocol.codec import Encoded, encode_structure
@@ -45,11 +45,11 @@ Fragments = dict[str, bytes]
 
 
 def describe_configs(request: DescribeConfigsRequest, call: Call, broker: "Broker") -> DescribeConfigsResponse:
-    description = Description(request, call, broker)
+    description = ConfigsDescription(request, call, broker)
     return DescribeConfigsResponse(results=[description.of(resource) for resource in request.resources])
 
 
-class Description:
+class ConfigsDescription:
     """The answer to one request, and what is worth keeping while it is made."""
 
     def __init__(self, request: DescribeConfigsRequest, call: Call, broker: "Broker") -> None:

@@ -13,9 +13,9 @@ Not done: offset lag and future logs, there being one replica of each partition,
 from collections.abc import Generator, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from tailrace.broker.background.disk_reserve import SpaceJob
+from tailrace.broker.background.disk_reserve import FreeSpaceJob
 from tailrace.broker.core.api import Api, Call
-from tailrace.broker.core.delayed import InTurns, Later
+from tailrace.broker.core.delayed import DelayedResponse, IncrementalResponse
 from tailrace.broker.core.topics import Topic
 from tailrace.log.disk.interface import Space
 from tailrace.protocol.messages import ApiKey
@@ -34,8 +34,10 @@ if TYPE_CHECKING:
 Wanted = tuple[Topic, Iterable[int]]
 
 
-def describe_log_dirs(request: DescribeLogDirsRequest, call: Call, broker: "Broker") -> Later[DescribeLogDirsResponse]:
-    return Description(_wanted(request.topics, broker), broker)
+def describe_log_dirs(
+    request: DescribeLogDirsRequest, call: Call, broker: "Broker"
+) -> DelayedResponse[DescribeLogDirsResponse]:
+    return LogDirsDescription(_wanted(request.topics, broker), broker)
 
 
 def _wanted(named: list[DescribableLogDirTopic] | None, broker: "Broker") -> Iterator[Wanted]:
@@ -49,7 +51,7 @@ def _wanted(named: list[DescribableLogDirTopic] | None, broker: "Broker") -> Ite
             yield found, (index for index in dict.fromkeys(one.partitions) if 0 <= index < found.partition_count)
 
 
-class Description(Later[DescribeLogDirsResponse]):
+class LogDirsDescription(DelayedResponse[DescribeLogDirsResponse]):
     """The answer: first the sizes, then what a thread says of the disk."""
 
     __slots__ = ("_broker", "_result")
@@ -58,7 +60,7 @@ class Description(Later[DescribeLogDirsResponse]):
         super().__init__()
         self._broker = broker
         self._result = DescribeLogDirsResult(log_dir=broker.directory.path)
-        InTurns(self._add_sizes(wanted), broker.start_job).when_resolved(self._ask_for_room)
+        IncrementalResponse(self._add_sizes(wanted), broker.start_job).when_resolved(self._ask_for_room)
 
     def _add_sizes(self, wanted: Iterator[Wanted]) -> Generator[None, None, None]:
         for topic, indexes in wanted:
@@ -71,7 +73,7 @@ class Description(Later[DescribeLogDirsResponse]):
                 yield
 
     def _ask_for_room(self, _: None) -> None:
-        job = SpaceJob(self._broker.directory)
+        job = FreeSpaceJob(self._broker.directory)
         self._broker.start_job(job, lambda: self._finish(job.found))
 
     def _finish(self, space: Space | None) -> None:

@@ -15,7 +15,6 @@ from tailrace.broker.core.api import Api, Call
 from tailrace.broker.core.errors import Refused
 from tailrace.broker.metadata.records import MetadataRecord
 from tailrace.broker.metadata.topic_changes import add_partitions, check_placement
-from tailrace.broker.metadata.writes import write_or_refuse
 from tailrace.broker.quotas.mutations import Mutations
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import ApiKey
@@ -50,7 +49,7 @@ def create_partitions(request: CreatePartitionsRequest, call: Call, broker: "Bro
         except Refused as error:
             result.error_code, result.error_message = error.code, error.message
     if changes and not request.validate_only:
-        write_or_refuse(changes, results.values(), call.now_ms, broker)
+        broker.metadata_log.write_or_refuse(changes, results.values(), call.now_ms)
     return CreatePartitionsResponse(throttle_time_ms=mutations.throttle_time_ms, results=list(results.values()))
 
 

@@ -10,7 +10,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from tailrace.broker.core.api import Api, Call
-from tailrace.broker.core.delayed import InTurns, Later
+from tailrace.broker.core.delayed import DelayedResponse, IncrementalResponse
 from tailrace.broker.core.errors import Refused
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import ApiKey
@@ -24,9 +24,9 @@ OFFSETS_A_STEP = 10
 
 def delete_groups(
     request: DeleteGroupsRequest, call: Call, broker: "Broker"
-) -> DeleteGroupsResponse | Later[DeleteGroupsResponse]:
+) -> DeleteGroupsResponse | DelayedResponse[DeleteGroupsResponse]:
     names = list(dict.fromkeys(request.groups_names))
-    return broker.groups.when_safe(InTurns(_delete_all(names, call, broker), broker.start_job), *names)
+    return broker.groups.when_safe(IncrementalResponse(_delete_all(names, call, broker), broker.start_job), *names)
 
 
 def _delete_all(names: list[str], call: Call, broker: "Broker") -> Generator[None, None, DeleteGroupsResponse]:

@@ -13,14 +13,13 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tailrace.broker.configs.loggers import alter_loggers
 from tailrace.broker.core.api import Api, Call
 from tailrace.broker.core.errors import Refused
 from tailrace.broker.metadata.config_changes import alter_broker, alter_topic, check_broker, no_such_type
+from tailrace.broker.metadata.logger_levels import alter_loggers
 from tailrace.broker.metadata.records import MetadataRecord
 from tailrace.broker.metadata.state import BROKER_RESOURCE, LOGGER_RESOURCE, TOPIC_RESOURCE
 from tailrace.broker.metadata.topic_changes import check_name
-from tailrace.broker.metadata.writes import write_or_refuse
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages.incremental_alter_configs import (
@@ -69,7 +68,7 @@ def alter(
         except Refused as error:
             result.error_code, result.error_message = error.code, error.message
     if changes and not validate_only:
-        write_or_refuse(changes, results, call.now_ms, broker)
+        broker.metadata_log.write_or_refuse(changes, results, call.now_ms)
     return results
 
 

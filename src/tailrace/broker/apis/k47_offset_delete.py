@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tailrace.broker.core.api import Api, Call
-from tailrace.broker.core.delayed import Later
+from tailrace.broker.core.delayed import DelayedResponse
 from tailrace.broker.core.errors import Refused
 from tailrace.broker.groups.classic.group import ClassicGroup
 from tailrace.broker.groups.classic.subscription import CONSUMER, subscribed_topics
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 def offset_delete(
     request: OffsetDeleteRequest, call: Call, broker: "Broker"
-) -> OffsetDeleteResponse | Later[OffsetDeleteResponse]:
+) -> OffsetDeleteResponse | DelayedResponse[OffsetDeleteResponse]:
     try:
         broker.groups.begin(call)
         group = _group(request.group_id, broker)

@@ -18,7 +18,6 @@ from tailrace.broker.core.api import Api, Call
 from tailrace.broker.core.errors import Refused
 from tailrace.broker.metadata.quota_changes import alter_quotas, entity_of
 from tailrace.broker.metadata.records import MetadataRecord
-from tailrace.broker.metadata.writes import write_or_refuse
 from tailrace.broker.quotas.client_quotas import Entity
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import ApiKey
@@ -48,7 +47,7 @@ def alter_client_quotas(request: AlterClientQuotasRequest, call: Call, broker: "
         except Refused as error:
             result.error_code, result.error_message = error.code, error.message
     if changes and not request.validate_only:
-        write_or_refuse(changes, response.entries, call.now_ms, broker)
+        broker.metadata_log.write_or_refuse(changes, response.entries, call.now_ms)
     return response
 
 

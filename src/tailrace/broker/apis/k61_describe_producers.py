@@ -12,7 +12,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from tailrace.broker.core.api import Api, Call
-from tailrace.broker.core.delayed import InTurns, Later
+from tailrace.broker.core.delayed import DelayedResponse, IncrementalResponse
 from tailrace.broker.core.errors import in_short
 from tailrace.log.state.producer_state import Producer
 from tailrace.protocol.errors import ErrorCode
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 def describe_producers(
     request: DescribeProducersRequest, call: Call, broker: "Broker"
-) -> Later[DescribeProducersResponse]:
-    return InTurns(_describe(request, broker), broker.start_job)
+) -> DelayedResponse[DescribeProducersResponse]:
+    return IncrementalResponse(_describe(request, broker), broker.start_job)
 
 
 def _describe(request: DescribeProducersRequest, broker: "Broker") -> Generator[None, None, DescribeProducersResponse]:

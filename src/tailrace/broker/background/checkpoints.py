@@ -1,11 +1,11 @@
-"""What has to be done now and then: flushing what nobody asked for, and keeping the next start short.
+"""Flushes logs after a while, checkpoints them, and saves recovery points, so that the next start is short.
 
 every second     logs that have been dirty for a second are flushed
-every minute,    logs are checkpointed: their indexes and producers are saved, so that recovery begins there
-or as it is set
-then, and when   recovery points and start offsets of all logs are brought to disk (`when_offsets_saved`)
-somebody asks
-every 5 seconds  removals of logs that a disk has refused are begun again
+every minute     logs are checkpointed: their indexes and producer state are saved, so that recovery begins there
+                 (`log.flush.offset.checkpoint.interval.ms`)
+every 5 seconds, recovery points and start offsets of all logs are saved (`when_offsets_saved`)
+and on demand
+every 5 seconds  failed removals of logs are tried again
 """
 
 import logging
@@ -18,13 +18,13 @@ from tailrace.log.flush.queue import FlushQueue
 from tailrace.log.layout.errors import StorageError
 from tailrace.log.log import Log
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.broker.background")
 
 SAVE_OFFSETS_MS = 5_000
 CHECKPOINTS_AT_ONCE = 8  # of logs that nobody waits for, with each tick; or one in a hundred of those that are due
 
 
-class Upkeep:
+class Checkpointer:
     def __init__(self, directory: DataDirectory, flushes: FlushQueue, start_job: StartJob, checkpoint_ms: int) -> None:
         self._directory = directory
         self._flushes = flushes

@@ -1,4 +1,4 @@
-"""Which log is compacted next, and its way through one pass (`log/compaction`). One at a time.
+"""Decides which log is compacted next, and drives one compaction pass at a time (`log/compaction`).
 
 Logs are looked through some at a time, so that ten thousand of them cost a tick no more than a few do. Of those that
 are due, the one with the largest share of new bytes is next:
@@ -28,7 +28,7 @@ from tailrace.log.log import Log
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.broker.background")
 
 LOOKED_AT_ONCE = 200  # logs, with each tick
 LEFT_ALONE_MIN_MS = 1000  # a log whose pass has failed: twice as long each time
@@ -37,7 +37,7 @@ _FOR_GOOD = 1 << 62
 _LAG_MAX = (1 << 63) - 1
 
 
-class Counted:
+class CompactionCounters:
     """What the passes of this process have done."""
 
     def __init__(self) -> None:
@@ -67,12 +67,12 @@ class Candidate(NamedTuple):
     plan: Cleanable
 
 
-class Compacting:
+class Compactor:
     def __init__(self, broker: "Broker", begin_pass: BeginPass = ChildPass) -> None:
         self._broker = broker
         self.begin_pass = begin_pass
         self._is_enabled = broker.configs.flag("log.cleaner.enable")
-        self.counted = Counted()
+        self.counted = CompactionCounters()
         self._under_way: Compaction | None = None
         self._to_look_at: list[Log] = []
         self._best: Candidate | None = None
@@ -120,12 +120,12 @@ class Compacting:
     def _may_begin(self) -> bool:
         """Whether a pass may begin. One by a clock that is ahead would delete tombstones too early."""
         is_due = self._is_enabled and self._now_ms >= self._next_round_ms
-        return is_due and self._broker.clock.is_trusted and not self._broker.space.is_low
+        return is_due and self._broker.clock.is_trusted and not self._broker.disk_reserve.is_low
 
     def _stop_if_unwanted(self, compaction: Compaction) -> None:
         if compaction.log.is_removed:
             compaction.stop()
-        elif self._broker.space.is_low:
+        elif self._broker.disk_reserve.is_low:
             logger.warning("%s is not compacted for a while: the disk is nearly full", compaction.log.directory)
             self._left_alone[compaction.log] = self._now_ms + LEFT_ALONE_MAX_MS
             compaction.stop()
@@ -143,7 +143,7 @@ class Compacting:
             return
         self.counted.dirty_ratio_max = self._ratio_max
         if self._is_held_back:
-            self._broker.upkeep.when_offsets_saved()
+            self._broker.checkpointer.when_offsets_saved()
         best, self._best = self._best, None
         if best is None:
             self._next_round_ms = self._now_ms + self._backoff_ms
@@ -182,7 +182,7 @@ class Compacting:
 
     def _has_room_for(self, log: Log, plan: Cleanable) -> bool:
         """Whether a new segment fits beside the old ones without the reserve."""
-        space = self._broker.space
+        space = self._broker.disk_reserve
         written = min(log.config.segment_bytes, plan.clean_bytes + plan.dirty_bytes)
         return space.found is None or space.found.free >= space.reserve + written
 

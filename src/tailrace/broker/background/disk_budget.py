@@ -1,4 +1,4 @@
-"""The disk budget: where all logs together take more than they may, the oldest segments go, of whichever topic.
+"""The disk budget: deletes the oldest segments, of any topic, while all logs together exceed the budget.
 
     search   all logs are gone over, some with each tick: the first segment of each is a candidate, if it may go
     ages     those that are not in memory are read in a thread
@@ -13,19 +13,18 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
 
-from tailrace.broker.background.checkpoints import Upkeep
-from tailrace.broker.background.log_sizes import LogSizes
+from tailrace.broker.background.checkpoints import Checkpointer
 from tailrace.broker.background.retention import Retention
+from tailrace.broker.core.counters import LogSizes
 from tailrace.broker.core.delayed import StartJob
 from tailrace.broker.core.partition import Partition
-from tailrace.broker.metadata.cached import Cached
-from tailrace.broker.metadata.state import Metadata
+from tailrace.broker.metadata.state import Metadata, MetadataCache
 from tailrace.log.jobs import TimestampsJob
 from tailrace.log.log import Log
 from tailrace.log.retention import Reason
 from tailrace.log.segment.segment import Segment
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.broker.background")
 
 LOGS_AT_ONCE = 1000  # of a search, with each tick: most are passed over by a look
 DROPS_AT_ONCE = 50
@@ -39,14 +38,14 @@ class DiskBudget:
         sizes: LogSizes,
         metadata: Metadata,
         retention: Retention,
-        upkeep: Upkeep,
+        checkpointer: Checkpointer,
         start_job: StartJob,
     ) -> None:
         self._partitions = partitions
         self._sizes = sizes
-        self._configs: Cached[int] = Cached(metadata)
+        self._configs: MetadataCache[int] = MetadataCache(metadata)
         self._retention = retention
-        self._upkeep = upkeep
+        self._checkpointer = checkpointer
         self._start_job = start_job
         self._numbers = metadata.configs.number
         self._next_ms = 0
@@ -100,7 +99,7 @@ class DiskBudget:
             search.add(partition.log)
             has_dropped = True
         if has_dropped:
-            self._upkeep.when_offsets_saved()
+            self._checkpointer.when_offsets_saved()
 
 
 class Search:

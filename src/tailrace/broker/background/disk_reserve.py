@@ -1,4 +1,4 @@
-"""The reserve of the disk: with less than that free, clients' appends are refused, until there is half as much more.
+"""The disk reserve: refuses clients' appends while less than the reserve is free, until half as much more is.
 
 How much is free is asked in a thread, with each tick: the answer may take long, and then the last one counts. A
 refusal is a KAFKA_STORAGE_ERROR, as when a write finds the disk full: clients try again by themselves. Everything else
@@ -9,26 +9,25 @@ import logging
 
 from tailrace.broker.core.delayed import StartJob
 from tailrace.broker.core.errors import Refused
-from tailrace.broker.metadata.cached import Cached
-from tailrace.broker.metadata.state import Metadata
+from tailrace.broker.metadata.state import Metadata, MetadataCache
 from tailrace.log.directory.directory import DataDirectory
 from tailrace.log.disk.interface import Space
 from tailrace.log.layout.errors import without_frames
 from tailrace.protocol.errors import ErrorCode
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.broker.background")
 
 RESERVE_BYTES_MAX = 1 << 30  # unless it is told otherwise
 RESERVE_SHARE = 20  # one part in so many of the disk
 
 
-class DiskSpace:
+class DiskReserve:
     def __init__(self, directory: DataDirectory, metadata: Metadata, start_job: StartJob) -> None:
         self.is_low = False
         self.found: Space | None = None  # not known before the first answer
         self.refused = 0
         self._directory = directory
-        self._configs: Cached[int] = Cached(metadata)
+        self._configs: MetadataCache[int] = MetadataCache(metadata)
         self._numbers = metadata.configs.number
         self._start_job = start_job
         self._is_asking = False
@@ -50,10 +49,10 @@ class DiskSpace:
         if self._is_asking:
             return
         self._is_asking = True
-        job = SpaceJob(self._directory)
+        job = FreeSpaceJob(self._directory)
         self._start_job(job, lambda: self._told(job))
 
-    def _told(self, job: "SpaceJob") -> None:
+    def _told(self, job: "FreeSpaceJob") -> None:
         self._is_asking = False
         if job.found is not None:
             self.found, self._cannot_tell = job.found, False
@@ -100,7 +99,7 @@ def shown(size: int) -> str:
     return f"{value:.1f} GiB"
 
 
-class SpaceJob:
+class FreeSpaceJob:
     def __init__(self, directory: DataDirectory) -> None:
         self._directory = directory
         self.found: Space | None = None

@@ -1,6 +1,6 @@
-"""When there is a journal: one that was found is used; else it is made as soon as it would have been of use.
+"""Decides whether there is a journal: one found at the start is used; else one is created once it would help.
 
-It takes a while to make, and room on the disk, so a broker whose clients do not wait for a disk has none.
+Creating a journal takes time and disk space, so a broker whose clients do not wait for a disk has none.
 """
 
 import logging
@@ -10,12 +10,12 @@ from tailrace.log.directory.directory import DataDirectory
 from tailrace.log.flush.journal import BYTES_MIN, MakeJournalJob
 from tailrace.log.flush.queue import FlushQueue
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.broker.background")
 
 SMALL_FLUSHES = 16  # that somebody waited for: so many are worth a journal
 
 
-class Journaling:
+class JournalSetup:
     def __init__(self, directory: DataDirectory, flushes: FlushQueue, start_job: StartJob, size: int) -> None:
         self._directory = directory
         self._flushes = flushes

@@ -1,9 +1,9 @@
-"""Logs that are removed: what follows on each step, and what becomes of a removal that a disk has refused.
+"""Carries out removals of logs, step by step, and retries those that a disk has refused.
 
-renamed        the files are deleted at once, also where the offsets, which still name the log, cannot be saved:
-               a full disk gets room by that
+renamed        the files are deleted at once, also where the offset checkpoint, which still names the log, cannot be
+               saved: that makes room on a full disk
 and saved      the name is free
-if either fails    it is begun again every few seconds (`Upkeep`)
+if either fails    the removal is tried again every few seconds (`Checkpointer`)
 """
 
 import logging
@@ -13,7 +13,7 @@ from tailrace.log.directory.directory import DataDirectory
 from tailrace.log.layout.errors import StorageError
 from tailrace.log.removal import DeleteJob, RemoveJob
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.broker.background")
 
 
 def finish_removal(directory: DataDirectory, job: RemoveJob, start_job: StartJob) -> None:

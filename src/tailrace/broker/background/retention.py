@@ -1,10 +1,10 @@
-"""Deleting what topics need not keep, by age and by size; and the one place where records are deleted, for any reason.
+"""Carries out retention by age and by size. All deletions of records, for any reason, go through here.
 
 Every `log.retention.check.interval.ms` all logs are gone over, a few with each tick. What `log/retention.py` says may
 go goes, whole segments from the front: the start offset moves, and once that is on disk the files are removed
-(`Upkeep.when_offsets_saved`). Each deletion is logged and counted.
+(`Checkpointer.when_offsets_saved`). Each deletion is logged and counted.
 
-    age not in memory   the segment's sums are read in a thread, and its log is looked at again
+    age not in memory   the segment's checksum file is read in a thread, and its log is looked at again
     all has expired     the active segment is rolled; once that is saved, with the producers, it goes, too
     the clock jumps     nothing is deleted until it can be trusted again (`wall_clock`)
     being replaced      its segments have no certain names: the log is looked at again with the next tick
@@ -16,10 +16,9 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import groupby, islice
 
-from tailrace.broker.background.checkpoints import Upkeep
-from tailrace.broker.background.log_sizes import LogSizes
+from tailrace.broker.background.checkpoints import Checkpointer
 from tailrace.broker.configs.registry import BrokerConfigs
-from tailrace.broker.core.counters import Counters
+from tailrace.broker.core.counters import Counters, LogSizes
 from tailrace.broker.core.delayed import StartJob
 from tailrace.broker.core.partition import Partition
 from tailrace.broker.core.wall_clock import WallClock
@@ -30,7 +29,7 @@ from tailrace.log.log import Log
 from tailrace.log.retention import Reason, deletable, facts_of, is_age_missing, kept_by
 from tailrace.log.segment.segment import Segment
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.broker.background")
 
 LOGS_AT_ONCE = 100  # with each tick, some microseconds each; or one in a hundred
 AGES_AT_ONCE = 50  # segments of a log
@@ -42,7 +41,7 @@ class Retention:
         partitions: Mapping[Log, Partition],
         sizes: LogSizes,
         configs: BrokerConfigs,
-        upkeep: Upkeep,
+        checkpointer: Checkpointer,
         flushes: FlushQueue,
         counters: Counters,
         start_job: StartJob,
@@ -51,7 +50,7 @@ class Retention:
         """`partitions` are those that have a log: a view of the broker's own."""
         self._partitions = partitions
         self._sizes = sizes
-        self._upkeep = upkeep
+        self._checkpointer = checkpointer
         self._flushes = flushes
         self._counters = counters
         self._start_job = start_job
@@ -94,7 +93,7 @@ class Retention:
             if partition.topic.config.deletes and not partition.topic.is_internal:
                 has_deleted |= self._check(partition, log, now_ms, known)
         if has_deleted:
-            self._upkeep.when_offsets_saved()
+            self._checkpointer.when_offsets_saved()
         self._read_ages(now_ms)
 
     # One log
@@ -132,7 +131,7 @@ class Retention:
 
     def delete(self, partition: Partition, before: int, reason: Reason) -> None:
         """Afterwards the partition, which has a log, begins at `before`. Its files go when that is on disk: who deletes
-        sees to that (`Upkeep.when_offsets_saved`). Raises OffsetOutOfRange.
+        sees to that (`Checkpointer.when_offsets_saved`). Raises OffsetOutOfRange.
         """
         log = partition.log
         assert log is not None
@@ -149,7 +148,7 @@ class Retention:
             "deleted from %s: offsets %d to %d, %d bytes in %d segments (%s)",
             partition.name, first, before - 1, size, len(gone), reason,
         )  # fmt: skip
-        if partition.watchers:
+        if partition.waiting_fetches:
             partition.moved()  # one of them may wait for more, from an offset that is gone
 
     # Ages that are not in memory

@@ -1,4 +1,4 @@
-"""The scrubber: all sealed segments, one after the other, at a bounded rate, again and again.
+"""The scrubber: reads all sealed segments in turn, at a bounded rate, to find corruption before a consumer does.
 
     round    every log in the order of names, every sealed segment in the order of offsets; so what was read longest ago
              comes first. The next one begins `tailrace.scrub.interval.ms` after the last began, or when that is done
@@ -24,7 +24,7 @@ from tailrace.log.log import Log
 from tailrace.log.scrub import Piece, ScrubJob
 from tailrace.log.segment.segment import Segment
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.broker.background")
 
 FILE_NAME = "scrub-checkpoint"
 NOTE_MS = 60_000
@@ -33,7 +33,7 @@ LOOKS_MAX = 1000  # at logs, with each tick: many have nothing that is sealed
 _ROUND_IS_OVER = TopicPartition(".", 0)  # no topic has this name
 
 
-class Progress(NamedTuple):
+class ScrubProgress(NamedTuple):
     """When the round began, and up to where it has come: a partition, None at the beginning, a segment, and a byte."""
 
     began_ms: int
@@ -58,7 +58,7 @@ class Progress(NamedTuple):
         return encode_lines([f"{self.began_ms} {topic or '..'} {partition} {self.base_offset} {self.position}"])
 
     @classmethod
-    def decode(cls, data: bytes) -> "Progress | None":
+    def decode(cls, data: bytes) -> "ScrubProgress | None":
         try:
             ((began_ms, topic, partition, base_offset, position),) = decode_lines(data, fields=5)
             place = TopicPartition(topic, int(partition)) if topic != ".." else None
@@ -77,7 +77,7 @@ class Scrubber:
         self._rate = configs.number("tailrace.scrub.bytes.per.second")
         self._interval_ms = configs.number("tailrace.scrub.interval.ms")
         self._path = join(directory.path, FILE_NAME)
-        self._progress = Progress.decode(self._noted()) if self._rate else None
+        self._progress = ScrubProgress.decode(self._noted()) if self._rate else None
         self._round: Iterator[Piece | None] | None = None
         self._allowance = 0.0
         self._ticked_ms: int | None = None
@@ -102,16 +102,16 @@ class Scrubber:
             return
         if self._round is None:
             if self._progress is None or self._is_due(self._progress, now_ms):
-                self._progress = Progress(now_ms)
+                self._progress = ScrubProgress(now_ms)
             elif self._progress.is_over:
                 return
             self._round = self._pieces(self._progress)
         self._scrub(now_ms)
 
-    def _is_due(self, last: Progress, now_ms: int) -> bool:
+    def _is_due(self, last: ScrubProgress, now_ms: int) -> bool:
         return last.is_over and not 0 <= now_ms - last.began_ms < self._interval_ms
 
-    def _pieces(self, progress: Progress) -> Iterator[Piece | None]:
+    def _pieces(self, progress: ScrubProgress) -> Iterator[Piece | None]:
         """What is left of the round, as the logs are when it comes to them; None after each log."""
         for partition in sorted(self._directory.logs):
             log = self._directory.logs.get(partition)
@@ -130,10 +130,10 @@ class Scrubber:
         assert self._progress is not None
         reached = self._progress
         if is_over:
-            reached = Progress(reached.began_ms, _ROUND_IS_OVER)
+            reached = ScrubProgress(reached.began_ms, _ROUND_IS_OVER)
         elif pieces:
             last = pieces[-1]
-            reached = Progress(reached.began_ms, last.partition, last.segment.base_offset, last.end)
+            reached = ScrubProgress(reached.began_ms, last.partition, last.segment.base_offset, last.end)
         if not pieces and not is_over:
             return
         note = None
@@ -159,7 +159,7 @@ class Scrubber:
                 self._allowance -= piece.end - piece.start
         return pieces, False
 
-    def _finish(self, job: ScrubJob, reached: Progress) -> None:
+    def _finish(self, job: ScrubJob, reached: ScrubProgress) -> None:
         self._is_at_work = False
         self._progress = reached
         if reached.is_over:

@@ -1,4 +1,4 @@
-"""Kafka's broker configs that mean nothing here: by families, each with its reason.
+"""Kafka's broker configs that have no effect here, by family, each with its reason.
 
 A file that was written for Kafka goes on working: what is merely without effect is taken, and said at the start. What
 its author counts on for safety, or what names code to run, is refused instead. The first family that fits counts.

@@ -1,4 +1,4 @@
-"""One config: its name, type, default, what values it takes and what it is for. The tables: `config_tables.py`."""
+"""One config key: its name, type, default, valid values and documentation. The tables are in `tables`."""
 
 import math
 import re
@@ -43,18 +43,18 @@ def _are_limits_by_address(text: str) -> bool:
     return True
 
 
-class Form(NamedTuple):
+class TextFormat(NamedTuple):
     """What a text has to be as a whole, and how that is said."""
 
     fits: Callable[[str], object]
     words: str
 
 
-LIMITS_BY_ADDRESS = Form(
+LIMITS_BY_ADDRESS = TextFormat(
     _are_limits_by_address,
     "address:number, and more of them behind commas; an address is in digits, as names are not looked up",
 )
-REPLICAS = Form(_REPLICAS.fullmatch, "*, or partition:broker, and more of them behind commas")
+REPLICAS = TextFormat(_REPLICAS.fullmatch, "*, or partition:broker, and more of them behind commas")
 
 
 class ConfigType(IntEnum):
@@ -83,7 +83,7 @@ class ConfigKey(NamedTuple):
     # Of a topic's config: the broker's config that stands in where the topic says nothing.
     broker_key: str | None = None
     is_dynamic: bool = True
-    form: Form | None = None
+    form: TextFormat | None = None
     unit: int = 1  # of a broker's config that stands in for one in milliseconds: how many of them it counts by
 
     def parse(self, text: str | None) -> Value:

@@ -1,4 +1,4 @@
-"""Configs: one registry for the file, the flags, the topics and DescribeConfigs.
+"""The config registry: one set of keys for the file, the flags, the topics and DescribeConfigs.
 
 A topic's value is its own where it has one, else the broker's for all topics, else the default. A broker's value is the
 one set at run time, for it alone or else for all brokers, else the one it was started with, else the default. Names and

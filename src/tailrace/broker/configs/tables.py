@@ -1,6 +1,4 @@
-"""The tables of configs: of topics, and of brokers. What their columns mean is in `config_keys.py`; how a value is
-found, in `configs.py`.
-"""
+"""The tables of config keys, of topics and of brokers. `keys` explains the columns, `registry` finds the values."""
 
 from tailrace.broker.configs.keys import LIMITS_BY_ADDRESS, REPLICAS, ConfigKey, ConfigType
 

@@ -1,4 +1,4 @@
-"""What a handler of an API is, what it is told of a request beside its bytes, and what it may return."""
+"""The contract between the broker and its API handlers: what a handler receives with a request, and may return."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -39,7 +39,7 @@ class Silence:
         self.close = close
 
 
-# (request, call, broker) -> its response, a Later of it, or Silence
+# (request, call, broker) -> its response, a DelayedResponse of it, or Silence
 Handler = Callable[[Any, Call, Any], Any]
 
 

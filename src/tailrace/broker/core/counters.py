@@ -1,7 +1,8 @@
-"""What the broker counts for those who watch it. Reading it costs nothing to those who are counted."""
+"""Counters of the broker, by topic and by reason of deletion, and the size of all logs. Metrics read them."""
 
 from collections import Counter
 
+from tailrace.log.log import Log
 from tailrace.log.retention import Reason
 
 
@@ -38,3 +39,23 @@ class Counters:
         self.topic(topic).bytes_deleted += size
         self.bytes_deleted[reason] += size
         self.segments_deleted[reason] += segments
+
+
+class LogSizes:
+    """How many bytes all logs take, without a walk over all of them.
+
+    A log is measured when it is created, after each flush, after a deletion or a compaction, and when retention visits
+    it. So the total lags behind the clients' appends by a second at most.
+    """
+
+    def __init__(self) -> None:
+        self._sizes: dict[Log, int] = {}
+        self.total = 0
+
+    def measure(self, log: Log) -> None:
+        size = log.size
+        self.total += size - self._sizes.get(log, 0)
+        self._sizes[log] = size
+
+    def forget(self, log: Log) -> None:
+        self.total -= self._sizes.pop(log, 0)

@@ -1,8 +1,8 @@
-"""Answers that come later: what a handler returns when it cannot answer at once.
+"""Delayed responses: what a handler returns when it cannot respond at once.
 
-The broker knows no loop and no thread. It returns a `Later`, and whoever serves connections is told when the answer is
-there. The other way round the server tells the one who waits that its time is up (`expire`), that more requests stand
-behind it (`hurry`), or that nobody wants the answer any more (`abandon`).
+The broker has no event loop and no threads. It returns a `DelayedResponse`, and calls the server back when the response
+is there. The server calls `expire` when the request's time is up, `hurry` when more requests are queued behind it, and
+`abandon` when the client is gone.
 """
 
 from collections.abc import Callable, Generator
@@ -21,9 +21,9 @@ _PENDING = object()
 STEPS_AT_ONCE = 200  # of work that is done in turns: each is to take a tenth of a millisecond at most, but rarely
 
 
-class Later(Generic[Answer]):
-    """Resolved once, by whoever owes the answer. `wait_ms` is how long the server waits before it calls `expire`;
-    None is for ever.
+class DelayedResponse(Generic[Answer]):
+    """A response that is resolved once, later. `wait_ms` is how long the server waits before it calls `expire`; None is
+    for ever.
     """
 
     __slots__ = ("_answer", "_tell", "wait_ms")
@@ -38,14 +38,14 @@ class Later(Generic[Answer]):
         return self._answer is not _PENDING
 
     @classmethod
-    def of(cls, answer: Answer) -> "Later[Answer]":
-        """One that is there already."""
-        later: Later[Answer] = Later()
+    def of(cls, answer: Answer) -> "DelayedResponse[Answer]":
+        """A response that is resolved already."""
+        later: DelayedResponse[Answer] = DelayedResponse()
         later.resolve(answer)
         return later
 
     def resolve(self, answer: Answer) -> None:
-        """Afterwards the one who waits has the answer. Only the first one counts."""
+        """Passes the response on to the callback of `when_resolved`. Only the first call counts."""
         if self._answer is _PENDING:
             self._answer = answer
             tell, self._tell = self._tell, None  # which leads back here where one answer rests on another
@@ -53,29 +53,29 @@ class Later(Generic[Answer]):
                 tell(answer)
 
     def when_resolved(self, tell: Callable[[Answer], None]) -> None:
-        """`tell` is called with the answer, at once where it is there already."""
+        """Calls `tell` with the response, at once if it is there already."""
         if self._answer is _PENDING:
             self._tell = tell
         else:
             tell(cast(Answer, self._answer))
 
     def expire(self) -> None:
-        """The time is up: answers with what there is, where that makes sense."""
+        """The time is up: responds with what there is, where that makes sense."""
 
     def hurry(self) -> None:
-        """Somebody waits behind: answers with what there is, where that is as good as waiting."""
+        """More requests are queued behind: responds with what there is, where that is as good as waiting."""
 
     def abandon(self) -> None:
-        """Nobody wants the answer any more, nor is told of it. What was asked for still happens."""
+        """Drops the callback: the client is gone. The requested work still happens."""
         self._tell = None
 
 
-class Relayed(Later[Other]):
-    """An answer that rests on another one: whatever the server says of it goes on to that."""
+class DependentResponse(DelayedResponse[Other]):
+    """A response that depends on another one: passes `expire`, `hurry` and `abandon` on to it."""
 
     __slots__ = ("_first",)
 
-    def __init__(self, first: Later[Any]) -> None:
+    def __init__(self, first: DelayedResponse[Any]) -> None:
         super().__init__(first.wait_ms)
         self._first = first
 
@@ -90,19 +90,19 @@ class Relayed(Later[Other]):
         self._first.abandon()
 
 
-class Chained(Relayed[Other]):
-    """What `then` makes of another answer, once that is there."""
+class MappedResponse(DependentResponse[Other]):
+    """A response made by `then` from another one, once that is resolved."""
 
     __slots__ = ()
 
-    def __init__(self, first: Later[Answer], then: Callable[[Answer], Other]) -> None:
+    def __init__(self, first: DelayedResponse[Answer], then: Callable[[Answer], Other]) -> None:
         super().__init__(first)
         first.when_resolved(lambda answer: self.resolve(then(answer)))
 
 
-class InTurns(Later[Answer]):
-    """The answer that some work comes to. The work is a generator, which yields after each step; after some of them
-    others have their turn.
+class IncrementalResponse(DelayedResponse[Answer]):
+    """The result of work that is done in increments. The work is a generator, which yields after each step; after some
+    steps other work gets its turn.
     """
 
     __slots__ = ("_start_job", "_work")
@@ -133,5 +133,5 @@ class Pause:
         pass
 
 
-Flushed = Later[LogError | None]
+Flushed = DelayedResponse[LogError | None]
 """Resolved with None when what it stands for is on disk, or with the error that prevents it."""

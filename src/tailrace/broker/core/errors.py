@@ -1,4 +1,4 @@
-"""Where what went wrong below becomes a code on the wire: the one place."""
+"""Maps exceptions to Kafka's error codes. The only module that does."""
 
 from tailrace.log.layout import errors as log_errors
 from tailrace.protocol.errors import ErrorCode

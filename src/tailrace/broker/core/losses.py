@@ -1,6 +1,4 @@
-"""What is known to be lost: ranges that are damaged now, and gaps that repairs have recorded. Said at the start, and
-counted for those who watch. And the logs that are offline.
-"""
+"""Lists known data loss: damaged ranges, gaps recorded by repairs, and offline logs. Logs it at the start."""
 
 import logging
 from collections.abc import Iterator
@@ -10,7 +8,7 @@ from tailrace.log.files.recorded_gaps import RecordedGap
 from tailrace.log.layout.damage import DamagedRange
 from tailrace.log.layout.errors import LogOffline
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.broker.core")
 
 SAID_MAX = 10  # lines of each kind
 

@@ -1,6 +1,5 @@
-"""One partition: its log, once it has one, the readers that wait at its end, and batches that stand in line for it."""
+"""One partition of a topic: its log, once it has one, and the fetches that wait for more records."""
 
-from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 from tailrace.log.layout.errors import LogUnavailable
@@ -9,11 +8,10 @@ from tailrace.log.log import Log
 
 if TYPE_CHECKING:
     from tailrace.broker.core.topics import Topic
-    from tailrace.broker.produce.recompression import Conversion
 
 
-class Watcher(Protocol):
-    """Somebody who waits for a partition to have more for readers."""
+class WaitingFetch(Protocol):
+    """A Fetch that waits for a partition to have more records for consumers."""
 
     def partition_moved(self) -> None: ...
 
@@ -24,15 +22,15 @@ class Partition:
     `unavailable` says why there is no log although there should be one: then it can be neither read nor written.
     """
 
-    __slots__ = ("index", "line", "log", "topic", "unavailable", "watchers")
+    __slots__ = ("has_queue", "index", "log", "topic", "unavailable", "waiting_fetches")
 
     def __init__(self, topic: "Topic", index: int) -> None:
         self.topic = topic
         self.index = index
         self.log: Log | None = None
-        self.line: deque[Conversion] | None = None  # while a batch of it is recompressed: see `recompressing`
+        self.has_queue = False  # appends queue behind a batch that is being recompressed: see `Recompressor`
         self.unavailable: LogUnavailable | None = None
-        self.watchers: set[Watcher] = set()
+        self.waiting_fetches: set[WaitingFetch] = set()
 
     @property
     def name(self) -> TopicPartition:
@@ -59,6 +57,6 @@ class Partition:
         return self.log is not None and self.log.end_offset > self.log.high_watermark
 
     def moved(self) -> None:
-        """Afterwards everyone who waited here has looked again: there is more to read, or the topic is gone."""
-        for watcher in list(self.watchers):
-            watcher.partition_moved()
+        """Makes all waiting fetches look again: there is more to read, or the topic is gone."""
+        for fetch in list(self.waiting_fetches):
+            fetch.partition_moved()

@@ -1,4 +1,4 @@
-"""Topics, as the metadata log tells of them: names, ids, how many partitions, configs."""
+"""Topics as the metadata log describes them: names, ids, partitions and configs."""
 
 import re
 

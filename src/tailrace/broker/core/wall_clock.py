@@ -1,4 +1,4 @@
-"""Whether the wall clock can be trusted to say that something is old enough to be deleted.
+"""Decides whether the wall clock is trusted enough to delete records by age.
 
 A clock that jumps ahead may be wrong, and put right soon. Until it is, or for PATIENCE_MS, nothing is deleted by age:
 retention and compaction check `is_trusted` first. What need not survive a restart does not need this: it counts by the
@@ -7,7 +7,7 @@ steady clock, which never jumps.
 
 import logging
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.broker.core")
 
 JUMP_MS = 3_600_000  # in one tick, compared with the steady clock
 PATIENCE_MS = 600_000

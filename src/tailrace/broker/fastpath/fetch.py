@@ -1,20 +1,19 @@
-"""Fetch, the short way: a reader's requests look alike, but for the offset, and for the epoch of its session.
+"""Fast path for Fetch: skips decoding when a request matches a template learned from an earlier one.
 
-A reader of one partition asks for the same again and again, from where the last answer ended. As with a Produce
-(`repeated_produce`) what such requests have in common is decoded once, and what stands around the records in the answer
-is encoded once:
+A consumer of one partition sends the same request again and again, from where the last response ended. What such
+requests have in common is decoded once, and what stands around the records in the response is encoded once:
 
     request   key, version · correlation id · client id … partition, as before · offset · the rest, as before
     session   … · client id … session, as before · epoch · topic, partition, as before · offset · the rest, as before
-    answer    length · correlation id · topic, partition, as before · three offsets · length · records · the rest
+    response  length · correlation id · topic, partition, as before · three offsets · length · records · the rest
 
-Only what can be answered at once goes this way, with records that are in the page cache as far as one has to look at
-them. Errors, waits and looks at a disk go the long way, and so do sessions that follow more than the partition which
-their request names, and readers that have to be told of aborted transactions. When the records are found a session is
-advanced as by the long way; until then nothing is changed.
+The fast path takes only requests that can be answered at once, with records that are in the page cache as far as they
+have to be looked at. The slow path takes the rest: errors, waits, reads from a disk, sessions with more partitions than
+the request names, and consumers that have to learn of aborted transactions. Once the records are found the session
+advances as on the slow path; until then nothing is changed.
 
-A catch-up consumer may be handed to a helper process with a `Stretch` of the log (`server/handoff`), and its session
-with it. How far that process came is noted when the connection is taken back.
+A catch-up consumer may be handed to a helper process with a `HandoffRange` of the log (`server/handoff`), and its
+session with it. How far that process came is noted when the connection is taken back.
 """
 
 import struct
@@ -22,9 +21,9 @@ from copy import copy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tailrace.broker.core.partition import Partition
-from tailrace.broker.fastpath.templates import FORM_BYTES_MAX, HEAD, Forms
-from tailrace.broker.fetch.fetch import BY_TOPIC_ID, READ_COMMITTED
-from tailrace.broker.fetch.sessions import FetchSession, TopicKey, wanted_of
+from tailrace.broker.fastpath.templates import HEAD, TEMPLATE_BYTES_MAX, RequestTemplates
+from tailrace.broker.fetch.reads import BY_TOPIC_ID, READ_COMMITTED
+from tailrace.broker.fetch.sessions import FetchSession, TopicKey, requested_partitions
 from tailrace.log.layout.errors import LogError
 from tailrace.log.log import Log
 from tailrace.log.reader import View
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
 
 LOG_START_FROM = 5  # versions before do not say it
-STRETCH_BYTES_MIN = 256 << 10  # of an answer: who reads in small pieces is better served by the loop
+HANDOFF_BYTES_MIN = 256 << 10  # of an answer: who reads in small pieces is better served by the loop
 
 _KEY_1 = 1 << 16  # of Fetch, before the version
 _OFFSET = struct.Struct(">q")
@@ -62,8 +61,8 @@ class _AnyRecords:
     length = 1 << 20
 
 
-class Places(NamedTuple):
-    """Where in a request that stands which changes."""
+class FieldPositions(NamedTuple):
+    """Positions of the fields of a request that change."""
 
     start: int  # of the first of it: the epoch of a session, or the offset
     offset: int
@@ -74,8 +73,8 @@ class Places(NamedTuple):
         return between.tobytes() + frame[self.offset + _OFFSET.size :].tobytes()
 
 
-class FetchForm:
-    """What requests for one partition have in common, and their answers."""
+class FetchTemplate:
+    """What requests for one partition, and their responses, have in common."""
 
     __slots__ = (
         "answer",
@@ -96,11 +95,17 @@ class FetchForm:
     )
 
     def __init__(
-        self, header: RequestHeader, request: FetchRequest, partition: Partition, places: Places, rest: bytes, most: int
+        self,
+        header: RequestHeader,
+        request: FetchRequest,
+        partition: Partition,
+        places: FieldPositions,
+        rest: bytes,
+        most: int,
     ) -> None:
         """`most` is how many bytes an answer of ours has at most."""
         self.header = header  # of the request that it was learnt from
-        ((self.topic, self.wanted),) = wanted_of(request, header.api_version >= BY_TOPIC_ID)  # likewise
+        ((self.topic, self.wanted),) = requested_partitions(request, header.api_version >= BY_TOPIC_ID)  # likewise
         self.key_and_version = _KEY_1 | header.api_version
         self.places = places
         self.start = places.start
@@ -144,10 +149,10 @@ def bounds_of(view: View) -> bytes:
     return BOUNDS.pack(view.high_watermark, view.last_stable, view.start)
 
 
-class Stretch(NamedTuple):
-    """What a reader may be given without asking again, as long as its requests look like this one."""
+class HandoffRange(NamedTuple):
+    """A range of the log that a helper process may serve, as long as the requests match this one's template."""
 
-    form: FetchForm
+    template: FetchTemplate
     frame: bytes
     session: FetchSession | None
     view: View
@@ -160,32 +165,32 @@ class Stretch(NamedTuple):
         return self.session.epoch if self.session is not None else FINAL_EPOCH
 
 
-class Answered(NamedTuple):
-    """What a reader was given of a stretch, as far as its session has to know."""
+class HandoffResult(NamedTuple):
+    """How far a helper process served a range, as far as the session has to know."""
 
     next_epoch: int
     offset: int  # that its last request has asked for
 
 
-class RepeatedFetch:
-    """One connection's. What came the long way is learnt (`learn`); what looks like it is answered (`read`)."""
+class FetchFastPath:
+    """The fast path of one connection: learns templates from requests (`learn`), and serves matching ones (`read`)."""
 
-    __slots__ = ("_broker", "_forms", "_learnt", "reads_on")
+    __slots__ = ("_broker", "_learnt", "_templates", "reads_on")
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self.reads_on = False  # the last answer was large, and about as large as it may be: history, most likely
-        self._forms: Forms[FetchForm] = Forms()
+        self._templates: RequestTemplates[FetchTemplate] = RequestTemplates()
         self._learnt: object = None  # what was learnt last: a reader that waits comes the long way each time
 
     def learn(self, frame: memoryview, header: RequestHeader, request: FetchRequest) -> None:
-        """Remembers the form of a request that was decoded, if it is one that can be repeated."""
+        """Remembers the template of a request that was decoded, if it is one that can be repeated."""
         version = header.api_version
         if len(request.topics) != 1 or len(request.topics[0].partitions) != 1 or version < LOG_START_FROM:
             return
-        if len(frame) > FORM_BYTES_MAX:
+        if len(frame) > TEMPLATE_BYTES_MAX:
             return
-        ((topic, wanted),) = wanted_of(request, version >= BY_TOPIC_ID)
+        ((topic, wanted),) = requested_partitions(request, version >= BY_TOPIC_ID)
         partition = self._partition(topic, wanted.partition)
         limits = request.max_wait_ms, wanted.partition_max_bytes
         learnt = partition, request.session_id, limits, wanted.current_leader_epoch
@@ -195,9 +200,9 @@ class RepeatedFetch:
             return
         self._learnt = learnt
         places = _places(frame, header)
-        if places is not None and self._forms.has_room(places.start):
+        if places is not None and self._templates.has_room(places.start):
             most = self._broker.fetch_bytes_max
-            self._forms.remember(frame, FetchForm(header, request, partition, places, places.rest(frame), most))
+            self._templates.remember(frame, FetchTemplate(header, request, partition, places, places.rest(frame), most))
 
     def _partition(self, key: TopicKey, index: int) -> Partition | None:
         metadata = self._broker.metadata
@@ -211,117 +216,119 @@ class RepeatedFetch:
         session = self._broker.fetch_sessions.find(request.session_id)
         return session is not None and session.follows_only(topic, index) and not request.forgotten_topics_data
 
-    def read(self, frame: memoryview, now_ms: int) -> tuple[FetchForm, list[Any]] | None:
+    def read(self, frame: memoryview, now_ms: int) -> tuple[FetchTemplate, list[Any]] | None:
         """The answer, in parts. None where it must go the long way; then nothing was changed."""
         self.reads_on = False
         asked = self._asked(frame)
         if asked is None:
             return None
-        form, log, correlation_id, offset = asked
-        session = self._broker.fetch_sessions.find(form.session_id)
-        if not _is_in_turn(form, frame, session):
+        template, log, correlation_id, offset = asked
+        session = self._broker.fetch_sessions.find(template.session_id)
+        if not _is_in_turn(template, frame, session):
             return None
         view = log.view
-        records = self._records(form, log, view, offset)
+        records = self._records(template, log, view, offset)
         if records is None:
             return None
-        self.reads_on = 2 * records.length > form.limit >= STRETCH_BYTES_MIN
+        self.reads_on = 2 * records.length > template.limit >= HANDOFF_BYTES_MIN
         if session is not None:
             self._broker.fetch_sessions.advance(session, now_ms)
-            session.repeated(form.topic, form.wanted_from(offset), view.high_watermark, view.start)
-        return form, form.parts(correlation_id, view, records)
+            session.repeated(template.topic, template.wanted_from(offset), view.high_watermark, view.start)
+        return template, template.parts(correlation_id, view, records)
 
-    def stretch(self, frame: memoryview, max_bytes: int) -> Stretch | None:
+    def stretch(self, frame: memoryview, max_bytes: int) -> HandoffRange | None:
         """What the reader may have without asking us again; None where that is little, or nothing, or where its request
         is not in turn. Nothing is changed: that it is `lent` and `taken_back` is to be told.
         """
         asked = self._asked(frame)
         if asked is None:
             return None
-        form, log, _, offset = asked
-        session = self._broker.fetch_sessions.find(form.session_id)
-        if not _is_in_turn(form, frame, session):
+        template, log, _, offset = asked
+        session = self._broker.fetch_sessions.find(template.session_id)
+        if not _is_in_turn(template, frame, session):
             return None
         view = log.view
-        ahead = log.stretch(offset, max_bytes, up_to=_readable_up_to(form, view))
+        ahead = log.stretch(offset, max_bytes, up_to=_readable_up_to(template, view))
         if ahead is None:
             return None
         records = ahead.records
-        if records.length > form.limit >= STRETCH_BYTES_MIN and not self._has_aborted(form, log, offset, records):
-            return Stretch(form, frame.tobytes(), session, view, records, ahead.entries)
+        if records.length > template.limit >= HANDOFF_BYTES_MIN and not self._has_aborted(
+            template, log, offset, records
+        ):
+            return HandoffRange(template, frame.tobytes(), session, view, records, ahead.entries)
         records.release()
         return None
 
-    def lent(self, stretch: Stretch, now_ms: int) -> None:
+    def lent(self, stretch: HandoffRange, now_ms: int) -> None:
         if stretch.session is not None:
-            self._broker.fetch_sessions.lend(stretch.session, now_ms)
+            self._broker.fetch_sessions.hand_off(stretch.session, now_ms)
 
-    def taken_back(self, stretch: Stretch, answered: Answered | None, now_ms: int) -> None:
+    def taken_back(self, stretch: HandoffRange, answered: HandoffResult | None, now_ms: int) -> None:
         """None where no request was answered, or nobody knows: then the session is where it was."""
-        session, form, view = stretch.session, stretch.form, stretch.view
+        session, template, view = stretch.session, stretch.template, stretch.view
         epoch = stretch.epoch if answered is None else answered.next_epoch
         if session is not None and self._broker.fetch_sessions.take_back(session, epoch, now_ms) and answered:
-            session.repeated(form.topic, form.wanted_from(answered.offset), view.high_watermark, view.start)
+            session.repeated(template.topic, template.wanted_from(answered.offset), view.high_watermark, view.start)
 
-    def _asked(self, frame: memoryview) -> tuple[FetchForm, Log, int, int] | None:
-        """Of what form it is, of which log, its correlation id, and from which offset on."""
-        form = self._forms.find(frame)
-        if form is None or form.places.rest(frame) != form.rest:
+    def _asked(self, frame: memoryview) -> tuple[FetchTemplate, Log, int, int] | None:
+        """Of what template it is, of which log, its correlation id, and from which offset on."""
+        template = self._templates.find(frame)
+        if template is None or template.places.rest(frame) != template.rest:
             return None
         key_and_version, correlation_id = HEAD.unpack_from(frame)
-        log = form.partition.log
-        if key_and_version != form.key_and_version or log is None or not self._is_current(form, log):
+        log = template.partition.log
+        if key_and_version != template.key_and_version or log is None or not self._is_current(template, log):
             return None
-        return form, log, correlation_id, _OFFSET.unpack_from(frame, form.places.offset)[0]
+        return template, log, correlation_id, _OFFSET.unpack_from(frame, template.places.offset)[0]
 
-    def _has_aborted(self, form: FetchForm, log: Log, offset: int, records: Slice) -> bool:
+    def _has_aborted(self, template: FetchTemplate, log: Log, offset: int, records: Slice) -> bool:
         """Whether a reader has to be told of transactions among these records, or may have to be."""
         try:
-            return form.is_committed and bool(log.aborted_transactions(offset, records.next_offset, wait=False))
+            return template.is_committed and bool(log.aborted_transactions(offset, records.next_offset, wait=False))
         except (LogError, WouldWait):
             return True
 
-    def _is_current(self, form: FetchForm, log: Log) -> bool:
-        broker, topic = self._broker, form.partition.topic
+    def _is_current(self, template: FetchTemplate, log: Log) -> bool:
+        broker, topic = self._broker, template.partition.topic
         return (
             broker.metadata.topics.get(topic.name) is topic
             and broker.metadata_log.is_settled
-            and form.leader_epoch in (-1, log.leader_epoch)
+            and template.leader_epoch in (-1, log.leader_epoch)
         )
 
-    def _records(self, form: FetchForm, log: Log, view: View, offset: int) -> Slice | None:
+    def _records(self, template: FetchTemplate, log: Log, view: View, offset: int) -> Slice | None:
         """Those that the long way would answer with at once, without a word about them."""
-        up_to = _readable_up_to(form, view)
+        up_to = _readable_up_to(template, view)
         if not view.start <= offset < up_to:
             return None
         try:
-            found = log.read(offset, form.limit, up_to=up_to, wait=False)
+            found = log.read(offset, template.limit, up_to=up_to, wait=False)
         except (LogError, WouldWait):
             return None
         if found is None:
             return None
-        is_enough = form.is_due or found.length >= form.min_bytes or found.next_offset < up_to
-        if is_enough and not self._has_aborted(form, log, offset, found):
+        is_enough = template.is_due or found.length >= template.min_bytes or found.next_offset < up_to
+        if is_enough and not self._has_aborted(template, log, offset, found):
             return found
         found.release()
         return None
 
 
-def _readable_up_to(form: FetchForm, view: View) -> int:
-    return view.last_stable if form.is_committed else view.high_watermark
+def _readable_up_to(template: FetchTemplate, view: View) -> int:
+    return view.last_stable if template.is_committed else view.high_watermark
 
 
-def _is_in_turn(form: FetchForm, frame: memoryview, session: FetchSession | None) -> bool:
+def _is_in_turn(template: FetchTemplate, frame: memoryview, session: FetchSession | None) -> bool:
     """Whether it is the next request of its session, which follows nothing else; or has none."""
-    if form.session_id == NO_SESSION:
+    if template.session_id == NO_SESSION:
         return True
-    if session is None or session.is_lent or not session.follows_only(form.topic, form.partition.index):
+    if session is None or session.is_handed_off or not session.follows_only(template.topic, template.partition.index):
         return False
-    epoch: int = _EPOCH.unpack_from(frame, form.start)[0]
+    epoch: int = _EPOCH.unpack_from(frame, template.start)[0]
     return epoch == session.epoch
 
 
-def _places(frame: memoryview, header: RequestHeader) -> Places | None:
+def _places(frame: memoryview, header: RequestHeader) -> FieldPositions | None:
     """In a request for one partition; None where it is not written as we would write it."""
     version = header.api_version
     request = codec.decode(FetchRequest, version, frame, header.body, more_may_follow=True)  # one that we may change
@@ -338,6 +345,6 @@ def _places(frame: memoryview, header: RequestHeader) -> Places | None:
     partition.fetch_offset = ~partition.fetch_offset  # which differs in each byte
     offset = changed()
     if request.session_id == NO_SESSION:
-        return Places(offset, offset)
+        return FieldPositions(offset, offset)
     request.session_epoch = ~request.session_epoch  # which stands before it
-    return Places(changed(), offset)
+    return FieldPositions(changed(), offset)

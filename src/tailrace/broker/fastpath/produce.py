@@ -1,17 +1,17 @@
-"""Produce, the short way: a producer's requests look alike.
+"""Fast path for Produce: skips decoding when a request matches a template learned from an earlier one.
 
 Most producers send one batch to one partition at a time. Of two such requests all that stands before the batch is the
-same but for the correlation id, so it is decoded once and remembered, and so are the bytes of the answer, in which only
-numbers change. A request that begins with bytes that are known is not decoded, and its answer is not encoded:
+same but for the correlation id, so it is decoded once and remembered; and so are the bytes of the response, in which
+only numbers change. A request that matches is not decoded, and its response is not encoded:
 
     request   key, version · correlation id · client id … partition, as before · length · the batch · no tags, thrice
-    answer    length · correlation id · topic, partition, as before · error, offset, time, start offset · the rest
+    response  length · correlation id · topic, partition, as before · error, offset, time, start offset · the rest
 
-One that comes alone is appended at once (`append`). Those that came together, of one form, are a run: gathered,
-appended by one write, and answered as one (`gather`, `append_run`).
+A lone request is appended at once (`append`). Requests that arrive together and match one template are a run: gathered,
+appended by one write, and answered together (`gather`, `append_run`).
 
-Whatever is unusual is left to the long way, before anything is changed: a batch that is to be refused, recompressed or
-looked into, a disk that is full, a topic that was changed. So there is one place that says what is wrong.
+Unusual requests go to the slow path before anything is changed: a batch that is to be refused, recompressed or looked
+into, a full disk, a topic that was changed. So only the slow path reports errors.
 """
 
 import struct
@@ -19,12 +19,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tailrace.broker.apis.k00_produce import ALL, BY_TOPIC_ID, LEADER, topic_of
-from tailrace.broker.core.delayed import Later
+from tailrace.broker.core.delayed import DelayedResponse
 from tailrace.broker.core.errors import code_of
 from tailrace.broker.core.partition import Partition
 from tailrace.broker.core.topics import Topic
-from tailrace.broker.fastpath.templates import HEAD, Forms
-from tailrace.broker.produce.produce import NOT_APPENDED, TIMED_OUT, is_usual, refuse
+from tailrace.broker.fastpath.templates import HEAD, RequestTemplates
+from tailrace.broker.produce.appends import NOT_APPENDED, TIMED_OUT, refuse
+from tailrace.broker.produce.validation import is_usual
 from tailrace.log.flush.journal_write import COMMIT_BYTES_MAX
 from tailrace.log.flush.queue import FlushQueue
 from tailrace.log.layout.errors import LogError
@@ -51,7 +52,7 @@ RUN_REQUESTS_MAX = 16
 RUN_BYTES_MAX = COMMIT_BYTES_MAX  # more is not worth the copy that one write takes, and not for the journal
 TOGETHER_MAX = 2 * RUN_REQUESTS_MAX  # requests that are answered by one acknowledgement
 
-Commit = Callable[[Log, memoryview], Callable[[], None] | None]
+JournalWriter = Callable[[Log, memoryview], Callable[[], None] | None]
 """Brings a batch that was just appended to disk, and returns what is to be done when the answer has left; or None,
 where it has to be waited for."""
 
@@ -61,8 +62,8 @@ _BEFORE_RECORDS = struct.Struct(">bi")  # one partition, its index
 _NO_TAGS = bytes(3)  # behind the partition, the topic and the request
 
 
-class ProduceForm:
-    """What requests to one partition have in common, and their answers."""
+class ProduceTemplate:
+    """What requests to one partition, and their responses, have in common."""
 
     __slots__ = (
         "_answer",
@@ -109,33 +110,34 @@ class ProduceForm:
         return len(body).to_bytes(4) + body
 
 
-class Waiting(NamedTuple):
-    """A request whose answer stands ready, for when everything below `end` is on disk."""
+class PendingAcknowledgement(NamedTuple):
+    """A request and its response, which leaves when everything below `end` is on disk."""
 
     correlation_id: int
     acknowledged: bytes
     end: int
 
 
-Repeated = tuple[memoryview, int, memoryview, BatchHeader]
-"""A request of a known form, with a batch that nothing is to be said against: the whole of it, its correlation id, the
-batch and its header."""
+MatchedRequest = tuple[memoryview, int, memoryview, BatchHeader]
+"""A request that matches a template and has a valid batch: its frame, its correlation id, the batch and its header."""
 
 
-class Run:
-    """Requests of one form that have arrived together: their batches are appended by one write, and acknowledged by one
-    answer.
+class ProduceBatchRun:
+    """Requests that match one template and arrived together: one write appends all their batches, and one response
+    acknowledges them.
     """
 
-    __slots__ = ("bytes", "form", "requests")
+    __slots__ = ("bytes", "requests", "template")
 
-    def __init__(self, form: ProduceForm) -> None:
-        self.form = form
-        self.requests: list[Repeated] = []
+    def __init__(self, template: ProduceTemplate) -> None:
+        self.template = template
+        self.requests: list[MatchedRequest] = []
         self.bytes = 0  # of their frames
 
-    def takes(self, form: ProduceForm, size: int) -> bool:
-        return form is self.form and len(self.requests) < RUN_REQUESTS_MAX and self.bytes + size <= RUN_BYTES_MAX
+    def takes(self, template: ProduceTemplate, size: int) -> bool:
+        return (
+            template is self.template and len(self.requests) < RUN_REQUESTS_MAX and self.bytes + size <= RUN_BYTES_MAX
+        )
 
     def append_to(self, log: Log, now_ms: int) -> Appended | None:
         """None where they have to be appended one by one. Raises what `Log.append` raises."""
@@ -146,20 +148,20 @@ class Run:
         return log.append_all(batches, headers, now_ms)
 
 
-class RepeatedProduce:
-    """One connection's. What came the long way is learnt (`learn`); what looks like it is appended: alone (`append`),
-    or with others that came with it (`gather`, `append_run`).
+class ProduceFastPath:
+    """The fast path of one connection: learns templates from decoded requests (`learn`), and appends matching ones,
+    alone (`append`) or in a run (`gather`, `append_run`).
     """
 
-    __slots__ = ("_broker", "_forms", "_run")
+    __slots__ = ("_broker", "_run", "_templates")
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
-        self._forms: Forms[ProduceForm] = Forms()
-        self._run: Run | None = None
+        self._templates: RequestTemplates[ProduceTemplate] = RequestTemplates()
+        self._run: ProduceBatchRun | None = None
 
     def learn(self, frame: memoryview, header: RequestHeader, request: ProduceRequest) -> None:
-        """Remembers the form of a request that was decoded, if it is one that can be repeated."""
+        """Remembers the template of a request that was decoded, if it is one that can be repeated."""
         if not is_flexible(ProduceRequest, header.api_version) or len(request.topic_data) != 1:
             return
         data, version = request.topic_data[0], header.api_version
@@ -174,13 +176,13 @@ class RepeatedProduce:
         found = _records_in(frame, start)
         if found is None or len(found) != len(only.records) or self._knows(frame, partition):
             return
-        if self._forms.has_room(start):
-            self._forms.remember(frame, ProduceForm(header, request, partition, start))
+        if self._templates.has_room(start):
+            self._templates.remember(frame, ProduceTemplate(header, request, partition, start))
 
     def _knows(self, frame: memoryview, partition: Partition) -> bool:
         """As it is now: a batch that was not usual has come the long way, too."""
-        form = self._forms.find(frame)
-        return form is not None and form.partition is partition and form.config is partition.topic.config
+        template = self._templates.find(frame)
+        return template is not None and template.partition is partition and template.config is partition.topic.config
 
     def append(
         self,
@@ -188,8 +190,8 @@ class RepeatedProduce:
         now_ms: int,
         start_flushes: Callable[[], None] | None = None,
         send: Callable[[bytes], None] | None = None,
-        commit: Commit | None = None,
-    ) -> "tuple[ProduceForm, bytes | Acknowledgement | None] | None":
+        commit: JournalWriter | None = None,
+    ) -> "tuple[ProduceTemplate, bytes | DelayedProduceRun | None] | None":
         """The answer, in all its bytes, or later, or none that is left to send. None where it must go the long way;
         then nothing was changed.
 
@@ -197,20 +199,24 @@ class RepeatedProduce:
         journal waits for the end of the turn, or, for who need not share it with others, is done at once (`commit`). An
         answer that may leave now is sent (`send`) before that, too: the rest is done while it is under way.
         """
-        form = self._forms.find(frame)
-        if form is None or (request := _usual_request(form, frame, now_ms)) is None or not self._is_open(form):
+        template = self._templates.find(frame)
+        if (
+            template is None
+            or (request := _usual_request(template, frame, now_ms)) is None
+            or not self._is_open(template)
+        ):
             return None
-        log = form.partition.log
+        log = template.partition.log
         assert log is not None
         try:
-            if form.acks == LEADER and send is not None:
-                return form, self._append_and_send(form, log, request, now_ms, send)
-            return form, self._append(form, log, request, now_ms, start_flushes, send, commit)
+            if template.acks == LEADER and send is not None:
+                return template, self._append_and_send(template, log, request, now_ms, send)
+            return template, self._append(template, log, request, now_ms, start_flushes, send, commit)
         except NOT_APPENDED:
             return None  # it will be refused there, with the reason
 
     def _append_and_send(
-        self, form: ProduceForm, log: Log, request: Repeated, now_ms: int, send: Callable[[bytes], None]
+        self, template: ProduceTemplate, log: Log, request: MatchedRequest, now_ms: int, send: Callable[[bytes], None]
     ) -> bytes | None:
         """For who waits for no disk: the answer leaves when the batch is written, before even the log has noted it."""
         _, correlation_id, records, header = request
@@ -219,73 +225,77 @@ class RepeatedProduce:
         def tell(base_offset: int, append_time: int) -> None:
             nonlocal is_written
             is_written = True
-            send(form.answer(correlation_id, base_offset, append_time, log.view.start))
+            send(template.answer(correlation_id, base_offset, append_time, log.view.start))
 
         try:
             base_offset, last_offset, append_time, _ = log.append(records, now_ms, header, tell)
         finally:  # whatever becomes of the client
             if is_written:
-                self._broker.appended(form.partition, log, now_ms)
+                self._broker.appended(template.partition, log, now_ms)
         if not is_written:
-            return form.answer(correlation_id, base_offset, append_time, log.view.start)
-        self._broker.counters.produced(form.partition.topic.name, last_offset - base_offset + 1, len(records))
+            return template.answer(correlation_id, base_offset, append_time, log.view.start)
+        self._broker.counters.produced(template.partition.topic.name, last_offset - base_offset + 1, len(records))
         return None
 
     def _append(
         self,
-        form: ProduceForm,
+        template: ProduceTemplate,
         log: Log,
-        request: Repeated,
+        request: MatchedRequest,
         now_ms: int,
         start_flushes: Callable[[], None] | None,
         send: Callable[[bytes], None] | None,
-        commit: Commit | None,
-    ) -> "bytes | Acknowledgement | None":
+        commit: JournalWriter | None,
+    ) -> "bytes | DelayedProduceRun | None":
         _, correlation_id, records, header = request
         base_offset, last_offset, append_time, is_duplicate = log.append(records, now_ms, header)
-        answer = form.answer(correlation_id, base_offset, append_time, log.view.start)
-        finish = commit(log, records) if commit is not None and form.acks == ALL and not is_duplicate else None
+        answer = template.answer(correlation_id, base_offset, append_time, log.view.start)
+        finish = commit(log, records) if commit is not None and template.acks == ALL and not is_duplicate else None
         try:
             if send is not None and finish is not None:
                 send(answer)
         finally:  # whatever becomes of the client: what is begun is finished
             if not is_duplicate:
-                self._note(form, log, now_ms, start_flushes, finish)
-                self._broker.counters.produced(form.partition.topic.name, last_offset - base_offset + 1, len(records))
-        if form.acks == LEADER or finish is not None:
+                self._note(template, log, now_ms, start_flushes, finish)
+                self._broker.counters.produced(
+                    template.partition.topic.name, last_offset - base_offset + 1, len(records)
+                )
+        if template.acks == LEADER or finish is not None:
             return answer if send is None else None
-        return self._acknowledge(form, log, now_ms, [Waiting(correlation_id, answer, last_offset + 1)])
+        return self._acknowledge(
+            template, log, now_ms, [PendingAcknowledgement(correlation_id, answer, last_offset + 1)]
+        )
 
     def gather(self, frame: memoryview, now_ms: int) -> bool:
-        """Whether the request is of a known form, like those that were gathered before it: then it is one of these, and
-        nothing was changed.
-        """
-        form, run, size = self._forms.find(frame), self._run, len(frame)
-        if form is None or (run is not None and not run.takes(form, size)):
+        """Adds the request to the run if it matches the run's template, and returns whether it did. Appends nothing."""
+        template, run, size = self._templates.find(frame), self._run, len(frame)
+        if template is None or (run is not None and not run.takes(template, size)):
             return False
-        request = _usual_request(form, frame, now_ms)
+        request = _usual_request(template, frame, now_ms)
         if request is None:
             return False
         if run is None:
-            run = self._run = Run(form)
+            run = self._run = ProduceBatchRun(template)
         run.requests.append(request)
         run.bytes += size
         return True
 
-    def take_gathered(self) -> Run | None:
-        """Afterwards nothing is gathered."""
+    def take_gathered(self) -> ProduceBatchRun | None:
+        """Returns the gathered run, and begins a new one."""
         run, self._run = self._run, None
         return run
 
-    def append_run(self, run: Run, now_ms: int, behind: Later[Any] | None = None) -> "bytes | Acknowledgement | None":
+    def append_run(
+        self, run: ProduceBatchRun, now_ms: int, behind: DelayedResponse[Any] | None = None
+    ) -> "bytes | DelayedProduceRun | None":
         """The answers to all of them, or later. None where each has to be looked at by itself; then nothing was
         changed, but that they may be stamped, which the next try does again. Where they have to wait for the same as
         those before them, that one answers all (`behind`).
         """
-        form = run.form
-        if not self._is_open(form):
+        template = run.template
+        if not self._is_open(template):
             return None
-        log = form.partition.log
+        log = template.partition.log
         assert log is not None
         try:
             appended = run.append_to(log, now_ms)
@@ -296,20 +306,20 @@ class RepeatedProduce:
         base_offset, last_offset, append_time, is_duplicate = appended
         if not is_duplicate:
             size = sum(len(records) for _, _, records, _ in run.requests)
-            self._broker.appended(form.partition, log, now_ms)
-            self._broker.counters.produced(form.partition.topic.name, last_offset - base_offset + 1, size)
+            self._broker.appended(template.partition, log, now_ms)
+            self._broker.counters.produced(template.partition.topic.name, last_offset - base_offset + 1, size)
         waiting, start_offset = [], log.view.start
         for _, correlation_id, _, header in run.requests:
-            answer = form.answer(correlation_id, base_offset, append_time, start_offset)
+            answer = template.answer(correlation_id, base_offset, append_time, start_offset)
             base_offset += header.last_offset_delta + 1
-            waiting.append(Waiting(correlation_id, answer, base_offset))
-        if form.acks == LEADER:
+            waiting.append(PendingAcknowledgement(correlation_id, answer, base_offset))
+        if template.acks == LEADER:
             return b"".join([one.acknowledged for one in waiting])
-        return self._acknowledge(form, log, now_ms, waiting, behind)
+        return self._acknowledge(template, log, now_ms, waiting, behind)
 
     def _note(
         self,
-        form: ProduceForm,
+        template: ProduceTemplate,
         log: Log,
         now_ms: int,
         start_flushes: Callable[[], None] | None,
@@ -320,44 +330,49 @@ class RepeatedProduce:
             flushes.appended(log, now_ms)
             finish()
             return
-        self._broker.appended(form.partition, log, now_ms)
-        if start_flushes is not None and form.acks == ALL and flushes.journal is None:
+        self._broker.appended(template.partition, log, now_ms)
+        if start_flushes is not None and template.acks == ALL and flushes.journal is None:
             flushes.request(log)
             start_flushes()
 
     def _acknowledge(
-        self, form: ProduceForm, log: Log, now_ms: int, waiting: list[Waiting], behind: Later[Any] | None = None
-    ) -> "Acknowledgement":
-        if isinstance(behind, Acknowledgement) and behind.takes(form, now_ms, len(waiting)):
+        self,
+        template: ProduceTemplate,
+        log: Log,
+        now_ms: int,
+        waiting: list[PendingAcknowledgement],
+        behind: DelayedResponse[Any] | None = None,
+    ) -> "DelayedProduceRun":
+        if isinstance(behind, DelayedProduceRun) and behind.takes(template, now_ms, len(waiting)):
             behind.join(waiting)
             return behind
-        acknowledgement = Acknowledgement(form, self._broker.flushes, log, now_ms)
+        acknowledgement = DelayedProduceRun(template, self._broker.flushes, log, now_ms)
         acknowledgement.join(waiting)
         self._broker.flushes.when_flushed(log, waiting[-1].end, acknowledgement.flushed)
         return acknowledgement
 
-    def _is_open(self, form: ProduceForm) -> bool:
+    def _is_open(self, template: ProduceTemplate) -> bool:
         """Whether the long way would append what is sent there at once."""
-        broker, partition = self._broker, form.partition
+        broker, partition = self._broker, template.partition
         topic = partition.topic
         return (
             partition.log is not None
-            and partition.line is None
-            and topic.config is form.config
+            and not partition.has_queue
+            and topic.config is template.config
             and broker.metadata.topics.get(topic.name) is topic
-            and not broker.space.is_low
+            and not broker.disk_reserve.is_low
             and broker.metadata_log.is_settled
         )
 
 
-def _usual_request(form: ProduceForm, frame: memoryview, now_ms: int) -> Repeated | None:
-    """None where there is anything against a request of this form."""
+def _usual_request(template: ProduceTemplate, frame: memoryview, now_ms: int) -> MatchedRequest | None:
+    """None where there is anything against a request of this template."""
     key_and_version, correlation_id = HEAD.unpack_from(frame)
-    records = _records_in(frame, form.start)
-    if records is None or key_and_version != form.version:
+    records = _records_in(frame, template.start)
+    if records is None or key_and_version != template.version:
         return None
     header = read_header(records)
-    if not is_usual(header, len(records), form.config, form.version, now_ms):
+    if not is_usual(header, len(records), template.config, template.version, now_ms):
         return None
     return frame, correlation_id, records, header
 
@@ -385,28 +400,28 @@ def _records_in(frame: memoryview, start: int) -> memoryview | None:
     return frame[begin:end]
 
 
-class Acknowledgement(Later[bytes]):
-    """An answer that leaves when what it speaks of is on disk: a batch, or some that arrived together."""
+class DelayedProduceRun(DelayedResponse[bytes]):
+    """A response that leaves when its batches are on disk: one batch, or those of runs that arrived together."""
 
-    __slots__ = ("_arrived_ms", "_end", "_flushes", "_form", "_log", "_waiting")
+    __slots__ = ("_arrived_ms", "_end", "_flushes", "_log", "_template", "_waiting")
 
-    def __init__(self, form: ProduceForm, flushes: FlushQueue, log: Log, now_ms: int) -> None:
-        super().__init__(form.timeout_ms)
-        self._form = form
+    def __init__(self, template: ProduceTemplate, flushes: FlushQueue, log: Log, now_ms: int) -> None:
+        super().__init__(template.timeout_ms)
+        self._template = template
         self._flushes = flushes
         self._log = log
         self._arrived_ms = now_ms
         self._end = 0
-        self._waiting: list[Waiting] = []
+        self._waiting: list[PendingAcknowledgement] = []
 
-    def takes(self, form: ProduceForm, now_ms: int, requests: int) -> bool:
+    def takes(self, template: ProduceTemplate, now_ms: int, requests: int) -> bool:
         """Whether other batches need not be waited for on their own: they came at the same time, for the same log, so
         one flush has all as a rule.
         """
-        is_together = form is self._form and now_ms == self._arrived_ms
+        is_together = template is self._template and now_ms == self._arrived_ms
         return is_together and not self.is_resolved and len(self._waiting) + requests <= TOGETHER_MAX
 
-    def join(self, waiting: list[Waiting]) -> None:
+    def join(self, waiting: list[PendingAcknowledgement]) -> None:
         self._waiting += waiting
         self._end = max(self._end, waiting[-1].end)  # one that is a repetition stands before others
 
@@ -423,7 +438,7 @@ class Acknowledgement(Later[bytes]):
 
     def _refuse(self, code: ErrorCode, message: str) -> None:
         """Those that are on disk are acknowledged all the same."""
-        safe, refusal = self._log.high_watermark, self._form.refusal
+        safe, refusal = self._log.high_watermark, self._template.refusal
         answers = [
             one.acknowledged if one.end <= safe else refusal(one.correlation_id, code, message) for one in self._waiting
         ]

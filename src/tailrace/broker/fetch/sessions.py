@@ -1,4 +1,4 @@
-"""Fetch sessions (KIP-227): what a client follows is remembered, so that a request names only what changed.
+"""Fetch sessions (KIP-227): remember what a client fetches, so that a request names only what changed.
 
     (0, -1)      no session: the request says all
     (any, 0)     the request says all, and a session begins, if there is room; the session before it ends
@@ -21,7 +21,7 @@ BUSY_MS = 120_000  # a session used since then is not given up for a new one
 PARTITIONS_MAX = ELEMENTS_MAX // 2  # of one session: it can follow no more than one Fetch can name
 
 TopicKey = bytes | str  # the id, or in older versions the name
-Wanted = tuple[TopicKey, FetchPartition]
+RequestedPartition = tuple[TopicKey, FetchPartition]
 
 
 class FetchSession:
@@ -30,8 +30,10 @@ class FetchSession:
     def __init__(self, session_id: int, by_id: bool) -> None:
         self.session_id = session_id
         self.by_id = by_id
-        self.epoch = INITIAL_EPOCH + 1  # of the next request; while it is lent, of the first that another answers
-        self.is_lent = False
+        self.epoch = (
+            INITIAL_EPOCH + 1
+        )  # of the next request; while it is handed off, of the first that the helper serves
+        self.is_handed_off = False
         self.used_ms = 0
         self._wanted: OrderedDict[tuple[TopicKey, int], FetchPartition] = OrderedDict()
         self._told: dict[tuple[TopicKey, int], tuple[int, int]] = {}
@@ -41,7 +43,7 @@ class FetchSession:
         """Whether no request but the one that began it has come yet."""
         return self.epoch == INITIAL_EPOCH + 1
 
-    def follow(self, wanted: Iterable[Wanted]) -> None:
+    def follow(self, wanted: Iterable[RequestedPartition]) -> None:
         for topic, partition in wanted:
             self._wanted[topic, partition.partition] = partition
 
@@ -65,7 +67,7 @@ class FetchSession:
         self._told[key] = (high_watermark, start)
 
     @property
-    def wanted(self) -> list[Wanted]:
+    def wanted(self) -> list[RequestedPartition]:
         return [(topic, partition) for (topic, _), partition in self._wanted.items()]
 
     def is_news(self, topic: TopicKey, answer: PartitionData, length: int) -> bool:
@@ -99,17 +101,17 @@ class FetchSessions:
 
     def plan(
         self, request: FetchRequest, by_id: bool, now_ms: int, random_bytes: Callable[[int], bytes]
-    ) -> tuple[list[Wanted], FetchSession | None]:
+    ) -> tuple[list[RequestedPartition], FetchSession | None]:
         """What the request asks for, and the session it belongs to. Raises Refused where that session is not known."""
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._sessions.pop(request.session_id, None)
-            wanted = list(wanted_of(request, by_id))
+            wanted = list(requested_partitions(request, by_id))
             if request.session_epoch == FINAL_EPOCH:
                 return wanted, None
             return wanted, self._begin(wanted, by_id, now_ms, random_bytes)
         session = self._require(request, by_id)
         self.advance(session, now_ms)
-        session.follow(wanted_of(request, by_id))
+        session.follow(requested_partitions(request, by_id))
         for forgotten in request.forgotten_topics_data:
             session.forget(forgotten.topic_id if by_id else forgotten.topic, forgotten.partitions)
         if len(session) > PARTITIONS_MAX:
@@ -123,7 +125,7 @@ class FetchSessions:
             raise Refused(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"there is no fetch session {request.session_id}")
         if session.by_id != by_id:
             raise Refused(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, "a session goes by topic ids, or by names")
-        if session.is_lent:
+        if session.is_handed_off:
             raise Refused(ErrorCode.INVALID_FETCH_SESSION_EPOCH, "another connection has requests of this session")
         if session.epoch != request.session_epoch:
             raise Refused(
@@ -136,16 +138,16 @@ class FetchSessions:
         session.epoch = epoch_after(session.epoch)
         self._used(session, now_ms)
 
-    def lend(self, session: FetchSession, now_ms: int) -> None:
-        """Its next requests are answered elsewhere, until it is taken back. Nobody knows its epoch meanwhile."""
-        session.is_lent = True
+    def hand_off(self, session: FetchSession, now_ms: int) -> None:
+        """A helper process serves its next requests, until it is taken back. Its epoch is not known meanwhile."""
+        session.is_handed_off = True
         self._used(session, now_ms)
 
     def take_back(self, session: FetchSession, epoch: int, now_ms: int) -> bool:
         """Its requests before that epoch have come. False where it has ended meanwhile."""
         if self.find(session.session_id) is not session:
             return False
-        session.is_lent, session.epoch = False, epoch
+        session.is_handed_off, session.epoch = False, epoch
         self._used(session, now_ms)
         return True
 
@@ -154,7 +156,7 @@ class FetchSessions:
         self._sessions.move_to_end(session.session_id)
 
     def _begin(
-        self, wanted: list[Wanted], by_id: bool, now_ms: int, random_bytes: Callable[[int], bytes]
+        self, wanted: list[RequestedPartition], by_id: bool, now_ms: int, random_bytes: Callable[[int], bytes]
     ) -> FetchSession | None:
         """None where all slots are taken by sessions in use: the client then says all each time."""
         if len(self._sessions) >= self._slots:
@@ -175,7 +177,7 @@ class FetchSessions:
                 return session_id
 
 
-def wanted_of(request: FetchRequest, by_id: bool) -> Iterable[Wanted]:
+def requested_partitions(request: FetchRequest, by_id: bool) -> Iterable[RequestedPartition]:
     for topic in request.topics:
         key: TopicKey = topic.topic_id if by_id else topic.topic
         for partition in topic.partitions:

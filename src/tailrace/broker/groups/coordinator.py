@@ -1,10 +1,10 @@
-"""All groups of a broker: decide, append, replay, and answer when it is flushed.
+"""The group coordinator: all groups of a broker. Decides, appends, replays, and responds when that is flushed.
 
-A request is decided by its group (`classic.py`) or here, for offsets. What it changes becomes records; they are
-appended to the log of groups (`log.py`) and replayed at once, by the same function that replays the log at the start.
-An answer leaves when all that it may rest on is on disk (`when_safe`).
+A request is decided by its group (`classic/group`), or here, for offsets. Its changes become records, which are
+appended to the log of groups (`log`) and replayed at once, by the same function that replays the log at the start. A
+response leaves when all that it may depend on is on disk (`when_safe`).
 
-Until the log is read (`load`), whoever asks is told to come again (`begin`).
+Until the log is read (`load`), requests are refused with COORDINATOR_LOAD_IN_PROGRESS (`begin`).
 """
 
 import logging
@@ -13,15 +13,15 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from tailrace.broker.core.api import Call
-from tailrace.broker.core.delayed import Answer, InTurns, Later
+from tailrace.broker.core.delayed import Answer, DelayedResponse, IncrementalResponse
 from tailrace.broker.core.errors import Refused
 from tailrace.broker.core.topics import Topic
 from tailrace.broker.groups import records
-from tailrace.broker.groups.classic.group import ClassicGroup, GroupSettings, Held, Ports, State
-from tailrace.broker.groups.classic.writes import NotSaved
+from tailrace.broker.groups.classic.group import ClassicGroup
+from tailrace.broker.groups.classic.state import GroupSettings, HeldBytes, Ports, State
 from tailrace.broker.groups.log import GroupLog
 from tailrace.broker.groups.offsets import CommittedOffsets
-from tailrace.broker.groups.records import Change, GroupMetadataValue, OffsetCommitValue, OffsetRecord
+from tailrace.broker.groups.records import Change, GroupMetadataValue, NotSaved, OffsetCommitValue, OffsetRecord
 from tailrace.broker.groups.timers import Timer
 from tailrace.log.layout.errors import without_frames
 from tailrace.protocol.errors import ErrorCode
@@ -31,14 +31,14 @@ from tailrace.records.record import Record
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.broker.groups")
 
 DUE_AT_ONCE = 100  # deadlines, before others have their turn: each may be a rebalance
 GROUPS_MAX = 100_000
 FORGET = "forget"  # a group without members and offsets, after
 FORGET_MS = 600_000
 
-Commit = tuple[str, int, OffsetCommitValue]
+OffsetCommit = tuple[str, int, OffsetCommitValue]
 """A topic, a partition, and what is committed."""
 
 
@@ -59,7 +59,7 @@ class GroupCoordinator:
             number("group.min.session.timeout.ms"), number("group.max.session.timeout.ms") + 1
         )
         self._settings = GroupSettings(number("group.initial.rebalance.delay.ms"), number("group.max.size"))
-        self._ports = Ports(self.timers, Held(), self._save, lambda: broker.random_bytes(16).hex())
+        self._ports = Ports(self.timers, HeldBytes(), self._save, lambda: broker.random_bytes(16).hex())
 
     # The clock, and the start
 
@@ -69,7 +69,7 @@ class GroupCoordinator:
         self.timers.now = max(self.timers.now, steady_ms)
         if self._is_loaded and not self._has_resumed:
             self._has_resumed = True
-            InTurns(self._resume(), self._broker.start_job)
+            IncrementalResponse(self._resume(), self._broker.start_job)
 
     def advance(self) -> None:
         """Afterwards whatever is due by now has happened."""
@@ -101,7 +101,7 @@ class GroupCoordinator:
         self._failure = without_frames(error)
 
     def _replay(self, last: Iterable[Record]) -> None:
-        InTurns(self._replay_all(last), self._broker.start_job)
+        IncrementalResponse(self._replay_all(last), self._broker.start_job)
 
     def _replay_all(self, last: Iterable[Record]) -> Generator[None, None, None]:
         try:
@@ -163,11 +163,11 @@ class GroupCoordinator:
         self._write(group_id, [records.GroupSaved(group_id, value)])
         self.rebalances += is_shared_out
 
-    def when_safe(self, answer: Answer | Later[Answer], *group_ids: str) -> Answer | Later[Answer]:
+    def when_safe(self, answer: Answer | DelayedResponse[Answer], *group_ids: str) -> Answer | DelayedResponse[Answer]:
         """The answer, once what it says of these groups is on disk."""
         return self.log.when_safe(answer, group_ids)
 
-    def when_all_safe(self, answer: Answer | Later[Answer]) -> Answer | Later[Answer]:
+    def when_all_safe(self, answer: Answer | DelayedResponse[Answer]) -> Answer | DelayedResponse[Answer]:
         return self.log.when_safe(answer, None)
 
     # Groups
@@ -222,7 +222,7 @@ class GroupCoordinator:
 
     # Offsets
 
-    def commit(self, group_id: str, commits: Iterable[Commit]) -> None:
+    def commit(self, group_id: str, commits: Iterable[OffsetCommit]) -> None:
         """Afterwards they are the group's offsets. Raises NotSaved."""
         changes = [records.OffsetCommitted(group_id, topic, partition, value) for topic, partition, value in commits]
         if changes:
@@ -253,7 +253,7 @@ class GroupCoordinator:
         gone = {(topic.name, topic_id) for topic in topics for topic_id in (topic.topic_id, ZERO_UUID)}
         if self._has_resumed:  # if not, it is seen to once all is read
             work = self._remove_offsets_where(lambda topic, value: (topic, value.topic_id) in gone)
-            InTurns(work, self._broker.start_job)
+            IncrementalResponse(work, self._broker.start_job)
 
     def _remove_offsets_where(self, is_gone: Callable[[str, OffsetCommitValue], bool]) -> Generator[None, None, None]:
         for group_id, topics in list(self.offsets.groups()):

@@ -1,21 +1,20 @@
-"""The log of groups, `__consumer_offsets`: how records get into it, and how it is read at the start.
+"""The log of groups, `__consumer_offsets`: appends records to it, and reads it at the start.
 
-It has one partition unless it is told otherwise, so that the commits of all groups share a flush. The topic comes into
-being with the first record.
+It has one partition unless configured otherwise, so that the commits of all groups share a flush. The first record
+creates the topic.
 
-Reading it at the start takes a thread, which keeps the last record of each key; only those are replayed, some at a
-time, so that the loop goes on serving everybody else.
+At the start a thread reads it and keeps the last record of each key; only those are replayed, some at a time, so that
+the loop goes on serving other requests.
 """
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from tailrace.broker.core.delayed import Answer, Flushed, Later, Relayed
+from tailrace.broker.core.delayed import Answer, DelayedResponse, DependentResponse, Flushed
 from tailrace.broker.core.errors import Refused
 from tailrace.broker.core.topics import OFFSETS_TOPIC, Topic
-from tailrace.broker.groups.classic.writes import NotSaved
-from tailrace.broker.groups.records import partition_of
+from tailrace.broker.groups.records import NotSaved, partition_of
 from tailrace.broker.metadata.internal_topics import NotRead, append_records, records_of
 from tailrace.broker.metadata.topic_changes import new_topic
 from tailrace.log.layout.errors import LogError, StorageError, without_frames
@@ -25,7 +24,7 @@ from tailrace.records.record import Record
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.broker.groups")
 
 
 class GroupLog:
@@ -77,16 +76,18 @@ class GroupLog:
         self._broker.appended(partition, log, now_ms)
         self._broker.flushes.request(log)
 
-    def when_safe(self, answer: Answer | Later[Answer], group_ids: Iterable[str] | None) -> Answer | Later[Answer]:
+    def when_safe(
+        self, answer: Answer | DelayedResponse[Answer], group_ids: Iterable[str] | None
+    ) -> Answer | DelayedResponse[Answer]:
         """The answer, once all that it can rest on is on disk: of the logs of these groups (None: of all), and of the
         metadata.
         """
-        if isinstance(answer, Later):
-            return Safe(answer, lambda: self._unflushed(group_ids))
+        if isinstance(answer, DelayedResponse):
+            return GroupFlushedResponse(answer, lambda: self._unflushed(group_ids))
         unflushed = self._unflushed(group_ids)
         if not unflushed:
             return answer
-        return Safe(Later.of(answer), lambda: unflushed)
+        return GroupFlushedResponse(DelayedResponse.of(answer), lambda: unflushed)
 
     def _unflushed(self, group_ids: Iterable[str] | None) -> list[Flushed]:
         """What there is to wait for, as of now."""
@@ -109,7 +110,7 @@ class GroupLog:
         """Reads all partitions in a thread; then, on the broker's own, `replay` has the last record of each key, or
         `failed` an error.
         """
-        job = ReadLast(list(self.logs))
+        job = LastRecordsJob(list(self.logs))
 
         def finish() -> None:
             if job.error is not None:
@@ -120,14 +121,14 @@ class GroupLog:
         self._broker.start_job(job, finish)
 
 
-class Safe(Relayed[Answer]):
-    """An answer that leaves when what it rests on, at the time it is known, is on disk. If that fails, the process is
-    about to stop: nobody may be told.
+class GroupFlushedResponse(DependentResponse[Answer]):
+    """A response that leaves when all that it depends on, at the time it is known, is on disk. If a flush fails the
+    process is about to stop, and the response never leaves.
     """
 
     __slots__ = ("_known", "_missing", "_unflushed")
 
-    def __init__(self, first: Later[Answer], unflushed: Callable[[], Sequence[Flushed]]) -> None:
+    def __init__(self, first: DelayedResponse[Answer], unflushed: Callable[[], Sequence[Flushed]]) -> None:
         super().__init__(first)
         self._unflushed = unflushed
         self._missing = 0
@@ -148,8 +149,8 @@ class Safe(Relayed[Answer]):
             self.resolve(self._known)
 
 
-class ReadLast:
-    """A job: the last record of each key in some logs, those apart that take a key away."""
+class LastRecordsJob:
+    """A job that reads logs and keeps the last record of each key; a record without a value removes its key."""
 
     def __init__(self, logs: Sequence[Log]) -> None:
         self._logs = logs

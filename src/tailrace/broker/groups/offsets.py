@@ -1,4 +1,4 @@
-"""How far groups have come: for each group, topic and partition the offset it has committed last.
+"""Committed offsets: the last offset committed by each group for each topic and partition.
 
 Changed by replay alone (`set`, `remove`); nothing expires.
 """

@@ -1,4 +1,4 @@
-"""What the log of groups says, `__consumer_offsets`: Kafka's own records, so that its tools and brokers can read them.
+"""The records of the log of groups, `__consumer_offsets`, in Kafka's own formats, for its tools and brokers.
 
 The key of a record begins with the number of its kind, which Kafka calls the version of the key; the value with the
 version of its own bytes. A record without a value takes back what its key names: one offset, or a group.
@@ -7,8 +7,9 @@ version of its own bytes. A record without a value takes back what its key names
 import struct
 from typing import NamedTuple, TypeVar
 
+from tailrace.broker.core.errors import Refused
 from tailrace.protocol import codec
-from tailrace.protocol.errors import Malformed
+from tailrace.protocol.errors import ErrorCode, Malformed
 from tailrace.protocol.fields import ZERO_UUID, array, byte_string, int32, int64, string, uuid
 from tailrace.protocol.message import message, structure, versions_of
 from tailrace.records.record import Record
@@ -21,6 +22,13 @@ _INT_MIN = 1 << 31  # the absolute value of the least int of Java, which no int 
 
 class UnreadableRecord(Exception):
     """The log of groups holds what is no record of it, or one in a form that a later release brought."""
+
+
+class NotSaved(Refused):
+    """The log of groups took no write. Clients try again."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(ErrorCode.COORDINATOR_NOT_AVAILABLE, reason)
 
 
 @message(versions="0-1")

@@ -1,7 +1,7 @@
-"""Deadlines, by name, and the clock that they go by. Whoever drives the groups says what time it is.
+"""Deadlines of groups and members, by name, on a clock that the coordinator sets.
 
-Most deadlines are put off again and again, with every heartbeat. That costs one entry in a dictionary: the queue holds
-one place for each name, and a place that comes up too early is put back.
+Most deadlines are extended again and again, with every heartbeat. That costs one entry in a dictionary: the queue holds
+one entry for each name, and an entry that comes up too early is put back.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Logs that were never compacted, by what the metadata log tells: there a gap between offsets is damage.
+"""Finds logs that were never compacted, by their history in the metadata log: there an offset gap is damage.
 
 A segment says in its checksum file whether it may have gaps. Where that file is lost, only the history of the topic's
 configs does (`log/tools/compaction_history.py` does the same for tools that read a directory offline).

@@ -1,4 +1,4 @@
-"""Decisions about configs: what is asked for, checked against the registry, as records for the metadata log.
+"""Decides config changes: checks requested values against the registry, and returns metadata records.
 
 Nothing changes here. The caller appends the records, and their replay changes the state. A topic, or a broker, gets all
 of the changes that are asked for it, or none.

@@ -1,4 +1,4 @@
-"""The broker's own logs, of metadata and of groups: records go in as a batch, and are read back whole or not at all."""
+"""Appends to and reads from the internal topics' logs: records go in as a batch, and are read back whole or not."""
 
 from collections.abc import Iterable, Iterator
 

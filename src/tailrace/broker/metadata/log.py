@@ -1,16 +1,18 @@
-"""The metadata log: decide, append, replay, and answer when it is flushed.
+"""The metadata log: appends decided changes, replays them, and holds responses until they are flushed.
 
 A handler decides on records. `write` appends them as one batch, so that a crash leaves all of them or none, and replays
-them into the state at once. Whoever answers from that state waits for `when_settled`: nothing that a power cut could
-take back is ever told to a client.
+them into the state at once. A response that depends on that state waits for `when_settled`: a client never learns what
+a power cut could take back.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from errno import EAGAIN
 from functools import partial
+from typing import Protocol
 
 from tailrace.broker.core.delayed import Flushed
+from tailrace.broker.core.errors import code_of
 from tailrace.broker.metadata import records as metadata_records
 from tailrace.broker.metadata.internal_topics import append_records, records_of
 from tailrace.broker.metadata.records import MetadataRecord
@@ -20,7 +22,7 @@ from tailrace.log.layout.errors import StorageError
 from tailrace.log.log import Log
 from tailrace.records.record_decoder import decode_with_python
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.broker.metadata")
 
 
 def replay_all(log: Log, metadata: Metadata) -> None:
@@ -47,7 +49,16 @@ def _append(log: Log, changes: Sequence[MetadataRecord], now_ms: int) -> None:
     append_records(log, (metadata_records.encode(change, now_ms) for change in changes), now_ms)
 
 
+class Result(Protocol):
+    """The part of a response that is about one of the requested changes."""
+
+    error_code: int
+    error_message: str | None
+
+
 class MetadataLog:
+    """The metadata log of a running broker."""
+
     def __init__(self, log: Log, metadata: Metadata, flushes: FlushQueue) -> None:
         self.log = log
         self._metadata = metadata
@@ -66,6 +77,18 @@ class MetadataLog:
         self.write_delayed()
         write_records(self.log, self._metadata, changes, now_ms)
         self._flushes.request(self.log)
+
+    def write_or_refuse(self, changes: Sequence[MetadataRecord], results: Iterable[Result], now_ms: int) -> bool:
+        """Writes the changes. If the disk refuses them, returns False and sets an error on all results without one."""
+        try:
+            self.write(changes, now_ms)
+        except StorageError as error:
+            logger.error("%s: nothing was changed", error)
+            for result in results:
+                if not result.error_code:
+                    result.error_code, result.error_message = code_of(error), str(error)
+            return False
+        return True
 
     def delay(self, changes: Sequence[MetadataRecord], now_ms: int) -> None:
         """Takes records that are in the state already, and for which a start found no room on the disk. They have to be

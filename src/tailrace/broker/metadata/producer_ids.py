@@ -1,7 +1,7 @@
-"""Producer ids: handed out from blocks that were recorded, and flushed, before the first of them is used.
+"""Allocates producer ids, from blocks that are recorded and flushed before their first id is used.
 
-An id given twice would turn new records into duplicates of old ones. So a block is noted in the metadata log, and the
-answer that carries an id of it waits for that, like every answer that rests on the metadata.
+An id given out twice would turn new records into duplicates of old ones. So a block is recorded in the metadata log,
+and the response that carries an id of it waits for that, like every response that depends on the metadata.
 """
 
 from tailrace.broker.metadata.log import MetadataLog

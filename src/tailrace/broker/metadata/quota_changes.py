@@ -1,4 +1,4 @@
-"""Decisions about client quotas: what is asked for, checked, as records for the metadata log; and who fits a filter.
+"""Decides changes of client quotas: checks them and returns metadata records; and matches entities to filters.
 
 Nothing changes here. The caller appends the records, and their replay changes the state. An entity gets all of the
 changes that are asked for it, or none.

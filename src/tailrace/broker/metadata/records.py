@@ -1,4 +1,4 @@
-"""What the metadata log says: one class for each kind of change, and how it stands in a record.
+"""The records of the metadata log: one class for each kind of change, and its encoding.
 
 The key of a record is the number of its kind and the version of its bytes; the value is the message as our codec writes
 it. A kind is never given another meaning, and a new field comes with a new version, so that an older log can be read.

@@ -1,4 +1,4 @@
-"""Bringing back what a repair of the metadata log has given up, as far as the logs themselves can tell.
+"""Restores metadata that a repair of the metadata log has given up, as far as the partitions' logs can tell.
 
 Each log knows the name, the id and the partition of its topic, and which producers have written to it. So topics whose
 creation is lost come back, with as many partitions as have logs, and neither producer ids nor leader epochs are given
@@ -21,7 +21,7 @@ from tailrace.broker.metadata.records import (
 from tailrace.broker.metadata.state import Metadata
 from tailrace.log.directory.directory import DataDirectory
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.broker.metadata")
 
 
 def new_cluster_id(random_bytes: Callable[[int], bytes]) -> str:

@@ -1,12 +1,13 @@
-"""The state that the metadata log tells of: topics, configs, quotas, the cluster's name, producer ids.
+"""The state that the metadata log describes: topics, configs, quotas, the cluster id, producer ids.
 
-`replay` is the only place that changes it, while running and while starting; so a second process that replays the same
-records has an equal state. What is in here is as far as the log was *appended*; an answer that rests on it leaves when
+`replay` is the only way to change it, while running and while starting; so a second process that replays the same
+records has an equal state. The state is as far as the log was *appended*; a response that depends on it leaves when
 that is flushed (`MetadataLog`).
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
 
 from tailrace.broker.configs.keys import InvalidConfig
 from tailrace.broker.configs.registry import COMPRESSION_KEYS, BrokerConfigs, broker_key, topic_key
@@ -15,12 +16,14 @@ from tailrace.broker.metadata import records
 from tailrace.broker.metadata.records import MetadataRecord
 from tailrace.broker.quotas.client_quotas import ClientQuotas
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.broker.metadata")
 
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
 LOGGER_RESOURCE = 8
 POLICY_KEYS = ("cleanup.policy", "log.cleanup.policy")
+
+Value = TypeVar("Value")
 
 
 class Metadata:
@@ -114,6 +117,25 @@ class Metadata:
                 str(entity): dict(sorted(values.items())) for entity, values in self.quotas.values.items()
             },
         }
+
+
+class MetadataCache(Generic[Value]):
+    """Values computed from the metadata, kept until the metadata changes."""
+
+    def __init__(self, metadata: Metadata) -> None:
+        self._metadata = metadata
+        self._revision = -1
+        self._values: dict[Hashable, Value] = {}
+
+    def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        """Returns the value for `key` as of now; computes it with `make` if it is missing."""
+        if self._revision != self._metadata.revision:
+            self._revision = self._metadata.revision
+            self._values.clear()
+        found = self._values.get(key)
+        if found is None:
+            found = self._values[key] = make()
+        return found
 
 
 def _valid_value(record: records.ConfigChanged) -> str | None:

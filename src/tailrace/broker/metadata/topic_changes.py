@@ -1,4 +1,4 @@
-"""Decisions about topics: what is asked for, checked against what there is, as records for the metadata log.
+"""Decides changes of topics: checks them against the existing ones, and returns metadata records.
 
 Nothing changes here. The caller appends the records, and their replay changes the state.
 """

@@ -1,14 +1,14 @@
-"""Recompression: where a topic has a `compression.type`, its batches are kept in that codec, whatever they came in.
+"""Recompresses batches whose codec differs from their topic's `compression.type`, in threads and in order.
 
-A batch that has to be changed is copied, and changed by a job in a thread. Until that is done whatever else comes for
-its partition stands in line behind it: offsets are given in the order of arrival, and the sequence of an idempotent
-producer holds. Other partitions do not notice.
+A batch that has to be changed is copied, and changed by a job in a thread. Until that is done other batches for its
+partition queue behind it: offsets are given in the order of arrival, and the sequence of an idempotent producer holds.
+Other partitions are not affected.
 
-    a line      for each partition that has something under way; all others have none, and no cost
+    a queue     for each partition that has something under way; all others have none, and no cost
     AT_ONCE     jobs at a time, in the order in which the batches came: the same threads do all other jobs
     WAITING_BYTES_MAX    of batches at most; what comes then is refused so that clients try again, and where they have
                          become larger by the change, it is one job at a time
-    TURN_BATCHES_MAX     of a line are appended in one turn, or TURN_BYTES_MAX: then everybody else has theirs
+    TURN_BATCHES_MAX     of a queue are appended in one turn, or TURN_BYTES_MAX: then other work has its turn
 """
 
 import logging
@@ -25,7 +25,7 @@ from tailrace.records.compression import DecompressionBudget
 from tailrace.records.errors import CorruptBatch
 from tailrace.records.recompression import Target, recompress, records_limit
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.broker.produce")
 
 AT_ONCE = 2
 WAITING_BYTES_MAX = 128 << 20
@@ -36,14 +36,15 @@ TURN_BYTES_MAX = 2 << 20
 
 class Recompressor:
     def __init__(self, start_job: StartJob) -> None:
-        self.waiting_bytes = 0  # of batches that stand in line, with what is held for each
+        self.waiting_bytes = 0  # of queued batches, with what is held for each
         self._start_job = start_job
-        self._pausing: set[Partition] = set()  # whose line goes on in another turn
+        self._queues: dict[Partition, deque[Conversion]] = {}  # of each partition with a batch under way
+        self._pausing: set[Partition] = set()  # whose queue goes on in another turn
         self._waiting: deque[Conversion] = deque()
         self._under_way = 0
         self._has_given_up = False
 
-    def line_up(
+    def enqueue(
         self,
         partition: Partition,
         data: Buffer,
@@ -59,22 +60,21 @@ class Recompressor:
             raise Refused(ErrorCode.REQUEST_TIMED_OUT, "too much waits to be recompressed: the next try may get on")
         conversion = Conversion(self, partition, bytearray(data), target, budget, then)
         self.waiting_bytes += conversion.size
-        if partition.line is None:
-            partition.line = deque()
-        partition.line.append(conversion)
+        self._queues.setdefault(partition, deque()).append(conversion)
+        partition.has_queue = True
         if target is not None:
             self._waiting.append(conversion)
             self._start()
 
     def _start(self) -> None:
-        # Over the limit one still runs: only jobs that come back make the lines shorter.
+        # Over the limit one still runs: only jobs that come back make the queues shorter.
         while self._waiting and self._under_way < (AT_ONCE if self.waiting_bytes <= WAITING_BYTES_MAX else 1):
             conversion = self._waiting.popleft()
             self._under_way += 1
             self._start_job(conversion, conversion.finish)
 
     def finished(self, conversion: "Conversion") -> None:
-        """A job has come back: whoever stands first in its line, and is done, has its turn."""
+        """A job has come back: appends the batches at the head of its queue that are done."""
         if self._has_given_up:
             return
         self._under_way -= 1
@@ -84,18 +84,17 @@ class Recompressor:
         self._start()
 
     def _work_off(self, partition: Partition) -> None:
-        """Afterwards those of a line that are done have had their turn, up to the first that is not. Where they are
-        too many, the rest is left to another turn; until then there is a line, and whatever comes stands behind it.
+        """Appends the batches of a queue that are done, up to the first that is not. Where they are too many, the rest
+        is left to another turn; until then the queue stays, and new batches go behind it.
         """
-        line = partition.line
-        assert line is not None, "somebody stands in it"
+        queue = self._queues[partition]
         batches = size = 0
-        while line and line[0].is_done:
+        while queue and queue[0].is_done:
             if batches >= TURN_BATCHES_MAX or size >= TURN_BYTES_MAX:
                 self._pausing.add(partition)
                 self._start_job(Pause(), partial(self._go_on, partition))
                 return
-            first = line.popleft()
+            first = queue.popleft()
             batches += 1
             size += first.size
             self.waiting_bytes -= first.size
@@ -103,8 +102,9 @@ class Recompressor:
                 first.then(first)
             except Exception:  # those behind it must have their turn
                 logger.exception("a batch for %s has had its turn, and nobody could be told", partition.name)
-        if not line:
-            partition.line = None
+        if not queue:
+            del self._queues[partition]
+            partition.has_queue = False
 
     def _go_on(self, partition: Partition) -> None:
         if self._has_given_up:
@@ -114,12 +114,12 @@ class Recompressor:
         self._start()
 
     def give_up(self) -> None:
-        """The broker stops: what stands in line is not appended, and nobody was told that it was."""
+        """The broker stops: queued batches are not appended, and were not acknowledged."""
         self._has_given_up = True
 
 
 class Conversion:
-    """One batch in line; and where it has to be changed, the job that does so."""
+    """One queued batch; and where it has to be changed, the job that does so."""
 
     __slots__ = ("_budget", "_data", "_limit", "_owner", "_refusal", "_target", "is_done", "partition", "size", "then")
 

@@ -1,4 +1,4 @@
-"""Client quotas: how much users, clients and addresses may do a second, and how long one that did more has to wait.
+"""Client quotas: how much users, clients and addresses may do per second, and how long to throttle one over it.
 
     ClientQuotas   what was set, by entity: a part of the metadata
     QuotaMeter     what was done of late, by entity: in memory alone

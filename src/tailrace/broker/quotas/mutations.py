@@ -1,8 +1,8 @@
-"""How many partitions a client may create and delete a second: `controller_mutation_rate`, in Kafka's two ways.
+"""The quota for creating and deleting partitions, `controller_mutation_rate`, in Kafka's two ways.
 
-of newer versions   what comes while something is owed is refused with THROTTLING_QUOTA_EXCEEDED, and may be tried
-                    again when the wait is over, as clients do by themselves
-of older ones       everything is done, and the client waits afterwards
+newer versions   a request over the quota is refused with THROTTLING_QUOTA_EXCEEDED; clients retry by themselves when
+                 the throttle time is over
+older versions   everything is done, and the client is throttled afterwards
 """
 
 from typing import TYPE_CHECKING

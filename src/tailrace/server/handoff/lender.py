@@ -16,7 +16,7 @@ from asyncio import AbstractEventLoop
 from collections import deque
 from collections.abc import Callable
 
-from tailrace.broker.fastpath.fetch import Stretch, bounds_of
+from tailrace.broker.fastpath.fetch import HandoffRange, bounds_of
 from tailrace.log.segment.slices import FileSlice
 from tailrace.server.handoff.worker import LOANS_MAX, MESSAGE_BYTES, THERE, Loan, Returned
 from tailrace.server.threads import Workers
@@ -35,9 +35,9 @@ _CAN_LEND = hasattr(socket, "SOCK_SEQPACKET") and sys.platform == "linux"
 TakeBack = Callable[[Returned], None]
 
 
-def loan_of(number: int, stretch: Stretch) -> tuple[Loan, int]:
+def loan_of(number: int, stretch: HandoffRange) -> tuple[Loan, int]:
     """And the descriptor of the file."""
-    form, (file, position) = stretch.form, stretch.records.place()
+    form, (file, position) = stretch.template, stretch.records.place()
     loan = Loan(
         number=number,
         frame=stretch.frame,
@@ -79,7 +79,7 @@ class Lender:
             self._start()
         return self._is_ready and self.has_room
 
-    def lend(self, client: int, stretch: Stretch, take_back: TakeBack) -> bool:
+    def lend(self, client: int, stretch: HandoffRange, take_back: TakeBack) -> bool:
         """Afterwards the client's socket is not ours until `take_back` is called, with what has become of it; then the
         stretch is released. False where the process has not taken it.
         """

@@ -27,9 +27,9 @@ from typing import TYPE_CHECKING, Any, cast
 from tailrace.broker.apis.k18_api_versions import unsupported_version
 from tailrace.broker.apis.registry import APIS
 from tailrace.broker.core.api import Call, Endpoint, Silence
-from tailrace.broker.core.delayed import Later
-from tailrace.broker.fastpath.fetch import Answered, RepeatedFetch, Stretch
-from tailrace.broker.fastpath.produce import ProduceForm, RepeatedProduce, Run
+from tailrace.broker.core.delayed import DelayedResponse
+from tailrace.broker.fastpath.fetch import FetchFastPath, HandoffRange, HandoffResult
+from tailrace.broker.fastpath.produce import ProduceBatchRun, ProduceFastPath, ProduceTemplate
 from tailrace.log.log import Log
 from tailrace.protocol import codec
 from tailrace.protocol.errors import Malformed
@@ -86,8 +86,8 @@ class Connection:
         )
         self.muting = Muting(node, on_muted=self._pause, on_over=self._unmuted)
         self._quotas = self.muting.quotas
-        self._repeated_produce = RepeatedProduce(node.broker)
-        self._repeated_fetch = RepeatedFetch(node.broker)
+        self._repeated_produce = ProduceFastPath(node.broker)
+        self._repeated_fetch = FetchFastPath(node.broker)
         self._is_reading = False
         self._has_more = False  # requests have arrived that were not started
         self._is_lent = False  # to another process, which answers it for a while
@@ -231,10 +231,10 @@ class Connection:
             behind.requests += len(run.requests)
             self._under_way += len(run.requests)
         else:
-            self._line_up(run.form, started, answer, len(run.requests))
+            self._line_up(run.template, started, answer, len(run.requests))
         return True
 
-    def _start_one_by_one(self, run: Run, now_ms: int, steady_ms: int) -> None:
+    def _start_one_by_one(self, run: ProduceBatchRun, now_ms: int, steady_ms: int) -> None:
         for frame, *_ in run.requests:
             if self._is_closed:
                 return
@@ -243,7 +243,7 @@ class Connection:
             else:
                 self._start(frame, now_ms, steady_ms)
 
-    def _line_up(self, form: ProduceForm, started: float, answer: Any, requests: int = 1) -> None:
+    def _line_up(self, form: ProduceTemplate, started: float, answer: Any, requests: int = 1) -> None:
         if self._pending:
             self.node.wakefulness.disturbed()
             self._hurry_earlier()
@@ -280,10 +280,10 @@ class Connection:
         self._pause()
         return True
 
-    def _taken_back(self, stretch: Stretch, returned: Returned) -> None:
+    def _taken_back(self, stretch: HandoffRange, returned: Returned) -> None:
         self._safely(partial(self._go_on_after_loan, stretch, returned))
 
-    def _go_on_after_loan(self, stretch: Stretch, returned: Returned) -> None:
+    def _go_on_after_loan(self, stretch: HandoffRange, returned: Returned) -> None:
         self._is_lent = False
         metrics = self.node.metrics
         metrics.bytes_in += returned.bytes_in
@@ -291,7 +291,7 @@ class Connection:
         for seconds in returned.seconds:
             metrics.answered(ApiKey.FETCH, seconds)
         self.node.served_elsewhere(len(returned.seconds))
-        answered = Answered(returned.epoch, returned.offset) if returned.seconds else None
+        answered = HandoffResult(returned.epoch, returned.offset) if returned.seconds else None
         self._repeated_fetch.taken_back(stretch, answered, int(time.time() * 1000))
         if self._is_closed:
             return
@@ -457,7 +457,7 @@ class Connection:
                 self.close()
             return
         self._enter(pending)
-        if not isinstance(answer, Later):
+        if not isinstance(answer, DelayedResponse):
             self._answered(pending, answer)
             return
         if not answer.is_resolved:

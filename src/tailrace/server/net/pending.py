@@ -9,8 +9,8 @@ from asyncio import AbstractEventLoop, TimerHandle
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from tailrace.broker.core.delayed import Later
-from tailrace.broker.fetch.fetch import release_records
+from tailrace.broker.core.delayed import DelayedResponse
+from tailrace.broker.fetch.reads import release_records
 from tailrace.protocol.frame import RequestHeader
 from tailrace.protocol.messages.fetch import FetchResponse
 
@@ -33,7 +33,7 @@ class Pending:
         self.answer: Any = None
         self.is_answered = False
         self.is_hurried = False
-        self.later: Later[Any] | None = None
+        self.later: DelayedResponse[Any] | None = None
         self.deadline = math.inf  # by the loop's clock
 
     def hurry(self) -> None:

@@ -7,7 +7,7 @@ time what a request took to be read and handled.
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tailrace.broker.fetch.fetch import records_bytes
+from tailrace.broker.fetch.reads import records_bytes
 from tailrace.broker.quotas.client_quotas import ANONYMOUS, CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
 from tailrace.protocol.frame import RequestHeader
 from tailrace.protocol.messages import ApiKey

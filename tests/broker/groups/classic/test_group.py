@@ -3,9 +3,10 @@
 import pytest
 from broker.groups.lone_group import REBALANCE_MS, SESSION_MS, LoneGroup, Someone
 
-from tailrace.broker.groups.classic.group import HELD_BYTES_MAX, PENDING_MAX, State
+from tailrace.broker.groups.classic.group import HELD_BYTES_MAX, PENDING_MAX
 from tailrace.broker.groups.classic.members import Joined, JoinedMember, Synced
-from tailrace.broker.groups.classic.writes import saved_group
+from tailrace.broker.groups.classic.snapshots import saved_group
+from tailrace.broker.groups.classic.state import State
 from tailrace.protocol.errors import ErrorCode
 
 REBALANCE_IN_PROGRESS = ErrorCode.REBALANCE_IN_PROGRESS

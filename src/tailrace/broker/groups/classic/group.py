@@ -1,4 +1,4 @@
-"""One group of the classic kind: members join, one of them shares out the work, and all keep in touch.
+"""One classic group: its state machine of joins, assignments, leaves and expired sessions.
 
     Empty ──join──▶ PreparingRebalance ──all have joined, or time is up──▶ CompletingRebalance ──the leader has shared
       ▲                 ▲        │                                                 │              out the work──▶ Stable
@@ -15,42 +15,26 @@ those who wait.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from enum import StrEnum
+from collections.abc import Mapping
 from functools import partial
-from typing import NamedTuple
 
 from tailrace.broker.core.errors import Refused
 from tailrace.broker.groups.classic.members import (
     Identity,
     Joined,
     JoinedMember,
-    Joining,
+    JoinRequest,
     Member,
+    MemberIdRequired,
     ParkedJoin,
     ParkedSync,
     Synced,
 )
-from tailrace.broker.groups.classic.writes import NotSaved, restored_member, saved_group
-from tailrace.broker.groups.records import GroupMetadataValue
-from tailrace.broker.groups.timers import Timer, Timers
+from tailrace.broker.groups.classic.snapshots import restored_member, saved_group
+from tailrace.broker.groups.classic.state import TRANSITIONS, GroupSettings, Ports, State
+from tailrace.broker.groups.records import GroupMetadataValue, NotSaved
+from tailrace.broker.groups.timers import Timer
 from tailrace.protocol.errors import ErrorCode
-
-
-class State(StrEnum):
-    EMPTY = "Empty"
-    PREPARING = "PreparingRebalance"
-    COMPLETING = "CompletingRebalance"
-    STABLE = "Stable"
-    DEAD = "Dead"  # of a group that is not there: how Kafka says so
-
-
-TRANSITIONS: Mapping[State, frozenset[State]] = {
-    State.EMPTY: frozenset({State.PREPARING}),
-    State.PREPARING: frozenset({State.COMPLETING, State.EMPTY}),
-    State.COMPLETING: frozenset({State.STABLE, State.PREPARING}),
-    State.STABLE: frozenset({State.PREPARING}),
-}
 
 SESSION, JOIN, SYNC = "session", "join", "sync"  # what is waited for
 PENDING_MAX = 10_000  # that were told their id and have not come again
@@ -58,37 +42,6 @@ TIMERS_MAX = 500_000  # members, and those about to be, of all groups
 NAME_MAX = 255  # characters of a client's name in a member id
 HELD_BYTES_MAX = 256 << 20  # of what members say when they join, all groups together
 RETRY_MS = 1_000  # at the least, between two looks for a static member that is back
-
-
-class MemberIdRequired(Refused):
-    """A newcomer is told its id, and has to come again with it."""
-
-    def __init__(self, member_id: str) -> None:
-        super().__init__(ErrorCode.MEMBER_ID_REQUIRED, "join again with this id")
-        self.member_id = member_id
-
-
-class GroupSettings(NamedTuple):
-    initial_delay_ms: int = 3_000
-    size_max: int = 2**31 - 1
-
-
-class Held:
-    """How many bytes the members of all groups have given us to keep."""
-
-    def __init__(self) -> None:
-        self.bytes = 0
-
-
-class Ports(NamedTuple):
-    """What a group needs of the world. `save` appends the group to its log and has it replayed into `group.replay`;
-    it raises NotSaved where it cannot.
-    """
-
-    timers: Timers
-    held: Held
-    save: Callable[[str, GroupMetadataValue], None]
-    random_id: Callable[[], str]
 
 
 class ClassicGroup:
@@ -112,9 +65,9 @@ class ClassicGroup:
         self._ports = ports
         self._timers = ports.timers
 
-    # Joining
+    # JoinRequest
 
-    def join(self, joining: Joining) -> ParkedJoin | Joined:
+    def join(self, joining: JoinRequest) -> ParkedJoin | Joined:
         identity = joining.identity
         is_known = identity.member_id in self.members or identity.instance_id in self._static
         if not is_known and len(self.members) >= self._settings.size_max:
@@ -129,7 +82,7 @@ class ClassicGroup:
             return self._add(identity.member_id, joining)
         return self._rejoin(self._member(identity), joining)
 
-    def _supports(self, joining: Joining) -> bool:
+    def _supports(self, joining: JoinRequest) -> bool:
         if not joining.protocol_type or not joining.protocols:
             return False
         if not self.members:
@@ -139,7 +92,7 @@ class ClassicGroup:
             self._supporters[name] == everyone for name, _ in joining.protocols
         )
 
-    def _join_first(self, joining: Joining) -> ParkedJoin | Joined:
+    def _join_first(self, joining: JoinRequest) -> ParkedJoin | Joined:
         instance_id = joining.identity.instance_id
         member_id = f"{(instance_id or joining.client_id)[:NAME_MAX]}-{self._ports.random_id()}"
         if instance_id in self._static:
@@ -152,7 +105,7 @@ class ClassicGroup:
             raise MemberIdRequired(member_id)
         return self._add(member_id, joining)
 
-    def _add(self, member_id: str, joining: Joining) -> ParkedJoin:
+    def _add(self, member_id: str, joining: JoinRequest) -> ParkedJoin:
         if not self.members:
             self.protocol_type = joining.protocol_type
         self.pending.discard(member_id)
@@ -162,7 +115,7 @@ class ClassicGroup:
         self._has_newcomer = True
         return self._join_rebalance(member)
 
-    def _rejoin(self, member: Member, joining: Joining) -> ParkedJoin | Joined:
+    def _rejoin(self, member: Member, joining: JoinRequest) -> ParkedJoin | Joined:
         is_same = member.protocols == joining.protocols
         is_leader = member.member_id == self.leader
         if is_same and (self.state is State.COMPLETING or (self.state is State.STABLE and not is_leader)):
@@ -171,7 +124,7 @@ class ClassicGroup:
         self._change(member, joining)
         return self._join_rebalance(member)
 
-    def _take_over(self, member: Member, member_id: str, joining: Joining) -> ParkedJoin | Joined:
+    def _take_over(self, member: Member, member_id: str, joining: JoinRequest) -> ParkedJoin | Joined:
         """A static member is back under a new id. Where nothing hangs on it, the others need not know."""
         former_id, was_leader = member.member_id, member.member_id == self.leader
         self._leave_behind(member, ErrorCode.FENCED_INSTANCE_ID)
@@ -428,7 +381,7 @@ class ClassicGroup:
         if member.instance_id is not None:
             self._static[member.instance_id] = member.member_id
 
-    def _change(self, member: Member, joining: Joining) -> None:
+    def _change(self, member: Member, joining: JoinRequest) -> None:
         self._count(member, -1)
         member.update(joining)
         self._count(member, 1)

@@ -1,9 +1,10 @@
-"""A member of a group, what it says when it joins, and the answers it waits for."""
+"""A member of a classic group: its JoinGroup, its state, and the delayed responses it waits for."""
 
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tailrace.broker.core.delayed import Answer, Later
+from tailrace.broker.core.delayed import Answer, DelayedResponse
+from tailrace.broker.core.errors import Refused
 from tailrace.protocol.errors import ErrorCode
 
 
@@ -14,7 +15,7 @@ class Identity(NamedTuple):
     instance_id: str | None = None
 
 
-class Joining(NamedTuple):
+class JoinRequest(NamedTuple):
     """A JoinGroup. `protocols` are ways to share the work, by name, the one it likes best first; each has bytes for the
     member that does the sharing.
     """
@@ -28,6 +29,14 @@ class Joining(NamedTuple):
     protocols: tuple[tuple[str, bytes], ...]
     must_know_id: bool = False  # it is told its id first, and comes again: one that gives up then leaves nothing behind
     can_skip_assignment: bool = False
+
+
+class MemberIdRequired(Refused):
+    """A newcomer is told its id, and has to come again with it."""
+
+    def __init__(self, member_id: str) -> None:
+        super().__init__(ErrorCode.MEMBER_ID_REQUIRED, "join again with this id")
+        self.member_id = member_id
 
 
 class JoinedMember(NamedTuple):
@@ -56,7 +65,7 @@ class Synced(NamedTuple):
     assignment: bytes
 
 
-class Parked(Later[Answer]):
+class Parked(DelayedResponse[Answer]):
     """An answer that a member waits for. It is told where the connection is gone before."""
 
     __slots__ = ("_gone",)
@@ -92,7 +101,7 @@ class Member:
         "sync",
     )
 
-    def __init__(self, member_id: str, joining: Joining) -> None:
+    def __init__(self, member_id: str, joining: JoinRequest) -> None:
         self.member_id = member_id
         self.instance_id = joining.identity.instance_id  # for good: a later join may leave it out
         self.assignment = b""
@@ -102,7 +111,7 @@ class Member:
         self.sync: ParkedSync | None = None
         self.update(joining)
 
-    def update(self, joining: Joining) -> None:
+    def update(self, joining: JoinRequest) -> None:
         self.client_id = joining.client_id
         self.client_host = joining.client_host
         self.session_timeout_ms = joining.session_timeout_ms

@@ -1,6 +1,6 @@
-"""What consumers write into their JoinGroup and read from their SyncGroup: which topics, which partitions.
+"""Decodes the topics of a consumer's subscription, which its JoinGroup carries.
 
-To the broker these are bytes of the clients' own. It looks into them only to say whether a group reads a topic.
+To the broker a subscription is opaque bytes. It decodes them only to find out whether a group reads a topic.
 """
 
 import struct

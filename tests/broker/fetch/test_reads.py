@@ -20,7 +20,7 @@ from brokers import (
     values_of,
 )
 
-from tailrace.broker.fetch import fetch as fetching
+from tailrace.broker.fetch import reads as fetching
 from tailrace.broker.metadata.topic_changes import create_topic, delete_topic
 from tailrace.log.disk.interface import Data, File, OperatingSystemFile, OperatingSystemFiles
 from tailrace.log.layout.errors import StorageError
@@ -75,7 +75,7 @@ def read(broker: LocalBroker, answers: list[Any], version: int = 12) -> Any:
 
 
 def watchers(broker: LocalBroker, topic: str = "orders") -> int:
-    return len(broker.partition(topic).watchers)
+    return len(broker.partition(topic).waiting_fetches)
 
 
 @pytest.fixture
@@ -214,7 +214,7 @@ def test_a_reader_of_a_topic_that_is_deleted_is_told(tmp_path: Path) -> None:
         broker.delete_topic()
         assert read(broker, by_name).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert read(broker, by_id, 13).error_code == ErrorCode.UNKNOWN_TOPIC_ID
-        assert not partition.watchers
+        assert not partition.waiting_fetches
 
 
 def test_so_is_one_of_a_topic_that_never_had_a_log(tmp_path: Path) -> None:
@@ -550,4 +550,4 @@ def test_in_whatever_order_each_is_answered_once_and_nothing_is_held(
             assert len(answers) == 1 or later._is_over, "told once, or gone before"
         assert files.pinned == []
         partitions = [one for topic in broker.broker.metadata.topics.values() for one in topic.touched]
-        assert not any(partition.watchers for partition in partitions)
+        assert not any(partition.waiting_fetches for partition in partitions)

@@ -1,21 +1,12 @@
-"""How a group becomes a record, and a member comes back from one."""
+"""Converts a classic group to the record that the log of groups keeps of it, and such a record back to members."""
 
 from typing import TYPE_CHECKING
 
-from tailrace.broker.core.errors import Refused
-from tailrace.broker.groups.classic.members import Identity, Joining, Member
+from tailrace.broker.groups.classic.members import Identity, JoinRequest, Member
 from tailrace.broker.groups.records import GroupMetadataValue, MemberMetadata
-from tailrace.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from tailrace.broker.groups.classic.group import ClassicGroup
-
-
-class NotSaved(Refused):
-    """The log of groups took no write. Clients try again."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(ErrorCode.COORDINATOR_NOT_AVAILABLE, reason)
 
 
 def saved_group(group: "ClassicGroup") -> GroupMetadataValue:
@@ -45,7 +36,7 @@ def restored_member(saved: MemberMetadata, group: GroupMetadataValue) -> Member:
     is_timeout_known = saved.rebalance_timeout >= 0  # early releases of Kafka did not write it
     member = Member(
         saved.member_id,
-        Joining(
+        JoinRequest(
             Identity(saved.member_id, saved.group_instance_id),
             saved.client_id,
             saved.client_host,

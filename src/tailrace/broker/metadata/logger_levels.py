@@ -1,6 +1,6 @@
-"""Levels of log lines, as Kafka has them: a kind of config of its own, for each logger of the broker.
+"""Logger levels, as Kafka has them: configs of the resource type BROKER_LOGGER, one for each logger.
 
-They hold until the process ends, and stand in no log. `root` is what all loggers go by that have no level themselves.
+They hold until the process ends, and are not stored. `root` applies to all loggers without a level of their own.
 """
 
 import logging

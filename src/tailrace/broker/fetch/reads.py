@@ -1,11 +1,11 @@
-"""Reading for clients: a Fetch is answered, waits for more to be flushed, or waits for a disk.
+"""Serves a Fetch: reads what there is, or waits for more to be flushed, or waits for a disk.
 
     look     what each partition has now, up to the limits: whole batches, and at least one in the first that has any
-    enough   `min_bytes`, something that must be said at once, or no time to wait: that is the answer
-    park     else it waits with the partitions it asked for; each tells it when it has more (`Partition.moved`)
-    cold     where looking would wait for a disk, a thread looks instead
+    enough   `min_bytes`, an error or other news, or no time to wait: the response leaves
+    park     else the request waits at its partitions; each makes it look again when it has more (`Partition.moved`)
+    cold     a read that would wait for a disk runs in a thread
 
-Bytes are not touched here: an answer carries slices of files, which the server sends and then releases.
+No bytes are copied: a response carries slices of files, which the server sends and then releases.
 """
 
 import logging
@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.broker.core.api import Call
-from tailrace.broker.core.delayed import Later
+from tailrace.broker.core.delayed import DelayedResponse
 from tailrace.broker.core.errors import code_of
 from tailrace.broker.core.partition import Partition
-from tailrace.broker.fetch.sessions import FetchSession, TopicKey, Wanted
+from tailrace.broker.fetch.sessions import FetchSession, RequestedPartition, TopicKey
+from tailrace.broker.fetch.targets import FetchTarget, find_targets
 from tailrace.broker.quotas.client_quotas import ANONYMOUS, CONSUMER_BYTE_RATE
 from tailrace.log.files.leader_epochs import UNDEFINED_EPOCH
 from tailrace.log.layout.errors import Damaged, LogError, OffsetOutOfRange
@@ -38,7 +39,7 @@ from tailrace.protocol.messages.fetch import (
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.broker.fetch")
 
 READ_COMMITTED = 1
 BY_TOPIC_ID = 13  # from this version on topics have ids instead of names
@@ -47,20 +48,8 @@ READS_MAX = 2_000  # partitions that one answer has records of; as with its byte
 NOTHING = b""
 
 
-class Goal(NamedTuple):
-    """One partition that a Fetch asks for, and what there is of it: a partition, with its log if it has one yet, or an
-    error.
-    """
-
-    topic: TopicKey
-    wanted: FetchPartition
-    partition: Partition | None
-    log: Log | None
-    error: int
-
-
-class Found(NamedTuple):
-    """What one look has found. The slices in it are pinned until they are sent, or released."""
+class ReadResult(NamedTuple):
+    """What one pass over the targets has read. Its slices are pinned until they are sent, or released."""
 
     answers: list[tuple[TopicKey, PartitionData, Slice | None]]
     length: int
@@ -88,7 +77,7 @@ def records_bytes(response: FetchResponse) -> int:
     return sum(getattr(partition.records, "length", 0) for partition in partitions)
 
 
-class Fetch(Later[FetchResponse]):
+class Fetch(DelayedResponse[FetchResponse]):
     """One request. It is resolved by `start`, or later."""
 
     __slots__ = (
@@ -109,7 +98,12 @@ class Fetch(Later[FetchResponse]):
     )
 
     def __init__(
-        self, request: FetchRequest, wanted: list[Wanted], session: FetchSession | None, call: Call, broker: "Broker"
+        self,
+        request: FetchRequest,
+        wanted: list[RequestedPartition],
+        session: FetchSession | None,
+        call: Call,
+        broker: "Broker",
     ) -> None:
         super().__init__(max(0, request.max_wait_ms))
         self._broker = broker
@@ -153,25 +147,25 @@ class Fetch(Later[FetchResponse]):
         self._unwatch()
 
     def _look(self) -> None:
-        goals = self._goals()
+        targets = find_targets(self._wanted, self._by_id, self._broker)
         try:
-            found = self.look(goals, wait=False)
+            found = self.look(targets, wait=False)
         except WouldWait:
             self._is_reading = True
-            job = ColdLook(self, goals)
+            job = ColdReadJob(self, targets)
             self._broker.start_job(job, job.finish)
         except Exception:
             logger.exception("a Fetch failed in a way that nobody foresaw")
             self.fail()
         else:
-            self._decide(goals, found)
+            self._decide(targets, found)
 
-    def found(self, goals: Sequence[Goal], found: Found) -> None:
+    def found(self, targets: Sequence[FetchTarget], found: ReadResult) -> None:
         """What a thread has found."""
         self._is_reading = False
-        self._decide(goals, found, is_old=_has_moved(goals, found))
+        self._decide(targets, found, is_old=_has_moved(targets, found))
 
-    def _decide(self, goals: Sequence[Goal], found: Found, *, is_old: bool = False) -> None:
+    def _decide(self, targets: Sequence[FetchTarget], found: ReadResult, *, is_old: bool = False) -> None:
         is_enough = self._is_due or found.is_final or found.length >= self._min_bytes
         if is_enough and not self._is_over and self._broker.metadata_log.is_settled:
             self._answer_with(self._response(found))
@@ -184,7 +178,7 @@ class Fetch(Later[FetchResponse]):
         elif is_old:
             self._look()
         else:
-            self._park(goals)
+            self._park(targets)
 
     def _answer_with(self, response: FetchResponse) -> None:
         self._is_over = True
@@ -207,55 +201,36 @@ class Fetch(Later[FetchResponse]):
         if error is None:  # if not, the process is about to stop: nobody may be told
             self.partition_moved()
 
-    # Which partitions
-
-    def _goals(self) -> list[Goal]:
-        """On the broker's thread alone: from here on a thread needs nothing that could change meanwhile."""
-        metadata = self._broker.metadata
-        goals = []
-        for key, wanted in self._wanted:
-            topic = metadata.topics_by_id.get(key) if isinstance(key, bytes) else metadata.topics.get(key)
-            if topic is None:
-                unknown = ErrorCode.UNKNOWN_TOPIC_ID if self._by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                goals.append(Goal(key, wanted, None, None, unknown))
-                continue
-            partition = topic.partition(wanted.partition)
-            if partition is None:
-                goals.append(Goal(key, wanted, None, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-            else:
-                epoch = self._broker.leader_epoch(partition)
-                error = check_partition(partition, wanted.current_leader_epoch, epoch)
-                goals.append(Goal(key, wanted, partition, partition.log, error))
-        return goals
-
     # Looking: in any thread
 
-    def look(self, goals: Sequence[Goal], *, wait: bool) -> Found:
+    def look(self, targets: Sequence[FetchTarget], *, wait: bool) -> ReadResult:
         answers: list[tuple[TopicKey, PartitionData, Slice | None]] = []
         length = 0
         reads = 0
         is_final = False
         try:
-            for goal in goals:
+            for target in targets:
                 limit = self._limit - length if reads < READS_MAX else 0
-                answer, records, must_be_said = self._look_at(goal, length, limit, wait)
-                answers.append((goal.topic, answer, records))
+                answer, records, must_be_said = self._look_at(target, length, limit, wait)
+                answers.append((target.topic, answer, records))
                 is_final = is_final or must_be_said
                 if records is not None:
                     length += records.length
                     reads += 1
         except BaseException:
-            Found(answers, length, is_final).release()
+            ReadResult(answers, length, is_final).release()
             raise
-        return Found(answers, length, is_final)
+        return ReadResult(answers, length, is_final)
 
-    def _look_at(self, goal: Goal, length: int, limit: int, wait: bool) -> tuple[PartitionData, Slice | None, bool]:
+    def _look_at(
+        self, target: FetchTarget, length: int, limit: int, wait: bool
+    ) -> tuple[PartitionData, Slice | None, bool]:
         """What is to be said of one partition, its records, and whether that is reason enough to answer. `length` bytes
         of records are there already, and `limit` more may be.
         """
-        wanted, log = goal.wanted, goal.log
-        if goal.error:
-            index, error = wanted.partition, goal.error
+        wanted, log = target.wanted, target.log
+        if target.error:
+            index, error = wanted.partition, target.error
             return (
                 PartitionData(partition_index=index, error_code=error, high_watermark=-1, records=NOTHING),
                 None,
@@ -324,28 +299,28 @@ class Fetch(Later[FetchResponse]):
 
     # Waiting
 
-    def _park(self, goals: Sequence[Goal]) -> None:
+    def _park(self, targets: Sequence[FetchTarget]) -> None:
         """Afterwards every partition tells us when there is more; what is not flushed yet will be."""
         if self._revision == self._broker.metadata.revision:
             return  # who is watched already asks for flushes with every append
         self._unwatch()
         self._revision = self._broker.metadata.revision
-        for goal in goals:
-            partition = goal.partition
+        for target in targets:
+            partition = target.partition
             if partition is not None:
-                partition.watchers.add(self)
+                partition.waiting_fetches.add(self)
                 self._watched.append(partition)
                 if partition.has_unflushed and partition.log is not None:
                     self._broker.flushes.request(partition.log)
 
     def _unwatch(self) -> None:
         for partition in self._watched:
-            partition.watchers.discard(self)
+            partition.waiting_fetches.discard(self)
         self._watched.clear()
 
     # Answering
 
-    def _response(self, found: Found) -> FetchResponse:
+    def _response(self, found: ReadResult) -> FetchResponse:
         session = self._session
         topics: dict[TopicKey, FetchableTopicResponse] = {}
         for key, answer, records in found.answers:
@@ -365,17 +340,17 @@ class Fetch(Later[FetchResponse]):
         )
 
 
-class ColdLook:
-    """A look that may wait for a disk, in the three steps of a job."""
+class ColdReadJob:
+    """A job that reads the targets, and may wait for a disk."""
 
-    def __init__(self, fetch: Fetch, goals: Sequence[Goal]) -> None:
+    def __init__(self, fetch: Fetch, targets: Sequence[FetchTarget]) -> None:
         self._fetch = fetch
-        self._goals = goals
-        self._found: Found | None = None
+        self._targets = targets
+        self._found: ReadResult | None = None
 
     def run(self) -> None:
         try:
-            self._found = self._fetch.look(self._goals, wait=True)
+            self._found = self._fetch.look(self._targets, wait=True)
         except Exception:
             logger.exception("a Fetch failed in a way that nobody foresaw")
 
@@ -383,7 +358,7 @@ class ColdLook:
         if self._found is None:
             self._fetch.fail()
         else:
-            self._fetch.found(self._goals, self._found)
+            self._fetch.found(self._targets, self._found)
 
 
 def _bound(view: View, answer: PartitionData) -> None:
@@ -392,30 +367,16 @@ def _bound(view: View, answer: PartitionData) -> None:
     answer.log_start_offset = view.start
 
 
-def _has_moved(goals: Sequence[Goal], found: Found) -> bool:
+def _has_moved(targets: Sequence[FetchTarget], found: ReadResult) -> bool:
     """Whether a partition has more than was found, because a thread looked and others went on meanwhile."""
-    for goal, (_, answer, _) in zip(goals, found.answers, strict=True):
-        if goal.partition is not None and goal.partition.log is not goal.log:
+    for target, (_, answer, _) in zip(targets, found.answers, strict=True):
+        if target.partition is not None and target.partition.log is not target.log:
             return True
-        if goal.log is not None:
-            view = goal.log.view
+        if target.log is not None:
+            view = target.log.view
             if view.high_watermark != answer.high_watermark or view.last_stable != answer.last_stable_offset:
                 return True
     return False
-
-
-def check_partition(partition: Partition, asked: int, current: int) -> int:
-    """An error where the partition cannot be read, or the client asks for another leader epoch than there is."""
-    if partition.unavailable is not None:
-        return ErrorCode.KAFKA_STORAGE_ERROR
-    return check_leader_epoch(asked, current)
-
-
-def check_leader_epoch(asked: int, current: int) -> int:
-    """An error where the client knows an older epoch than there is, or a newer one; it says -1 where it knows none."""
-    if asked < 0 or asked == current:
-        return 0
-    return ErrorCode.FENCED_LEADER_EPOCH if asked < current else ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
 def _diverges(log: Log, wanted: FetchPartition, answer: PartitionData) -> bool:

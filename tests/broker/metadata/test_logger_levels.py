@@ -20,7 +20,7 @@ from tailrace.protocol.messages.incremental_alter_configs import (
 from tailrace.protocol.messages.list_config_resources import ListConfigResourcesRequest
 
 LOGGER = 8
-PRODUCING = "tailrace.broker.produce.produce"
+PRODUCING = "tailrace.broker.produce"
 SET, DELETE, APPEND = Operation.SET, Operation.DELETE, Operation.APPEND
 Change = tuple[str, Operation, str | None]
 
@@ -79,14 +79,14 @@ def test_a_level_is_set_and_taken_back(broker: LocalBroker) -> None:
         ((PRODUCING, SET, None), ErrorCode.INVALID_CONFIG),
         ((PRODUCING, APPEND, "DEBUG"), ErrorCode.INVALID_REQUEST),
         (("root", DELETE, None), ErrorCode.INVALID_REQUEST),
-        (("tailrace.broker.broker", SET, "WARN"), ErrorCode.INVALID_REQUEST),
+        (("tailrace.broker", SET, "WARN"), ErrorCode.INVALID_REQUEST),
     ],
 )
 def test_what_cannot_be_is_refused_with_all_that_came_with_it(
     broker: LocalBroker, change: Change, code: ErrorCode
 ) -> None:
     before = shown(broker)
-    assert alter(broker, ("tailrace.broker.broker", SET, "DEBUG"), change) == code
+    assert alter(broker, ("tailrace.broker", SET, "DEBUG"), change) == code
     assert shown(broker) == before
 
 
