@@ -10,7 +10,7 @@ import pytest
 from logs import DATA, ORDERS, PARTITION, SMALL, batch_of, memory_files, stored_batches, write_log
 
 from tailrace.log.directory.directory import DataDirectory
-from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.log.files.checkpoints import RECOVERY_POINTS, START_OFFSETS, decode_offsets
 from tailrace.log.flush.queue import FlushQueue
 from tailrace.log.layout.errors import JobUnderWay, LogClosed, LogError, LogRemoved, LogUnavailable, StorageError

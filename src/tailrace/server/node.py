@@ -28,7 +28,8 @@ from tailrace.broker.core.api import FRAME_BYTES_MAX, Endpoint
 from tailrace.broker.core.delayed import Pause
 from tailrace.broker.startup import open_broker
 from tailrace.log.directory.directory import DataDirectory
-from tailrace.log.disk.interface import Files, OperatingSystemFiles
+from tailrace.log.disk.interface import Files
+from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.log.flush.journal_write import CommitJob
 from tailrace.log.flush.queue import IN_FLIGHT_MAX, Job
 from tailrace.log.log import Log

@@ -7,7 +7,7 @@ from brokers import LocalBroker, resolved
 
 from tailrace.broker.background.checkpoints import CHECKPOINTS_AT_ONCE, SAVE_OFFSETS_MS
 from tailrace.log.directory.directory import CHECKPOINT_MS
-from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.testing.faulty_files import FaultyFiles
 
 

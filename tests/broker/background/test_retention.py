@@ -20,7 +20,7 @@ from brokers import (
 from tailrace.broker.background import retention
 from tailrace.broker.metadata.config_changes import Operation
 from tailrace.log.directory.directory import CHECKPOINT_MS
-from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.log.jobs import LogJob
 from tailrace.log.retention import Reason
 from tailrace.protocol.errors import ErrorCode

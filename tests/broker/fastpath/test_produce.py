@@ -19,7 +19,7 @@ from tailrace.broker.core.delayed import Later
 from tailrace.broker.fastpath.produce import RUN_BYTES_MAX, RUN_REQUESTS_MAX, TOGETHER_MAX, RepeatedProduce
 from tailrace.broker.fastpath.templates import FORGOTTEN_AFTER, FORM_BYTES_MAX, FORMS_MAX
 from tailrace.broker.metadata.topic_changes import create_topic
-from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.log.flush.journal import make_journal
 from tailrace.log.log import Log
 from tailrace.log.reader import Position

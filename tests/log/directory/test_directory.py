@@ -10,7 +10,7 @@ import pytest
 from logs import DATA, ORDERS, PARTITION, SMALL, batch_of, memory_files, stored_batches, write_log
 
 from tailrace.log.directory.directory import CHECKPOINT_MS, DataDirectory
-from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.log.files.checkpoints import CLEAN_SHUTDOWN, FORMAT_FILE, RECOVERY_POINTS, START_OFFSETS, decode_offsets
 from tailrace.log.layout.errors import DirectoryInUse, ForeignDirectory, StorageError, UnknownFormat
 from tailrace.log.layout.names import TopicPartition
@@ -26,7 +26,7 @@ def open_in_another_process(path: Path) -> str:
     """What happens there: "open", or the name of the error."""
     program = f"""
 from tailrace.log.directory.directory import DataDirectory
-from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.disk.os_files import OperatingSystemFiles
 try:
     directory = DataDirectory(OperatingSystemFiles(), {str(path)!r})
     print("open")

@@ -14,7 +14,7 @@ from tailrace.log.compaction.jobs import Compaction, NextGroup, SwapJob
 from tailrace.log.compaction.messages import CleanedGroup, PassResult
 from tailrace.log.compaction.plan import cleanable
 from tailrace.log.directory.directory import DataDirectory
-from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.log.files.checkpoints import CorruptCheckpoint
 from tailrace.log.files.directory_state import Place
 from tailrace.log.files.swap_file import Swap

@@ -9,7 +9,7 @@ import pytest
 from logs import DATA, ORDERS, SMALL, batch_of, memory_files, write_log
 
 from tailrace.log.directory.directory import DataDirectory
-from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.log.files.checkpoints import RECOVERY_POINTS, decode_offsets
 from tailrace.log.layout.errors import OutOfSpace
 from tailrace.log.layout.names import TopicPartition

@@ -54,7 +54,7 @@ def verify(
     unfinished writes at the end of a log (`tail`), and files that will be rebuilt from it (`derived`), are named and
     are no damage.
     """
-    from tailrace.log.disk.interface import OperatingSystemFiles
+    from tailrace.log.disk.os_files import OperatingSystemFiles
     from tailrace.log.tools.verify import bytes_to_read
     from tailrace.log.tools.verify import verify as verify_places
 
@@ -95,7 +95,7 @@ def dump(
     rest is printed, and the command ends with 1.
     """
     from tailrace.cli.log.dump import printer
-    from tailrace.log.disk.interface import OperatingSystemFiles
+    from tailrace.log.disk.os_files import OperatingSystemFiles
 
     files = OperatingSystemFiles()
     surveys = _surveys(files, path, first, last)
