@@ -19,7 +19,7 @@ import logging
 import threading
 from collections.abc import Sequence
 from errno import EDQUOT, EIO, ENOSPC
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from tailrace.log.dirty import NOTHING
 from tailrace.log.disk.interface import File, join, put_in_place, write_whole
@@ -38,6 +38,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 NO_ROOM = (ENOSPC, EDQUOT)
+
+
+class Job(Protocol):
+    """Work that waits for a disk: begun by the owner, run in any thread, finished by the owner."""
+
+    def run(self) -> None: ...
+
+    def finish(self) -> object: ...
 
 
 class LogJob:

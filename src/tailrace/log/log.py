@@ -17,7 +17,7 @@ from contextlib import suppress
 from errno import EMFILE, ENFILE
 from typing import NamedTuple, cast
 
-from tailrace.log.dirty import Unflushed
+from tailrace.log.dirty import UnflushedWrites
 from tailrace.log.disk.interface import Data, Files, join, name_of, parent, replace_whole
 from tailrace.log.files.index import POSITION_MAX, RELATIVE_OFFSET_MAX, least_size_of_full_index
 from tailrace.log.files.leader_epochs import FILE_NAME as EPOCHS_FILE
@@ -97,7 +97,7 @@ class Log(ReadableLog):
         self.is_half_replaced = False  # a replacement failed in the middle: the next start does the rest
         self.compacted_to = compacted_to  # below it, each key has one value; what lies behind is new
         self.compacted_to_on_disk = compacted_to
-        self.unflushed = Unflushed()
+        self.unflushed = UnflushedWrites()
         self.snapshots_due: dict[int, bytes] = {}
         self.save_failed = False
         self.recovery_point_on_disk: int = bounds.end
@@ -632,7 +632,7 @@ class Log(ReadableLog):
         """
         self.is_removed = True  # first: readers that find a file closed look here for the reason
         self.let_go()
-        self.unflushed = Unflushed()
+        self.unflushed = UnflushedWrites()
         self.snapshots_due = {}
 
     def let_go(self) -> None:

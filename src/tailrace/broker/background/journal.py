@@ -7,7 +7,8 @@ import logging
 
 from tailrace.broker.core.delayed import StartJob
 from tailrace.log.directory.directory import DataDirectory
-from tailrace.log.flush.journal import BYTES_MIN, MakeJournalJob
+from tailrace.log.files.journal_file import BYTES_MIN
+from tailrace.log.flush.journal import MakeJournalJob
 from tailrace.log.flush.queue import FlushQueue
 
 logger = logging.getLogger(__name__)

@@ -8,8 +8,8 @@ behind it (`hurry`), or that nobody wants the answer any more (`abandon`).
 from collections.abc import Callable, Generator
 from typing import Any, Generic, TypeVar, cast
 
+from tailrace.log.jobs import Job
 from tailrace.log.layout.errors import LogError
-from tailrace.log.store import Job
 
 Answer = TypeVar("Answer")
 Other = TypeVar("Other")

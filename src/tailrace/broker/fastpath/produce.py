@@ -25,7 +25,7 @@ from tailrace.broker.core.partition import Partition
 from tailrace.broker.core.topics import Topic
 from tailrace.broker.fastpath.templates import HEAD, Forms
 from tailrace.broker.produce.produce import NOT_APPENDED, TIMED_OUT, is_usual, refuse
-from tailrace.log.flush.journal_write import COMMIT_BYTES_MAX
+from tailrace.log.flush.journal_write import JOURNAL_BYTES_PER_LOG_MAX
 from tailrace.log.flush.queue import FlushQueue
 from tailrace.log.layout.errors import LogError
 from tailrace.log.log import Log
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
 
 RUN_REQUESTS_MAX = 16
-RUN_BYTES_MAX = COMMIT_BYTES_MAX  # more is not worth the copy that one write takes, and not for the journal
+RUN_BYTES_MAX = JOURNAL_BYTES_PER_LOG_MAX  # more is not worth the copy that one write takes, and not for the journal
 TOGETHER_MAX = 2 * RUN_REQUESTS_MAX  # requests that are answered by one acknowledgement
 
 Commit = Callable[[Log, memoryview], Callable[[], None] | None]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from tailrace.cli.log.dump import Printer
     from tailrace.log.disk.interface import Files
-    from tailrace.log.files.directory_state import Place
+    from tailrace.log.files.directory_state import PartitionDirectory
     from tailrace.log.layout.damage import DamagedRange
     from tailrace.log.tools.locate import Places
     from tailrace.log.tools.survey import Survey, Tail
@@ -133,7 +133,7 @@ def _surveys(files: "Files", path: Path, first: int, last: int | None) -> "list[
     if path.is_file():
         base_offset = _base_offset(path)
         # Who names a file wants all of it, also what lies before the start of the log.
-        place: Place = locate_partition(files, str(path.resolve().parent))._replace(start_offset=None)
+        place: PartitionDirectory = locate_partition(files, str(path.resolve().parent))._replace(start_offset=None)
         return [Survey(files, place, first=base_offset, last=base_offset)]
     return [Survey(files, place, first=first, last=last) for place in _locate(files, path).found]
 

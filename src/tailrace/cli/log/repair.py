@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from tailrace.log.disk.interface import Files
-    from tailrace.log.files.lost_partitions import LostPartition
     from tailrace.log.layout.names import TopicPartition
     from tailrace.log.tools.locate import Places
+    from tailrace.log.tools.lost_partitions import LostPartition
     from tailrace.log.tools.repair import PartitionPlan, RepairPlan, Step
     from tailrace.log.tools.verify import Verification
 

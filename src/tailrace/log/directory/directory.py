@@ -27,11 +27,12 @@ from errno import EDQUOT, EMFILE, ENFILE, ENOSPC, EROFS
 from tailrace.log.directory.admission import FORMAT_VERSION, check_admission, lock_directory
 from tailrace.log.disk.interface import Files, join, parent, read_whole, remove_if_there, replace_whole, write_whole
 from tailrace.log.files.checkpoints import CLEAN_SHUTDOWN, FORMAT_FILE
-from tailrace.log.files.directory_state import DirectoryState, Place
+from tailrace.log.files.directory_state import DirectoryState, PartitionDirectory
+from tailrace.log.files.journal_file import FILE_NAME as JOURNAL_FILE
+from tailrace.log.files.journal_file import has_journal_writes, read_journal
 from tailrace.log.files.leader_epochs import FILE_NAME as EPOCHS_FILE
 from tailrace.log.files.partition_metadata import encode_topic_id
-from tailrace.log.flush.journal import FILE_NAME as JOURNAL_FILE
-from tailrace.log.flush.journal import Journal, has_commits, open_journal, read_journal
+from tailrace.log.flush.journal import Journal, open_journal
 from tailrace.log.flush.offset_checkpoints import NotedOffsets, OffsetsJob, SavedOffsets
 from tailrace.log.layout.config import LogConfig
 from tailrace.log.layout.errors import (
@@ -155,7 +156,7 @@ class DataDirectory:
         """A clean stop leaves nothing in the journal. Where there is something, the marker of one is not to be
         believed: the logs may lack what the journal has.
         """
-        if state.clean and has_commits(self.files, self.path):
+        if state.clean and has_journal_writes(self.files, self.path):
             logger.warning(
                 "%s in %s says that the last stop was clean, and %s has writes: logs are recovered as after a crash",
                 CLEAN_SHUTDOWN,
@@ -178,7 +179,9 @@ class DataDirectory:
         claimed = {(log.name, log.topic_id or b"") for log in self.logs.values()} if journaled else set()
         self._unclaimed = {key: of_log for key, of_log in journaled.items() if key not in claimed}
 
-    def _open_log(self, partition: TopicPartition, place: Place, state: DirectoryState, journaled: Journaled) -> None:
+    def _open_log(
+        self, partition: TopicPartition, place: PartitionDirectory, state: DirectoryState, journaled: Journaled
+    ) -> None:
         try:
             log, report = recover(self.files, place, self.config, cache=self._cache, journaled=journaled)
         except SegmentsMissing as error:
@@ -236,7 +239,7 @@ class DataDirectory:
             raise self.unavailable[partition].with_traceback(None)
         if partition in self.removing:
             raise JobUnderWay(f"{partition} in {self.path} is being removed, which must come back first")
-        place = Place(join(self.path, str(partition)), partition, recovery_point=0, start_offset=0)
+        place = PartitionDirectory(join(self.path, str(partition)), partition, recovery_point=0, start_offset=0)
         try:
             log, _ = recover(self.files, place, config or self.config, leader_epoch=leader_epoch, cache=self._cache)
             log.note_creation()
@@ -339,7 +342,7 @@ class DataDirectory:
         log.epochs.truncate(log.end_offset)
         replace_whole(self.files, join(log.directory, EPOCHS_FILE), log.epochs.encode())
         offsets = log.recovery_point, log.start_offset, log.compacted_to
-        place = Place(log.directory, partition, "", False, *offsets)
+        place = PartitionDirectory(log.directory, partition, "", False, *offsets)
         self.logs[partition], self.reports[partition] = recover(
             self.files, place, self.config, cache=self._cache, journaled=self._unclaimed
         )

@@ -30,7 +30,7 @@ from typing import NamedTuple
 
 from tailrace.log.disk.interface import Files, join, read_whole, remove_if_there, replace_whole
 from tailrace.log.files.checkpoints import START_OFFSETS, CorruptCheckpoint
-from tailrace.log.files.directory_state import Place
+from tailrace.log.files.directory_state import PartitionDirectory
 from tailrace.log.files.leader_epochs import FILE_NAME as EPOCHS_FILE
 from tailrace.log.files.leader_epochs import LeaderEpochs
 from tailrace.log.files.partition_metadata import read_topic_id
@@ -102,13 +102,13 @@ def open_log(
     where none is known: in a directory of somebody else's. `leader_epoch` is the least that the log may have from
     now on.
     """
-    place = Place(directory, clean=clean, recovery_point=recovery_point, start_offset=start_offset)
+    place = PartitionDirectory(directory, clean=clean, recovery_point=recovery_point, start_offset=start_offset)
     return recover(files, place, config, leader_epoch=leader_epoch, cache=cache)
 
 
 def recover(
     files: Files,
-    place: Place,
+    place: PartitionDirectory,
     config: LogConfig,
     *,
     leader_epoch: int = 0,
@@ -128,7 +128,7 @@ def recover(
 
 class Recovery:
     def __init__(
-        self, files: Files, place: Place, config: LogConfig, cache: DerivedCache, journaled: Journaled
+        self, files: Files, place: PartitionDirectory, config: LogConfig, cache: DerivedCache, journaled: Journaled
     ) -> None:
         self._journaled = journaled
         self._topic_id: bytes | None = None

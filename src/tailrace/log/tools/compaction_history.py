@@ -19,7 +19,7 @@ from tailrace.log.directory.admission import FORMAT_VERSION
 from tailrace.log.disk.interface import Files, join, read_whole
 from tailrace.log.files.checkpoints import FORMAT_FILE
 from tailrace.log.files.directory_state import DirectoryState
-from tailrace.log.flush.journal import read_journal
+from tailrace.log.files.journal_file import read_journal
 from tailrace.log.layout.names import TopicPartition
 from tailrace.log.scan.scan import FoundBatch
 from tailrace.log.tools.survey import Survey
@@ -31,8 +31,8 @@ _INTERNAL_PREFIX = "__"
 _TOPIC_KEY, _BROKER_KEY, _COMPACT = b"cleanup.policy", b"log.cleanup.policy", b"compact"
 
 
-class CompactionHistory:
-    """Of one data directory. Nothing is read before a partition is asked about."""
+class MetadataHistory:
+    """The `CompactionHistory` of one data directory, by its metadata log, which is read on the first question."""
 
     def __init__(self, files: Files, path: str, state: DirectoryState) -> None:
         self._files = files

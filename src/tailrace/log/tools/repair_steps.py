@@ -14,7 +14,6 @@ from tailrace.log.files.checksums import ChunkSums, Gaps, Sums
 from tailrace.log.files.directory_state import DirectoryState
 from tailrace.log.files.leader_epochs import FILE_NAME as EPOCHS_FILE
 from tailrace.log.files.leader_epochs import LeaderEpochs
-from tailrace.log.files.lost_partitions import LostPartition
 from tailrace.log.files.recorded_gaps import FILE_NAME as GAPS_FILE
 from tailrace.log.files.recorded_gaps import CorruptGaps, RecordedGap, add_gaps, has_gap, read_gaps
 from tailrace.log.files.transaction_index import TransactionIndex
@@ -30,6 +29,7 @@ from tailrace.log.segment.segment import DerivedCache, Segment
 from tailrace.log.segment.truncation import copy_aside, move_aside, unused
 from tailrace.log.state.replay import replay_segments
 from tailrace.log.tools.bit_flip import Flip, put_right
+from tailrace.log.tools.lost_partitions import LostPartition
 from tailrace.log.tools.repair import Action, PartitionPlan, RepairPlan, Step, plan_partition
 from tailrace.log.tools.survey import Survey
 from tailrace.records.record import encode_batch
