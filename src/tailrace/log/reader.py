@@ -144,6 +144,30 @@ class ReadableLog:
     def active(self) -> Segment:
         return self.segments[-1]
 
+    # Segments, for retention, compaction and scrubbing of a log on the local disk
+
+    @property
+    def sealed_segments(self) -> tuple[Segment, ...]:
+        """All segments but the active one."""
+        return self.view.segments[:-1]
+
+    @property
+    def oldest_segment(self) -> Segment:
+        return self.view.segments[0]
+
+    @property
+    def end_of_sealed(self) -> int:
+        """The offset behind all sealed segments, where the active one begins."""
+        return self.view.segments[-1].base_offset
+
+    def end_of_first_segments(self, count: int) -> int:
+        """The offset behind the first `count` segments, all of which are sealed."""
+        return self.view.segments[count].base_offset
+
+    def segments_of_unknown_age(self, count: int) -> list[Segment]:
+        """Those of the first `count` segments whose largest timestamp is not in memory."""
+        return [segment for segment in self.view.segments[:count] if segment.largest_timestamp is None]
+
     @property
     def end_position(self) -> Position:
         active = self.view.segments[-1]

@@ -108,7 +108,7 @@ class SpaceJob:
 
     def run(self) -> None:
         try:
-            self.found = self._directory.files.space(self._directory.path)
+            self.found = self._directory.free_space()
         except OSError as error:
             self.error = without_frames(error)
 

@@ -28,7 +28,7 @@ class Journaling:
     def tick(self) -> None:
         if self._may_make and self._flushes.small_flushes >= SMALL_FLUSHES:
             self._may_make = False
-            job = MakeJournalJob(self._directory.files, self._directory.path, self._size)
+            job = self._directory.begin_make_journal(self._size)
             self._start_job(job, lambda: self._made(job))
 
     def _made(self, job: MakeJournalJob) -> None:

@@ -6,7 +6,7 @@
     recovery-point-offset-checkpoint     from where each log is scanned after a crash
     log-start-offset-checkpoint          where each log begins
     cleaner-offset-checkpoint            up to where each log is compacted
-    tailrace.journal                     what was committed and is perhaps not in its log yet: read after a crash
+    tailrace.journal                     what was acknowledged and is perhaps not in its log yet: read after a crash
     .kafka_cleanshutdown                 there if, and only if, the last stop was clean
     .lock                                held by the process that has the directory open
     tailrace.format                      the version of what we write; a newer one is refused
@@ -20,19 +20,28 @@ unavailable keeps the directory from being opened.
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from errno import EDQUOT, EMFILE, ENFILE, ENOSPC, EROFS
 
 from tailrace.log.directory.admission import FORMAT_VERSION, check_admission, lock_directory
-from tailrace.log.disk.interface import Files, join, parent, read_whole, remove_if_there, replace_whole, write_whole
+from tailrace.log.disk.interface import (
+    Files,
+    Space,
+    join,
+    parent,
+    read_whole,
+    remove_if_there,
+    replace_whole,
+    write_whole,
+)
 from tailrace.log.files.checkpoints import CLEAN_SHUTDOWN, FORMAT_FILE
 from tailrace.log.files.directory_state import DirectoryState, PartitionDirectory
 from tailrace.log.files.journal_file import FILE_NAME as JOURNAL_FILE
 from tailrace.log.files.journal_file import has_journal_writes, read_journal
 from tailrace.log.files.leader_epochs import FILE_NAME as EPOCHS_FILE
 from tailrace.log.files.partition_metadata import encode_topic_id
-from tailrace.log.flush.journal import Journal, open_journal
+from tailrace.log.flush.journal import Journal, MakeJournalJob, open_journal
 from tailrace.log.flush.offset_checkpoints import NotedOffsets, OffsetsJob, SavedOffsets
 from tailrace.log.layout.config import LogConfig
 from tailrace.log.layout.errors import (
@@ -57,6 +66,7 @@ from tailrace.log.log import Log
 from tailrace.log.recovery.recovery import RecoveryReport, recover
 from tailrace.log.removal import DeleteJob, Removal, RemoveJob
 from tailrace.log.scan.restore import Journaled, by_log
+from tailrace.log.scrub import Piece, ScrubJob
 from tailrace.log.segment.segment import DerivedCache
 
 CHECKPOINT_MS = 60_000
@@ -441,6 +451,23 @@ class DataDirectory:
             self._close_journal()
             remove_if_there(self.files, join(self.path, JOURNAL_FILE))
         return self.journal
+
+    # What only a data directory on the local disk has
+
+    def begin_make_journal(self, size: int) -> MakeJournalJob:
+        """A job that makes a journal of this size, where there is none. Its result is assigned to `journal`."""
+        return MakeJournalJob(self.files, self.path, size)
+
+    def begin_scrub(self, pieces: Sequence[Piece], note: tuple[str, bytes] | None = None) -> ScrubJob:
+        return ScrubJob(self.files, pieces, note)
+
+    def free_space(self) -> Space:
+        """Of the disk. May take long. Raises OSError."""
+        return self.files.space(self.path)
+
+    def read_file(self, name: str) -> bytes | None:
+        """A small file beside the logs, or None where there is none. Raises OSError."""
+        return read_whole(self.files, join(self.path, name))
 
     def close(self, steady_ms: int) -> None:
         """Afterwards everything is on disk. If all went well the stop counts as clean, and the next start reads no
