@@ -29,7 +29,7 @@ from tailrace.log.layout.errors import OutOfSpace, without_frames
 from tailrace.log.layout.names import PARTITION_METADATA, SNAPSHOT, numbered
 from tailrace.log.reader import Position
 from tailrace.log.segment.segment import SavedParts, Segment
-from tailrace.log.state.producer_snapshot import encode_snapshot
+from tailrace.log.state.producer_state import encode_snapshot
 from tailrace.log.state.replay import remove_snapshots
 
 if TYPE_CHECKING:

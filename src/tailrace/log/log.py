@@ -56,8 +56,7 @@ from tailrace.log.layout.offsets import OffsetBounds
 from tailrace.log.reader import Position, ReadableLog
 from tailrace.log.scan.scan import header_at
 from tailrace.log.segment.segment import DerivedCache, Segment, number_of_segment_at
-from tailrace.log.state.producer_snapshot import encode_snapshot
-from tailrace.log.state.producer_state import ProducerState
+from tailrace.log.state.producer_state import ProducerState, encode_snapshot
 from tailrace.log.state.replay import remove_snapshots, replay_segments
 from tailrace.log.validation import Appended, check_batch, follow_one_another, repetition_of
 from tailrace.records import batch

@@ -9,8 +9,8 @@ from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
 from tailrace.log.disk.interface import Files
+from tailrace.log.files.index import AbortedTransaction
 from tailrace.log.files.leader_epochs import EpochEnd, LeaderEpochs
-from tailrace.log.files.transaction_index import AbortedTransaction
 from tailrace.log.layout.damage import DamagedRange, missing_file, missing_records
 from tailrace.log.layout.errors import Damaged, LogError, LogRemoved, OffsetOutOfRange, StorageError
 from tailrace.log.layout.offsets import EndOffset, HighWatermark, OffsetBounds, StartOffset

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from tailrace.log.compaction.keys import KeyOffsets
-from tailrace.log.files.transaction_index import AbortedTransaction
+from tailrace.log.files.index import AbortedTransaction
 from tailrace.records.batch import NO_PRODUCER, BatchHeader
 from tailrace.records.control import Marker, marker_of
 from tailrace.records.errors import CorruptBatch

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tailrace.log.compaction.filter import LastOfProducer
-from tailrace.log.files.transaction_index import AbortedTransaction
+from tailrace.log.files.index import AbortedTransaction
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,13 +31,13 @@ from typing import NamedTuple
 from tailrace.log.disk.interface import Files, join, read_whole, remove_if_there, replace_whole
 from tailrace.log.files.checkpoints import START_OFFSETS, CorruptCheckpoint
 from tailrace.log.files.directory_state import PartitionDirectory
+from tailrace.log.files.index import TransactionIndex
 from tailrace.log.files.leader_epochs import FILE_NAME as EPOCHS_FILE
 from tailrace.log.files.leader_epochs import LeaderEpochs
 from tailrace.log.files.partition_metadata import read_topic_id
 from tailrace.log.files.recorded_gaps import FILE_NAME as GAPS_FILE
 from tailrace.log.files.recorded_gaps import CorruptGaps, RecordedGap, read_gaps
 from tailrace.log.files.swap_file import finish_swaps
-from tailrace.log.files.transaction_index import TransactionIndex
 from tailrace.log.jobs import NO_ROOM
 from tailrace.log.layout.config import LogConfig
 from tailrace.log.layout.damage import DamagedRange, missing_file, overlap

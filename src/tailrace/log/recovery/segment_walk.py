@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tailrace.log.files.checksums import ChunkSums, Gaps
+from tailrace.log.files.index import TransactionIndex
 from tailrace.log.files.recorded_gaps import has_gap
-from tailrace.log.files.transaction_index import TransactionIndex
 from tailrace.log.layout.damage import DamagedRange
 from tailrace.log.scan.scan import FoundBatch
 from tailrace.log.scan.walk import walk

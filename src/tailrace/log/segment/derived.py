@@ -9,8 +9,7 @@ import logging
 
 from tailrace.log.disk.interface import File, Files, read_whole, remove_if_there, replace_whole, write_whole
 from tailrace.log.files.checksums import Gaps, Prefix, Sums
-from tailrace.log.files.index import OffsetIndex, TimeIndex
-from tailrace.log.files.transaction_index import TransactionIndex
+from tailrace.log.files.index import OffsetIndex, TimeIndex, TransactionIndex
 from tailrace.log.layout.names import INDEX, SUMS, TIME_INDEX, TRANSACTION_INDEX
 from tailrace.log.scan.scan import FoundBatch, Scan, header_at
 from tailrace.log.scan.walk import Boundary, walk

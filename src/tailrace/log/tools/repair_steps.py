@@ -12,11 +12,11 @@ from tailrace.log.disk.interface import File, Files, join, remove_if_there, repl
 from tailrace.log.files.checkpoints import RECOVERY_POINTS, START_OFFSETS, encode_offsets
 from tailrace.log.files.checksums import ChunkSums, Gaps, Sums
 from tailrace.log.files.directory_state import DirectoryState
+from tailrace.log.files.index import TransactionIndex
 from tailrace.log.files.leader_epochs import FILE_NAME as EPOCHS_FILE
 from tailrace.log.files.leader_epochs import LeaderEpochs
 from tailrace.log.files.recorded_gaps import FILE_NAME as GAPS_FILE
 from tailrace.log.files.recorded_gaps import CorruptGaps, RecordedGap, add_gaps, has_gap, read_gaps
-from tailrace.log.files.transaction_index import TransactionIndex
 from tailrace.log.layout.config import LogConfig
 from tailrace.log.layout.damage import DamagedRange
 from tailrace.log.layout.errors import LogError
