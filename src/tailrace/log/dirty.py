@@ -1,4 +1,4 @@
-"""What a log has written and not yet brought to disk: the work of its next flush.
+"""The writes of a log that are not on disk yet: the work of its next flush.
 
 A job *takes* all of it when it begins. What is written from then on gathers anew, so nothing can be taken for flushed
 that came too late: neither bytes nor the name of a file. A job that is about to sync looks once more: batches that have

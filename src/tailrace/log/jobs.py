@@ -1,4 +1,4 @@
-"""Jobs: what a log must wait for a disk for, in three steps.
+"""Jobs: the work for which a log must wait for a disk, in three steps.
 
     begin    by the log's owner: notes what is to be done, as it is now
     run      in any thread: reads and writes files and its own notes, and of the log looks at what was written since

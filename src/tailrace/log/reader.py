@@ -1,4 +1,4 @@
-"""The half of a log that any thread may use: reading from an offset on, and finding records by time.
+"""The half of a log that any thread may use: reading from an offset, and finding records by time.
 
 Nothing in here changes what the log holds. Its owner, in another thread, may append, roll and flush meanwhile:
 segments and bounds are replaced as a whole, bytes once written never change, and a slice pins the file it lies in.

@@ -1,4 +1,4 @@
-"""Taking logs away, in two jobs (see `log/jobs.py` for the three steps of each).
+"""Removes logs, in two jobs (see `log/jobs.py` for the three steps of each).
 
     RemoveJob    the directory gets a name that ends in -delete: the log is gone, on disk, and its name is free
     DeleteJob    the files go, and the directory with them; nobody waits for it

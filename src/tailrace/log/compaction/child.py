@@ -1,4 +1,4 @@
-"""The process that a pass runs in, so that no record of it costs the broker's loop anything.
+"""The program of the child process that a compaction pass runs in, so that it costs the broker's loop nothing.
 
     python -m tailrace.log.compaction.child     in the directory of the log
 

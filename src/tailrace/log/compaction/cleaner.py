@@ -1,4 +1,4 @@
-"""One pass: reads a log's segments and writes, beside them, what is to take their place.
+"""One compaction pass: reads a log's segments and writes, beside them, the segments that replace them.
 
     map      the keys of the part that is new, up to where they fit into memory: the pass ends there
     clean    every segment from the first on, batch by batch; small ones flow together into one

@@ -1,4 +1,4 @@
-"""What stays of one batch. Pure: bytes in, bytes out, the time is an argument.
+"""Decides which records of one batch stay. Pure: bytes in, bytes out, the time is an argument.
 
     a record       stays while no newer one of its key is known; without a key it stays, as nobody asked for it to go
     a tombstone    (a key without a value) goes, too, once its batch's delete horizon has passed

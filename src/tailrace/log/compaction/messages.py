@@ -1,4 +1,4 @@
-"""What a pass is told, and what it says: plain values that go through a pipe as JSON, a line each."""
+"""The messages between the broker and a compaction pass: plain values that go through a pipe as JSON, a line each."""
 
 import json
 from dataclasses import asdict, dataclass, field

@@ -1,5 +1,5 @@
-"""Which directories may be opened as a data directory: ours and new ones, by one process at a time, and none that a
-newer release has written.
+"""Decides which directories may be opened as a data directory: ours and new ones, by one process at a time, in a format
+that this release knows.
 
     ours       has tailrace.format, the metadata log or a journal
     new        is empty, or has only what a file system or an interrupted first start puts there

@@ -1,4 +1,4 @@
-"""A data directory: many logs, the small files that cover them all, and the lock that keeps others out.
+"""A data directory: many logs, the small files that cover them all, and the lock that keeps other processes out.
 
     <topic>-<partition>/                 a log
     <topic>-<partition>.…-delete/       a log that was removed, until its files are deleted
@@ -69,7 +69,6 @@ from tailrace.log.scan.restore import Journaled, by_log
 from tailrace.log.scrub import Piece, ScrubJob
 from tailrace.log.segment.segment import DerivedCache
 
-CHECKPOINT_MS = 60_000
 _NOT_THE_LOGS_FAULT = (ENOSPC, EDQUOT, EMFILE, ENFILE, EROFS)  # it would be the same with any other log
 _CLEAN_SHUTDOWN_CONTENT = b'{"version":0,"brokerEpoch":-1}'
 
@@ -99,7 +98,6 @@ class DataDirectory:
         )
         self.record_start: Callable[[], None] | None = None  # what the broker had no room to write; until it is done
         self._cache = DerivedCache()
-        self._last_checkpoint_ms: int | None = None
         self._offsets_noted = 0
         check_admission(files, path)  # before anything is written there, be it the lock's file
         self._make_directory()
@@ -393,16 +391,6 @@ class DataDirectory:
         if self.saving_offsets is not None:
             raise JobUnderWay(f"the checkpoints of {self.path} are being saved, which must come back first")
 
-    def is_checkpoint_due(self, steady_ms: int) -> bool:
-        """Whether a log has rolled since the last checkpoint, or a minute has passed: so much may a crash cost to
-        scan.
-        """
-        if self._last_checkpoint_ms is None:
-            self._last_checkpoint_ms = steady_ms
-        return steady_ms - self._last_checkpoint_ms >= CHECKPOINT_MS or any(
-            log.wants_checkpoint for log in self.logs.values()
-        )
-
     def checkpoint(self, steady_ms: int) -> None:
         """Afterwards every log's recovery point is its end, all start offsets are on disk, and deleted segments are
         gone. Logs that have a job under way or are offline are left alone.
@@ -417,7 +405,6 @@ class DataDirectory:
                 except StorageError as error:
                     logger.error("%s", error)
         self._save_offsets()
-        self._last_checkpoint_ms = steady_ms
 
     def _save_offsets(self) -> None:
         job = self.begin_save_offsets()

@@ -1,4 +1,4 @@
-"""Which bytes of a file the page cache has, so that reading them waits for no disk; and read-ahead into it.
+"""The page cache: which bytes of a file it has, so that reading them waits for no disk, and read-ahead into it.
 
 Linux says it of a whole range at once since 6.5 (`cachestat`). Elsewhere, and where a container forbids it, some bytes
 of the range are read without waiting (`preadv` with RWF_NOWAIT): that is eight times as slow, and may miss a gap.

@@ -1,4 +1,4 @@
-"""How a data directory was left: what its small files say of each log in it.
+"""The state in which a data directory was left: what its small files say of each log in it.
 
 Recovery and `log verify` begin here, so that both know the same of a log before they read it.
 """

@@ -1,4 +1,4 @@
-"""The recovery points, start offsets and cleaner offsets of all logs, on their way to disk.
+"""Offset checkpoints: the recovery points, start offsets and cleaner offsets of all logs, written to disk.
 
 Jobs save them, in any thread and in any order: what was begun last stands, and a log whose directory was taken away
 is named no more. A name that stayed behind would be taken for that of the next log that is made under it, which has

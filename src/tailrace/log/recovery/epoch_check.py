@@ -1,4 +1,4 @@
-"""Leader epochs held against the batches, each of which has its own in its header.
+"""Compares the checkpoint of the leader epochs with the batches, each of which has its epoch in its header.
 
 The checkpoint of the epochs is a hint. Outside of what a batch's CRC covers, it tells a rotten epoch in a header; but
 it may be the one that is wrong. One batch that contradicts it is taken to be rotten, and several are believed.

@@ -1,4 +1,4 @@
-"""Opening a log: what a stop or a crash left behind, made into a log again.
+"""Recovery: opens a log as a stop or a crash has left it.
 
     pass 1  sweep       what compaction had begun is carried out or undone; temporary files go, and derived files
                         whose log is gone

@@ -1,4 +1,4 @@
-"""One segment on its way through recovery's scan: its batches, its bad bytes, and what is built from them."""
+"""One segment during recovery's scan: its batches, its bad bytes, and the indexes that are built from them."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""After a crash: what a log lacks and the journal has.
+"""Restores what a log lacks after a crash and the journal has.
 
 A segment is walked from batch to batch. Where they end, or one is bad, the journal may have the very batch that is due
 there: of this log and topic, for this place in this segment, and with this offset. If so it is written where it

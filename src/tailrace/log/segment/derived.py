@@ -1,4 +1,4 @@
-"""What is derived from a segment's bytes: its indexes, its last offset and its largest timestamp.
+"""Indexes and metadata that can be rebuilt from a segment: offset and time index, last offset, largest timestamp.
 
 The same `add` builds it batch by batch while appending, while recovering and while rebuilding, so the results are
 equal. On disk it is the `.index`, `.timeindex` and `.sums` files. `load` believes them as far as their checksums go

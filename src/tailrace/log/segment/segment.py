@@ -1,4 +1,4 @@
-"""A segment: one append-only file of batches, with what is derived from it and what is known of its health.
+"""A segment: one append-only file of batches, with its indexes and what is known of its damage.
 
 The active segment, the last of its log, is written by one thread, the log's owner. Reading is safe from any thread:
 bytes once written never change, indexes only grow, and what readers find out about a segment's health is kept

@@ -1,4 +1,4 @@
-"""Which bytes of a segment may be served: what was checked, and what was found damaged.
+"""Trust: which bytes of a segment may be served, as they were checked, and which were found damaged.
 
 Bytes that this process appended, or that recovery walked through, are trusted. All others are checked when first
 asked for: a MiB at a time against the sums file where there is one, else batch by batch. A MiB whose sum is wrong

@@ -1,4 +1,4 @@
-"""What a log remembers of its producers: enough to recognise a duplicate, a gap, a zombie and an open transaction.
+"""Producer state: what a log remembers to recognise a duplicate, a gap, a zombie and an open transaction.
 
 Of each producer id the last five batches are kept: a client has at most five requests in flight, so a retry is
 always among them. `check` decides before an append, `replay` changes the state after it; recovery calls the same

@@ -1,4 +1,4 @@
-"""Producer state from the log: the newest snapshot that is whole, and every batch behind it.
+"""Rebuilds producer state from the log: the newest snapshot that is whole, and every batch behind it.
 
 One function applies a batch to the state, here and in recovery; `ProducerState.replay` is what it calls in the end,
 as the append does. What it finds aborted goes into the segment's transaction index.

@@ -1,4 +1,4 @@
-"""Whether a partition can ever have been compacted: what a data directory proves, for tools that read it offline.
+"""Tells whether a partition can ever have been compacted, by what a data directory proves: for offline tools.
 
 A segment that lost its checksum file no longer says whether offsets may be missing in it. Where compaction can be ruled
 out, a gap is damage. It is ruled out if all of these hold:

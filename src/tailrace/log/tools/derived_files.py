@@ -1,4 +1,4 @@
-"""What is derived, held against what it is derived from: are the files beside a log still true?
+"""Checks the files beside a log (indexes, checksums, snapshots) against the log they were derived from.
 
 A file that is not does no harm: it is rebuilt when the log is opened or read. So nothing here is damage; it is named
 because it costs a scan, and because somebody may want to know that a disk lost it.

@@ -1,4 +1,4 @@
-"""Where logs lie: the partitions that a path leads to, for tools that look at a directory without opening it.
+"""Locates the partitions under a path, for tools that look at a directory without opening it.
 
 Nothing is written, nothing is locked, and a broker may be at work there. What is said of the data directory is read
 before the logs are, so that it never speaks of more than they hold. The start of a log is the exception: a broker that

@@ -1,4 +1,4 @@
-"""Repairing logs that nobody has open: first a plan, then, if the operator wants it, its steps.
+"""Repairs logs that no process has open: first a plan, then, if the operator wants it, its steps.
 
 A plan is made of what `verify` finds, so that both speak of the same damage:
 

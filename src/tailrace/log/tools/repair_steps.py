@@ -1,4 +1,4 @@
-"""Carrying out the repair of one partition, so that a crash at any point loses nothing.
+"""The steps of a repair of one partition, in an order in which a crash at any point loses nothing.
 
 What is taken out of a segment is copied aside, and the gap is recorded, before the segment is touched. A segment is
 replaced by a new file that was written beside it, gone through once more and synced; the sums of the old one stay until

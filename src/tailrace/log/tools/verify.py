@@ -1,4 +1,4 @@
-"""Verifying logs: everything that is wrong in a partition, or in a data directory with many, without changing it.
+"""Verifies logs: finds everything that is wrong in a partition or a data directory, without changing it.
 
     lost      partitions that a checkpoint names and that have no segment, or that cannot be read at all
     damage    bytes that cannot be trusted, or are missing: records are lost unless there is another copy
