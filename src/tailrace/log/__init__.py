@@ -16,13 +16,12 @@ it).
     jobs          flushes and checkpoints of one log, as jobs for any thread
     log           the log: append, roll, flush, delete, truncate. Its head lists the surface that `broker/` uses
 
-    flush/        the flush queue, the journal, offset checkpoints
+    flush/        which log is flushed next, and the journal
     retention     decides which segments need not be kept; `broker/background` carries it out
     scrub         reads sealed segments again to find bit rot
-    removal       removes logs
     compaction/   keeps the newest value of each key
     recovery/     opens a log after a stop or a crash
-    directory/    the data directory: all logs, their checkpoints, the lock
+    directory/    the data directory: all logs, their offset checkpoints, removal, the lock
     tools/        offline tools: verify, repair, dump. Used by `cli/log` and `backup/`, never by the broker
 
 Read log, reader and segment/segment first, then flush/queue, recovery/recovery and directory/directory.

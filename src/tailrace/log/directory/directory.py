@@ -24,25 +24,25 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from errno import EDQUOT, EMFILE, ENFILE, ENOSPC, EROFS
 
-from tailrace.log.directory.admission import FORMAT_VERSION, check_admission, lock_directory
+from tailrace.log.directory.admission import check_admission, lock_directory
+from tailrace.log.directory.markers import leave_clean_marker, make_directory, raise_format, take_clean_marker
+from tailrace.log.directory.offset_checkpoints import NotedOffsets, OffsetsJob, SavedOffsets
+from tailrace.log.directory.removal import DeleteJob, Removal, RemoveJob
 from tailrace.log.disk.interface import (
     Files,
     Space,
     join,
-    parent,
     read_whole,
     remove_if_there,
     replace_whole,
     write_whole,
 )
-from tailrace.log.files.checkpoints import CLEAN_SHUTDOWN, FORMAT_FILE
 from tailrace.log.files.directory_state import DirectoryState, PartitionDirectory
 from tailrace.log.files.journal_file import FILE_NAME as JOURNAL_FILE
-from tailrace.log.files.journal_file import has_journal_writes, read_journal
+from tailrace.log.files.journal_file import read_journal
 from tailrace.log.files.leader_epochs import FILE_NAME as EPOCHS_FILE
 from tailrace.log.files.partition_metadata import encode_topic_id
 from tailrace.log.flush.journal import Journal, MakeJournalJob, open_journal
-from tailrace.log.flush.offset_checkpoints import NotedOffsets, OffsetsJob, SavedOffsets
 from tailrace.log.layout.config import LogConfig
 from tailrace.log.layout.errors import (
     JobUnderWay,
@@ -64,13 +64,11 @@ from tailrace.log.layout.names import (
 )
 from tailrace.log.log import Log
 from tailrace.log.recovery.recovery import RecoveryReport, recover
-from tailrace.log.removal import DeleteJob, Removal, RemoveJob
 from tailrace.log.scan.restore import Journaled, by_log
 from tailrace.log.scrub import Piece, ScrubJob
 from tailrace.log.segment.segment import DerivedCache
 
 _NOT_THE_LOGS_FAULT = (ENOSPC, EDQUOT, EMFILE, ENFILE, EROFS)  # it would be the same with any other log
-_CLEAN_SHUTDOWN_CONTENT = b'{"version":0,"brokerEpoch":-1}'
 
 logger = logging.getLogger(__name__)
 
@@ -100,7 +98,7 @@ class DataDirectory:
         self._cache = DerivedCache()
         self._offsets_noted = 0
         check_admission(files, path)  # before anything is written there, be it the lock's file
-        self._make_directory()
+        make_directory(files, path)
         self._lock = lock_directory(files, path)
         try:
             self._open()
@@ -110,42 +108,25 @@ class DataDirectory:
                 raise StorageError(f"{path} cannot be opened", error) from error
             raise
 
-    def _make_directory(self) -> None:
-        """Afterwards the directory is there, and so are those above it, on disk."""
-        missing, path = [], self.path
-        while not self.files.exists(path):
-            missing.append(path)
-            path = parent(path)
-        if missing:
-            self.files.make_directory(self.path)
-        for path in reversed(missing):
-            self.files.sync_directory(parent(path))
-
     def _open(self) -> None:
         if check_admission(self.files, self.path):
-            self._raise_format()  # first: from here on the directory is known as ours
+            raise_format(self.files, self.path)  # first: from here on the directory is known as ours
         state = DirectoryState(self.files, self.path)
         for name in state.damaged:
             logger.warning("%s in %s is damaged: what it said is found out by reading the logs", name, self.path)
         directories = self.files.directories_in(self.path)
         self._note_missing(state, directories)
-        self._doubt_clean_stop(state)
+        if state.clean:
+            state.clean = take_clean_marker(self.files, self.path)
         self.was_clean, self.named = state.clean, state.named
-        self._take_clean_marker()
         self._open_logs(state, directories)
         if not state.clean:
             self.files.sync_directory(self.path)  # first: what a checkpoint names must be there
         is_saved = self.saved_offsets.are_on_disk(self.note_offsets(), state)
         if not is_saved or not state.clean or not state.is_ours:
             self._save_what_recovery_found()
-        self._raise_format()
+        raise_format(self.files, self.path)
         self.journal = open_journal(self.files, self.path)
-
-    def _raise_format(self) -> None:
-        """Before anything is written that an older release would not read: the journal."""
-        path, current = join(self.path, FORMAT_FILE), f"{FORMAT_VERSION}\n".encode()
-        if read_whole(self.files, path) != current:
-            replace_whole(self.files, path, current)
 
     def _note_missing(self, state: DirectoryState, directories: Collection[str]) -> None:
         """Before anything is changed: without a log of its own the broker does not start."""
@@ -159,20 +140,6 @@ class DataDirectory:
         self.unavailable[partition] = error
         known = (state.recovery_points, state.start_offsets, state.cleaner_offsets)
         self.saved_offsets.keep(partition, *((offsets or {}).get(partition) for offsets in known))
-
-    def _doubt_clean_stop(self, state: DirectoryState) -> None:
-        """A clean stop leaves nothing in the journal. Where there is something, the marker of one is not to be
-        believed: the logs may lack what the journal has.
-        """
-        if state.clean and has_journal_writes(self.files, self.path):
-            logger.warning(
-                "%s in %s says that the last stop was clean, and %s has writes: logs are recovered as after a crash",
-                CLEAN_SHUTDOWN,
-                self.path,
-                JOURNAL_FILE,
-            )
-            self._remove_clean_marker()
-            state.clean = False
 
     def _open_logs(self, state: DirectoryState, directories: Iterable[str]) -> None:
         journaled = {} if state.clean else by_log(read_journal(self.files, self.path))
@@ -219,14 +186,6 @@ class DataDirectory:
             self._save_offsets()
         except OutOfSpace as error:
             logger.warning("%s: the next start has to look at the same again", error)
-
-    def _take_clean_marker(self) -> None:
-        if self.was_clean:
-            self._remove_clean_marker()
-
-    def _remove_clean_marker(self) -> None:
-        self.files.remove(join(self.path, CLEAN_SHUTDOWN))
-        self.files.sync_directory(self.path)
 
     # Logs that come and go
 
@@ -514,6 +473,6 @@ class DataDirectory:
     def _leave_clean_marker(self) -> None:
         try:
             self._empty_journal()
-            replace_whole(self.files, join(self.path, CLEAN_SHUTDOWN), _CLEAN_SHUTDOWN_CONTENT)
+            leave_clean_marker(self.files, self.path)
         except OSError as error:
             raise StorageError(f"the clean stop of {self.path} could not be noted", error) from error

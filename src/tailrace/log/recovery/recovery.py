@@ -71,6 +71,16 @@ class Cut(NamedTuple):
     kept_as: tuple[str, ...]
 
 
+class LostTail(NamedTuple):
+    """The bytes behind the end of a log, of writes that never reached the disk as a whole: from a position in the
+    segment of this number on.
+    """
+
+    number: int
+    position: int
+    reason: str
+
+
 class RecoveryReport:
     """What a start has found in a log, and done to it."""
 
@@ -162,7 +172,9 @@ class Recovery:
         producers_from = self._pass_3_remember()
         is_known = self._is_known_without_reading(producers_from)
         if not is_known:
-            self._pass_4_scan(producers_from)
+            tail = self._pass_4_scan(producers_from)
+            if tail is not None:
+                self._pass_5_cut(tail)
         self._settle_start()
         if not is_known:
             self._pass_6_sync(producers_from)
@@ -298,10 +310,13 @@ class Recovery:
 
     # Pass 4
 
-    def _pass_4_scan(self, producers_from: int) -> None:
+    def _pass_4_scan(self, producers_from: int) -> LostTail | None:
+        """On return, indexes, epochs and producers are known up to the end of the log. Returns what lies behind that
+        end and has to be cut off, if there is anything.
+        """
         self._forget_what_was_not_flushed()
         if self._lacks_its_first_segment():
-            return
+            return LostTail(0, 0, "its first segment is missing")
         self._end = producers_from
         first = max(0, number_of_segment_at(self._segments, producers_from))
         self._restore(first, producers_from)
@@ -310,10 +325,13 @@ class Recovery:
         for number in range(first, len(self._segments)):
             segment = self._segments[number]
             if number > first and segment.base_offset != self._end and self._ends_before(segment, number):
-                return
-            if not self._scan_segment(segment, number, producers_from):
-                return
+                last = self._segments[number - 1]
+                return LostTail(number - 1, last.size, "bytes are missing between two segments")
+            tail = self._scan_segment(segment, number, producers_from)
+            if tail is not None:
+                return tail
         self._go_on_behind_what_is_lost()
+        return None
 
     def _restore(self, first: int, offset: int) -> None:
         """Afterwards the segments from this one on, and this offset, have what the journal has of them."""
@@ -354,11 +372,10 @@ class Recovery:
         self._segments.insert(0, self._segment(self._start_offset, 0))
         self._segments[0].create()
         self._producers = ProducerState()
-        self._pass_5_cut(0, 0, "its first segment is missing")
         return True
 
     def _ends_before(self, segment: Segment, number: int) -> bool:
-        """Between the last segment and this one something is missing. Says whether the log was ended there."""
+        """Between the last segment and this one something is missing. Says whether the log ends there."""
         missing_from = self._end
         if missing_from > segment.base_offset:
             self._damaged(segment, overlap(segment.name, segment.base_offset, missing_from))
@@ -366,14 +383,14 @@ class Recovery:
         if self._segments[number - 1].derived().may_have_gaps:
             return False
         if missing_from >= self._cut_point:
-            last = self._segments[number - 1]
-            self._pass_5_cut(number - 1, last.size, "bytes are missing between two segments")
             return True
         self.report.damage.append(missing_file(missing_from, segment.base_offset))
         return False
 
-    def _scan_segment(self, segment: Segment, number: int, producers_from: int) -> bool:
-        """Walks one segment from where its files know nothing. False where the log ends in it."""
+    def _scan_segment(self, segment: Segment, number: int, producers_from: int) -> LostTail | None:
+        """Walks one segment from where its files know nothing. Returns what lies behind the end of the log, if that is
+        in this segment.
+        """
         walked = SegmentWalk(self, segment, number, producers_from)
         items = iter(walked)
         while (item := next(items, None)) is not None:
@@ -389,14 +406,12 @@ class Recovery:
             if sound is None and self._ends_the_log(item, number):
                 walked.adopt()
                 self._end = item.first_offset
-                self._pass_5_cut(number, item.position, item.reason)
-                return False
-            else:
-                walked.damaged(item)
-                self._damaged(segment, item)
+                return LostTail(number, item.position, item.reason)
+            walked.damaged(item)
+            self._damaged(segment, item)
         walked.adopt()
         self._end = walked.derived.next_offset
-        return True
+        return None
 
     def _of_another_epoch(self, segment: Segment, damage: DamagedRange) -> BatchHeader | None:
         """The header of the batch that stands where this damage is, if nothing but its leader epoch is wrong."""
@@ -490,8 +505,9 @@ class Recovery:
 
     # Pass 5
 
-    def _pass_5_cut(self, number: int, position: int, reason: str) -> None:
-        """Afterwards the log ends at `position` of a segment; what stood behind is kept beside it."""
+    def _pass_5_cut(self, tail: LostTail) -> None:
+        """On return, the log ends where the tail begins, whose bytes are kept beside it."""
+        number, position, reason = tail
         segment, later = self._segments[number], self._segments[number + 1 :]
         length = segment.size - position + sum(other.size for other in later)
         cut = partial(cut_off, self.files, self.directory, segment, position, segment.size, later)
