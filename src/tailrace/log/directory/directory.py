@@ -63,7 +63,8 @@ from tailrace.log.layout.names import (
     put_away_name,
 )
 from tailrace.log.log import Log
-from tailrace.log.recovery.recovery import RecoveryReport, recover
+from tailrace.log.recovery.recovery import recover
+from tailrace.log.recovery.state import RecoveryReport
 from tailrace.log.scan.restore import Journaled, by_log
 from tailrace.log.scrub import Piece, ScrubJob
 from tailrace.log.segment.segment import DerivedCache
