@@ -235,7 +235,7 @@ def test_no_power_cut_of_many_more_does_either(play: Callable[[Script], None]) -
 CONTROLS = {
     "syncs no name": ("tailrace.testing.faulty_files.FaultyFiles.sync_directory", remove_and_create),
     "leaves the offsets of the first": (
-        "tailrace.log.directory.offset_checkpoints.SavedOffsets.take_away",
+        "tailrace.log.directory.offset_checkpoints.OffsetCheckpoints.take_away",
         save_offsets_while_a_removal_waits,
     ),
 }

@@ -105,5 +105,5 @@ def _verify_logs(store: Store, manifest: Manifest, names: Collection[str], copie
     for log in present:
         partition = parse_partition(log.name)
         if partition is not None:
-            found.append(state.place(join(ROOT, log.name), partition, f"{log.name}/"))
+            found.append(state.partition_directory(join(ROOT, log.name), partition, f"{log.name}/"))
     return verify(view, Places(tuple(found), state), copied.progress)

@@ -447,7 +447,7 @@ class Log(ReadableLog):
             raise JobUnderWay(f"segments of {self.directory} are being replaced, which must come back first")
 
     def flushed(self, up_to: int, visible: Position) -> None:
-        """Called by a job that is done: what it covered counts from now on. A commit may have been quicker."""
+        """Called by a job that is done: what it covered counts from now on. A journal write may have been quicker."""
         self.bounds.flushed(up_to)
         self.publish(visible=max(visible, self.view.visible))
 
@@ -575,7 +575,7 @@ class Log(ReadableLog):
         """Afterwards the log ends where `end_after_truncation` says, and all that is left is on disk.
 
         This takes back what readers may have seen: only a follower of another log has a reason to. No reads, no job
-        and no commit may be under way, and the recovery point on disk must not be beyond the new end: see
+        and no journal write may be under way, and the recovery point on disk must not be beyond the new end: see
         `DataDirectory.truncate`.
         """
         self._require_writable()

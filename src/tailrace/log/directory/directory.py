@@ -26,7 +26,7 @@ from errno import EDQUOT, EMFILE, ENFILE, ENOSPC, EROFS
 
 from tailrace.log.directory.admission import check_admission, lock_directory
 from tailrace.log.directory.markers import leave_clean_marker, make_directory, raise_format, take_clean_marker
-from tailrace.log.directory.offset_checkpoints import NotedOffsets, OffsetsJob, SavedOffsets
+from tailrace.log.directory.offset_checkpoints import NotedOffsets, OffsetCheckpoints, OffsetsJob
 from tailrace.log.directory.removal import DeleteJob, Removal, RemoveJob
 from tailrace.log.disk.interface import (
     Files,
@@ -88,7 +88,7 @@ class DataDirectory:
         self.named: set[TopicPartition] = set()  # by the checkpoints, as they were found
         self._unclaimed: Journaled = {}  # what the journal has of logs that are not here by that topic id
         self.saving_offsets: OffsetsJob | None = None
-        self.saved_offsets = SavedOffsets(files, path)
+        self.offset_checkpoints = OffsetCheckpoints(files, path)
         self.removing: dict[TopicPartition, RemoveJob] = {}  # their names are not free yet
         self.leftovers: list[str] = []  # directories of removed logs, to be deleted
         self.put_away: set[str] = set()  # and those, with what was set aside
@@ -123,7 +123,7 @@ class DataDirectory:
         self._open_logs(state, directories)
         if not state.clean:
             self.files.sync_directory(self.path)  # first: what a checkpoint names must be there
-        is_saved = self.saved_offsets.are_on_disk(self.note_offsets(), state)
+        is_saved = self.offset_checkpoints.are_on_disk(self.note_offsets(), state)
         if not is_saved or not state.clean or not state.is_ours:
             self._save_what_recovery_found()
         raise_format(self.files, self.path)
@@ -140,14 +140,14 @@ class DataDirectory:
             raise error
         self.unavailable[partition] = error
         known = (state.recovery_points, state.start_offsets, state.cleaner_offsets)
-        self.saved_offsets.keep(partition, *((offsets or {}).get(partition) for offsets in known))
+        self.offset_checkpoints.keep(partition, *((offsets or {}).get(partition) for offsets in known))
 
     def _open_logs(self, state: DirectoryState, directories: Iterable[str]) -> None:
         journaled = {} if state.clean else by_log(read_journal(self.files, self.path))
         for name in directories:
             partition = parse_partition(name)
             if partition is not None:
-                self._open_log(partition, state.place(join(self.path, name), partition), state, journaled)
+                self._open_log(partition, state.partition_directory(join(self.path, name), partition), state, journaled)
             elif is_put_away(name):
                 self.put_away.add(name)
                 if name.endswith(REMOVED):
@@ -174,7 +174,7 @@ class DataDirectory:
 
     def _to_be_enrolled(self, log: Log) -> None:
         log.is_enrolled = False
-        log.enrol = self.saved_offsets.enrol
+        log.enrol = self.offset_checkpoints.enrol
 
     def _save_what_recovery_found(self) -> None:
         """So that what one start has looked at the next need not look at again. Where there is no room, a later
@@ -271,11 +271,11 @@ class DataDirectory:
         except OSError as error:
             raise StorageError(f"{partition} in {self.path} could not be set aside", error) from error
         log = self._let_go_of(partition)
-        self.saved_offsets.take_away([log])
+        self.offset_checkpoints.take_away([log])
         if is_lost:
             reason = f"nothing says which topic its log belongs to, and it was set aside as {name}"
             self.unavailable[partition] = LogUnavailable(partition, self.path, reason, is_lost=True)
-            self.saved_offsets.keep(partition, log.recovery_point, log.start_offset, None)
+            self.offset_checkpoints.keep(partition, log.recovery_point, log.start_offset, None)
         with suppress(OutOfSpace):  # a later checkpoint does it
             self._save_offsets()
         return name
@@ -287,7 +287,7 @@ class DataDirectory:
         for partition in partitions:
             if not self.files.exists(join(self.path, str(partition))):
                 del self.unavailable[partition]
-            self.saved_offsets.give_up(partition)
+            self.offset_checkpoints.give_up(partition)
 
     def adopt(self, partition: TopicPartition, topic_id: bytes) -> None:
         """On return, the log, whose `partition.metadata` was lost or wrong, belongs to this topic, on disk, and has

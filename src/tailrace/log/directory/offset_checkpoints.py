@@ -51,7 +51,7 @@ class NotedOffsets(NamedTuple):
         )
 
 
-class SavedOffsets:
+class OffsetCheckpoints:
     def __init__(self, files: Files, path: str) -> None:
         self._files = files
         self._path = path
@@ -187,7 +187,7 @@ class OffsetsJob:
 
     def run(self) -> None:
         try:
-            self._directory.saved_offsets.save(self._noted)
+            self._directory.offset_checkpoints.save(self._noted)
             for log, segment in self._condemned:
                 with self._removing:
                     if not log.is_removed:

@@ -41,13 +41,13 @@ class RemoveJob:
             job.wait_while_running()
         if self._saving_offsets is not None:
             self._saving_offsets.wait_while_running()
-        saved_offsets = self._directory.saved_offsets
+        offset_checkpoints = self._directory.offset_checkpoints
         try:
             self._rename()
             self._is_renamed = True
             # Not before the new names are on disk: a log that is still there needs its offsets.
-            saved_offsets.take_away(log for log, _ in self.removals.values())
-            saved_offsets.save(self._noted)
+            offset_checkpoints.take_away(log for log, _ in self.removals.values())
+            offset_checkpoints.save(self._noted)
         except OSError as error:
             self._error = without_frames(error)
 

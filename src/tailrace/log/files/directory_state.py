@@ -88,7 +88,7 @@ class DirectoryState:
         self.start_offsets = self._offsets(files, path, START_OFFSETS)
         self.cleaner_offsets = self._offsets(files, path, CLEANER_OFFSETS)
         known = (self.recovery_points, self.start_offsets, self.cleaner_offsets)
-        # Each of these has had a log, on disk: see `SavedOffsets.enrol`.
+        # Each of these has had a log, on disk: see `OffsetCheckpoints.enrol`.
         self.named = {partition for offsets in known for partition in offsets or ()}
         self.is_ours = files.exists(join(path, FORMAT_FILE)) or METADATA_PARTITION in self.named
 
@@ -123,7 +123,7 @@ class DirectoryState:
             partition in self.recovery_points and partition in self.start_offsets
         )
 
-    def place(self, directory: str, partition: TopicPartition, prefix: str = "") -> PartitionDirectory:
+    def partition_directory(self, directory: str, partition: TopicPartition, prefix: str = "") -> PartitionDirectory:
         recovery_point = self.offset_of(partition, self.recovery_points)
         start_offset = self.offset_of(partition, self.start_offsets)
         compacted_to = (self.cleaner_offsets or {}).get(partition, 0)

@@ -58,7 +58,7 @@ class MetadataHistory:
     @cached_property
     def _records(self) -> list[bytes]:
         """The values of all records of the metadata log; none where some of them cannot be read."""
-        place = self._state.place(join(self._path, str(METADATA)), METADATA)
+        place = self._state.partition_directory(join(self._path, str(METADATA)), METADATA)
         values: list[bytes] = []
         try:
             survey = Survey(self._files, place)

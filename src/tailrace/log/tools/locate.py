@@ -42,7 +42,7 @@ def locate(files: Files, path: str) -> Places:
     for name in files.directories_in(path):
         partition = parse_partition(name)
         if partition is not None and _holds_segments(files, join(path, name)):
-            found.append(state.place(join(path, name), partition, f"{name}/")._replace(history=history))
+            found.append(state.partition_directory(join(path, name), partition, f"{name}/")._replace(history=history))
     if not found and not lost:
         raise NoLogHere(
             f"{path} holds no log: expected is a partition, with files like 00000000000000000000.log, or a data "
@@ -57,7 +57,7 @@ def locate_partition(files: Files, path: str) -> PartitionDirectory:
     if partition is None:
         return PartitionDirectory(path)
     state = DirectoryState(files, parent(path))
-    return state.place(path, partition)._replace(history=MetadataHistory(files, parent(path), state))
+    return state.partition_directory(path, partition)._replace(history=MetadataHistory(files, parent(path), state))
 
 
 def _holds_segments(files: Files, directory: str) -> bool:
