@@ -14,7 +14,7 @@ from time import perf_counter
 from bench.batches import NOW_MS, some_batches
 from bench.harness import Bench, Demand, Figure, Sample, compare
 from tailrace.log.directory.directory import DataDirectory
-from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.log.layout.names import TopicPartition
 
 PARTITIONS = 2_000

@@ -16,7 +16,7 @@ from time import perf_counter
 
 from bench.batches import batch_of
 from bench.harness import Bench, Figure, compare, percentile
-from tailrace.log.disk.fallocate import reserve
+from tailrace.log.disk.system_calls import reserve
 
 KB = 1 << 10
 MB = 1 << 20

@@ -32,7 +32,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from bench.waiting import PARKED_S
-from tailrace.log.disk.fallocate import reserve
+from tailrace.log.disk.system_calls import reserve
 from tailrace.log.segment.preallocation import AHEAD_BYTES
 from tailrace.records.checksum import crc32c
 from tailrace.server.flusher.linux_aio import System

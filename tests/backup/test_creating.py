@@ -412,7 +412,7 @@ def test_what_is_no_data_directory_is_not_backed_up_and_what_has_something_else_
 
 
 def test_two_at_a_time_are_refused(tmp_path: Any) -> None:
-    from tailrace.log.disk.interface import OperatingSystemFiles
+    from tailrace.log.disk.os_files import OperatingSystemFiles
 
     files = OperatingSystemFiles()
     store = WritableStore(files, str(tmp_path / "backups"))

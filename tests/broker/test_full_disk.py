@@ -11,7 +11,7 @@ import pytest
 from brokers import LocalBroker, a_batch, only_partition, produce_request
 from group_requests import commit, offsets
 
-from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.log.layout.errors import LogOffline, OutOfSpace, StorageError
 from tailrace.log.tools.locate import locate
 from tailrace.log.tools.verify import verify

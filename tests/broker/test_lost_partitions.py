@@ -12,7 +12,7 @@ from brokers import NOW_MS, LocalBroker, a_batch, from_offset, produce_request
 from tailrace.broker.configs.registry import BrokerConfigs
 from tailrace.broker.startup import open_broker
 from tailrace.log.directory.directory import DataDirectory
-from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.log.files.checkpoints import RECOVERY_POINTS, START_OFFSETS, decode_offsets, encode_offsets
 from tailrace.log.files.directory_state import UNSAVED_OFFSETS_MAX
 from tailrace.log.layout.errors import LogError, LogUnavailable

@@ -11,7 +11,7 @@ from brokers import NOW_MS, LocalBroker, a_batch, only_partition, produce_reques
 
 from tailrace.broker.core.api import Silence
 from tailrace.broker.produce import recompression as recompressing
-from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.log.state.refused_batches import REMEMBERED_MS
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData

@@ -28,7 +28,7 @@ from tailrace.broker.metadata.state import Metadata
 from tailrace.broker.metadata.log import replay_all
 from tailrace.broker.startup import METADATA_PARTITION
 from tailrace.log.directory.directory import DataDirectory
-from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.disk.os_files import OperatingSystemFiles
 
 metadata = Metadata(BrokerConfigs({"node.id": "7", "log.segment.bytes": "3000000"}))
 replay_all(DataDirectory(OperatingSystemFiles(), sys.argv[1]).logs[METADATA_PARTITION], metadata)

@@ -10,7 +10,7 @@ from brokers import LocalBroker, a_batch, produce_request
 from tailrace.broker.metadata.records import UnknownRecord
 from tailrace.broker.metadata.topic_changes import delete_topic
 from tailrace.broker.startup import NotOurs
-from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.log.layout.errors import Damaged
 from tailrace.log.layout.names import TopicPartition
 from tailrace.records.record import Record, encode_batch

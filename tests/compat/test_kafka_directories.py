@@ -13,7 +13,7 @@ from compat.clients.confluent import ConfluentClient
 from confluent_kafka import Producer
 
 from tailrace.log.directory.admission import lock_directory
-from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.log.layout.errors import DirectoryInUse
 
 pytestmark = [pytest.mark.needs("kafka"), pytest.mark.timeout(180)]

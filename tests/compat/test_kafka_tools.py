@@ -13,8 +13,8 @@ from compactions import batches_of as stored_batches
 
 from tailrace.log.compaction.messages import PassResult
 from tailrace.log.directory.directory import DataDirectory
-from tailrace.log.disk.interface import OperatingSystemFiles
-from tailrace.log.files.transaction_index import AbortedTransaction
+from tailrace.log.disk.os_files import OperatingSystemFiles
+from tailrace.log.files.index import AbortedTransaction
 from tailrace.log.layout.config import LogConfig
 from tailrace.log.layout.names import INDEX, LOG, SNAPSHOT, TIME_INDEX, TRANSACTION_INDEX, TopicPartition
 from tailrace.log.log import Log

@@ -28,7 +28,7 @@ from brokers import a_batch, fetch_request, from_offset, only_partition, produce
 from raw_client import RawClient
 
 from tailrace.broker.core.losses import damaged_ranges
-from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.log.layout.errors import LogError
 from tailrace.log.layout.names import TopicPartition
 from tailrace.log.tools.locate import NoLogHere, locate

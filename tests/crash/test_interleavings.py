@@ -19,8 +19,10 @@ import pytest
 from logs import DATA, ORDERS, SMALL, answers, batch_of, memory_files, reopen, stored_batches
 
 from tailrace.log.directory.directory import DataDirectory, OffsetsJob
-from tailrace.log.flush.journal import BYTES_MIN, make_journal, size_of_commit
-from tailrace.log.flush.journal_write import CommitJob, bytes_to_commit
+from tailrace.log.files.journal_file import BYTES_MIN, size_of_journal_write
+from tailrace.log.flush.journal import make_journal
+from tailrace.log.flush.journal_write import JournalWriteJob
+from tailrace.log.flush.journal_write import bytes_to_journal as bytes_to_journal
 from tailrace.log.jobs import FlushJob, SaveJob
 from tailrace.log.log import Log
 from tailrace.records.control import Marker, encode_marker
@@ -177,7 +179,7 @@ class Interleaving:
 
     def _forget_jobs(self) -> None:
         self.flush: FlushJob | None = None
-        self.commit: CommitJob | None = None
+        self.commit: JournalWriteJob | None = None
         self.save: SaveJob | None = None
         self.offsets: OffsetsJob | None = None
         self.offsets_start = 0
@@ -187,7 +189,7 @@ class Interleaving:
     def is_idle(self) -> bool:
         return self.flush is None and self.save is None and self.offsets is None and self.commit is None
 
-    def _run(self, job: FlushJob | CommitJob | SaveJob | OffsetsJob | None) -> bool:
+    def _run(self, job: FlushJob | JournalWriteJob | SaveJob | OffsetsJob | None) -> bool:
         """Whether there was something to run."""
         if job is None or job in self.was_run:
             return False
@@ -216,11 +218,11 @@ class Interleaving:
             self._say(f"finish FlushJob: high watermark {self.log.high_watermark}")
 
     def begin_commit(self) -> None:
-        journal, size = self.directory.journal, bytes_to_commit(self.log)
+        journal, size = self.directory.journal, bytes_to_journal(self.log)
         assert journal is not None
-        if self.commit is None and size and journal.make_room(size_of_commit(1, len(self.log.name), size)):
-            self.commit = CommitJob(journal, [self.log])
-            self._say(f"begin CommitJob up to {self.log.end_offset}")
+        if self.commit is None and size and journal.make_room(size_of_journal_write(1, len(self.log.name), size)):
+            self.commit = JournalWriteJob(journal, [self.log])
+            self._say(f"begin JournalWriteJob up to {self.log.end_offset}")
 
     def run_commit(self) -> None:
         self._run(self.commit)
@@ -229,7 +231,7 @@ class Interleaving:
         if self.commit in self.was_run:
             assert self.commit.finish() == []
             self.commit = None
-            self._say(f"finish CommitJob: high watermark {self.log.high_watermark}")
+            self._say(f"finish JournalWriteJob: high watermark {self.log.high_watermark}")
 
     def run_save(self) -> None:
         self._run(self.save)

@@ -13,7 +13,7 @@ from killed_writer import CONFIG, ORDERS, record_at
 from logs import stored_batches
 
 from tailrace.log.directory.directory import DataDirectory
-from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.records.record import decode_records
 
 ROUNDS = int(os.environ.get("ROUNDS", "500"))

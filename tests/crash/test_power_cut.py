@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from tailrace.log.directory.directory import DataDirectory
-from tailrace.log.flush.journal import BYTES_MIN, make_journal
+from tailrace.log.files.journal_file import BYTES_MIN
+from tailrace.log.flush.journal import make_journal
 from tailrace.log.flush.queue import FlushQueue
 from tailrace.log.layout.config import LogConfig
 from tailrace.log.layout.names import TopicPartition

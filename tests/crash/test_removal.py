@@ -12,11 +12,11 @@ import pytest
 from logs import DATA, ORDERS, batch_of, memory_files, stored_batches
 
 from tailrace.log.directory.directory import DataDirectory
+from tailrace.log.directory.removal import RemoveJob
 from tailrace.log.layout.config import LogConfig
 from tailrace.log.layout.errors import StorageError
 from tailrace.log.layout.names import TopicPartition
 from tailrace.log.log import Log
-from tailrace.log.removal import RemoveJob
 from tailrace.testing.faulty_files import FaultyFiles
 from tailrace.testing.recording_files import RecordingFiles
 
@@ -235,7 +235,7 @@ def test_no_power_cut_of_many_more_does_either(play: Callable[[Script], None]) -
 CONTROLS = {
     "syncs no name": ("tailrace.testing.faulty_files.FaultyFiles.sync_directory", remove_and_create),
     "leaves the offsets of the first": (
-        "tailrace.log.flush.offset_checkpoints.SavedOffsets.take_away",
+        "tailrace.log.directory.offset_checkpoints.OffsetCheckpoints.take_away",
         save_offsets_while_a_removal_waits,
     ),
 }

@@ -128,7 +128,7 @@ def test_no_power_cut_of_many_more_does() -> None:
 
 def test_the_harness_sees_a_start_that_is_not_saved_before_files_go(monkeypatch: pytest.MonkeyPatch) -> None:
     script = Script()
-    monkeypatch.setattr("tailrace.log.flush.offset_checkpoints.SavedOffsets.save", lambda *_: None)
+    monkeypatch.setattr("tailrace.log.directory.offset_checkpoints.OffsetCheckpoints.save", lambda *_: None)
     script.play()
     monkeypatch.undo()
     with pytest.raises((AssertionError, LogError)):

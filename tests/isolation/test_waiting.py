@@ -15,7 +15,8 @@ from brokers import fetch_request, from_offset, only_partition, values_of
 from nodes import LOOPS, RunningNode
 from raw_client import RawClient, a_produce
 
-from tailrace.log.disk.interface import File, OperatingSystemFiles
+from tailrace.log.disk.interface import File
+from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from tailrace.testing.faulty_files import FaultyFile, FaultyFiles
 

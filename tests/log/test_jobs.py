@@ -10,7 +10,7 @@ import pytest
 from logs import DATA, ORDERS, SMALL, batch_of, memory_files, reopen, stored_batches, write_log
 
 from tailrace.log.directory.directory import DataDirectory
-from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.log.files.checkpoints import CLEAN_SHUTDOWN
 from tailrace.log.flush.queue import FlushQueue
 from tailrace.log.jobs import FlushJob, SaveJob

@@ -11,10 +11,9 @@ import pytest
 from logs import DATA, ORDERS, PARTITION, SMALL, batch_of, memory_files, reopen, stored_batches
 
 from tailrace.log.directory.directory import DataDirectory
-from tailrace.log.disk.interface import OperatingSystemFiles
-from tailrace.log.files.index import RELATIVE_OFFSET_MAX
+from tailrace.log.disk.os_files import OperatingSystemFiles
+from tailrace.log.files.index import RELATIVE_OFFSET_MAX, AbortedTransaction
 from tailrace.log.files.leader_epochs import EpochEnd
-from tailrace.log.files.transaction_index import AbortedTransaction
 from tailrace.log.layout.config import LogConfig
 from tailrace.log.layout.errors import (
     InvalidAppend,

@@ -15,7 +15,8 @@ from logs import DATA, ORDERS, PARTITION, SMALL, batch_of, memory_files, stored_
 
 from tailrace.log import reader as reading
 from tailrace.log.directory.directory import DataDirectory
-from tailrace.log.disk.interface import File, OperatingSystemFiles
+from tailrace.log.disk.interface import File
+from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.log.files.checksums import CHUNK_BYTES
 from tailrace.log.layout.config import LogConfig
 from tailrace.log.layout.errors import Damaged, LogError, OffsetOutOfRange, StorageError

@@ -35,7 +35,7 @@ from shifted import (
 
 from tailrace.log.directory.directory import DataDirectory
 from tailrace.log.files.checksums import CHUNK_BYTES, ChunkSums, Gaps
-from tailrace.log.files.transaction_index import TransactionIndex
+from tailrace.log.files.index import TransactionIndex
 from tailrace.log.layout.config import LogConfig
 from tailrace.log.log import Log
 from tailrace.log.scrub import Piece, ScrubJob

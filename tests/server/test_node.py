@@ -17,7 +17,7 @@ from raw_client import RawClient, a_produce
 
 from tailrace.broker.core.api import Endpoint
 from tailrace.broker.core.delayed import STEPS_AT_ONCE, IncrementalResponse
-from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.log.layout.errors import DirectoryInUse
 from tailrace.protocol.messages.api_versions import ApiVersionsRequest
 from tailrace.protocol.messages.metadata import MetadataRequest

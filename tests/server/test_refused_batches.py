@@ -10,7 +10,8 @@ from confluent_kafka import KafkaError, Message, Producer
 from nodes import RunningNode
 from raw_client import RawClient
 
-from tailrace.log.disk.interface import OperatingSystemFiles, Space
+from tailrace.log.disk.interface import Space
+from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.protocol.messages.init_producer_id import InitProducerIdRequest
 from tailrace.testing.faulty_files import FaultyFiles
 

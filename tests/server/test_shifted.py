@@ -9,7 +9,7 @@ from nodes import RunningNode
 from raw_client import RawClient
 from shifted import Stored, check_reads, doubled, inserted, removed, swapped, without_batch
 
-from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.log.tools.locate import locate
 from tailrace.log.tools.verify import verify
 from tailrace.protocol.errors import ErrorCode

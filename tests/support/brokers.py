@@ -22,9 +22,10 @@ from tailrace.broker.core.partition import Partition
 from tailrace.broker.metadata.topic_changes import create_topic, delete_topic
 from tailrace.broker.startup import open_broker
 from tailrace.log.directory.directory import DataDirectory
-from tailrace.log.disk.interface import Files, OperatingSystemFiles
+from tailrace.log.disk.interface import Files
+from tailrace.log.disk.os_files import OperatingSystemFiles
+from tailrace.log.jobs import Job
 from tailrace.log.log import Log
-from tailrace.log.store import Job
 from tailrace.protocol import codec
 from tailrace.protocol.message import specification_of
 from tailrace.protocol.messages import RESPONSES

@@ -12,7 +12,8 @@ import random
 import sys
 
 from tailrace.log.directory.directory import DataDirectory
-from tailrace.log.disk.interface import Files, OperatingSystemFiles
+from tailrace.log.disk.interface import Files
+from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.log.flush.queue import FlushQueue
 from tailrace.log.layout.config import LogConfig
 from tailrace.log.layout.names import TopicPartition

@@ -9,7 +9,7 @@ from tailrace.log.layout.damage import DamagedRange
 from tailrace.log.layout.errors import Damaged, LogError
 from tailrace.log.layout.names import TopicPartition
 from tailrace.log.log import Log
-from tailrace.log.recovery.recovery import RecoveryReport
+from tailrace.log.recovery.state import RecoveryReport
 from tailrace.records.batch import split
 from tailrace.records.control import Marker, encode_marker
 from tailrace.records.record import Record, encode_batch

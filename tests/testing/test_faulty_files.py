@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.log.disk.interface import Files, OperatingSystemFiles, read_whole
+from tailrace.log.disk.interface import Files, read_whole
+from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.testing.faulty_files import FaultyFiles
 from tailrace.testing.recording_files import Disk, RecordingFiles
 

@@ -29,7 +29,7 @@ from tailrace.log.layout.names import (
     TopicPartition,
     numbered,
 )
-from tailrace.log.state.producer_snapshot import CorruptSnapshot, decode_snapshot
+from tailrace.log.state.producer_state import CorruptSnapshot, decode_snapshot
 from tailrace.log.state.replay import snapshot_offsets
 
 _PAGE_BYTES = 4096

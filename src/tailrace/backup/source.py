@@ -122,7 +122,7 @@ class Source:
         directory = join(self.path, str(partition))
         try:
             topic_id = self._topic_id(directory)
-            place = self.state.place(directory, partition)
+            place = self.state.partition_directory(directory, partition)
             bases = self._bases(directory)
             sizes = self.files.files_in(directory)
         except FileNotFoundError:

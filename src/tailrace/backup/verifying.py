@@ -13,7 +13,7 @@ from tailrace.backup.manifest import Manifest, StoredFile
 from tailrace.backup.store import Store
 from tailrace.backup.view import ROOT, BackupFiles
 from tailrace.log.disk.interface import join
-from tailrace.log.files.directory_state import DirectoryState, Place
+from tailrace.log.files.directory_state import DirectoryState, PartitionDirectory
 from tailrace.log.layout.damage import DamagedRange
 from tailrace.log.layout.names import parse_partition
 from tailrace.log.tools.locate import Places
@@ -101,9 +101,9 @@ def _verify_logs(store: Store, manifest: Manifest, names: Collection[str], copie
     present = [log for log in manifest.logs if log.name in names]
     view = BackupFiles(store, manifest)
     state = DirectoryState(view, ROOT)
-    found: list[Place] = []
+    found: list[PartitionDirectory] = []
     for log in present:
         partition = parse_partition(log.name)
         if partition is not None:
-            found.append(state.place(join(ROOT, log.name), partition, f"{log.name}/"))
+            found.append(state.partition_directory(join(ROOT, log.name), partition, f"{log.name}/"))
     return verify(view, Places(tuple(found), state), copied.progress)

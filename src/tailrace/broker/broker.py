@@ -37,7 +37,7 @@ from tailrace.broker.metadata.state import Metadata, MetadataCache
 from tailrace.broker.produce.recompression import Recompressor
 from tailrace.broker.quotas.client_quotas import QuotaMeter
 from tailrace.log.directory.directory import DataDirectory
-from tailrace.log.flush.journal_write import CommitJob
+from tailrace.log.flush.journal_write import JournalWriteJob
 from tailrace.log.flush.queue import FlushQueue, Job
 from tailrace.log.jobs import FlushJob
 from tailrace.log.layout.errors import LogOffline
@@ -207,10 +207,10 @@ class Broker:
             self.flushes.when_flushed(partition.log, partition.log.end_offset, flushed.resolve)
         return flushed
 
-    def flushed(self, job: Job | CommitJob) -> None:
+    def flushed(self, job: Job | JournalWriteJob) -> None:
         """Takes a job back that was run: those who waited for it, writers and readers, are told."""
         self.flushes.finished(job)
-        if isinstance(job, CommitJob):
+        if isinstance(job, JournalWriteJob):
             for log in job.logs:
                 self._moved(log)
         elif isinstance(job, FlushJob):

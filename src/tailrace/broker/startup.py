@@ -19,7 +19,7 @@ from tailrace.broker.configs.registry import BrokerConfigs
 from tailrace.broker.core.delayed import StartJob
 from tailrace.broker.core.losses import announce
 from tailrace.broker.core.topics import METADATA_TOPIC, Topic
-from tailrace.broker.metadata.compaction_history import rule_out_gaps, rule_out_gaps_in
+from tailrace.broker.metadata.compaction_history import rule_out_gaps
 from tailrace.broker.metadata.log import replay_all, write_records
 from tailrace.broker.metadata.records import ClusterCreated, MetadataRecord, StartedUncleanly, TopicCreated
 from tailrace.broker.metadata.restore import bring_back, new_cluster_id
@@ -75,7 +75,7 @@ def _load_metadata(
 ) -> tuple[Log, list[MetadataRecord]]:
     """Replays the metadata log into `metadata`. Returns the log, and the records that this start has to add to it."""
     log, first = _metadata_log(directory, random_bytes)
-    rule_out_gaps_in(log)  # the metadata log is never compacted
+    log.rule_out_gaps()  # the metadata log is never compacted
     replay_all(log, metadata)
     if not first:
         _identify_metadata_log(directory, metadata, random_bytes)

@@ -1,22 +1,28 @@
 """One partition's log on disk, and many of them in a data directory. Plain synchronous code: no clock, no threads.
 
-Read in this order:
+Folders and modules are layers, from bottom to top: each imports only those above it in this list (import-linter checks
+it).
 
-    files, page_cache            the seam to the disk, and what it has in memory
-    scan, search, walk           a file of batches that may be torn or rotten
-    index, transaction_index, sums, derived     what is derived from it, and rebuilt when lost
-    checking, damage, ranges     what may be served
-    recorded_gaps                what cannot be, and was given up
-    segment, slices              one file with all of that; a piece of it to send
-    offsets, epochs, partition_metadata, producer_state, producer_snapshot      what a log remembers beside bytes
-    reading, appending, log      the log: what anyone may do, what its owner does
-    unflushed, jobs, flush       what waits for a disk, and for whom
-    journal, committing          little of many logs, brought to disk at once
-    retention                    what need not be kept
-    replay, tail, cutting, restoring, segment_walk, recovery           after a stop or a crash
-    names, checkpoints, admission, directory_state, saved_offsets, removal, directory      many logs in a directory
-    scrubbing                    reading again what was sealed long ago
-    store                        what the layers above see of all this
-    places, survey, audit, verify               looking at a log without opening it
-    healing, repair, repair_steps               and what can be done about what was found
+    disk/         the interface to the disk, and the operating system's files behind it
+    layout/       names on disk, configs, offsets, errors, damaged ranges: no input or output
+    files/        the formats of all files beside the batches: indexes, checksums, checkpoints, the journal's file
+    scan/         reading a file of batches that may be torn or corrupt
+    segment/      one file of batches with its indexes, and which of its bytes may be served
+    state/        what a log remembers of its producers
+
+    dirty         the writes of a log that are not on disk yet
+    reader        the half of a log that any thread may use: reading, finding by time
+    validation    the checks that a batch must pass before it is appended
+    jobs          flushes and checkpoints of one log, as jobs for any thread
+    log           the log: append, roll, flush, delete, truncate. Its head lists the surface that `broker/` uses
+
+    flush/        which log is flushed next, and the journal
+    retention     decides which segments need not be kept; `broker/background` carries it out
+    scrub         reads sealed segments again to find bit rot
+    compaction/   keeps the newest value of each key
+    recovery/     opens a log after a stop or a crash
+    directory/    the data directory: all logs, their offset checkpoints, removal, the lock
+    tools/        offline tools: verify, repair, dump. Used by `cli/log` and `backup/`, never by the broker
+
+Read log, reader and segment/segment first, then flush/queue, recovery/recovery and directory/directory.
 """

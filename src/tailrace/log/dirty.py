@@ -1,4 +1,4 @@
-"""What a log has written and not yet brought to disk: the work of its next flush.
+"""The writes of a log that are not on disk yet: the work of its next flush.
 
 A job *takes* all of it when it begins. What is written from then on gathers anew, so nothing can be taken for flushed
 that came too late: neither bytes nor the name of a file. A job that is about to sync looks once more: batches that have
@@ -22,7 +22,7 @@ _as_written: Callable[[tuple[int, int]], Written] = partial(tuple.__new__, Writt
 """What `Written` does, without a call of Python's: each append makes one."""
 
 
-class Unflushed:
+class UnflushedWrites:
     __slots__ = ("directories", "epochs", "segments", "topic_id", "written")
 
     def __init__(self) -> None:
@@ -75,16 +75,16 @@ class Unflushed:
         """These are deleted, so all of theirs was flushed, though a write that was refused may have been announced."""
         self.segments = [segment for segment in self.segments if segment not in set(segments)]
 
-    def give_back(self, taken: "Unflushed") -> None:
+    def give_back(self, taken: "UnflushedWrites") -> None:
         """A job has done nothing of what it took."""
         self.segments = [*taken.segments, *(each for each in self.segments if each not in taken.segments)]
         self.named(*taken.directories)
         self.epochs, self.topic_id = self.epochs or taken.epochs, self.topic_id or taken.topic_id
         self.wrote(*taken.written)
 
-    def take(self) -> "Unflushed":
+    def take(self) -> "UnflushedWrites":
         """Afterwards this is empty, and all it held is the taker's."""
-        taken = Unflushed()
+        taken = UnflushedWrites()
         taken.segments, self.segments = self.segments, []
         taken.directories, self.directories = self.directories, []
         taken.epochs, self.epochs = self.epochs, False

@@ -1,4 +1,4 @@
-"""Jobs: what a log must wait for a disk for, in three steps.
+"""Jobs: the work for which a log must wait for a disk, in three steps.
 
     begin    by the log's owner: notes what is to be done, as it is now
     run      in any thread: reads and writes files and its own notes, and of the log looks at what was written since
@@ -19,7 +19,7 @@ import logging
 import threading
 from collections.abc import Sequence
 from errno import EDQUOT, EIO, ENOSPC
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from tailrace.log.dirty import NOTHING
 from tailrace.log.disk.interface import File, join, put_in_place, write_whole
@@ -29,7 +29,7 @@ from tailrace.log.layout.errors import OutOfSpace, without_frames
 from tailrace.log.layout.names import PARTITION_METADATA, SNAPSHOT, numbered
 from tailrace.log.reader import Position
 from tailrace.log.segment.segment import SavedParts, Segment
-from tailrace.log.state.producer_snapshot import encode_snapshot
+from tailrace.log.state.producer_state import encode_snapshot
 from tailrace.log.state.replay import remove_snapshots
 
 if TYPE_CHECKING:
@@ -38,6 +38,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 NO_ROOM = (ENOSPC, EDQUOT)
+
+
+class Job(Protocol):
+    """Work that waits for a disk: begun by the owner, run in any thread, finished by the owner."""
+
+    def run(self) -> None: ...
+
+    def finish(self) -> object: ...
 
 
 class LogJob:

@@ -1,14 +1,27 @@
 """One partition's log: segments in order, and the three offsets that bound them.
 
-    append   check, stamp, one write; what was written counts for readers once a flush has covered it
-    roll     a new segment when the active one is full or old
-    flush    as a job: begun here, run in any thread, finished here (`log/jobs.py`)
-    configure       at any time: later appends obey
-    delete   from the front, whole segments; the start offset may lie anywhere
-    read, find      by offset, by time: any thread may, see `log/reader.py`
+The broker uses a log through this surface:
 
-Everything else in this module is for one thread, the log's owner. Nothing here looks at a clock or starts a thread:
-the time is an argument.
+    append, append_all        check, stamp, one write; readers see it once a flush has covered it
+    configure                 at any time: later appends obey
+    start_offset, high_watermark, last_stable_offset, end_offset, leader_epoch, size
+    view                      all that readers may see, at one moment
+    read, stretch, find_…     by offset, by time; aborted transactions, epoch ends (`log/reader`, from any thread)
+    begin_flush, begin_checkpoint       as a job: begun here, run in any thread, finished here (`log/jobs`)
+    delete_before             from the front, whole segments; the start offset may lie anywhere
+    producers, epochs, topic_id         what the log remembers beside its batches
+    offline, refusal, damage, is_removed
+
+What follows is the business of a log on the local disk alone: retention, compaction, the scrubber and recovery use it.
+
+    roll, age_of_active_segment, sealed_segments, oldest_segment, end_of_first_segments, end_of_sealed,
+    segments_of_unknown_age, rule_out_gaps, replace_segments, truncate
+    recovery_point, compacted_to, condemned, saving, flushing, replacing
+
+No other module of `broker/` or `server/` looks at `segments` or `active`.
+
+All but reading is for one thread, the log's owner. Nothing here looks at a clock or starts a thread: the time is an
+argument.
 """
 
 import logging
@@ -17,12 +30,12 @@ from contextlib import suppress
 from errno import EMFILE, ENFILE
 from typing import NamedTuple, cast
 
-from tailrace.log.dirty import Unflushed
+from tailrace.log.dirty import UnflushedWrites
 from tailrace.log.disk.interface import Data, Files, join, name_of, parent, replace_whole
 from tailrace.log.files.index import POSITION_MAX, RELATIVE_OFFSET_MAX, least_size_of_full_index
 from tailrace.log.files.leader_epochs import FILE_NAME as EPOCHS_FILE
 from tailrace.log.files.leader_epochs import LeaderEpochs
-from tailrace.log.files.recorded_gaps import RecordedGap
+from tailrace.log.files.recorded_gaps import RecordedGap, has_gap
 from tailrace.log.jobs import NO_ROOM, FlushJob, LogJob, SaveJob
 from tailrace.log.layout.config import LogConfig
 from tailrace.log.layout.damage import missing_file
@@ -43,8 +56,7 @@ from tailrace.log.layout.offsets import OffsetBounds
 from tailrace.log.reader import Position, ReadableLog
 from tailrace.log.scan.scan import header_at
 from tailrace.log.segment.segment import DerivedCache, Segment, number_of_segment_at
-from tailrace.log.state.producer_snapshot import encode_snapshot
-from tailrace.log.state.producer_state import ProducerState
+from tailrace.log.state.producer_state import ProducerState, encode_snapshot
 from tailrace.log.state.replay import remove_snapshots, replay_segments
 from tailrace.log.validation import Appended, check_batch, follow_one_another, repetition_of
 from tailrace.records import batch
@@ -97,7 +109,7 @@ class Log(ReadableLog):
         self.is_half_replaced = False  # a replacement failed in the middle: the next start does the rest
         self.compacted_to = compacted_to  # below it, each key has one value; what lies behind is new
         self.compacted_to_on_disk = compacted_to
-        self.unflushed = Unflushed()
+        self.unflushed = UnflushedWrites()
         self.snapshots_due: dict[int, bytes] = {}
         self.save_failed = False
         self.recovery_point_on_disk: int = bounds.end
@@ -249,7 +261,7 @@ class Log(ReadableLog):
         if active.size:
             too_large = active.size + size > min(self.config.segment_bytes, POSITION_MAX)
             too_far = last_offset - active.base_offset > RELATIVE_OFFSET_MAX
-            age_ms = now_ms - self.begun_ms(now_ms)
+            age_ms = now_ms - self._begun_ms(now_ms)
             too_old = age_ms > self.config.segment_ms or (self.config.segment_jitter_ms and self._is_early(age_ms))
             if too_large or too_far or too_old or (active.size >= self._full_index_from and self._has_full_index()):
                 active = self._roll()
@@ -265,7 +277,7 @@ class Log(ReadableLog):
         return Room(
             min(self.config.segment_bytes, POSITION_MAX, self._full_index_from),
             active.base_offset + RELATIVE_OFFSET_MAX,
-            self.begun_ms(now_ms) + self.config.segment_ms - sooner_ms,
+            self._begun_ms(now_ms) + self.config.segment_ms - sooner_ms,
         )
 
     def _has_full_index(self) -> bool:
@@ -279,7 +291,11 @@ class Log(ReadableLog):
         sooner_ms = crc32c(name.encode()) % min(self.config.segment_jitter_ms, self.config.segment_ms)
         return age_ms > self.config.segment_ms - sooner_ms
 
-    def begun_ms(self, now_ms: int) -> int:
+    def age_of_active_segment(self, now_ms: int) -> int:
+        """How long ago the active segment got its first batch, in milliseconds; 0 where it is empty."""
+        return now_ms - self._begun_ms(now_ms) if self.active.size else 0
+
+    def _begun_ms(self, now_ms: int) -> int:
         """When the active segment, which is not empty, got its first batch. One of an earlier process is as old as
         that batch says, if that is believable.
         """
@@ -431,7 +447,7 @@ class Log(ReadableLog):
             raise JobUnderWay(f"segments of {self.directory} are being replaced, which must come back first")
 
     def flushed(self, up_to: int, visible: Position) -> None:
-        """Called by a job that is done: what it covered counts from now on. A commit may have been quicker."""
+        """Called by a job that is done: what it covered counts from now on. A journal write may have been quicker."""
         self.bounds.flushed(up_to)
         self.publish(visible=max(visible, self.view.visible))
 
@@ -496,15 +512,17 @@ class Log(ReadableLog):
 
     # Shortening, at either end
 
-    def delete_before(self, offset: int) -> None:
-        """Afterwards nothing below `offset` can be read. Segments wholly below it wait in `condemned` for their
-        removal, which must not come before the start offset is on disk: see `DataDirectory.checkpoint`."""
+    def delete_before(self, offset: int) -> tuple[Segment, ...]:
+        """On return, nothing below `offset` can be read. Segments wholly below it wait in `condemned` for their
+        removal, which must not come before the start offset is on disk: see `DataDirectory.checkpoint`. Returns the
+        segments that this call has condemned.
+        """
         if not self.bounds.start <= offset <= self.bounds.high_watermark:
             raise OffsetOutOfRange(offset, self.bounds.start, self.bounds.high_watermark)
         self.bounds.deleted(offset)
-        self._condemn()
+        return self._condemn()
 
-    def _condemn(self) -> None:
+    def _condemn(self) -> tuple[Segment, ...]:
         """The segments wholly below the start; but where nobody knows what their names stand for, they wait until that
         is known, and where they are not synced, until they are: what follows them on disk must not lack them.
         """
@@ -514,6 +532,15 @@ class Log(ReadableLog):
         self.condemned += condemned
         self.unflushed.forget(condemned)
         self.publish(segments=self.segments[kept:])
+        return condemned
+
+    def rule_out_gaps(self) -> None:
+        """Makes gaps between offsets damage in the sealed segments, except where a repair has recorded one: the log
+        was never compacted.
+        """
+        for segment in self.sealed_segments:
+            if not has_gap(self.recorded_gaps, segment.base_offset, segment.checks.limit):
+                segment.rule_out_gaps()
 
     @property
     def owns_its_names(self) -> bool:
@@ -548,7 +575,7 @@ class Log(ReadableLog):
         """Afterwards the log ends where `end_after_truncation` says, and all that is left is on disk.
 
         This takes back what readers may have seen: only a follower of another log has a reason to. No reads, no job
-        and no commit may be under way, and the recovery point on disk must not be beyond the new end: see
+        and no journal write may be under way, and the recovery point on disk must not be beyond the new end: see
         `DataDirectory.truncate`.
         """
         self._require_writable()
@@ -632,7 +659,7 @@ class Log(ReadableLog):
         """
         self.is_removed = True  # first: readers that find a file closed look here for the reason
         self.let_go()
-        self.unflushed = Unflushed()
+        self.unflushed = UnflushedWrites()
         self.snapshots_due = {}
 
     def let_go(self) -> None:

@@ -1,4 +1,4 @@
-"""The half of a log that any thread may use: reading from an offset on, and finding records by time.
+"""The half of a log that any thread may use: reading from an offset, and finding records by time.
 
 Nothing in here changes what the log holds. Its owner, in another thread, may append, roll and flush meanwhile:
 segments and bounds are replaced as a whole, bytes once written never change, and a slice pins the file it lies in.
@@ -9,8 +9,8 @@ from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
 from tailrace.log.disk.interface import Files
+from tailrace.log.files.index import AbortedTransaction
 from tailrace.log.files.leader_epochs import EpochEnd, LeaderEpochs
-from tailrace.log.files.transaction_index import AbortedTransaction
 from tailrace.log.layout.damage import DamagedRange, missing_file, missing_records
 from tailrace.log.layout.errors import Damaged, LogError, LogRemoved, OffsetOutOfRange, StorageError
 from tailrace.log.layout.offsets import EndOffset, HighWatermark, OffsetBounds, StartOffset
@@ -43,7 +43,7 @@ class FoundTime(NamedTuple):
     timestamp: int
 
 
-class Place(NamedTuple):
+class ReadPosition(NamedTuple):
     """Where a batch begins, or will."""
 
     segment: Segment
@@ -66,7 +66,7 @@ class View(NamedTuple):
     segments: tuple[Segment, ...]
     visible: Position
     sealed_bytes: int  # of all segments but the last
-    reached: dict[int, Place]  # where readers of these segments have stopped, by the offset that they go on with
+    reached: dict[int, ReadPosition]  # where readers of these segments have stopped, by the offset that they go on with
 
     def limit_of(self, segment: Segment) -> int:
         """The position up to which readers may go."""
@@ -143,6 +143,30 @@ class ReadableLog:
     @property
     def active(self) -> Segment:
         return self.segments[-1]
+
+    # Segments, for retention, compaction and scrubbing of a log on the local disk
+
+    @property
+    def sealed_segments(self) -> tuple[Segment, ...]:
+        """All segments but the active one."""
+        return self.view.segments[:-1]
+
+    @property
+    def oldest_segment(self) -> Segment:
+        return self.view.segments[0]
+
+    @property
+    def end_of_sealed(self) -> int:
+        """The offset behind all sealed segments, where the active one begins."""
+        return self.view.segments[-1].base_offset
+
+    def end_of_first_segments(self, count: int) -> int:
+        """The offset behind the first `count` segments, all of which are sealed."""
+        return self.view.segments[count].base_offset
+
+    def segments_of_unknown_age(self, count: int) -> list[Segment]:
+        """Those of the first `count` segments whose largest timestamp is not in memory."""
+        return [segment for segment in self.view.segments[:count] if segment.largest_timestamp is None]
 
     @property
     def end_position(self) -> Position:
@@ -232,7 +256,7 @@ class ReadableLog:
             return self._slice(view, place, limit, view.high_watermark)
         return self._slice(view, place, *segment.end_of_batches(position, max_bytes, limit, wait=wait))
 
-    def _reached(self, view: View, offset: int, max_bytes: int) -> Place | None:
+    def _reached(self, view: View, offset: int, max_bytes: int) -> ReadPosition | None:
         """The place of `offset` where a reader has stopped there and can go on: there is more by now, and nothing of
         it has to be checked.
         """
@@ -244,14 +268,14 @@ class ReadableLog:
                 return place
         return None
 
-    def _find(self, view: View, offset: int, wait: bool) -> Place | None:
+    def _find(self, view: View, offset: int, wait: bool) -> ReadPosition | None:
         for segment, limit in self._segments_from(view, offset, wait):
             found = segment.find(offset, limit, wait=wait)
             if found is not None:
                 position, header = found
                 if header.base_offset > offset:
                     self._require_gap(view, offset, header.base_offset, wait)
-                return Place(segment, position)
+                return ReadPosition(segment, position)
         return None
 
     def _require_gap(self, view: View, offset: int, found: int, wait: bool) -> None:
@@ -267,10 +291,10 @@ class ReadableLog:
         is_last = segment.base_offset == view.visible.segment_base
         return position >= near and is_last and segment.checks.are_sound(position, view.visible.position)
 
-    def _slice(self, view: View, place: Place, stop: int, next_offset: int) -> FileSlice:
+    def _slice(self, view: View, place: ReadPosition, stop: int, next_offset: int) -> FileSlice:
         if len(view.reached) >= _REACHED_MAX:
             view.reached.clear()  # who needs it finds it again
-        view.reached[next_offset] = Place(place.segment, stop)
+        view.reached[next_offset] = ReadPosition(place.segment, stop)
         return FileSlice(place.segment.log, place.position, stop - place.position, next_offset)
 
     def _segments_from(self, view: View, offset: int, wait: bool = True) -> Iterator[tuple[Segment, int]]:

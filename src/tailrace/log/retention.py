@@ -1,4 +1,4 @@
-"""What a log need not keep: which of its segments may go, from the front, and why. Pure.
+"""Decides which segments of a log need not be kept, from the front, and why. Pure: `broker/background` carries it out.
 
 Kafka's rules. A segment goes whole, and only if all before it go:
 

@@ -1,4 +1,4 @@
-"""Scrubbing: reading again what was sealed long ago, so that rot is found before a reader meets it.
+"""Scrubbing: reads sealed segments again, so that bit rot is found before a reader meets it.
 
 A job reads pieces of sealed segments from the disk, not from what the system remembers of it, and holds them against
 the sums of their segment; where there are none, each batch against its own CRC. Where a piece is not what it was, it is

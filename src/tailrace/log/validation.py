@@ -1,4 +1,4 @@
-"""What is asked of a batch before it is written. No files here, and no state."""
+"""The checks that a batch must pass before it is appended. No files here, and no state."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, NoReturn

@@ -28,11 +28,12 @@ from tailrace.broker.core.api import FRAME_BYTES_MAX, Endpoint
 from tailrace.broker.core.delayed import Pause
 from tailrace.broker.startup import open_broker
 from tailrace.log.directory.directory import DataDirectory
-from tailrace.log.disk.interface import Files, OperatingSystemFiles
-from tailrace.log.flush.journal_write import CommitJob
+from tailrace.log.disk.interface import Files
+from tailrace.log.disk.os_files import OperatingSystemFiles
+from tailrace.log.flush.journal_write import JournalWriteJob
 from tailrace.log.flush.queue import IN_FLIGHT_MAX, Job
+from tailrace.log.jobs import Job as AnyJob
 from tailrace.log.log import Log
-from tailrace.log.store import Job as AnyJob
 from tailrace.server.flusher.linux_aio import Syncs
 from tailrace.server.flusher.pace import DiskPace
 from tailrace.server.handoff.lender import Lender
@@ -271,7 +272,7 @@ class Node:
     def start_flushes(self) -> None:
         """All that is to be done after an append of a client's."""
         flushes = self.broker.flushes
-        if flushes.has_commit and not self._is_commit_due:
+        if flushes.has_journal_write and not self._is_commit_due:
             self._is_commit_due = True
             # at the end of this turn, with what others have sent in it
             self.loop.call_soon(self._let_clients_send if self._are_ahead else self._commit)
@@ -291,7 +292,7 @@ class Node:
 
     def _commit(self) -> None:
         self._is_commit_due = False
-        if (job := self.broker.flushes.next_commit()) is None:
+        if (job := self.broker.flushes.next_journal_write()) is None:
             self.start_flushes()
             return
         self.metrics.commits += 1
@@ -312,7 +313,7 @@ class Node:
         """Brings a batch that was just appended to disk, for a client that is alone, so that nobody would share the
         commit. Returns what is left to do; None where the disk is not quick, or failed: then it has to be waited for.
         """
-        if not self._is_disk_quick or (job := self.broker.flushes.commit_of(log, batch)) is None:
+        if not self._is_disk_quick or (job := self.broker.flushes.journal_write_of(log, batch)) is None:
             return None
         started = time.perf_counter()
         job.run()
@@ -322,7 +323,7 @@ class Node:
             return None
         return finish
 
-    def _committed(self, job: CommitJob, seconds: float) -> None:
+    def _committed(self, job: JournalWriteJob, seconds: float) -> None:
         self._pace.took(seconds)
         self.metrics.commits += 1
         self.metrics.flushed(seconds)
@@ -338,14 +339,14 @@ class Node:
         """And has nothing else of ours to do."""
         return self._pace.is_quick and not self._flushers.under_way and not self._syncs.under_way
 
-    def _has_time_for(self, job: CommitJob) -> bool:
+    def _has_time_for(self, job: JournalWriteJob) -> bool:
         """Whether the loop waits for the disk itself: where that is quick, and hardly anybody else was served since the
         last time. To hand it over and back takes as long as the disk does.
         """
         others = self.metrics.requests - self._requests_before
         return self._is_disk_quick and others < len(job.logs)
 
-    def _flushed(self, job: Job | CommitJob, started: float) -> None:
+    def _flushed(self, job: Job | JournalWriteJob, started: float) -> None:
         """What waited for it is answered right here: another turn of the loop would only make it later. The next flush
         begins behind that: the system's thread for it takes this processor first (`syncing`).
         """

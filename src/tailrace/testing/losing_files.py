@@ -6,7 +6,8 @@ a power cut would have left in the worst case. With `lies_about` the sync of fil
 nothing at all: a test that still passes then is no test.
 """
 
-from tailrace.log.disk.interface import Data, File, OperatingSystemFiles
+from tailrace.log.disk.interface import Data, File
+from tailrace.log.disk.os_files import OperatingSystemFiles
 
 
 class LosingFiles(OperatingSystemFiles):

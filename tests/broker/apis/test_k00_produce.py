@@ -19,7 +19,7 @@ from brokers import (
 from tailrace.broker.core.api import Silence
 from tailrace.broker.core.delayed import DelayedResponse
 from tailrace.broker.metadata.topic_changes import create_topic
-from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tailrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData

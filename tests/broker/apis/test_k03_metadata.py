@@ -9,7 +9,7 @@ from brokers import ENDPOINT, NOW_MS, LocalBroker, resolved
 
 from tailrace.broker.apis import k03_metadata
 from tailrace.broker.metadata.topic_changes import add_partitions
-from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tailrace.testing.faulty_files import FaultyFiles

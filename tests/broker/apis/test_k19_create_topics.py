@@ -9,7 +9,7 @@ from brokers import LocalBroker, resolved
 
 from tailrace.broker.configs.registry import ConfigSource
 from tailrace.broker.configs.tables import TOPIC_KEYS
-from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import ZERO_UUID
 from tailrace.protocol.messages.create_topics import (

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from brokers import LocalBroker, a_batch, fetch_request, from_offset, only_partition, produce_request, resolved
 
-from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import ZERO_UUID
 from tailrace.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from brokers import LocalBroker, from_offset, only_partition, resolved
 
-from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from tailrace.testing.faulty_files import FaultyFiles

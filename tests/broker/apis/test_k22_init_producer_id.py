@@ -7,7 +7,7 @@ from typing import Any
 from brokers import LocalBroker, resolved
 
 from tailrace.broker.metadata.producer_ids import BLOCK
-from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.init_producer_id import InitProducerIdRequest
 from tailrace.testing.faulty_files import FaultyFiles

@@ -7,7 +7,7 @@ import pytest
 from brokers import LocalBroker, resolved
 
 from tailrace.broker.core.delayed import STEPS_AT_ONCE
-from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from tailrace.testing.faulty_files import FaultyFiles
 

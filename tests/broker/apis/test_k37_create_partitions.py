@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from brokers import LocalBroker, resolved
 
-from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.create_partitions import (
     CreatePartitionsAssignment,

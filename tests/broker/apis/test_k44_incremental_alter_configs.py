@@ -9,7 +9,7 @@ from brokers import LocalBroker, resolved
 
 from tailrace.broker.metadata.config_changes import Operation
 from tailrace.broker.metadata.records import ConfigChanged
-from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.incremental_alter_configs import (
     AlterableConfig,

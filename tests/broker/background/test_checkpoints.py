@@ -6,9 +6,10 @@ from pathlib import Path
 from brokers import LocalBroker, resolved
 
 from tailrace.broker.background.checkpoints import CHECKPOINTS_AT_ONCE, SAVE_OFFSETS_MS
-from tailrace.log.directory.directory import CHECKPOINT_MS
-from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.testing.faulty_files import FaultyFiles
+
+CHECKPOINT_MS = 60_000  # log.flush.offset.checkpoint.interval.ms, by default
 
 
 def saved_starts(path: Path) -> str:

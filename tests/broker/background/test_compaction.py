@@ -17,7 +17,8 @@ from tailrace.broker.core.topics import METADATA_TOPIC, OFFSETS_TOPIC
 from tailrace.broker.core.wall_clock import PATIENCE_MS
 from tailrace.log.compaction.child_process import LocalPass
 from tailrace.log.compaction.messages import PassSpec
-from tailrace.log.disk.interface import OperatingSystemFiles, Space
+from tailrace.log.disk.interface import Space
+from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.log.layout.errors import Damaged
 from tailrace.log.layout.names import TopicPartition
 from tailrace.log.scrub import Piece, ScrubJob

@@ -8,7 +8,8 @@ from brokers import LocalBroker
 
 from tailrace.broker.background import disk_budget
 from tailrace.broker.metadata.config_changes import Operation
-from tailrace.log.disk.interface import OperatingSystemFiles, Space
+from tailrace.log.disk.interface import Space
+from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.log.jobs import LogJob
 from tailrace.protocol.messages.incremental_alter_configs import (
     AlterableConfig,

@@ -10,7 +10,8 @@ from group_requests import commit, offsets
 
 from tailrace.broker.background.disk_reserve import FreeSpaceJob, shown
 from tailrace.broker.metadata.config_changes import Operation
-from tailrace.log.disk.interface import OperatingSystemFiles, Space
+from tailrace.log.disk.interface import Space
+from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.log.layout.errors import StorageError
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic

@@ -6,7 +6,7 @@ import pytest
 from brokers import LocalBroker
 
 from tailrace.broker.background.journal import SMALL_FLUSHES
-from tailrace.log.flush.journal import BYTES_MIN, FILE_NAME
+from tailrace.log.files.journal_file import BYTES_MIN, FILE_NAME
 
 SIZE = 1 << 20
 SMALL = {"tailrace.journal.bytes": str(SIZE)}

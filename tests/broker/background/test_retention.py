@@ -19,8 +19,7 @@ from brokers import (
 
 from tailrace.broker.background import retention
 from tailrace.broker.metadata.config_changes import Operation
-from tailrace.log.directory.directory import CHECKPOINT_MS
-from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.log.jobs import LogJob
 from tailrace.log.retention import Reason
 from tailrace.protocol.errors import ErrorCode
@@ -31,6 +30,8 @@ from tailrace.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from tailrace.testing.faulty_files import FaultyFiles
+
+CHECKPOINT_MS = 60_000  # log.flush.offset.checkpoint.interval.ms, by default
 
 SECOND = 1000
 EVERY_SECOND = {"log.retention.check.interval.ms": "1000"}

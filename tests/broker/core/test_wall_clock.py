@@ -6,8 +6,9 @@ import pytest
 from brokers import LocalBroker
 
 from tailrace.broker.core.wall_clock import JUMP_MS, PATIENCE_MS, WallClock
-from tailrace.log.directory.directory import CHECKPOINT_MS
 from tailrace.protocol.errors import ErrorCode
+
+CHECKPOINT_MS = 60_000  # log.flush.offset.checkpoint.interval.ms, by default
 
 SECOND = 1000
 DAY_MS = 86_400_000

@@ -19,7 +19,7 @@ from tailrace.broker.core.delayed import DelayedResponse
 from tailrace.broker.fastpath.produce import RUN_BYTES_MAX, RUN_REQUESTS_MAX, TOGETHER_MAX, ProduceFastPath
 from tailrace.broker.fastpath.templates import FORGOTTEN_AFTER, TEMPLATE_BYTES_MAX, TEMPLATES_MAX
 from tailrace.broker.metadata.topic_changes import create_topic
-from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.log.flush.journal import make_journal
 from tailrace.log.log import Log
 from tailrace.log.reader import Position
@@ -530,7 +530,7 @@ def test_a_run_for_a_disk_that_is_full_by_then_changes_nothing(local: LocalBroke
 def test_one_that_comes_later_waits_by_itself(local: LocalBroker) -> None:
     line = Line(local)
     line.send(b"first")
-    job = local.broker.flushes.next_commit()
+    job = local.broker.flushes.next_journal_write()
     assert job is not None
     local.now_ms += 1
     assert line.send(b"second") is not line.first
@@ -594,7 +594,7 @@ def test_a_batch_that_is_committed_at_once_is_acknowledged_before_the_rest_is_no
     flushes, log = local.broker.flushes, local.log()
 
     def commit(log: Log, batch: memoryview) -> Callable[[], None] | None:
-        job = flushes.commit_of(log, batch)
+        job = flushes.journal_write_of(log, batch)
         assert job is not None
         job.run()
         steps.append("on disk")
@@ -608,7 +608,7 @@ def test_a_batch_that_is_committed_at_once_is_acknowledged_before_the_rest_is_no
     assert repeated[1] is None, "nothing is left to send"
     assert steps == ["on disk", "answered", "noted"]
     assert log.high_watermark == log.end_offset == 2
-    assert flushes.next_commit() is None
+    assert flushes.next_journal_write() is None
     assert local.values() == [b"before", b"alone"]
 
 

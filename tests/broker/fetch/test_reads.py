@@ -22,7 +22,8 @@ from brokers import (
 
 from tailrace.broker.fetch import reads as fetching
 from tailrace.broker.metadata.topic_changes import create_topic, delete_topic
-from tailrace.log.disk.interface import Data, File, OperatingSystemFile, OperatingSystemFiles
+from tailrace.log.disk.interface import Data, File
+from tailrace.log.disk.os_files import OperatingSystemFile, OperatingSystemFiles
 from tailrace.log.layout.errors import StorageError
 from tailrace.log.log import Log
 from tailrace.log.reader import ReadableLog

@@ -35,7 +35,7 @@ from tailrace.broker.groups.records import (
     encode_offset,
     partition_of,
 )
-from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.log.layout.errors import LogOffline
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.delete_groups import DeleteGroupsRequest

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from brokers import LocalBroker, from_offset, only_partition
 
-from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.log.tools.locate import locate
 from tailrace.log.tools.verify import Verification, verify
 from tailrace.protocol.errors import ErrorCode

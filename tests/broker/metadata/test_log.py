@@ -18,7 +18,7 @@ from tailrace.broker.metadata.records import (
 )
 from tailrace.broker.metadata.state import Metadata
 from tailrace.broker.metadata.topic_changes import add_partitions
-from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.log.layout.errors import LogOffline
 from tailrace.protocol.messages.api_versions import ApiVersionsRequest
 from tailrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic

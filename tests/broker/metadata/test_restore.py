@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from brokers import LocalBroker
 
-from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.log.tools.locate import locate
 from tailrace.log.tools.repair import make_plan
 from tailrace.log.tools.repair_steps import carry_out

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tailrace.log.directory.directory import DataDirectory
-from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.log.layout.config import LogConfig
 from tailrace.log.layout.names import TopicPartition
 from tailrace.records.batch import BatchHeader, split

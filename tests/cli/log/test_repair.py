@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from tailrace.cli.app import app_of
 from tailrace.cli.common.output import Failure
 from tailrace.log.directory.directory import DataDirectory
-from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.log.layout.config import LogConfig
 from tailrace.log.layout.errors import LogOffline
 from tailrace.log.layout.names import TopicPartition

@@ -16,7 +16,7 @@ from tailrace.log.compaction.jobs import Compaction
 from tailrace.log.compaction.messages import CleanedGroup, CleanerSettings, PassFailed, PassResult, PassSpec
 from tailrace.log.compaction.plan import cleanable
 from tailrace.log.directory.directory import DataDirectory
-from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.log.layout.names import CLEANED
 from tailrace.records.compression import Codec
 from tailrace.records.control import Marker

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from logs import DATA, ORDERS, PARTITION, SMALL, batch_of, memory_files, stored_batches, write_log
 
-from tailrace.log.directory.directory import CHECKPOINT_MS, DataDirectory
-from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.directory.directory import DataDirectory
+from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.log.files.checkpoints import CLEAN_SHUTDOWN, FORMAT_FILE, RECOVERY_POINTS, START_OFFSETS, decode_offsets
 from tailrace.log.layout.errors import DirectoryInUse, ForeignDirectory, StorageError, UnknownFormat
 from tailrace.log.layout.names import TopicPartition
@@ -26,7 +26,7 @@ def open_in_another_process(path: Path) -> str:
     """What happens there: "open", or the name of the error."""
     program = f"""
 from tailrace.log.directory.directory import DataDirectory
-from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.disk.os_files import OperatingSystemFiles
 try:
     directory = DataDirectory(OperatingSystemFiles(), {str(path)!r})
     print("open")
@@ -261,20 +261,6 @@ def test_a_checkpoint_of_logs_that_have_not_changed_writes_their_offsets_only() 
     directory.checkpoint(NOW)
     written = {call.path for call in files.calls[calls:] if call.kind == "create"}
     assert written == {f"{DATA}/{name}.tmp" for name in (RECOVERY_POINTS, START_OFFSETS)}
-
-
-def test_a_checkpoint_is_due_after_a_roll_or_a_minute() -> None:
-    _, directory = in_memory()
-    log = directory.create(ORDERS)
-    directory.checkpoint(NOW)
-    assert not directory.is_checkpoint_due(NOW + CHECKPOINT_MS - 1)
-    assert directory.is_checkpoint_due(NOW + CHECKPOINT_MS)
-    log.append(batch_of(1), NOW)
-    assert not directory.is_checkpoint_due(NOW + 1)
-    log.roll()
-    assert directory.is_checkpoint_due(NOW + 1)
-    directory.checkpoint(NOW + 1)
-    assert not directory.is_checkpoint_due(NOW + 2)
 
 
 def test_checkpoints_that_cannot_be_saved_keep_the_old_ones_and_what_was_deleted() -> None:

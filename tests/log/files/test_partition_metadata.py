@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from logs import DATA, ORDERS, PARTITION, SMALL, batch_of, memory_files, stored_batches
 
 from tailrace.log.directory.directory import DataDirectory
-from tailrace.log.disk.interface import OperatingSystemFiles, read_whole
+from tailrace.log.disk.interface import read_whole
+from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.log.files.checkpoints import CorruptCheckpoint
 from tailrace.log.files.partition_metadata import decode_topic_id, encode_topic_id
 from tailrace.log.layout.errors import LogOffline

@@ -14,9 +14,9 @@ from tailrace.log.compaction.jobs import Compaction, NextGroup, SwapJob
 from tailrace.log.compaction.messages import CleanedGroup, PassResult
 from tailrace.log.compaction.plan import cleanable
 from tailrace.log.directory.directory import DataDirectory
-from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.log.files.checkpoints import CorruptCheckpoint
-from tailrace.log.files.directory_state import Place
+from tailrace.log.files.directory_state import PartitionDirectory
 from tailrace.log.files.swap_file import Swap
 from tailrace.log.layout.errors import JobUnderWay, LogOffline, LogRemoved, StorageError
 from tailrace.log.layout.names import CLEANED, SWAP
@@ -208,7 +208,9 @@ def test_a_log_can_be_verified_in_the_middle_of_a_swap_and_after_it() -> None:
     for calls in range(before, len(files.calls) + 1):
         (state, *_) = files.power_cuts(calls, limit=1)
         findings = list(
-            Survey(state, Place(PARTITION, recovery_point=world.log.recovery_point_on_disk, start_offset=0))
+            Survey(
+                state, PartitionDirectory(PARTITION, recovery_point=world.log.recovery_point_on_disk, start_offset=0)
+            )
         )
         assert findings
         assert not [found for found in findings if not isinstance(found, FoundBatch)], calls

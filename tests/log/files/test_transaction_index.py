@@ -5,7 +5,7 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.log.files.transaction_index import AbortedTransaction, TransactionIndex
+from tailrace.log.files.index import AbortedTransaction, TransactionIndex
 
 
 def aborted(producer_id: int, first: int, length: int, stable: int) -> AbortedTransaction:

@@ -8,19 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from logs import DATA, memory_files
 
-from tailrace.log.flush.journal import (
-    BLOCK_BYTES,
-    BYTES_MIN,
-    FILE_NAME,
-    Journal,
-    Part,
-    decode_commit,
-    encode_commit,
-    make_journal,
-    open_journal,
-    read_journal,
-    size_of_commit,
-)
+from tailrace.log.files.journal_file import BLOCK_BYTES, BYTES_MIN, FILE_NAME, JournalEntry, read_journal
+from tailrace.log.files.journal_file import decode_journal_write as decode_journal_write
+from tailrace.log.files.journal_file import encode_journal_write as encode_journal_write
+from tailrace.log.files.journal_file import size_of_journal_write as size_of_journal_write
+from tailrace.log.flush.journal import Journal, make_journal, open_journal
 from tailrace.log.layout.names import CUT
 from tailrace.testing.faulty_files import FaultyFiles
 from tailrace.testing.recording_files import RecordingFiles
@@ -30,7 +22,7 @@ HALF_BYTES = (BYTES_MIN - BLOCK_BYTES) // 2 // BLOCK_BYTES * BLOCK_BYTES
 COMMITS_A_HALF = HALF_BYTES // BLOCK_BYTES
 
 parts = st.builds(
-    Part,
+    JournalEntry,
     st.text("abc-.é", min_size=1, max_size=40).map(str.encode),
     st.binary(min_size=16, max_size=16),
     st.integers(0, 1 << 62),
@@ -47,8 +39,8 @@ class SomeLog:
     is_removed: bool = False
 
 
-def a_part(number: int) -> Part:
-    return Part(b"orders-0", bytes(16), 0, 100 * number, b"%d" % number)
+def a_part(number: int) -> JournalEntry:
+    return JournalEntry(b"orders-0", bytes(16), 0, 100 * number, b"%d" % number)
 
 
 def numbers(files: RecordingFiles) -> list[int]:
@@ -65,32 +57,32 @@ def files() -> RecordingFiles:
     return memory_files()
 
 
-def encoded(session: int, sequence: int, written: list[Part]) -> bytearray:
+def encoded(session: int, sequence: int, written: list[JournalEntry]) -> bytearray:
     """Where another commit stood before."""
     names, data = sum(len(part.name) for part in written), sum(len(part.data) for part in written)
-    commit = bytearray(b"\xff" * size_of_commit(len(written), names, data))
-    assert encode_commit(memoryview(commit), session, sequence, written) == len(commit)
+    commit = bytearray(b"\xff" * size_of_journal_write(len(written), names, data))
+    assert encode_journal_write(memoryview(commit), session, sequence, written) == len(commit)
     return commit
 
 
 @given(st.integers(0, 1 << 60), st.integers(0, 1 << 60), st.lists(parts, min_size=1, max_size=5))
-def test_a_commit_comes_back_as_it_was(session: int, sequence: int, written: list[Part]) -> None:
+def test_a_commit_comes_back_as_it_was(session: int, sequence: int, written: list[JournalEntry]) -> None:
     commit = encoded(session, sequence, written)
-    assert decode_commit(memoryview(commit), session) == (sequence, written, len(commit))
+    assert decode_journal_write(memoryview(commit), session) == (sequence, written, len(commit))
 
 
 @given(st.lists(parts, min_size=1, max_size=3), st.data())
-def test_a_commit_with_a_wrong_bit_is_none(written: list[Part], data: st.DataObject) -> None:
+def test_a_commit_with_a_wrong_bit_is_none(written: list[JournalEntry], data: st.DataObject) -> None:
     commit = encoded(3, 7, written)
     end = len(bytes(commit).rstrip(b"\0"))
     at = data.draw(st.integers(0, end - 1))
     commit[at] ^= 1 << data.draw(st.integers(0, 7))
-    assert decode_commit(memoryview(commit), 3) is None
+    assert decode_journal_write(memoryview(commit), 3) is None
 
 
 @given(st.binary(max_size=300))
 def test_bytes_that_are_no_commit_are_none(data: bytes) -> None:
-    assert decode_commit(memoryview(data), 1) is None
+    assert decode_journal_write(memoryview(data), 1) is None
 
 
 def test_what_was_written_is_read_in_its_order(files: RecordingFiles) -> None:

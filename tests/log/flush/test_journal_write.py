@@ -9,8 +9,12 @@ from logs import DATA, Waiting, batch_of, memory_files, stored_batches
 
 from tailrace.log.directory.directory import DataDirectory
 from tailrace.log.disk.interface import Space
-from tailrace.log.flush.journal import BLOCK_BYTES, BYTES_MIN, FILE_NAME, make_journal
-from tailrace.log.flush.journal_write import COMMIT_BYTES_MAX, COMMIT_LOGS_MAX, CommitJob, bytes_to_commit
+from tailrace.log.files.journal_file import BLOCK_BYTES, BYTES_MIN, FILE_NAME
+from tailrace.log.flush.journal import make_journal
+from tailrace.log.flush.journal_write import JOURNAL_BYTES_PER_LOG_MAX
+from tailrace.log.flush.journal_write import JOURNAL_WRITE_LOGS_MAX as JOURNAL_WRITE_LOGS_MAX
+from tailrace.log.flush.journal_write import JournalWriteJob as JournalWriteJob
+from tailrace.log.flush.journal_write import bytes_to_journal as bytes_to_journal
 from tailrace.log.flush.queue import FlushQueue
 from tailrace.log.jobs import FlushJob
 from tailrace.log.layout.config import LogConfig
@@ -50,8 +54,8 @@ class Setup(Waiting):
     def answered(self) -> list[str]:
         return sorted(super().answered)
 
-    def commit(self) -> CommitJob:
-        job = self.queue.next_commit()
+    def commit(self) -> JournalWriteJob:
+        job = self.queue.next_journal_write()
         assert job is not None
         return job
 
@@ -89,7 +93,7 @@ def test_what_came_after_the_commit_began_is_told_by_the_next_one() -> None:
     setup.wait("early", setup.append())
     job = setup.commit()
     setup.wait("late", setup.append())
-    assert setup.queue.next_commit() is None, "one at a time"
+    assert setup.queue.next_journal_write() is None, "one at a time"
     job.run()
     setup.queue.finished(job)
     assert setup.answered == ["early"]
@@ -128,7 +132,7 @@ def test_a_batch_that_is_at_hand_is_committed_as_it_was_written_and_not_read_aga
     setup = Setup()
     for _ in range(3):
         batch, reads = append_one(setup), setup.files.count["read_at"]
-        job = setup.queue.commit_of(setup.logs[0], batch)
+        job = setup.queue.journal_write_of(setup.logs[0], batch)
         assert job is not None
         job.run()
         setup.queue.finished(job)
@@ -161,14 +165,14 @@ def test_a_batch_that_is_at_hand_has_to_wait_for_its_turn_where(hindrance: str) 
     setup = Setup(logs=2)
     HINDRANCES[hindrance](setup)
     batch = append_one(setup)
-    assert setup.queue.commit_of(setup.logs[0], batch) is None
+    assert setup.queue.journal_write_of(setup.logs[0], batch) is None
     assert setup.logs[0].high_watermark < setup.logs[0].end_offset
 
 
 def test_much_is_synced_where_it_is() -> None:
     setup = Setup()
-    setup.wait("much", setup.append(size=COMMIT_BYTES_MAX))
-    assert setup.queue.next_commit() is None
+    setup.wait("much", setup.append(size=JOURNAL_BYTES_PER_LOG_MAX))
+    assert setup.queue.next_journal_write() is None
     assert isinstance(setup.queue.next_job(), FlushJob)
 
 
@@ -176,15 +180,15 @@ def test_a_new_log_is_flushed_first_as_its_name_is_not_on_disk() -> None:
     setup = Setup()
     log = setup.create("new", 9)
     setup.wait("first", setup.append(log), log)
-    assert setup.queue.next_commit() is None
+    assert setup.queue.next_journal_write() is None
     flush = setup.queue.next_job()
     assert isinstance(flush, FlushJob)
     setup.wait("second", setup.append(log), log)
-    assert setup.queue.next_commit() is None, "the flush has not come back"
+    assert setup.queue.next_journal_write() is None, "the flush has not come back"
     flush.run()
     setup.queue.finished(flush)
     setup.wait("third", setup.append(log), log)
-    assert setup.queue.next_commit() is not None or setup.answered == ["first", "second"]
+    assert setup.queue.next_journal_write() is not None or setup.answered == ["first", "second"]
 
 
 def test_a_new_segment_is_flushed_first() -> None:
@@ -192,12 +196,12 @@ def test_a_new_segment_is_flushed_first() -> None:
     setup.append()
     setup.logs[0].roll()
     setup.wait("behind", setup.append())
-    assert setup.queue.next_commit() is None
+    assert setup.queue.next_journal_write() is None
     setup.queue.run_all()
     assert setup.answered == ["behind"]
-    assert bytes_to_commit(setup.logs[0]) == 0
+    assert bytes_to_journal(setup.logs[0]) == 0
     setup.append()
-    assert bytes_to_commit(setup.logs[0]) > 0
+    assert bytes_to_journal(setup.logs[0]) > 0
 
 
 def test_a_log_without_a_topic_is_not_committed() -> None:
@@ -229,8 +233,8 @@ def test_a_flush_that_comes_back_later_takes_nothing_back_and_counts_for_what_it
 def test_what_has_become_too_much_before_the_commit_began_is_flushed() -> None:
     setup = Setup()
     setup.wait("little", setup.append())
-    setup.append(size=COMMIT_BYTES_MAX)
-    assert setup.queue.next_commit() is None
+    setup.append(size=JOURNAL_BYTES_PER_LOG_MAX)
+    assert setup.queue.next_journal_write() is None
     setup.queue.run_all()
     assert setup.answered == ["little"]
 
@@ -267,7 +271,7 @@ def test_where_it_has_no_room_logs_are_flushed_until_it_has() -> None:
     committed = 0
     for number in range(60):
         setup.wait(f"{number:02}", setup.append())
-        if (job := setup.queue.next_commit()) is not None:  # of the flushes nobody begins one meanwhile
+        if (job := setup.queue.next_journal_write()) is not None:  # of the flushes nobody begins one meanwhile
             committed += 1
             job.run()
             setup.queue.finished(job)
@@ -275,7 +279,7 @@ def test_where_it_has_no_room_logs_are_flushed_until_it_has() -> None:
     setup.queue.run_all()
     assert setup.answered == [f"{number:02}" for number in range(60)]
     setup.wait("again", setup.append())
-    assert setup.queue.next_commit() is not None
+    assert setup.queue.next_journal_write() is not None
 
 
 def test_a_log_that_is_removed_meanwhile_does_no_harm_to_the_others() -> None:
@@ -397,15 +401,15 @@ def test_the_id_of_a_topic_whose_creation_was_cut_short_is_on_disk_before_the_jo
 
 
 def test_who_has_come_first_is_served_first() -> None:
-    setup = Setup(logs=COMMIT_LOGS_MAX + 5)
+    setup = Setup(logs=JOURNAL_WRITE_LOGS_MAX + 5)
     for number, log in enumerate(setup.logs):
         setup.wait(str(number), setup.append(log), log)
     job = setup.commit()
     setup.wait("again", setup.append(setup.logs[0]))
-    assert job.logs == setup.logs[:COMMIT_LOGS_MAX]
+    assert job.logs == setup.logs[:JOURNAL_WRITE_LOGS_MAX]
     job.run()
     setup.queue.finished(job)
-    assert setup.commit().logs[:5] == setup.logs[COMMIT_LOGS_MAX:]
+    assert setup.commit().logs[:5] == setup.logs[JOURNAL_WRITE_LOGS_MAX:]
 
 
 def test_an_error_that_nobody_foresaw_is_one_of_the_journal_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -414,7 +418,7 @@ def test_an_error_that_nobody_foresaw_is_one_of_the_journal_too(monkeypatch: pyt
     def panic(*_: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("tailrace.log.flush.journal.encode_commit", panic)
+    monkeypatch.setattr("tailrace.log.flush.journal.encode_journal_write", panic)
     setup.wait("all the same", setup.append())
     setup.queue.run_all()
     assert setup.answered == ["all the same"]

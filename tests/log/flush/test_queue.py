@@ -11,7 +11,7 @@ import pytest
 from logs import DATA, Waiting, batch_of, memory_files, stored_batches
 
 from tailrace.log.directory.directory import DataDirectory
-from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.log.flush.queue import FlushQueue
 from tailrace.log.jobs import FlushJob, SaveJob
 from tailrace.log.layout.config import LogConfig

@@ -10,7 +10,7 @@ from logs import DATA, ORDERS, PARTITION, SMALL, batch_of, memory_files, reopen,
 from tailrace.log.directory.directory import DataDirectory
 from tailrace.log.files.checkpoints import FORMAT_FILE
 from tailrace.log.files.checksums import CHUNK_BYTES, Gaps, Sums
-from tailrace.log.files.transaction_index import AbortedTransaction
+from tailrace.log.files.index import AbortedTransaction
 from tailrace.log.layout.config import LogConfig
 from tailrace.log.layout.names import SNAPSHOT
 from tailrace.log.log import Log

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.log.segment.batch_ends import end_of_whole_batches
+from tailrace.log.segment.slices import end_of_whole_batches
 from tailrace.records.record import Record, encode_batch
 
 

@@ -9,8 +9,8 @@ import pytest
 from logs import DATA, ORDERS, memory_files
 
 from tailrace.log.directory.directory import DataDirectory
-from tailrace.log.disk.fallocate import SCARCE_BYTES, is_scarce, reserve
-from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.disk.os_files import OperatingSystemFiles
+from tailrace.log.disk.system_calls import SCARCE_BYTES, is_scarce, reserve
 from tailrace.log.layout.config import LogConfig
 from tailrace.log.layout.errors import OutOfSpace
 from tailrace.log.log import Log

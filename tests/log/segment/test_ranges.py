@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.log.segment.ranges import Ranges
+from tailrace.log.segment.trust import Ranges
 
 LIMIT = 24
 NUMBERS = st.integers(0, LIMIT)

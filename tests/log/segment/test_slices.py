@@ -8,7 +8,7 @@ import pytest
 from logs import DATA, ORDERS, SMALL, batch_of, memory_files
 
 from tailrace.log.directory.directory import DataDirectory
-from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.log.log import Log
 from tailrace.log.segment.slices import FileSlice
 

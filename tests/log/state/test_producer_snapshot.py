@@ -8,8 +8,16 @@ from batches import flip
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.log.state.producer_snapshot import CorruptSnapshot, decode_snapshot, encode_snapshot
-from tailrace.log.state.producer_state import BATCHES_KEPT, NO_OFFSET, ProducedBatch, Producer, ProducerState
+from tailrace.log.state.producer_state import (
+    BATCHES_KEPT,
+    NO_OFFSET,
+    CorruptSnapshot,
+    ProducedBatch,
+    Producer,
+    ProducerState,
+    decode_snapshot,
+    encode_snapshot,
+)
 from tailrace.records.checksum import crc32c
 
 INT16, INT32, INT64 = (st.integers(0, (1 << bits) - 1) for bits in (15, 31, 63))

@@ -7,7 +7,7 @@ from batches import TIMESTAMP, header
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.log.files.transaction_index import AbortedTransaction
+from tailrace.log.files.index import AbortedTransaction
 from tailrace.log.layout.errors import InvalidProducerEpoch, OutOfOrderSequence
 from tailrace.log.state.producer_state import ProducerState
 from tailrace.records.batch import BatchHeader, read_header

@@ -8,7 +8,7 @@ import pytest
 from logs import DATA, ORDERS, PARTITION, SMALL, batch_of, memory_files, write_log
 
 from tailrace.log.directory.directory import DataDirectory
-from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.log.files.checkpoints import CLEAN_SHUTDOWN, RECOVERY_POINTS, START_OFFSETS, encode_offsets
 from tailrace.log.files.checksums import Gaps, Sums
 from tailrace.log.files.leader_epochs import FILE_NAME as EPOCHS_FILE

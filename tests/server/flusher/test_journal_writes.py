@@ -13,8 +13,9 @@ from nodes import LOOPS, RunningNode
 from raw_client import RawClient, a_produce
 
 from tailrace.broker.background.journal import SMALL_FLUSHES
-from tailrace.log.disk.interface import Data, OperatingSystemFile, OperatingSystemFiles
-from tailrace.log.flush.journal import FILE_NAME, read_journal
+from tailrace.log.disk.interface import Data
+from tailrace.log.disk.os_files import OperatingSystemFile, OperatingSystemFiles
+from tailrace.log.files.journal_file import FILE_NAME, read_journal
 from tailrace.log.log import Log
 from tailrace.protocol.messages.api_versions import ApiVersionsRequest
 from tailrace.server.flusher import pace

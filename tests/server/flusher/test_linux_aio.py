@@ -16,7 +16,8 @@ from nodes import LOOPS, RunningNode
 from raw_client import RawClient
 
 from tailrace.log.directory.directory import DataDirectory
-from tailrace.log.disk.interface import Files, OperatingSystemFiles
+from tailrace.log.disk.interface import Files
+from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.log.jobs import FlushJob
 from tailrace.log.layout.config import LogConfig
 from tailrace.log.layout.errors import LogOffline

@@ -16,7 +16,7 @@ from raw_client import NOW_AND_THEN_MS, RawClient, a_produce
 
 from tailrace.broker.apis.registry import APIS
 from tailrace.broker.core.delayed import DelayedResponse
-from tailrace.log.disk.interface import OperatingSystemFile
+from tailrace.log.disk.os_files import OperatingSystemFile
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.frame import decode_response
 from tailrace.protocol.messages import ApiKey

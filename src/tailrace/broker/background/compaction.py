@@ -158,7 +158,7 @@ class Compactor:
             return
         self._roll_if_old(log)
         plan = cleanable(log.view, log.compacted_to, log.recovery_point_on_disk)
-        self._is_held_back |= plan.end < log.active.base_offset and log.recovery_point_on_disk < log.recovery_point
+        self._is_held_back |= plan.end < log.end_of_sealed and log.recovery_point_on_disk < log.recovery_point
         ratio = plan.ratio
         self._ratio_max = max(self._ratio_max, ratio)
         is_best = self._best is None or ratio > self._best.ratio
@@ -199,7 +199,7 @@ class Compactor:
     def _roll_if_old(self, log: Log) -> None:
         """Only sealed segments are compacted: one that is too old is sealed for it."""
         lag_ms = log.config.max_compaction_lag_ms
-        if lag_ms != _LAG_MAX and log.active.size and self._now_ms - log.begun_ms(self._now_ms) > lag_ms:
+        if lag_ms != _LAG_MAX and log.age_of_active_segment(self._now_ms) > lag_ms:
             try:
                 log.roll()
             except LogError as error:
@@ -280,7 +280,7 @@ class Compactor:
         """Rot that a pass has found is the scrubber's: it looks again, so that readers are told."""
         partition = self._broker.partition_of(log)
         if partition is not None:
-            for segment in log.segments[:-1]:
+            for segment in log.sealed_segments:
                 if segment.base_offset == failure.damaged_base:
                     self._broker.scrubber.look_at(partition.name, log, segment)
 

@@ -95,7 +95,7 @@ class DiskBudget:
             if self._sizes.total <= limit or (partition := search.oldest()) is None:
                 break
             assert partition.log is not None
-            self._retention.delete(partition, partition.log.segments[1].base_offset, Reason.BUDGET)
+            self._retention.delete(partition, partition.log.end_of_first_segments(1), Reason.BUDGET)
             search.add(partition.log)
             has_dropped = True
         if has_dropped:
@@ -124,7 +124,7 @@ class Search:
         """Its first segment, if that may go."""
         if not self._may_go(log):
             return
-        segment, self._number = log.segments[0], self._number + 1
+        segment, self._number = log.oldest_segment, self._number + 1
         age = segment.largest_timestamp
         if age is not None:
             heappush(self._known, (age, self._number, log, segment))
@@ -132,17 +132,17 @@ class Search:
             self._unknown.append(log)
 
     def _may_go(self, log: Log) -> bool:
-        partition, segments = self._partitions.get(log), log.segments
-        if partition is None or len(segments) == 1 or log.offline is not None or log.replacing is not None:
+        partition = self._partitions.get(log)
+        if partition is None or not log.sealed_segments or log.offline is not None or log.replacing is not None:
             return False
         topic, config = partition.topic, partition.topic.config
         if topic.is_internal or config.needs_keys or not config.deletes:
             return False
         is_for_ever = config.log.retention_ms < 0 and config.log.retention_bytes < 0
-        return not is_for_ever and segments[1].base_offset <= log.high_watermark
+        return not is_for_ever and log.end_of_first_segments(1) <= log.high_watermark
 
     def of_unknown_age(self) -> Sequence[Segment]:
-        segments = [log.segments[0] for log in self._unknown]
+        segments = [log.oldest_segment for log in self._unknown]
         self._asked.update(segments)
         return segments
 
@@ -160,6 +160,6 @@ class Search:
         """The partition whose first segment is the oldest of all; None where nobody can tell before more is read."""
         while self._known and not self._unknown:
             _, _, log, segment = heappop(self._known)
-            if self._may_go(log) and log.segments[0] is segment:
+            if self._may_go(log) and log.oldest_segment is segment:
                 return self._partitions[log]
         return None

@@ -107,7 +107,7 @@ class FreeSpaceJob:
 
     def run(self) -> None:
         try:
-            self.found = self._directory.files.space(self._directory.path)
+            self.found = self._directory.free_space()
         except OSError as error:
             self.error = without_frames(error)
 

@@ -7,7 +7,8 @@ import logging
 
 from tailrace.broker.core.delayed import StartJob
 from tailrace.log.directory.directory import DataDirectory
-from tailrace.log.flush.journal import BYTES_MIN, MakeJournalJob
+from tailrace.log.files.journal_file import BYTES_MIN
+from tailrace.log.flush.journal import MakeJournalJob
 from tailrace.log.flush.queue import FlushQueue
 
 logger = logging.getLogger("tailrace.broker.background")
@@ -27,7 +28,7 @@ class JournalSetup:
     def tick(self) -> None:
         if self._may_make and self._flushes.small_flushes >= SMALL_FLUSHES:
             self._may_make = False
-            job = MakeJournalJob(self._directory.files, self._directory.path, self._size)
+            job = self._directory.begin_make_journal(self._size)
             self._start_job(job, lambda: self._made(job))
 
     def _made(self, job: MakeJournalJob) -> None:

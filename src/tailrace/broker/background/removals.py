@@ -10,8 +10,8 @@ import logging
 
 from tailrace.broker.core.delayed import StartJob
 from tailrace.log.directory.directory import DataDirectory
+from tailrace.log.directory.removal import DeleteJob, RemoveJob
 from tailrace.log.layout.errors import StorageError
-from tailrace.log.removal import DeleteJob, RemoveJob
 
 logger = logging.getLogger("tailrace.broker.background")
 

@@ -111,9 +111,9 @@ class Retention:
             self._again[log] = None
             reasons = reasons[: sum(segment.end_offset <= log.recovery_point for segment in facts_of(log))]
         for reason, group in groupby(reasons):
-            self.delete(partition, log.segments[len(list(group))].base_offset, reason)
-        if is_age_missing(first_kept, keep) and log.segments[0] not in known:
-            unknown = [segment for segment in log.segments[:AGES_AT_ONCE] if segment.largest_timestamp is None]
+            self.delete(partition, log.end_of_first_segments(len(list(group))), reason)
+        if is_age_missing(first_kept, keep) and log.oldest_segment not in known:
+            unknown = log.segments_of_unknown_age(AGES_AT_ONCE)
             self._ages_wanted.append((log, unknown))
         return bool(reasons)
 
@@ -135,9 +135,8 @@ class Retention:
         """
         log = partition.log
         assert log is not None
-        start, segments = int(log.start_offset), log.segments
-        log.delete_before(max(start, before))
-        gone = segments[: len(segments) - len(log.segments)]
+        start = int(log.start_offset)
+        gone = log.delete_before(max(start, before))
         size = sum(segment.size for segment in gone)
         self._counters.deleted(partition.topic.name, reason, size, len(gone))
         self._sizes.measure(log)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from tailrace.broker.configs.registry import BrokerConfigs
 from tailrace.broker.core.delayed import StartJob
 from tailrace.log.directory.directory import DataDirectory
-from tailrace.log.disk.interface import join, read_whole
+from tailrace.log.disk.interface import join
 from tailrace.log.files.checkpoints import CorruptCheckpoint, decode_lines, encode_lines
 from tailrace.log.files.checksums import CHUNK_BYTES
 from tailrace.log.layout.names import TopicPartition
@@ -87,7 +87,7 @@ class Scrubber:
     def _noted(self) -> bytes:
         """Where the last round had come to. If that cannot be read, a new one begins."""
         try:
-            return read_whole(self._directory.files, self._path) or b""
+            return self._directory.read_file(FILE_NAME) or b""
         except OSError as error:
             logger.warning("%s cannot be read, and scrubbing begins anew: %s", self._path, error)
             return b""
@@ -116,7 +116,7 @@ class Scrubber:
         for partition in sorted(self._directory.logs):
             log = self._directory.logs.get(partition)
             if log is not None and (progress.partition is None or partition >= progress.partition):
-                for segment in log.segments[:-1]:
+                for segment in log.sealed_segments:
                     start = progress.start_in(partition, segment)
                     if segment.is_saved:
                         yield from (
@@ -139,7 +139,7 @@ class Scrubber:
         note = None
         if is_over or now_ms - self._noted_ms >= NOTE_MS:
             note, self._noted_ms = (self._path, reached.encode()), now_ms
-        job = ScrubJob(self._directory.files, pieces, note)
+        job = self._directory.begin_scrub(pieces, note)
         self._is_at_work = True
         self._start_job(job, lambda: self._finish(job, reached))
 
@@ -170,7 +170,7 @@ class Scrubber:
     def look_at(self, partition: TopicPartition, log: Log, segment: Segment) -> None:
         """Somebody else has found rot in a sealed segment: in a moment readers know of it, and it is said."""
         pieces = [Piece(partition, log, segment, at) for at in range(0, segment.size, CHUNK_BYTES)]
-        job = ScrubJob(self._directory.files, pieces)
+        job = self._directory.begin_scrub(pieces)
         self._start_job(job, lambda: self._say(job))
 
     def _say(self, job: ScrubJob) -> None:

@@ -8,8 +8,8 @@ is there. The server calls `expire` when the request's time is up, `hurry` when 
 from collections.abc import Callable, Generator
 from typing import Any, Generic, TypeVar, cast
 
+from tailrace.log.jobs import Job
 from tailrace.log.layout.errors import LogError
-from tailrace.log.store import Job
 
 Answer = TypeVar("Answer")
 Other = TypeVar("Other")

@@ -26,7 +26,7 @@ from tailrace.broker.core.topics import Topic
 from tailrace.broker.fastpath.templates import HEAD, RequestTemplates
 from tailrace.broker.produce.appends import NOT_APPENDED, TIMED_OUT, refuse
 from tailrace.broker.produce.validation import is_usual
-from tailrace.log.flush.journal_write import COMMIT_BYTES_MAX
+from tailrace.log.flush.journal_write import JOURNAL_BYTES_PER_LOG_MAX
 from tailrace.log.flush.queue import FlushQueue
 from tailrace.log.layout.errors import LogError
 from tailrace.log.log import Log
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
 
 RUN_REQUESTS_MAX = 16
-RUN_BYTES_MAX = COMMIT_BYTES_MAX  # more is not worth the copy that one write takes, and not for the journal
+RUN_BYTES_MAX = JOURNAL_BYTES_PER_LOG_MAX  # more is not worth the copy that one write takes, and not for the journal
 TOGETHER_MAX = 2 * RUN_REQUESTS_MAX  # requests that are answered by one acknowledgement
 
 JournalWriter = Callable[[Log, memoryview], Callable[[], None] | None]

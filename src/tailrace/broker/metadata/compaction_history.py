@@ -7,9 +7,7 @@ configs does (`log/tools/compaction_history.py` does the same for tools that rea
 from tailrace.broker.core.topics import METADATA_TOPIC
 from tailrace.broker.metadata.state import Metadata
 from tailrace.log.directory.directory import DataDirectory
-from tailrace.log.files.recorded_gaps import has_gap
 from tailrace.log.layout.names import TopicPartition
-from tailrace.log.log import Log
 
 
 def rule_out_gaps(directory: DataDirectory, metadata: Metadata) -> None:
@@ -22,11 +20,4 @@ def rule_out_gaps(directory: DataDirectory, metadata: Metadata) -> None:
         if topic is None or topic.is_internal or topic.config.needs_keys or name.topic in metadata.compacted_once:
             continue
         if not log.compacted_to:
-            rule_out_gaps_in(log)
-
-
-def rule_out_gaps_in(log: Log) -> None:
-    """Makes gaps damage in the sealed segments of a log, except where a repair has recorded one."""
-    for segment in log.segments[:-1]:
-        if not has_gap(log.recorded_gaps, segment.base_offset, segment.checks.limit):
-            segment.rule_out_gaps()
+            log.rule_out_gaps()

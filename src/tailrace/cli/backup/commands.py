@@ -180,7 +180,7 @@ def prune(
     Where a manifest is damaged, nothing is deleted: that backup is none of those to keep, and nobody knows what it has.
     """
     from tailrace.backup.store import WritableStore
-    from tailrace.log.disk.interface import OperatingSystemFiles
+    from tailrace.log.disk.os_files import OperatingSystemFiles
 
     with _in_words():
         old = [manifest.id for manifest in _all_sound(_store(destination))[:-keep]]
@@ -208,7 +208,7 @@ def _plan(data: Path, destination: Path) -> "Plan":
     from tailrace.backup import creating
     from tailrace.backup.manifest import KnownSegments
     from tailrace.backup.store import NotABackup, Store, known_segments, object_sizes
-    from tailrace.log.disk.interface import OperatingSystemFiles
+    from tailrace.log.disk.os_files import OperatingSystemFiles
 
     files = OperatingSystemFiles()
     source = creating.open_source(files, _existing(data))
@@ -226,7 +226,7 @@ def _create(data: Path, destination: Path, pace: float | None) -> "Result":
 
     from tailrace.backup import creating
     from tailrace.backup.store import WritableStore
-    from tailrace.log.disk.interface import OperatingSystemFiles
+    from tailrace.log.disk.os_files import OperatingSystemFiles
 
     os.nice(_NICENESS)  # a broker beside us comes first
     files = OperatingSystemFiles()
@@ -270,7 +270,7 @@ def _restore(
 
 def _store(destination: Path) -> "Store":
     from tailrace.backup.store import Store
-    from tailrace.log.disk.interface import OperatingSystemFiles
+    from tailrace.log.disk.os_files import OperatingSystemFiles
 
     return Store(OperatingSystemFiles(), str(destination.absolute()))
 

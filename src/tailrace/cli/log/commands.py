@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from tailrace.cli.log.dump import Printer
     from tailrace.log.disk.interface import Files
-    from tailrace.log.files.directory_state import Place
+    from tailrace.log.files.directory_state import PartitionDirectory
     from tailrace.log.layout.damage import DamagedRange
     from tailrace.log.tools.locate import Places
     from tailrace.log.tools.survey import Survey, Tail
@@ -54,7 +54,7 @@ def verify(
     unfinished writes at the end of a log (`tail`), and files that will be rebuilt from it (`derived`), are named and
     are no damage.
     """
-    from tailrace.log.disk.interface import OperatingSystemFiles
+    from tailrace.log.disk.os_files import OperatingSystemFiles
     from tailrace.log.tools.verify import bytes_to_read
     from tailrace.log.tools.verify import verify as verify_places
 
@@ -95,7 +95,7 @@ def dump(
     rest is printed, and the command ends with 1.
     """
     from tailrace.cli.log.dump import printer
-    from tailrace.log.disk.interface import OperatingSystemFiles
+    from tailrace.log.disk.os_files import OperatingSystemFiles
 
     files = OperatingSystemFiles()
     surveys = _surveys(files, path, first, last)
@@ -133,7 +133,7 @@ def _surveys(files: "Files", path: Path, first: int, last: int | None) -> "list[
     if path.is_file():
         base_offset = _base_offset(path)
         # Who names a file wants all of it, also what lies before the start of the log.
-        place: Place = locate_partition(files, str(path.resolve().parent))._replace(start_offset=None)
+        place: PartitionDirectory = locate_partition(files, str(path.resolve().parent))._replace(start_offset=None)
         return [Survey(files, place, first=base_offset, last=base_offset)]
     return [Survey(files, place, first=first, last=last) for place in _locate(files, path).found]
 

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from tailrace.log.disk.interface import Files
-    from tailrace.log.files.lost_partitions import LostPartition
     from tailrace.log.layout.names import TopicPartition
     from tailrace.log.tools.locate import Places
+    from tailrace.log.tools.lost_partitions import LostPartition
     from tailrace.log.tools.repair import PartitionPlan, RepairPlan, Step
     from tailrace.log.tools.verify import Verification
 
@@ -65,7 +65,7 @@ def repair(
     offsets that it had. Ends with 0 where there is nothing to do or all was done, and with 1 where
     a plan was shown, or something could not be done.
     """
-    from tailrace.log.disk.interface import OperatingSystemFiles
+    from tailrace.log.disk.os_files import OperatingSystemFiles
     from tailrace.log.tools.repair import complete_swaps, make_plan
     from tailrace.log.tools.repair_steps import NotRepaired, carry_out
     from tailrace.log.tools.verify import bytes_to_read, verify

@@ -1,4 +1,4 @@
-"""The process that a pass runs in, so that no record of it costs the broker's loop anything.
+"""The program of the child process that a compaction pass runs in, so that it costs the broker's loop nothing.
 
     python -m tailrace.log.compaction.child     in the directory of the log
 
@@ -20,7 +20,7 @@ from queue import SimpleQueue
 
 from tailrace.log.compaction.cleaner import clean
 from tailrace.log.compaction.messages import PassFailed, PassResult, PassSpec, Said, encode_said
-from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.disk.os_files import OperatingSystemFiles
 
 NICENESS = 15
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024

@@ -1,4 +1,4 @@
-"""A pass as the broker sees it: it is asked for the next new segment until it says that it is done.
+"""A compaction pass in a child process, as the broker sees it: a source of new segments until it is done.
 
 `ChildPass` is a process of its own, `LocalPass` the same work in this one, for tests and tools.
 """

@@ -1,4 +1,4 @@
-"""One pass: reads a log's segments and writes, beside them, what is to take their place.
+"""One compaction pass: reads a log's segments and writes, beside them, the segments that replace them.
 
     map      the keys of the part that is new, up to where they fit into memory: the pass ends there
     clean    every segment from the first on, batch by batch; small ones flow together into one
@@ -20,8 +20,7 @@ from tailrace.log.compaction.keys import KeyOffsets
 from tailrace.log.compaction.messages import CleanedGroup, PassFailed, PassResult, PassSpec, Said
 from tailrace.log.disk.interface import Data, File, Files, join, read_whole, write_whole
 from tailrace.log.files.checksums import CHUNK_BYTES, ChunkSums, Gaps, Sums
-from tailrace.log.files.index import POSITION_MAX, RELATIVE_OFFSET_MAX
-from tailrace.log.files.transaction_index import AbortedTransaction, TransactionIndex
+from tailrace.log.files.index import POSITION_MAX, RELATIVE_OFFSET_MAX, AbortedTransaction, TransactionIndex
 from tailrace.log.layout.names import CLEANED, INDEX, LOG, SUMS, TIME_INDEX, TRANSACTION_INDEX, numbered
 from tailrace.log.scan.scan import FoundBatch, Scan
 from tailrace.log.segment.derived import Derived

@@ -1,4 +1,4 @@
-"""What stays of one batch. Pure: bytes in, bytes out, the time is an argument.
+"""Decides which records of one batch stay. Pure: bytes in, bytes out, the time is an argument.
 
     a record       stays while no newer one of its key is known; without a key it stays, as nobody asked for it to go
     a tombstone    (a key without a value) goes, too, once its batch's delete horizon has passed
@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from tailrace.log.compaction.keys import KeyOffsets
-from tailrace.log.files.transaction_index import AbortedTransaction
+from tailrace.log.files.index import AbortedTransaction
 from tailrace.records.batch import NO_PRODUCER, BatchHeader
 from tailrace.records.control import Marker, marker_of
 from tailrace.records.errors import CorruptBatch

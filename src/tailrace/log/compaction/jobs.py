@@ -1,4 +1,4 @@
-"""A log's way through one pass, in steps that wait for a disk or for the child. See `log/jobs.py` for what a job is.
+"""The jobs of one compaction pass of a log: steps that wait for a disk or for the child process (see `log/jobs.py`).
 
     NextGroup   starts the pass, at first; then waits for its next new segment
     SwapJob     that takes the place of the old ones

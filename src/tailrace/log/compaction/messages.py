@@ -1,11 +1,11 @@
-"""What a pass is told, and what it says: plain values that go through a pipe as JSON, a line each."""
+"""The messages between the broker and a compaction pass: plain values that go through a pipe as JSON, a line each."""
 
 import json
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tailrace.log.compaction.filter import LastOfProducer
-from tailrace.log.files.transaction_index import AbortedTransaction
+from tailrace.log.files.index import AbortedTransaction
 
 
 @dataclass(frozen=True, slots=True)

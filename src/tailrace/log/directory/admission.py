@@ -1,5 +1,5 @@
-"""Which directories may be opened as a data directory: ours and new ones, by one process at a time, and none that a
-newer release has written.
+"""Decides which directories may be opened as a data directory: ours and new ones, by one process at a time, in a format
+that this release knows.
 
     ours       has tailrace.format, the metadata log or a journal
     new        is empty, or has only what a file system or an interrupted first start puts there
@@ -12,7 +12,7 @@ is written, the file of the lock included.
 
 from tailrace.log.disk.interface import Files, Lock, join, read_whole
 from tailrace.log.files.checkpoints import FORMAT_FILE, RECOVERY_POINTS, START_OFFSETS
-from tailrace.log.flush.journal import FILE_NAME as JOURNAL_FILE
+from tailrace.log.files.journal_file import FILE_NAME as JOURNAL_FILE
 from tailrace.log.layout.errors import DirectoryInUse, ForeignDirectory, UnknownFormat
 from tailrace.log.layout.names import TEMPORARY
 

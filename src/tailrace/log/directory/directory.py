@@ -1,4 +1,4 @@
-"""A data directory: many logs, the small files that cover them all, and the lock that keeps others out.
+"""A data directory: many logs, the small files that cover them all, and the lock that keeps other processes out.
 
     <topic>-<partition>/                 a log
     <topic>-<partition>.…-delete/       a log that was removed, until its files are deleted
@@ -6,7 +6,7 @@
     recovery-point-offset-checkpoint     from where each log is scanned after a crash
     log-start-offset-checkpoint          where each log begins
     cleaner-offset-checkpoint            up to where each log is compacted
-    tailrace.journal                     what was committed and is perhaps not in its log yet: read after a crash
+    tailrace.journal                     what was acknowledged and is perhaps not in its log yet: read after a crash
     .kafka_cleanshutdown                 there if, and only if, the last stop was clean
     .lock                                held by the process that has the directory open
     tailrace.format                      the version of what we write; a newer one is refused
@@ -20,19 +20,29 @@ unavailable keeps the directory from being opened.
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from errno import EDQUOT, EMFILE, ENFILE, ENOSPC, EROFS
 
-from tailrace.log.directory.admission import FORMAT_VERSION, check_admission, lock_directory
-from tailrace.log.disk.interface import Files, join, parent, read_whole, remove_if_there, replace_whole, write_whole
-from tailrace.log.files.checkpoints import CLEAN_SHUTDOWN, FORMAT_FILE
-from tailrace.log.files.directory_state import DirectoryState, Place
+from tailrace.log.directory.admission import check_admission, lock_directory
+from tailrace.log.directory.markers import leave_clean_marker, make_directory, raise_format, take_clean_marker
+from tailrace.log.directory.offset_checkpoints import NotedOffsets, OffsetCheckpoints, OffsetsJob
+from tailrace.log.directory.removal import DeleteJob, Removal, RemoveJob
+from tailrace.log.disk.interface import (
+    Files,
+    Space,
+    join,
+    read_whole,
+    remove_if_there,
+    replace_whole,
+    write_whole,
+)
+from tailrace.log.files.directory_state import DirectoryState, PartitionDirectory
+from tailrace.log.files.journal_file import FILE_NAME as JOURNAL_FILE
+from tailrace.log.files.journal_file import read_journal
 from tailrace.log.files.leader_epochs import FILE_NAME as EPOCHS_FILE
 from tailrace.log.files.partition_metadata import encode_topic_id
-from tailrace.log.flush.journal import FILE_NAME as JOURNAL_FILE
-from tailrace.log.flush.journal import Journal, has_commits, open_journal, read_journal
-from tailrace.log.flush.offset_checkpoints import NotedOffsets, OffsetsJob, SavedOffsets
+from tailrace.log.flush.journal import Journal, MakeJournalJob, open_journal
 from tailrace.log.layout.config import LogConfig
 from tailrace.log.layout.errors import (
     JobUnderWay,
@@ -53,14 +63,13 @@ from tailrace.log.layout.names import (
     put_away_name,
 )
 from tailrace.log.log import Log
-from tailrace.log.recovery.recovery import RecoveryReport, recover
-from tailrace.log.removal import DeleteJob, Removal, RemoveJob
+from tailrace.log.recovery.recovery import recover
+from tailrace.log.recovery.state import RecoveryReport
 from tailrace.log.scan.restore import Journaled, by_log
+from tailrace.log.scrub import Piece, ScrubJob
 from tailrace.log.segment.segment import DerivedCache
 
-CHECKPOINT_MS = 60_000
 _NOT_THE_LOGS_FAULT = (ENOSPC, EDQUOT, EMFILE, ENFILE, EROFS)  # it would be the same with any other log
-_CLEAN_SHUTDOWN_CONTENT = b'{"version":0,"brokerEpoch":-1}'
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +88,7 @@ class DataDirectory:
         self.named: set[TopicPartition] = set()  # by the checkpoints, as they were found
         self._unclaimed: Journaled = {}  # what the journal has of logs that are not here by that topic id
         self.saving_offsets: OffsetsJob | None = None
-        self.saved_offsets = SavedOffsets(files, path)
+        self.offset_checkpoints = OffsetCheckpoints(files, path)
         self.removing: dict[TopicPartition, RemoveJob] = {}  # their names are not free yet
         self.leftovers: list[str] = []  # directories of removed logs, to be deleted
         self.put_away: set[str] = set()  # and those, with what was set aside
@@ -88,10 +97,9 @@ class DataDirectory:
         )
         self.record_start: Callable[[], None] | None = None  # what the broker had no room to write; until it is done
         self._cache = DerivedCache()
-        self._last_checkpoint_ms: int | None = None
         self._offsets_noted = 0
         check_admission(files, path)  # before anything is written there, be it the lock's file
-        self._make_directory()
+        make_directory(files, path)
         self._lock = lock_directory(files, path)
         try:
             self._open()
@@ -101,43 +109,26 @@ class DataDirectory:
                 raise StorageError(f"{path} cannot be opened", error) from error
             raise
 
-    def _make_directory(self) -> None:
-        """Afterwards the directory is there, and so are those above it, on disk."""
-        missing, path = [], self.path
-        while not self.files.exists(path):
-            missing.append(path)
-            path = parent(path)
-        if missing:
-            self.files.make_directory(self.path)
-        for path in reversed(missing):
-            self.files.sync_directory(parent(path))
-
     def _open(self) -> None:
         if check_admission(self.files, self.path):
-            self._raise_format()  # first: from here on the directory is known as ours
+            raise_format(self.files, self.path)  # first: from here on the directory is known as ours
         state = DirectoryState(self.files, self.path)
         for name in state.damaged:
             logger.warning("%s in %s is damaged: what it said is found out by reading the logs", name, self.path)
         directories = self.files.directories_in(self.path)
         self._directories = set(directories)  # of partitions that cannot be opened: they stay for the next start
         self._note_missing(state, directories)
-        self._doubt_clean_stop(state)
+        if state.clean:
+            state.clean = take_clean_marker(self.files, self.path)
         self.was_clean, self.named = state.clean, state.named
-        self._take_clean_marker()
         self._open_logs(state, directories)
         if not state.clean:
             self.files.sync_directory(self.path)  # first: what a checkpoint names must be there
-        is_saved = self.saved_offsets.are_on_disk(self.note_offsets(), state)
+        is_saved = self.offset_checkpoints.are_on_disk(self.note_offsets(), state)
         if not is_saved or not state.clean or not state.is_ours:
             self._save_what_recovery_found()
-        self._raise_format()
+        raise_format(self.files, self.path)
         self.journal = open_journal(self.files, self.path)
-
-    def _raise_format(self) -> None:
-        """Before anything is written that an older release would not read: the journal."""
-        path, current = join(self.path, FORMAT_FILE), f"{FORMAT_VERSION}\n".encode()
-        if read_whole(self.files, path) != current:
-            replace_whole(self.files, path, current)
 
     def _note_missing(self, state: DirectoryState, directories: Collection[str]) -> None:
         """Before anything is changed: without a log of its own the broker does not start."""
@@ -150,28 +141,14 @@ class DataDirectory:
             raise error
         self.unavailable[partition] = error
         known = (state.recovery_points, state.start_offsets, state.cleaner_offsets)
-        self.saved_offsets.keep(partition, *((offsets or {}).get(partition) for offsets in known))
-
-    def _doubt_clean_stop(self, state: DirectoryState) -> None:
-        """A clean stop leaves nothing in the journal. Where there is something, the marker of one is not to be
-        believed: the logs may lack what the journal has.
-        """
-        if state.clean and has_commits(self.files, self.path):
-            logger.warning(
-                "%s in %s says that the last stop was clean, and %s has writes: logs are recovered as after a crash",
-                CLEAN_SHUTDOWN,
-                self.path,
-                JOURNAL_FILE,
-            )
-            self._remove_clean_marker()
-            state.clean = False
+        self.offset_checkpoints.keep(partition, *((offsets or {}).get(partition) for offsets in known))
 
     def _open_logs(self, state: DirectoryState, directories: Iterable[str]) -> None:
         journaled = {} if state.clean else by_log(read_journal(self.files, self.path))
         for name in directories:
             partition = parse_partition(name)
             if partition is not None:
-                self._open_log(partition, state.place(join(self.path, name), partition), state, journaled)
+                self._open_log(partition, state.partition_directory(join(self.path, name), partition), state, journaled)
             elif is_put_away(name):
                 self.put_away.add(name)
                 if name.endswith(REMOVED):
@@ -179,7 +156,9 @@ class DataDirectory:
         claimed = {(log.name, log.topic_id or b"") for log in self.logs.values()} if journaled else set()
         self._unclaimed = {key: of_log for key, of_log in journaled.items() if key not in claimed}
 
-    def _open_log(self, partition: TopicPartition, place: Place, state: DirectoryState, journaled: Journaled) -> None:
+    def _open_log(
+        self, partition: TopicPartition, place: PartitionDirectory, state: DirectoryState, journaled: Journaled
+    ) -> None:
         try:
             log, report = recover(self.files, place, self.config, cache=self._cache, journaled=journaled)
         except SegmentsMissing as error:
@@ -196,7 +175,7 @@ class DataDirectory:
 
     def _to_be_enrolled(self, log: Log) -> None:
         log.is_enrolled = False
-        log.enrol = self.saved_offsets.enrol
+        log.enrol = self.offset_checkpoints.enrol
 
     def _save_what_recovery_found(self) -> None:
         """So that what one start has looked at the next need not look at again. Where there is no room, a later
@@ -209,14 +188,6 @@ class DataDirectory:
             self._save_offsets()
         except OutOfSpace as error:
             logger.warning("%s: the next start has to look at the same again", error)
-
-    def _take_clean_marker(self) -> None:
-        if self.was_clean:
-            self._remove_clean_marker()
-
-    def _remove_clean_marker(self) -> None:
-        self.files.remove(join(self.path, CLEAN_SHUTDOWN))
-        self.files.sync_directory(self.path)
 
     # Logs that come and go
 
@@ -237,7 +208,7 @@ class DataDirectory:
             raise self.unavailable[partition].again()
         if partition in self.removing:
             raise JobUnderWay(f"{partition} in {self.path} is being removed, which must come back first")
-        place = Place(join(self.path, str(partition)), partition, recovery_point=0, start_offset=0)
+        place = PartitionDirectory(join(self.path, str(partition)), partition, recovery_point=0, start_offset=0)
         try:
             log, _ = recover(self.files, place, config or self.config, leader_epoch=leader_epoch, cache=self._cache)
             log.note_creation()
@@ -301,12 +272,12 @@ class DataDirectory:
         except OSError as error:
             raise StorageError(f"{partition} in {self.path} could not be set aside", error) from error
         log = self._let_go_of(partition)
-        self.saved_offsets.take_away([log])
+        self.offset_checkpoints.take_away([log])
         if is_lost:
             reason = f"nothing says which topic its log belongs to, and it was set aside as {name}"
             self.unavailable[partition] = LogUnavailable(partition, self.path, reason, is_lost=True)
             self._directories.discard(str(partition))
-            self.saved_offsets.keep(partition, log.recovery_point, log.start_offset, None)
+            self.offset_checkpoints.keep(partition, log.recovery_point, log.start_offset, None)
         with suppress(OutOfSpace):  # a later checkpoint does it
             self._save_offsets()
         return name
@@ -318,7 +289,7 @@ class DataDirectory:
         for partition in partitions:
             if str(partition) not in self._directories:
                 del self.unavailable[partition]
-            self.saved_offsets.give_up(partition)
+            self.offset_checkpoints.give_up(partition)
 
     def adopt(self, partition: TopicPartition, topic_id: bytes) -> None:
         """On return, the log, whose `partition.metadata` was lost or wrong, belongs to this topic, on disk, and has
@@ -341,7 +312,7 @@ class DataDirectory:
         log.epochs.truncate(log.end_offset)
         replace_whole(self.files, join(log.directory, EPOCHS_FILE), log.epochs.encode())
         offsets = log.recovery_point, log.start_offset, log.compacted_to
-        place = Place(log.directory, partition, "", False, *offsets)
+        place = PartitionDirectory(log.directory, partition, "", False, *offsets)
         self.logs[partition], self.reports[partition] = recover(
             self.files, place, self.config, cache=self._cache, journaled=self._unclaimed
         )
@@ -382,16 +353,6 @@ class DataDirectory:
         if self.saving_offsets is not None:
             raise JobUnderWay(f"the checkpoints of {self.path} are being saved, which must come back first")
 
-    def is_checkpoint_due(self, steady_ms: int) -> bool:
-        """Whether a log has rolled since the last checkpoint, or a minute has passed: so much may a crash cost to
-        scan.
-        """
-        if self._last_checkpoint_ms is None:
-            self._last_checkpoint_ms = steady_ms
-        return steady_ms - self._last_checkpoint_ms >= CHECKPOINT_MS or any(
-            log.wants_checkpoint for log in self.logs.values()
-        )
-
     def checkpoint(self, steady_ms: int) -> None:
         """Afterwards every log's recovery point is its end, all start offsets are on disk, and deleted segments are
         gone. Logs that have a job under way or are offline are left alone.
@@ -406,7 +367,6 @@ class DataDirectory:
                 except StorageError as error:
                     logger.error("%s", error)
         self._save_offsets()
-        self._last_checkpoint_ms = steady_ms
 
     def _save_offsets(self) -> None:
         job = self.begin_save_offsets()
@@ -440,6 +400,23 @@ class DataDirectory:
             self._close_journal()
             remove_if_there(self.files, join(self.path, JOURNAL_FILE))
         return self.journal
+
+    # What only a data directory on the local disk has
+
+    def begin_make_journal(self, size: int) -> MakeJournalJob:
+        """A job that makes a journal of this size, where there is none. Its result is assigned to `journal`."""
+        return MakeJournalJob(self.files, self.path, size)
+
+    def begin_scrub(self, pieces: Sequence[Piece], note: tuple[str, bytes] | None = None) -> ScrubJob:
+        return ScrubJob(self.files, pieces, note)
+
+    def free_space(self) -> Space:
+        """Of the disk. May take long. Raises OSError."""
+        return self.files.space(self.path)
+
+    def read_file(self, name: str) -> bytes | None:
+        """A small file beside the logs, or None where there is none. Raises OSError."""
+        return read_whole(self.files, join(self.path, name))
 
     def close(self, steady_ms: int) -> None:
         """Afterwards everything is on disk. If all went well the stop counts as clean, and the next start reads no
@@ -499,6 +476,6 @@ class DataDirectory:
     def _leave_clean_marker(self) -> None:
         try:
             self._empty_journal()
-            replace_whole(self.files, join(self.path, CLEAN_SHUTDOWN), _CLEAN_SHUTDOWN_CONTENT)
+            leave_clean_marker(self.files, self.path)
         except OSError as error:
             raise StorageError(f"the clean stop of {self.path} could not be noted", error) from error

@@ -1,4 +1,4 @@
-"""Kafka's small text files: a version, a count, then a line an entry. And those that cover a whole data directory.
+"""Kafka's small text files: a version, a count, then a line an entry; and the names of those of a data directory.
 
     recovery-point-offset-checkpoint   topic partition offset: from where a crash makes us scan
     log-start-offset-checkpoint        topic partition offset: what was deleted below stays deleted

@@ -1,4 +1,4 @@
-"""The sums of a segment: checksums over its raw bytes, headers included, and what a clean start must know of it.
+"""The checksum file of a segment: checksums over its raw bytes, headers included, and what a clean start must know.
 
 A batch's own CRC does not cover its offset, length and epoch, and says nothing of a batch that is missing. So a
 sealed segment gets a small file beside it with a CRC-32C for every MiB. It speaks of a *prefix*: as segments only

@@ -1,11 +1,11 @@
-"""How a data directory was left: what its small files say of each log in it.
+"""The state in which a data directory was left: what its small files say of each log in it.
 
 Recovery and `log verify` begin here, so that both know the same of a log before they read it.
 """
 
 from collections.abc import Collection
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 from tailrace.log.disk.interface import Files, join, name_of, parent, read_whole
 from tailrace.log.files.checkpoints import (
@@ -23,12 +23,17 @@ UNSAVED_OFFSETS_MAX = 1 << 32
 """How many offsets a log can have behind its recovery point: a segment has half as many at most, and each that is full
 makes a checkpoint due."""
 
-if TYPE_CHECKING:
-    from tailrace.log.tools.compaction_history import CompactionHistory
+
+class CompactionHistory(Protocol):
+    """What a data directory proves of compaction (`log/tools/compaction_history`)."""
+
+    def rules_out(self, partition: TopicPartition) -> bool:
+        """Whether this partition was certainly never compacted."""
 
 
-class Place(NamedTuple):
-    """One partition's directory. `prefix` stands before the names of its files where there are several partitions.
+class PartitionDirectory(NamedTuple):
+    """One partition's directory, and what the checkpoints say of it. `prefix` stands before the names of its files
+    where there are several partitions.
 
     Recovery point and start offset are None where nobody knows them.
     """
@@ -41,7 +46,7 @@ class Place(NamedTuple):
     start_offset: int | None = None
     compacted_to: int = 0
     is_named: bool = False  # by an offset checkpoint: then it has had a segment, on disk
-    history: "CompactionHistory | None" = None  # for tools that look at a whole data directory
+    history: CompactionHistory | None = None  # for tools that look at a whole data directory
 
     @property
     def name(self) -> str:
@@ -57,7 +62,7 @@ class Place(NamedTuple):
         """
         return not self.clean and offset - end <= UNSAVED_OFFSETS_MAX
 
-    def with_latest_start(self, files: Files) -> "Place":
+    def with_latest_start(self, files: Files) -> "PartitionDirectory":
         """The same place, with the start offset that is on disk by now."""
         if self.partition is None or self.start_offset is None:
             return self
@@ -83,7 +88,7 @@ class DirectoryState:
         self.start_offsets = self._offsets(files, path, START_OFFSETS)
         self.cleaner_offsets = self._offsets(files, path, CLEANER_OFFSETS)
         known = (self.recovery_points, self.start_offsets, self.cleaner_offsets)
-        # Each of these has had a log, on disk: see `SavedOffsets.enrol`.
+        # Each of these has had a log, on disk: see `OffsetCheckpoints.enrol`.
         self.named = {partition for offsets in known for partition in offsets or ()}
         self.is_ours = files.exists(join(path, FORMAT_FILE)) or METADATA_PARTITION in self.named
 
@@ -120,9 +125,11 @@ class DirectoryState:
             partition in self.recovery_points and partition in self.start_offsets
         )
 
-    def place(self, directory: str, partition: TopicPartition, prefix: str = "") -> Place:
+    def partition_directory(self, directory: str, partition: TopicPartition, prefix: str = "") -> PartitionDirectory:
         recovery_point = self.offset_of(partition, self.recovery_points)
         start_offset = self.offset_of(partition, self.start_offsets)
         compacted_to = (self.cleaner_offsets or {}).get(partition, 0)
         is_named = self.is_ours and partition in self.named
-        return Place(directory, partition, prefix, self.clean, recovery_point, start_offset, compacted_to, is_named)
+        return PartitionDirectory(
+            directory, partition, prefix, self.clean, recovery_point, start_offset, compacted_to, is_named
+        )

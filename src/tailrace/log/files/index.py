@@ -1,22 +1,28 @@
-"""The two sparse indexes of a segment, in Kafka's formats. Both are derived data: lost or damaged, they are built
-anew.
+"""The three indexes of a segment, in Kafka's formats. All can be rebuilt from the segment when lost or damaged.
 
     .index      8 bytes an entry: last offset of a batch (relative to the segment's base, uint32), its position (uint32)
     .timeindex 12 bytes an entry: largest timestamp so far (int64), last offset of the batch that has it (relative,
     uint32)
+    .txnindex  34 bytes an entry: version (int16, 0), producer id, first offset, last offset (of the abort marker), last
+    stable offset, of an aborted transaction
 
-An entry is made for the first batch that begins more than `index.interval.bytes` after the last one indexed.
-Entries are kept in memory just as they stand in the file, so that loading and saving copy bytes and a lookup
-unpacks what it compares.
+The first two are sparse: an entry is made for the first batch that begins more than `index.interval.bytes` after the
+last one indexed. Entries are kept in memory just as they stand in the file, so that loading and saving copy bytes and a
+lookup unpacks what it compares.
+
+A reader that wants only committed records gets the aborted transactions with its bytes, and leaves out what they name.
 """
 
 import struct
 from bisect import bisect_right
+from collections.abc import Iterator
 from typing import NamedTuple
 
 _OFFSET_ENTRY = struct.Struct(">II")
 _TIME_ENTRY = struct.Struct(">qI")
 _POSITION = struct.Struct(">4xI")
+_TRANSACTION_ENTRY = struct.Struct(">hqqqq")
+_TRANSACTION_VERSION = 0
 RELATIVE_OFFSET_MAX = 0x7FFFFFFF  # Kafka's entries are signed: a segment rolls before it gets here
 POSITION_MAX = 0x7FFFFFFF
 
@@ -163,3 +169,43 @@ def least_size_of_full_index(limit: int, interval_bytes: int) -> int:
     """A log that is smaller has no index which `Segment.has_full_index` finds full: it has not so many entries."""
     entries = max(0, limit - 2 * TimeIndex.ENTRY_SIZE) // TimeIndex.ENTRY_SIZE
     return entries * interval_bytes
+
+
+class AbortedTransaction(NamedTuple):
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+class TransactionIndex:
+    ENTRY_SIZE = _TRANSACTION_ENTRY.size
+
+    def __init__(self, data: bytes | bytearray = b"") -> None:
+        self.data = bytearray(data)
+
+    def append(self, aborted: AbortedTransaction) -> None:
+        self.data += _TRANSACTION_ENTRY.pack(_TRANSACTION_VERSION, *aborted)
+
+    def __iter__(self) -> Iterator[AbortedTransaction]:
+        for _, *fields in _TRANSACTION_ENTRY.iter_unpack(bytes(self.data)):  # a copy: its owner may append meanwhile
+            yield AbortedTransaction(*fields)
+
+    def overlapping(self, first: int, end: int) -> list[AbortedTransaction]:
+        """The aborted transactions with records at `first` or later and before `end`."""
+        return [aborted for aborted in self if aborted.last_offset >= first and aborted.first_offset < end]
+
+    def keep_before(self, offset: int) -> None:
+        """Afterwards no abort marker at `offset` or later is listed."""
+        kept = [aborted for aborted in self if aborted.last_offset < offset]
+        self.data.clear()
+        for aborted in kept:
+            self.append(aborted)
+
+    def is_sound(self) -> bool:
+        if len(self.data) % self.ENTRY_SIZE:
+            return False
+        return all(
+            version == _TRANSACTION_VERSION and first <= last
+            for version, _, first, last, _ in _TRANSACTION_ENTRY.iter_unpack(self.data)
+        )

@@ -1,4 +1,4 @@
-"""Leader epochs: which stretch of the log was written under which epoch, in Kafka's `leader-epoch-checkpoint` format.
+"""Leader epochs: which range of the log was written in which epoch, in Kafka's `leader-epoch-checkpoint` format.
 
 The epoch rises with every unclean start, so that a client can tell the record it read at an offset before a crash
 from another one written there afterwards. The first line of the file is the version (0), the second the count, then

@@ -1,4 +1,4 @@
-"""Which topic a log belongs to, in Kafka's `partition.metadata` format: a line with the version, one with the id.
+"""The topic id of a log, in Kafka's `partition.metadata` format: a line with the version, one with the id.
 
     version: 0
     topic_id: <22 characters: the 16 bytes in URL-safe base64, without padding>

@@ -1,4 +1,4 @@
-"""Recorded gaps: offsets that were lost and that a repair has given up, so that no jump over them is a silent one.
+"""Recorded gaps: offsets that were lost and that a repair has given up, so that no jump over them is silent.
 
 They stand in a small file of the partition, `recorded-gaps`: a line with the version and the CRC-32C of all that
 follows, then a JSON object a line, in the order of offsets. The file is replaced as a whole, and nothing but a repair

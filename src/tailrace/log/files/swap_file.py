@@ -1,4 +1,4 @@
-"""New segments take the place of old ones: at once, or not at all.
+"""The swap file: compacted segments replace old ones at once, or not at all.
 
     1  the new files lie beside the old ones, `….cleaned`, on disk. Without the next step they mean nothing
     2  a small file, `….swap`, says which segments they replace. The moment it is on disk, they do

@@ -1,4 +1,4 @@
-"""A commit: what several logs have appended since they were last safe, written to the journal at once.
+"""A journal write: what several logs have appended since they were last safe, written to the journal at once.
 
 Like the jobs of one log (`log/jobs`) it has three steps: begun by the owner of the logs, run in any thread, finished by
 the owner. What it wrote counts, and readers see it; the logs' own files are still to be synced, which nobody waits for.
@@ -8,19 +8,20 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tailrace.log.disk.interface import Data
-from tailrace.log.flush.journal import Journal, Part
+from tailrace.log.files.journal_file import JournalEntry
+from tailrace.log.flush.journal import Journal
 from tailrace.log.layout.errors import without_frames
 from tailrace.log.log import Log
 from tailrace.log.reader import Position
 from tailrace.log.segment.segment import Segment
 
-COMMIT_BYTES_MAX = 128 << 10  # of one log: more is better synced where it is
-COMMIT_LOGS_MAX = 256
-ENOUGH_BYTES = 512 << 10  # of all logs: what is beyond goes into the next one
+JOURNAL_BYTES_PER_LOG_MAX = 128 << 10  # of one log: more is better synced where it is
+JOURNAL_WRITE_LOGS_MAX = 256
+JOURNAL_WRITE_BYTES_TARGET = 512 << 10  # of all logs: what is beyond goes into the next one
 
 
 class Noted(NamedTuple):
-    """A log as it was when the commit began."""
+    """A log as it was when the journal write began."""
 
     log: Log
     segment: Segment
@@ -29,14 +30,14 @@ class Noted(NamedTuple):
     target: int
 
 
-def bytes_to_commit(log: Log) -> int:
-    """How much of the log a commit would write: 0 where there is nothing, or too much, or where bytes of one file are
-    not all that is missing, as something new has to be named, or a flush under way does more than to sync that file.
+def bytes_to_journal(log: Log) -> int:
+    """How much of the log a journal write would take: 0 where there is nothing, or too much, or where bytes of one file
+    are not all that is missing, as something new has to be named, or a flush under way does more than sync that file.
     """
     visible, active, unflushed, flushing = log.view.visible, log.view.segments[-1], log.unflushed, log.flushing
     size = active.size - visible.position
     if (
-        size > COMMIT_BYTES_MAX
+        size > JOURNAL_BYTES_PER_LOG_MAX
         or visible.segment_base != active.base_offset
         or unflushed.directories
         or unflushed.epochs
@@ -49,9 +50,9 @@ def bytes_to_commit(log: Log) -> int:
     return size
 
 
-class CommitJob:
+class JournalWriteJob:
     def __init__(self, journal: Journal, logs: Sequence[Log], batch: Data | None = None) -> None:
-        """Of logs that have something to commit, and for which there is room. Where that is the last batch of one log,
+        """Of logs that have something to write, and for which there is room. Where that is the last batch of one log,
         and at hand, it need not be read again.
         """
         self.logs = logs
@@ -65,13 +66,13 @@ class CommitJob:
             journal.hold(log, noted.target)
 
     def run(self) -> None:
-        written, parts = [], []
+        written, entries = [], []
         try:
             for noted in self._noted:
-                if (part := _part(noted, self._batch)) is not None:
+                if (entry := _entry_of(noted, self._batch)) is not None:
                     written.append(noted)
-                    parts.append(part)
-            self._journal.write(parts)
+                    entries.append(entry)
+            self._journal.write(entries)
             self._written = written
         except Exception as error:  # noqa: BLE001 - whatever it is, nobody knows what the journal has then
             self.error = without_frames(error)
@@ -92,7 +93,7 @@ def _note(log: Log) -> Noted:
     return Noted(log, active, view.visible.position, end, log.bounds.end)
 
 
-def _part(noted: Noted, batch: Data | None) -> Part | None:
+def _entry_of(noted: Noted, batch: Data | None) -> JournalEntry | None:
     """None where the log was removed meanwhile, or cannot be read."""
     log, segment, start, end, _ = noted
     try:
@@ -102,4 +103,4 @@ def _part(noted: Noted, batch: Data | None) -> Part | None:
         return None
     assert log.topic_id is not None
     assert len(data) == end.position - start
-    return Part(log.name, log.topic_id, segment.base_offset, start, data)
+    return JournalEntry(log.name, log.topic_id, segment.base_offset, start, data)

@@ -1,11 +1,11 @@
-"""Group commit: who waits for which offset to be on disk, and which log is flushed next.
+"""The flush queue: which caller waits for which offset to be on disk, and which log is flushed next.
 
 An fsync costs the same for one record as for ten thousand. So a caller that must know its records safe says so
 (`when_flushed`) and goes on; the log is flushed once for all who asked by then, and while that flush runs the next
 ones gather.
 
     one flush at a time for a log, a few jobs at a time for a disk
-    where there is a journal, little that is waited for is committed there instead, of all logs at once;
+    where there is a journal, little that is waited for is written there instead, of all logs at once;
         their files are flushed as those that nobody waits for, and before that part of the journal is used again
     a log that has rolled is checkpointed: that flush is followed by a save, which nobody waits for
     a log with `dirty_bytes_max` unflushed, or dirty for `dirty_ms_max`, is flushed although nobody asked; sooner, if
@@ -23,8 +23,12 @@ from heapq import heappop, heappush
 from itertools import count
 
 from tailrace.log.disk.interface import Data
-from tailrace.log.flush.journal import Journal, size_of_commit
-from tailrace.log.flush.journal_write import COMMIT_LOGS_MAX, ENOUGH_BYTES, CommitJob, bytes_to_commit
+from tailrace.log.files.journal_file import size_of_journal_write
+from tailrace.log.flush.journal import Journal
+from tailrace.log.flush.journal_write import JOURNAL_WRITE_BYTES_TARGET as JOURNAL_WRITE_BYTES_TARGET
+from tailrace.log.flush.journal_write import JOURNAL_WRITE_LOGS_MAX
+from tailrace.log.flush.journal_write import JournalWriteJob as JournalWriteJob
+from tailrace.log.flush.journal_write import bytes_to_journal as bytes_to_journal
 from tailrace.log.jobs import FlushJob, SaveJob
 from tailrace.log.layout.errors import LogError, LogOffline, LogRemoved, OutOfSpace
 from tailrace.log.log import Log
@@ -69,8 +73,8 @@ class FlushQueue:
     ) -> None:
         self.journal: Journal | None = None
         self.small_flushes = 0  # that a journal would have taken
-        self._to_commit: dict[Log, None] = {}
-        self._is_committing = False
+        self._to_journal: dict[Log, None] = {}
+        self._is_journal_busy = False
         self._in_flight_max = in_flight_max
         self._dirty_bytes_max = dirty_bytes_max
         self._dirty_ms_max = dirty_ms_max
@@ -118,9 +122,9 @@ class FlushQueue:
 
     def request(self, log: Log) -> None:
         """Afterwards all that was appended to the log before now is about to count, and readers to see it."""
-        is_small = bytes_to_commit(log) > 0
+        is_small = bytes_to_journal(log) > 0
         if is_small and self.journal is not None:
-            self._to_commit[log] = None
+            self._to_journal[log] = None
         else:
             self.small_flushes += is_small
             self._request_flush(log)
@@ -158,7 +162,7 @@ class FlushQueue:
         """
         self._clean(log)
         self._checkpoints.discard(log)
-        self._to_commit.pop(log, None)
+        self._to_journal.pop(log, None)
         if log in self._is_wanted:
             self._is_wanted.discard(log)
             self._wanted.remove(log)
@@ -171,9 +175,9 @@ class FlushQueue:
         self._dirty_since.pop(log, None)
         self._due_early.pop(log, None)
 
-    def next_job(self) -> Job | CommitJob | None:
+    def next_job(self) -> Job | JournalWriteJob | None:
         """The next job to run, of any kind, if one is due and may run now."""
-        return self.next_commit() or self.next_of_one_log()
+        return self.next_journal_write() or self.next_of_one_log()
 
     @property
     def has_work(self) -> bool:
@@ -218,58 +222,58 @@ class FlushQueue:
         return job
 
     @property
-    def has_commit(self) -> bool:
-        """Whether `next_commit` may have something to say."""
-        return bool(self._to_commit) and not self._is_committing
+    def has_journal_write(self) -> bool:
+        """Whether `next_journal_write` may have something to say."""
+        return bool(self._to_journal) and not self._is_journal_busy
 
-    def next_commit(self) -> CommitJob | None:
-        """A commit of what is waited for and goes into the journal, of all logs that have come by now. There is one at
+    def next_journal_write(self) -> JournalWriteJob | None:
+        """A write of what is waited for and goes into the journal, of all logs that have come by now. There is one at
         a time; what has no room, or became too much meanwhile, is flushed.
         """
         journal = self.journal
-        if journal is None or not self.has_commit:
+        if journal is None or not self.has_journal_write:
             return None
         logs: list[Log] = []
         names = data = 0
-        while self._to_commit and len(logs) < COMMIT_LOGS_MAX and data < ENOUGH_BYTES:
-            log = next(iter(self._to_commit))  # who has come first
-            del self._to_commit[log]
-            if size := bytes_to_commit(log):
+        while self._to_journal and len(logs) < JOURNAL_WRITE_LOGS_MAX and data < JOURNAL_WRITE_BYTES_TARGET:
+            log = next(iter(self._to_journal))  # who has come first
+            del self._to_journal[log]
+            if size := bytes_to_journal(log):
                 logs.append(log)
                 names, data = names + len(log.name), data + size
             elif log.high_watermark < log.end_offset:
                 self._request_flush(log)
         if not logs:
             return None
-        if (job := self._begin_commit(journal, logs, names, data)) is None:
+        if (job := self._begin_journal_write(journal, logs, names, data)) is None:
             if journal.is_stuck:
                 logs += self._give_up_journal("a partition that is offline needs what is in it")
             for log in logs:
                 self._request_flush(log)
         return job
 
-    def _begin_commit(
+    def _begin_journal_write(
         self, journal: Journal, logs: list[Log], names: int, data: int, batch: Data | None = None
-    ) -> CommitJob | None:
+    ) -> JournalWriteJob | None:
         """None where there is no room for it."""
-        if not journal.make_room(size_of_commit(len(logs), names, data)):
+        if not journal.make_room(size_of_journal_write(len(logs), names, data)):
             return None
         for log in journal.take_overdue():
             self._request_flush(log)
-        self._is_committing = True
-        return CommitJob(journal, logs, batch)
+        self._is_journal_busy = True
+        return JournalWriteJob(journal, logs, batch)
 
-    def commit_of(self, log: Log, batch: Data) -> CommitJob | None:
-        """The same of nothing but a batch that was just appended, and is at hand. None where there is more to commit,
+    def journal_write_of(self, log: Log, batch: Data) -> JournalWriteJob | None:
+        """The same of nothing but a batch that was just appended, and is at hand. None where there is more to write,
         or no room: then it has to be waited for.
         """
         journal, size = self.journal, len(batch)
-        if journal is None or self._is_committing or self._to_commit or bytes_to_commit(log) != size:
+        if journal is None or self._is_journal_busy or self._to_journal or bytes_to_journal(log) != size:
             return None
-        return self._begin_commit(journal, [log], len(log.name), size, batch)
+        return self._begin_journal_write(journal, [log], len(log.name), size, batch)
 
-    def _committed(self, job: CommitJob) -> None:
-        self._is_committing = False
+    def _journal_written(self, job: JournalWriteJob) -> None:
+        self._is_journal_busy = False
         left_out = job.finish()
         if job.error is not None:
             left_out += self._give_up_journal(f"it cannot be written: {job.error}")
@@ -284,15 +288,15 @@ class FlushQueue:
         """The logs have their own files: returns those that have to be flushed now."""
         logger.error("the journal is not used any more until the next start: %s", reason)
         self.journal = None
-        waiting, self._to_commit = list(self._to_commit), {}
+        waiting, self._to_journal = list(self._to_journal), {}
         return waiting
 
-    def finished(self, job: Job | CommitJob) -> None:
+    def finished(self, job: Job | JournalWriteJob) -> None:
         """Takes back a job that was run. Afterwards all whom it served have been told, and the log may be flushed
         again.
         """
-        if isinstance(job, CommitJob):
-            self._committed(job)
+        if isinstance(job, JournalWriteJob):
+            self._journal_written(job)
             return
         self._in_flight -= 1
         if isinstance(job, SaveJob):

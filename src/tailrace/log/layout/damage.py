@@ -1,4 +1,4 @@
-"""A damaged range: bytes of a log that cannot be trusted, by name.
+"""Damaged ranges: bytes of a log that cannot be trusted, by file, position and offsets.
 
 Damage is named, never served and never "cleaned up". `position` and `length` say where the bad bytes are in `file`;
 where a whole file is missing, its length is 0. The offsets, both inclusive, are those that cannot be read. Where

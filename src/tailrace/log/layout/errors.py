@@ -1,6 +1,4 @@
-"""What a log can answer instead of doing as asked. Disk trouble is a family of its own: it is never the caller's
-fault.
-"""
+"""The errors that a log raises. Disk trouble is a family of its own: it is never the caller's fault."""
 
 from typing import TypeVar
 

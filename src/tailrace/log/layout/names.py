@@ -1,4 +1,4 @@
-"""How a partition and its files are called on disk: Kafka's names.
+"""The names of partitions and their files on disk: Kafka's.
 
 <topic>-<partition>/<20 digits of the base offset>.log   and beside it .index .timeindex .txnindex .sums
 <topic>-<partition>/<20 digits of an offset>.snapshot    the producers as they stood at that offset

@@ -1,4 +1,4 @@
-"""Offsets as distinct types, and the one place that keeps them in order.
+"""Offsets as distinct types, and the bounds of a log that keep them in order.
 
 Every log has three of them. All are *next* offsets, so exclusive as an upper bound:
 

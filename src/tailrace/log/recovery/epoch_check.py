@@ -1,4 +1,4 @@
-"""Leader epochs held against the batches, each of which has its own in its header.
+"""Compares the checkpoint of the leader epochs with the batches, each of which has its epoch in its header.
 
 The checkpoint of the epochs is a hint. Outside of what a batch's CRC covers, it tells a rotten epoch in a header; but
 it may be the one that is wrong. One batch that contradicts it is taken to be rotten, and several are believed.
@@ -37,21 +37,21 @@ def are_contradicted(epochs: LeaderEpochs, segments: Sequence[Segment]) -> bool:
 
 def epochs_of(segments: Sequence[Segment]) -> LeaderEpochs:
     """The epochs as the batches have them. They only rise: a single batch that disturbs that is not believed."""
-    runs: list[_Run] = []
+    ranges: list[_EpochRange] = []
     for header in _headers(segments):
-        if runs and runs[-1].epoch == header.leader_epoch:
-            runs[-1] = runs[-1]._replace(batches=runs[-1].batches + 1)
+        if ranges and ranges[-1].epoch == header.leader_epoch:
+            ranges[-1] = ranges[-1]._replace(batches=ranges[-1].batches + 1)
         else:
-            runs.append(_Run(header.leader_epoch, header.base_offset, 1))
+            ranges.append(_EpochRange(header.leader_epoch, header.base_offset, 1))
     found = LeaderEpochs()
-    for before, run, after in zip([None, *runs], runs, [*runs[1:], None], strict=False):
-        falls = (before is not None and run.epoch < before.epoch) or (after is not None and after.epoch < run.epoch)
-        if run.batches > 1 or not falls:
-            found.assign(run.epoch, run.first_offset)
+    for before, one, after in zip([None, *ranges], ranges, [*ranges[1:], None], strict=False):
+        falls = (before is not None and one.epoch < before.epoch) or (after is not None and after.epoch < one.epoch)
+        if one.batches > 1 or not falls:
+            found.assign(one.epoch, one.first_offset)
     return found
 
 
-class _Run(NamedTuple):
+class _EpochRange(NamedTuple):
     """Batches of one epoch, one behind the other."""
 
     epoch: int

@@ -1,4 +1,4 @@
-"""Opening a log: what a stop or a crash left behind, made into a log again.
+"""Recovery: opens a log as a stop or a crash has left it.
 
     pass 1  sweep       what compaction had begun is carried out or undone; temporary files go, and derived files
                         whose log is gone
@@ -24,65 +24,32 @@ offsets are not given again.
 """
 
 import logging
-from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
 
 from tailrace.log.disk.interface import Files, join, read_whole, remove_if_there, replace_whole
 from tailrace.log.files.checkpoints import START_OFFSETS, CorruptCheckpoint
-from tailrace.log.files.directory_state import Place
+from tailrace.log.files.directory_state import PartitionDirectory
 from tailrace.log.files.leader_epochs import FILE_NAME as EPOCHS_FILE
 from tailrace.log.files.leader_epochs import LeaderEpochs
 from tailrace.log.files.partition_metadata import read_topic_id
 from tailrace.log.files.recorded_gaps import FILE_NAME as GAPS_FILE
 from tailrace.log.files.recorded_gaps import CorruptGaps, RecordedGap, read_gaps
 from tailrace.log.files.swap_file import finish_swaps
-from tailrace.log.files.transaction_index import TransactionIndex
 from tailrace.log.jobs import NO_ROOM
 from tailrace.log.layout.config import LogConfig
-from tailrace.log.layout.damage import DamagedRange, missing_file, overlap
 from tailrace.log.layout.errors import SegmentsMissing
 from tailrace.log.layout.names import FLUSH_FAILED, LOG, PARTITION_METADATA, is_leftover, parse_numbered
 from tailrace.log.layout.offsets import OffsetBounds
 from tailrace.log.log import Log
-from tailrace.log.recovery.epoch_check import are_contradicted, epochs_of, sound_but_for_its_epoch
-from tailrace.log.recovery.segment_walk import SegmentWalk
-from tailrace.log.recovery.tail import ends_the_log
-from tailrace.log.scan.restore import Journaled, restore
-from tailrace.log.scan.scan import FoundBatch
+from tailrace.log.recovery.log_scan import LogScan
+from tailrace.log.recovery.state import Cut, LostTail, RecoveryReport
+from tailrace.log.scan.restore import Journaled
 from tailrace.log.segment.preallocation import give_back
-from tailrace.log.segment.segment import DerivedCache, Segment, number_of_segment_at
+from tailrace.log.segment.segment import DerivedCache, Segment
 from tailrace.log.segment.truncation import cut_off
-from tailrace.log.state.producer_state import ProducerState
-from tailrace.log.state.replay import load_snapshot, remove_snapshots, replay_batch, replay_segments
-from tailrace.records.batch import LENGTH_END, NO_PRODUCER, BatchHeader
+from tailrace.log.state.replay import load_snapshot, remove_snapshots
 
 logger = logging.getLogger(__name__)
-
-
-class Cut(NamedTuple):
-    """Where a log was ended by recovery, and where the bytes that stood behind are kept."""
-
-    file: str
-    position: int
-    length: int
-    first_offset: int
-    reason: str
-    kept_as: tuple[str, ...]
-
-
-class RecoveryReport:
-    """What a start has found in a log, and done to it."""
-
-    __slots__ = ("cut", "damage", "leader_epoch", "scanned_batches", "scanned_bytes", "was_clean")
-
-    def __init__(self, was_clean: bool) -> None:
-        self.was_clean = was_clean
-        self.scanned_batches = 0
-        self.scanned_bytes = 0
-        self.cut: Cut | None = None
-        self.damage: list[DamagedRange] = []
-        self.leader_epoch = 0
 
 
 def open_log(
@@ -102,13 +69,13 @@ def open_log(
     where none is known: in a directory of somebody else's. `leader_epoch` is the least that the log may have from
     now on.
     """
-    place = Place(directory, clean=clean, recovery_point=recovery_point, start_offset=start_offset)
+    place = PartitionDirectory(directory, clean=clean, recovery_point=recovery_point, start_offset=start_offset)
     return recover(files, place, config, leader_epoch=leader_epoch, cache=cache)
 
 
 def recover(
     files: Files,
-    place: Place,
+    place: PartitionDirectory,
     config: LogConfig,
     *,
     leader_epoch: int = 0,
@@ -126,31 +93,8 @@ def recover(
         raise
 
 
-class Recovery:
-    def __init__(
-        self, files: Files, place: Place, config: LogConfig, cache: DerivedCache, journaled: Journaled
-    ) -> None:
-        self._journaled = journaled
-        self._topic_id: bytes | None = None
-        self.files = files
-        self.place = place
-        self.directory = place.directory
-        self.config = config
-        self.report = RecoveryReport(was_clean=place.clean)
-        self._cache = cache
-        self._start_offset = place.start_offset or 0
-        self._segments: list[Segment] = []
-        self._epochs = LeaderEpochs()
-        self._epochs_are_known = False
-        self._epochs_are_due = False  # there was no room to save them
-        self._cut_due: Callable[[], object] | None = None  # nor to keep aside what is to be cut off
-        self._producers = ProducerState()
-        self._end = self._start_offset
-        self._is_new = False
-        self._start_is_doubtful = False
-        self._epochs_are_judged = False
-        self._epochs_are_rebuilt = False
-        self.recorded_gaps: tuple[RecordedGap, ...] = ()
+class Recovery(LogScan):
+    """One recovery. `run` has the passes in order."""
 
     def run(self, leader_epoch: int) -> Log:
         if not self.files.exists(self.directory):
@@ -162,16 +106,14 @@ class Recovery:
         producers_from = self._pass_3_remember()
         is_known = self._is_known_without_reading(producers_from)
         if not is_known:
-            self._pass_4_scan(producers_from)
+            tail = self._pass_4_scan(producers_from)
+            if tail is not None:
+                self._pass_5_cut(tail)
         self._settle_start()
         if not is_known:
             self._pass_6_sync(producers_from)
         self._pass_7_epoch(leader_epoch)
         return self._log()
-
-    def let_go(self) -> None:
-        for segment in self._segments:
-            segment.close()
 
     def _pass_1_sweep(self) -> dict[str, int]:
         """What was in the directory, with sizes; logs are never swept."""
@@ -236,17 +178,6 @@ class Recovery:
         segment.create()
         return segment
 
-    def _segment(self, base_offset: int, size: int) -> Segment:
-        return Segment(
-            self.files,
-            self.directory,
-            base_offset,
-            size,
-            epochs=self._epochs,
-            cache=self._cache,
-            interval_bytes=self.config.index_interval_bytes,
-        )
-
     def _read_topic_id(self) -> bytes | None:
         """Not worth a failed start: whoever knows the topics can tell the log again."""
         try:
@@ -279,10 +210,6 @@ class Recovery:
         producers_from, self._producers = load_snapshot(self.files, self.directory, at_most, first)
         return producers_from
 
-    @property
-    def _cut_point(self) -> float:
-        return self.place.cut_point(0 if self._start_is_doubtful else self._start_offset)
-
     def _is_known_without_reading(self, producers_from: int) -> bool:
         """After a clean stop the sums of the active segment say all there is to know."""
         if self._is_new:
@@ -296,191 +223,6 @@ class Recovery:
         is_all_there = self._end >= (self.place.recovery_point or 0)  # else segments behind this one are lost
         return is_all_there and producers_from == self._end and active.transactions() is not None
 
-    # Pass 4
-
-    def _pass_4_scan(self, producers_from: int) -> None:
-        self._forget_what_was_not_flushed()
-        if self._lacks_its_first_segment():
-            return
-        self._end = producers_from
-        first = max(0, number_of_segment_at(self._segments, producers_from))
-        self._restore(first, producers_from)
-        if not self._epochs_are_known:
-            self._rebuild_epochs()
-        for number in range(first, len(self._segments)):
-            segment = self._segments[number]
-            if number > first and segment.base_offset != self._end and self._ends_before(segment, number):
-                return
-            if not self._scan_segment(segment, number, producers_from):
-                return
-        self._go_on_behind_what_is_lost()
-
-    def _restore(self, first: int, offset: int) -> None:
-        """Afterwards the segments from this one on, and this offset, have what the journal has of them."""
-        journaled = self._journaled.get((self.place.name.encode(), self._topic_id or b""))
-        if journaled is None:
-            return
-        for number, segment in enumerate(self._segments[first:], first):
-            derived, position = segment.derived_files.load_before(segment.size, max(offset, segment.base_offset))
-            size = restore(
-                journaled,
-                segment.log,
-                segment.size,
-                segment=segment.base_offset,
-                position=position,
-                offset=derived.next_offset,
-                gaps=derived.may_have_gaps,
-                epochs=self.known_epochs,
-            )
-            if size != segment.size:
-                self._segments[number] = self._segment(segment.base_offset, size)
-                segment.close()
-
-    def _forget_what_was_not_flushed(self) -> None:
-        """After a flush that failed, the system may remember bytes that the disk does not have: they are read anew."""
-        if self.files.exists(join(self.directory, FLUSH_FAILED)):
-            for segment in self._segments:
-                segment.log.forget_cached()
-
-    def _lacks_its_first_segment(self) -> bool:
-        """Says whether the log ends at its very start, because its first file never reached the disk."""
-        first = self._segments[0]
-        if first.base_offset <= self._start_offset:
-            return False
-        if self._start_offset < self._cut_point:
-            self.report.damage.append(missing_file(self._start_offset, first.base_offset))
-            return False
-        self._end = self._start_offset
-        self._segments.insert(0, self._segment(self._start_offset, 0))
-        self._segments[0].create()
-        self._producers = ProducerState()
-        self._pass_5_cut(0, 0, "its first segment is missing")
-        return True
-
-    def _ends_before(self, segment: Segment, number: int) -> bool:
-        """Between the last segment and this one something is missing. Says whether the log was ended there."""
-        missing_from = self._end
-        if missing_from > segment.base_offset:
-            self._damaged(segment, overlap(segment.name, segment.base_offset, missing_from))
-            return False
-        if self._segments[number - 1].derived().may_have_gaps:
-            return False
-        if missing_from >= self._cut_point:
-            last = self._segments[number - 1]
-            self._pass_5_cut(number - 1, last.size, "bytes are missing between two segments")
-            return True
-        self.report.damage.append(missing_file(missing_from, segment.base_offset))
-        return False
-
-    def _scan_segment(self, segment: Segment, number: int, producers_from: int) -> bool:
-        """Walks one segment from where its files know nothing. False where the log ends in it."""
-        walked = SegmentWalk(self, segment, number, producers_from)
-        items = iter(walked)
-        while (item := next(items, None)) is not None:
-            if isinstance(item, FoundBatch):
-                walked.found(item)
-                continue
-            sound = self._of_another_epoch(segment, item)
-            if sound is not None and self._epochs_are_wrong(number):
-                items = walked.again_from(item.position, item.first_offset)
-                continue
-            if sound is not None:  # and the only one, so that its epoch may be rotten: but it was written whole
-                item = item._replace(last_offset=max(item.last_offset, sound.last_offset))
-            if sound is None and self._ends_the_log(item, number):
-                walked.adopt()
-                self._end = item.first_offset
-                self._pass_5_cut(number, item.position, item.reason)
-                return False
-            else:
-                walked.damaged(item)
-                self._damaged(segment, item)
-        walked.adopt()
-        self._end = walked.derived.next_offset
-        return True
-
-    def _of_another_epoch(self, segment: Segment, damage: DamagedRange) -> BatchHeader | None:
-        """The header of the batch that stands where this damage is, if nothing but its leader epoch is wrong."""
-        if self.known_epochs is None:
-            return None
-        return sound_but_for_its_epoch(segment, damage, self.base_offset_after(segment))
-
-    def _epochs_are_wrong(self, number: int) -> bool:
-        """Whether the checkpoint of the epochs, which a batch of this segment contradicts, is wrong rather than that
-        batch. If so, on return it is rebuilt from all batches.
-        """
-        if self._epochs_are_judged:
-            return False
-        self._epochs_are_judged = True
-        if not are_contradicted(self._epochs, [*self._segments[number:], *self._segments[:number]]):
-            return False
-        logger.warning("%s in %s contradicts the log, and is rebuilt from it", EPOCHS_FILE, self.directory)
-        self._rebuild_epochs()
-        return True
-
-    def _rebuild_epochs(self) -> None:
-        self._epochs.replace(epochs_of(self._segments))
-        self._epochs_are_known = self._epochs_are_judged = self._epochs_are_rebuilt = True
-
-    def base_offset_after(self, segment: Segment) -> int | None:
-        return self.base_offset_of(self._segments.index(segment) + 1)
-
-    def replay(self, item: FoundBatch, transactions: TransactionIndex) -> None:
-        """A batch behind the last snapshot: producers are built from it."""
-        header, report = item.header, self.report
-        report.scanned_batches += 1
-        report.scanned_bytes += LENGTH_END + header.length
-        if header.producer_id != NO_PRODUCER:
-            replay_batch(item, self._producers, transactions)
-
-    def aborted_before(self, segment: Segment, offset: int) -> TransactionIndex:
-        """What was aborted in a segment before the scan: from its file, or if that is not to be trusted, found anew."""
-        known = segment.derived_files.load_transactions(segment.size, offset)
-        if known is None:
-            _, known = replay_segments(self.files, self.directory, self._segments, offset, segment)
-        known.keep_before(offset)
-        return known
-
-    @property
-    def known_epochs(self) -> LeaderEpochs | None:
-        return self._epochs if self._epochs_are_known else None
-
-    def base_offset_of(self, number: int) -> int | None:
-        return self._segments[number].base_offset if number < len(self._segments) else None
-
-    def end_offset_of(self, following: int | None) -> int | None:
-        """Where a segment ends that is followed by this one, as far as that is known before it is read."""
-        return self.place.recovery_point if following is None else following
-
-    def _damaged(self, segment: Segment, damage: DamagedRange) -> None:
-        segment.checks.report(damage)
-        self.report.damage.append(damage)
-
-    def _ends_the_log(self, damage: DamagedRange, number: int) -> bool:
-        segment = self._segments[number]
-        sums = segment.derived_files.read_sums()
-        if damage.first_offset < max(self._cut_point, sums.next_offset if sums else 0):
-            return False  # sums are written after a flush: what they speak of was safe
-        follower = self._segments[number + 1] if number + 1 < len(self._segments) else None
-        return ends_the_log(damage, segment, follower)
-
-    def _go_on_behind_what_is_lost(self) -> None:
-        """Flushed records that are gone keep their offsets, and bad bytes at the end stay: what comes gets a new
-        segment.
-        """
-        last, end = self._segments[-1], max(self._end, self.place.recovery_point or 0)
-        if not self._start_is_doubtful:
-            end = max(end, self._start_offset)
-        if self._end < end or any(known.length and known.end == last.size for known in last.checks.damage):
-            self._go_on_at(end)
-
-    def _go_on_at(self, end: int) -> None:
-        """What comes gets a new segment, there. What lies before it and is not in the log is missing."""
-        if self._end < end:
-            self.report.damage.append(missing_file(self._end, end))
-        self._segments.append(self._segment(end, 0))
-        self._segments[-1].create()
-        self._end = end
-
     def _save_transactions(self, segment: Segment) -> None:
         """What was aborted behind the cut was not; and the file may name it."""
         transactions = segment.transactions()
@@ -488,10 +230,9 @@ class Recovery:
             transactions.keep_before(self._end)
             segment.derived_files.save_transactions(transactions)
 
-    # Pass 5
-
-    def _pass_5_cut(self, number: int, position: int, reason: str) -> None:
-        """Afterwards the log ends at `position` of a segment; what stood behind is kept beside it."""
+    def _pass_5_cut(self, tail: LostTail) -> None:
+        """On return, the log ends where the tail begins, whose bytes are kept beside it."""
+        number, position, reason = tail
         segment, later = self._segments[number], self._segments[number + 1 :]
         length = segment.size - position + sum(other.size for other in later)
         cut = partial(cut_off, self.files, self.directory, segment, position, segment.size, later)

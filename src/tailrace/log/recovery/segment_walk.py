@@ -1,11 +1,11 @@
-"""One segment on its way through recovery's scan: its batches, its bad bytes, and what is built from them."""
+"""One segment during recovery's scan: its batches, its bad bytes, and the indexes that are built from them."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tailrace.log.files.checksums import ChunkSums, Gaps
+from tailrace.log.files.index import TransactionIndex
 from tailrace.log.files.recorded_gaps import has_gap
-from tailrace.log.files.transaction_index import TransactionIndex
 from tailrace.log.layout.damage import DamagedRange
 from tailrace.log.scan.scan import FoundBatch
 from tailrace.log.scan.walk import walk
@@ -13,27 +13,27 @@ from tailrace.log.segment.segment import Segment
 from tailrace.records.batch import LENGTH_END
 
 if TYPE_CHECKING:
-    from tailrace.log.recovery.recovery import Recovery
+    from tailrace.log.recovery.log_scan import LogScan
 
 
 class SegmentWalk:
-    def __init__(self, recovery: "Recovery", segment: Segment, number: int, producers_from: int) -> None:
+    def __init__(self, scan: "LogScan", segment: Segment, number: int, producers_from: int) -> None:
         files = segment.derived_files
-        self._recovery = recovery
+        self._scan = scan
         self._segment = segment
         self._producers_from = producers_from
-        self._following = recovery.base_offset_of(number + 1)
+        self._following = scan.base_offset_of(number + 1)
         scan_from = max(producers_from, segment.base_offset)
         self.derived, self._start = files.load_before(segment.size, scan_from)
         self._position = self._start
-        self._interval_bytes = recovery.config.index_interval_bytes
-        if self.derived.gaps is Gaps.UNKNOWN and recovery.place.was_never_compacted(self._following):
+        self._interval_bytes = scan.config.index_interval_bytes
+        if self.derived.gaps is Gaps.UNKNOWN and scan.place.was_never_compacted(self._following):
             self.derived.gaps = Gaps.NONE
-        if self.derived.sums is None and has_gap(recovery.recorded_gaps, segment.base_offset, self._following):
+        if self.derived.sums is None and has_gap(scan.recorded_gaps, segment.base_offset, self._following):
             self.derived.gaps = Gaps.REPAIRED
         self._chunks = self._resume_chunks()
         is_whole = scan_from == segment.base_offset
-        self._transactions = TransactionIndex() if is_whole else recovery.aborted_before(segment, scan_from)
+        self._transactions = TransactionIndex() if is_whole else scan.aborted_before(segment, scan_from)
 
     def _resume_chunks(self) -> ChunkSums | None:
         if self.derived.sums is not None:
@@ -51,9 +51,9 @@ class SegmentWalk:
             self._segment.size,
             expected,
             gaps=self.derived.may_have_gaps,
-            epochs=self._recovery.known_epochs,
+            epochs=self._scan.known_epochs,
             boundary=self.derived.boundary,
-            end_offset=self._recovery.end_offset_of(self._following),
+            end_offset=self._scan.end_offset_of(self._following),
             limit=self._following,
         )
 
@@ -61,7 +61,7 @@ class SegmentWalk:
         position, header, _, _ = item
         self.derived.add(position, header, self._interval_bytes)
         if header.base_offset >= self._producers_from:
-            self._recovery.replay(item, self._transactions)
+            self._scan.replay(item, self._transactions)
         self._position = position + LENGTH_END + header.length
 
     def damaged(self, damage: DamagedRange) -> None:

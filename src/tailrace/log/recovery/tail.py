@@ -1,4 +1,4 @@
-"""Where a crash ended a log: telling a write that was lost from bytes that went bad.
+"""Tells a write that a crash has lost from bytes that went bad, at the end of a log.
 
 Recovery and `log verify` ask here, so that they never disagree. Both ask only about bad bytes behind the recovery
 point, which no checkpoint vouches for. recovery.py says why the answers are right.

@@ -1,4 +1,4 @@
-"""After a crash: what a log lacks and the journal has.
+"""Restores what a log lacks after a crash and the journal has.
 
 A segment is walked from batch to batch. Where they end, or one is bad, the journal may have the very batch that is due
 there: of this log and topic, for this place in this segment, and with this offset. If so it is written where it
@@ -9,22 +9,20 @@ records that were deleted or compacted since does no harm.
 from collections.abc import Iterable, Iterator
 
 from tailrace.log.disk.interface import Data, File
+from tailrace.log.files.journal_file import JournalEntry
 from tailrace.log.files.leader_epochs import LeaderEpochs
-from tailrace.log.flush.journal import Part
 from tailrace.log.layout.damage import DamagedRange
 from tailrace.log.layout.names import parse_numbered
 from tailrace.log.scan.scan import FoundBatch
 from tailrace.log.scan.walk import walk
 from tailrace.records.batch import EXTENT, HEADER_SIZE, LENGTH_END
 
-Place = tuple[int, int]  # a segment, and a position in it
-
 
 class JournaledLog:
-    """The batches that the journal has of one log, by where they stand."""
+    """The batches that the journal has of one log, by segment and position."""
 
     def __init__(self) -> None:
-        self._batches: dict[Place, memoryview] = {}
+        self._batches: dict[tuple[int, int], memoryview] = {}
 
     def add(self, segment: int, position: int, data: Data) -> None:
         view = memoryview(data)
@@ -55,9 +53,9 @@ class JournaledLog:
 Journaled = dict[tuple[bytes, bytes], JournaledLog]  # by the directory's name and the topic's id
 
 
-def by_log(parts: Iterable[Part]) -> Journaled:
+def by_log(entries: Iterable[JournalEntry]) -> Journaled:
     found: Journaled = {}
-    for name, topic_id, segment, position, data in parts:
+    for name, topic_id, segment, position, data in entries:
         found.setdefault((name, topic_id), JournaledLog()).add(segment, position, data)
     return found
 

@@ -1,4 +1,4 @@
-"""Picking up the thread behind bad bytes: where does the next batch begin that can be believed?
+"""Finds the next trustworthy batch after corrupt bytes.
 
 The trouble is that a record may hold the bytes of a whole batch, put there by somebody who means harm or by a tool
 that copies logs. So nothing is believed because it looks like a batch; it must lead somewhere, or be led to.

@@ -1,4 +1,4 @@
-"""Going through the batches of a file that may be torn or rotten, for as long as each is what it should be.
+"""Reads the batches of a file that may be torn or corrupt, for as long as each is intact and the one that is due.
 
 A batch is believed only if it is whole and intact and its offset follows from what came before: a CRC is right on a
 stale or misplaced batch too. Where that ends, `Scan` says where and why; `resync` finds the next trustworthy batch

@@ -1,4 +1,4 @@
-"""A file from batch to batch, to its end: what is sound and what is not, in order.
+"""Walks a file from batch to batch to its end, and yields sound batches and damaged ranges in order.
 
 What the bad bytes mean is for others to say: recovery, reads and `log verify` do, each in its own way.
 """

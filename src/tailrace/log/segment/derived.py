@@ -1,4 +1,4 @@
-"""What is derived from a segment's bytes: its indexes, its last offset and its largest timestamp.
+"""Indexes and metadata that can be rebuilt from a segment: offset and time index, last offset, largest timestamp.
 
 The same `add` builds it batch by batch while appending, while recovering and while rebuilding, so the results are
 equal. On disk it is the `.index`, `.timeindex` and `.sums` files. `load` believes them as far as their checksums go
@@ -9,8 +9,7 @@ import logging
 
 from tailrace.log.disk.interface import File, Files, read_whole, remove_if_there, replace_whole, write_whole
 from tailrace.log.files.checksums import Gaps, Prefix, Sums
-from tailrace.log.files.index import OffsetIndex, TimeIndex
-from tailrace.log.files.transaction_index import TransactionIndex
+from tailrace.log.files.index import OffsetIndex, TimeIndex, TransactionIndex
 from tailrace.log.layout.names import INDEX, SUMS, TIME_INDEX, TRANSACTION_INDEX
 from tailrace.log.scan.scan import FoundBatch, Scan, header_at
 from tailrace.log.scan.walk import Boundary, walk

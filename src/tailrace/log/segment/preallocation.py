@@ -1,4 +1,4 @@
-"""Blocks of the disk that a segment has ahead of its end.
+"""Preallocation: disk blocks that a segment has ahead of its end.
 
 A file system that finds a block for each page as it is written, and accounts for it, takes longer for that than to copy
 the page: a fifth of what a broker does for a producer. So a segment that grows quickly asks for some megabytes of

@@ -1,4 +1,4 @@
-"""A segment: one append-only file of batches, with what is derived from it and what is known of its health.
+"""A segment: one append-only file of batches, with its indexes and what is known of its damage.
 
 The active segment, the last of its log, is written by one thread, the log's owner. Reading is safe from any thread:
 bytes once written never change, indexes only grow, and what readers find out about a segment's health is kept
@@ -16,15 +16,14 @@ from errno import EEXIST, EIO
 
 from tailrace.log.disk.interface import Data, Files, join, name_of, parent, remove_if_there
 from tailrace.log.files.checksums import ChunkSums, Gaps, Sums
-from tailrace.log.files.index import OffsetIndex, TimeIndex
+from tailrace.log.files.index import AbortedTransaction, OffsetIndex, TimeIndex, TransactionIndex
 from tailrace.log.files.leader_epochs import LeaderEpochs
-from tailrace.log.files.transaction_index import AbortedTransaction, TransactionIndex
 from tailrace.log.layout.damage import DamagedRange
 from tailrace.log.layout.errors import Damaged
 from tailrace.log.layout.names import LOG, numbered
-from tailrace.log.segment.batch_ends import HEADERS_BYTES, end_of_whole_batches
 from tailrace.log.segment.derived import Derived, DerivedFiles
 from tailrace.log.segment.preallocation import Blocks
+from tailrace.log.segment.slices import HEADERS_BYTES, end_of_whole_batches
 from tailrace.log.segment.trust import Checks
 from tailrace.records.batch import HEADER, HEADER_SIZE, LENGTH_END, LENGTH_MIN, BatchHeader
 

@@ -1,4 +1,4 @@
-"""Ending a log early without destroying anything: what is cut off is kept beside it, under a name that ends in .cut.
+"""Truncation that destroys nothing: what is cut off is kept beside the log, under a name that ends in .cut.
 
 A crash at any point of this leaves a log without a gap, and nothing that was not kept is gone: copies are on disk
 before the original is shortened, and later segments are moved away the newest first.

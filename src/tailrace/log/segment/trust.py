@@ -1,4 +1,4 @@
-"""Which bytes of a segment may be served: what was checked, and what was found damaged.
+"""Trust: which bytes of a segment may be served, as they were checked, and which were found damaged.
 
 Bytes that this process appended, or that recovery walked through, are trusted. All others are checked when first
 asked for: a MiB at a time against the sums file where there is one, else batch by batch. A MiB whose sum is wrong
@@ -13,7 +13,8 @@ Safe from any thread: the mutex guards the memory of what was found, and is neve
 """
 
 import threading
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from tailrace.log.disk.interface import File, name_of
@@ -23,7 +24,6 @@ from tailrace.log.layout.damage import DamagedRange, missing_records
 from tailrace.log.scan.scan import FoundBatch, header_at
 from tailrace.log.scan.walk import Boundary, walk
 from tailrace.log.segment.derived import Derived
-from tailrace.log.segment.ranges import Ranges
 
 
 class Walked(NamedTuple):
@@ -194,3 +194,49 @@ class Checks:
                 return entry.position, header.base_offset
             position = entry.position
         return 0, self._base_offset
+
+
+class Ranges:
+    """A set of byte ranges, half-open, merged where they touch, in order."""
+
+    __slots__ = ("_ends", "_starts")
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+
+    def add(self, start: int, end: int) -> None:
+        """Afterwards everything from `start` to `end` is covered."""
+        if start >= end:
+            return
+        first = bisect_left(self._ends, start)
+        last = bisect_right(self._starts, end)
+        if first < last:
+            start = min(start, self._starts[first])
+            end = max(end, self._ends[last - 1])
+        self._starts[first:last] = [start]
+        self._ends[first:last] = [end]
+
+    def cover(self, start: int, end: int) -> bool:
+        """Whether all of `start` to `end` is covered."""
+        number = bisect_right(self._starts, start) - 1
+        return start >= end or (number >= 0 and end <= self._ends[number])
+
+    def cut(self, at: int) -> None:
+        """Afterwards nothing at `at` or beyond is covered."""
+        number = bisect_left(self._starts, at)
+        del self._starts[number:], self._ends[number:]
+        if self._ends and self._ends[-1] > at:
+            self._ends[-1] = at
+
+    def remove(self, start: int, end: int) -> None:
+        """Afterwards nothing from `start` to `end` is covered."""
+        for low, high in list(self):
+            if low < end and high > start and start < end:
+                number = bisect_left(self._starts, low)
+                left = [(one, other) for one, other in ((low, start), (end, high)) if one < other]
+                self._starts[number : number + 1] = [one for one, _ in left]
+                self._ends[number : number + 1] = [other for _, other in left]
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return zip(self._starts, self._ends, strict=True)

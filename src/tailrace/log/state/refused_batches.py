@@ -1,4 +1,4 @@
-"""Remembers the batches of unknown idempotent producers that were refused with a retriable error.
+"""The batches of unknown idempotent producers that were refused with a retriable error, remembered for a while.
 
 A log accepts any first sequence of a producer that it does not know, because the producer may have expired. If the
 first batch of such a producer is refused and the next one, already in flight, is accepted, the client takes the

@@ -1,4 +1,4 @@
-"""Producer state from the log: the newest snapshot that is whole, and every batch behind it.
+"""Rebuilds producer state from the log: the newest snapshot that is whole, and every batch behind it.
 
 One function applies a batch to the state, here and in recovery; `ProducerState.replay` is what it calls in the end,
 as the append does. What it finds aborted goes into the segment's transaction index.
@@ -7,13 +7,12 @@ as the append does. What it finds aborted goes into the segment's transaction in
 from collections.abc import Callable, Sequence
 
 from tailrace.log.disk.interface import Files, join, read_whole
-from tailrace.log.files.transaction_index import TransactionIndex
+from tailrace.log.files.index import TransactionIndex
 from tailrace.log.layout.names import SNAPSHOT, numbered, parse_numbered
 from tailrace.log.scan.scan import FoundBatch
 from tailrace.log.scan.walk import walk
 from tailrace.log.segment.segment import Segment
-from tailrace.log.state.producer_snapshot import CorruptSnapshot, decode_snapshot
-from tailrace.log.state.producer_state import ProducerState
+from tailrace.log.state.producer_state import CorruptSnapshot, ProducerState, decode_snapshot
 from tailrace.records.batch import NO_PRODUCER
 from tailrace.records.control import marker_of
 from tailrace.records.errors import CorruptRecords

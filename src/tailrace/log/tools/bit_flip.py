@@ -1,4 +1,4 @@
-"""Putting right a bit that has flipped, where the sums of a segment prove which one it was.
+"""Repairs a flipped bit, where the checksum file of a segment proves which one it was.
 
 A CRC is linear: what a flipped bit does to it depends on the place of the bit alone. So the difference between the sum
 of a chunk as it is and as it was sealed names the bit, if it was one. If it was more, chance may name some bit, once in

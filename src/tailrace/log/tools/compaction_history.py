@@ -1,4 +1,4 @@
-"""Whether a partition can ever have been compacted: what a data directory proves, for tools that read it offline.
+"""Tells whether a partition can ever have been compacted, by what a data directory proves: for offline tools.
 
 A segment that lost its checksum file no longer says whether offsets may be missing in it. Where compaction can be ruled
 out, a gap is damage. It is ruled out if all of these hold:
@@ -19,7 +19,7 @@ from tailrace.log.directory.admission import FORMAT_VERSION
 from tailrace.log.disk.interface import Files, join, read_whole
 from tailrace.log.files.checkpoints import FORMAT_FILE
 from tailrace.log.files.directory_state import DirectoryState
-from tailrace.log.flush.journal import read_journal
+from tailrace.log.files.journal_file import read_journal
 from tailrace.log.layout.names import TopicPartition
 from tailrace.log.scan.scan import FoundBatch
 from tailrace.log.tools.survey import Survey
@@ -31,8 +31,8 @@ _INTERNAL_PREFIX = "__"
 _TOPIC_KEY, _BROKER_KEY, _COMPACT = b"cleanup.policy", b"log.cleanup.policy", b"compact"
 
 
-class CompactionHistory:
-    """Of one data directory. Nothing is read before a partition is asked about."""
+class MetadataHistory:
+    """The `CompactionHistory` of one data directory, by its metadata log, which is read on the first question."""
 
     def __init__(self, files: Files, path: str, state: DirectoryState) -> None:
         self._files = files
@@ -58,7 +58,7 @@ class CompactionHistory:
     @cached_property
     def _records(self) -> list[bytes]:
         """The values of all records of the metadata log; none where some of them cannot be read."""
-        place = self._state.place(join(self._path, str(METADATA)), METADATA)
+        place = self._state.partition_directory(join(self._path, str(METADATA)), METADATA)
         values: list[bytes] = []
         try:
             survey = Survey(self._files, place)

@@ -1,4 +1,4 @@
-"""What is derived, held against what it is derived from: are the files beside a log still true?
+"""Checks the files beside a log (indexes, checksums, snapshots) against the log they were derived from.
 
 A file that is not does no harm: it is rebuilt when the log is opened or read. So nothing here is damage; it is named
 because it costs a scan, and because somebody may want to know that a disk lost it.
@@ -9,11 +9,10 @@ from dataclasses import asdict, dataclass
 
 from tailrace.log.disk.interface import Files, join, read_whole
 from tailrace.log.files.checksums import Prefix, Sums
-from tailrace.log.files.index import OffsetIndex, TimeIndex
+from tailrace.log.files.index import OffsetIndex, TimeIndex, TransactionIndex
 from tailrace.log.files.leader_epochs import FILE_NAME as EPOCHS_FILE
-from tailrace.log.files.transaction_index import TransactionIndex
 from tailrace.log.layout.names import INDEX, SNAPSHOT, SUMS, TIME_INDEX, TRANSACTION_INDEX, numbered
-from tailrace.log.state.producer_snapshot import CorruptSnapshot, decode_snapshot
+from tailrace.log.state.producer_state import CorruptSnapshot, decode_snapshot
 from tailrace.log.state.replay import snapshot_offsets
 from tailrace.log.tools.survey import Survey, SurveyedSegment
 from tailrace.records.batch import BatchHeader

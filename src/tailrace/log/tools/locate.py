@@ -1,4 +1,4 @@
-"""Where logs lie: the partitions that a path leads to, for tools that look at a directory without opening it.
+"""Locates the partitions under a path, for tools that look at a directory without opening it.
 
 Nothing is written, nothing is locked, and a broker may be at work there. What is said of the data directory is read
 before the logs are, so that it never speaks of more than they hold. The start of a log is the exception: a broker that
@@ -8,11 +8,11 @@ deletes moves it first, so it is read again where a log seems to lack its beginn
 from dataclasses import dataclass
 
 from tailrace.log.disk.interface import Files, join, name_of, parent
-from tailrace.log.files.directory_state import DirectoryState, Place
-from tailrace.log.files.lost_partitions import LostPartition, find_lost, holds_segments
+from tailrace.log.files.directory_state import DirectoryState, PartitionDirectory
 from tailrace.log.layout.errors import LogError
 from tailrace.log.layout.names import parse_partition
-from tailrace.log.tools.compaction_history import CompactionHistory
+from tailrace.log.tools.compaction_history import MetadataHistory
+from tailrace.log.tools.lost_partitions import LostPartition, find_lost, holds_segments
 
 
 class NoLogHere(LogError):
@@ -23,7 +23,7 @@ class NoLogHere(LogError):
 class Places:
     """What a path leads to. `state` is there where it is a data directory."""
 
-    found: tuple[Place, ...]
+    found: tuple[PartitionDirectory, ...]
     state: DirectoryState | None = None
     lost: tuple[LostPartition, ...] = ()
 
@@ -36,13 +36,13 @@ def locate(files: Files, path: str) -> Places:
     if _holds_segments(files, path):
         return Places((locate_partition(files, path),))
     state = DirectoryState(files, path)
-    history = CompactionHistory(files, path, state)
+    history = MetadataHistory(files, path, state)
     lost = find_lost(files, path)
     found = []
     for name in files.directories_in(path):
         partition = parse_partition(name)
         if partition is not None and _holds_segments(files, join(path, name)):
-            found.append(state.place(join(path, name), partition, f"{name}/")._replace(history=history))
+            found.append(state.partition_directory(join(path, name), partition, f"{name}/")._replace(history=history))
     if not found and not lost:
         raise NoLogHere(
             f"{path} holds no log: expected is a partition, with files like 00000000000000000000.log, or a data "
@@ -51,13 +51,13 @@ def locate(files: Files, path: str) -> Places:
     return Places(tuple(found), state, lost)
 
 
-def locate_partition(files: Files, path: str) -> Place:
+def locate_partition(files: Files, path: str) -> PartitionDirectory:
     """One partition's directory, with what the directory above says of it if that is a data directory."""
     partition = parse_partition(name_of(path))
     if partition is None:
-        return Place(path)
+        return PartitionDirectory(path)
     state = DirectoryState(files, parent(path))
-    return state.place(path, partition)._replace(history=CompactionHistory(files, parent(path), state))
+    return state.partition_directory(path, partition)._replace(history=MetadataHistory(files, parent(path), state))
 
 
 def _holds_segments(files: Files, directory: str) -> bool:

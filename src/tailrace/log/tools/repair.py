@@ -1,4 +1,4 @@
-"""Repairing logs that nobody has open: first a plan, then, if the operator wants it, its steps.
+"""Repairs logs that no process has open: first a plan, then, if the operator wants it, its steps.
 
 A plan is made of what `verify` finds, so that both speak of the same damage:
 
@@ -25,21 +25,21 @@ from enum import StrEnum
 from tailrace.log.disk.interface import Files, join, parent, read_whole
 from tailrace.log.files.checkpoints import CorruptCheckpoint
 from tailrace.log.files.checksums import Sums
-from tailrace.log.files.directory_state import Place
-from tailrace.log.files.lost_partitions import LostPartition
+from tailrace.log.files.directory_state import PartitionDirectory
+from tailrace.log.files.journal_file import read_journal
 from tailrace.log.files.partition_metadata import read_topic_id
 from tailrace.log.files.recorded_gaps import FILE_NAME as GAPS_FILE
 from tailrace.log.files.recorded_gaps import CorruptGaps, read_gaps
 from tailrace.log.files.swap_file import announced, finish_swaps
-from tailrace.log.flush.journal import read_journal
 from tailrace.log.layout.damage import DamagedRange, overlap
 from tailrace.log.layout.names import DERIVED, LOG, SNAPSHOT, SUMS, SWAP, is_leftover, numbered, parse_numbered
 from tailrace.log.scan.restore import Journaled, JournaledLog, by_log
 from tailrace.log.tools.bit_flip import Flip, chunks_of, find_flips
 from tailrace.log.tools.derived_files import DerivedFault
 from tailrace.log.tools.locate import Places
+from tailrace.log.tools.lost_partitions import LostPartition
 from tailrace.log.tools.survey import Tail
-from tailrace.log.tools.verify import PartitionSummary, PartitionVerification, Progress
+from tailrace.log.tools.verify import PartitionSummary, PartitionVerification, ProgressCallback
 
 SEARCHES_MAX = 60  # for a flipped bit, in one partition
 
@@ -97,7 +97,7 @@ class Step:
 
 @dataclass(slots=True)
 class PartitionPlan:
-    place: Place
+    place: PartitionDirectory
     summary: PartitionSummary
     steps: list[Step] = field(default_factory=list)
     tail: list[Tail] = field(default_factory=list)
@@ -156,7 +156,7 @@ class RepairPlan:
         }
 
 
-def make_plan(files: Files, places: Places, progress: Progress | None = None) -> RepairPlan:
+def make_plan(files: Files, places: Places, progress: ProgressCallback | None = None) -> RepairPlan:
     """What is wrong in these logs, and what would be done about it. Reads all of them, and writes nothing."""
     journaled: Journaled = {}
     if places.found and not places.found[0].clean:
@@ -178,7 +178,10 @@ def complete_swaps(files: Files, places: Places) -> list[str]:
 
 
 def plan_partition(
-    files: Files, place: Place, progress: Progress | None = None, journaled: Journaled | None = None
+    files: Files,
+    place: PartitionDirectory,
+    progress: ProgressCallback | None = None,
+    journaled: Journaled | None = None,
 ) -> PartitionPlan:
     place = place._replace(prefix="")
     found = PartitionVerification(files, place, progress).run()
@@ -204,7 +207,7 @@ def plan_partition(
     return PartitionPlan(place, found.partitions[0], steps, found.tail, journaled or {})
 
 
-def _journaled(files: Files, place: Place, journaled: Journaled) -> JournaledLog | None:
+def _journaled(files: Files, place: PartitionDirectory, journaled: Journaled) -> JournaledLog | None:
     """What the journal has of this log, and not of another one that had its name."""
     if not journaled:
         return None
@@ -215,7 +218,7 @@ def _journaled(files: Files, place: Place, journaled: Journaled) -> JournaledLog
     return journaled.get((place.name.encode(), topic_id))
 
 
-def _set_gaps_aside(files: Files, place: Place) -> list[Step]:
+def _set_gaps_aside(files: Files, place: PartitionDirectory) -> list[Step]:
     try:
         read_gaps(files, place.directory)
     except (CorruptGaps, OSError) as error:
@@ -223,7 +226,7 @@ def _set_gaps_aside(files: Files, place: Place) -> list[Step]:
     return []
 
 
-def _heal_or_cut(files: Files, place: Place, damage: Sequence[DamagedRange]) -> Iterator[Step]:
+def _heal_or_cut(files: Files, place: PartitionDirectory, damage: Sequence[DamagedRange]) -> Iterator[Step]:
     """A search for a bit takes a second: there are few of them, and none where more than one bit must be wrong."""
     places = Counter((bad.file, number) for bad in damage for number in chunks_of(bad))
     searches = 0

@@ -1,4 +1,4 @@
-"""Carrying out the repair of one partition, so that a crash at any point loses nothing.
+"""The steps of a repair of one partition, in an order in which a crash at any point loses nothing.
 
 What is taken out of a segment is copied aside, and the gap is recorded, before the segment is touched. A segment is
 replaced by a new file that was written beside it, gone through once more and synced; the sums of the old one stay until
@@ -12,12 +12,11 @@ from tailrace.log.disk.interface import File, Files, join, remove_if_there, repl
 from tailrace.log.files.checkpoints import RECOVERY_POINTS, START_OFFSETS, encode_offsets
 from tailrace.log.files.checksums import ChunkSums, Gaps, Sums
 from tailrace.log.files.directory_state import DirectoryState
+from tailrace.log.files.index import TransactionIndex
 from tailrace.log.files.leader_epochs import FILE_NAME as EPOCHS_FILE
 from tailrace.log.files.leader_epochs import LeaderEpochs
-from tailrace.log.files.lost_partitions import LostPartition
 from tailrace.log.files.recorded_gaps import FILE_NAME as GAPS_FILE
 from tailrace.log.files.recorded_gaps import CorruptGaps, RecordedGap, add_gaps, has_gap, read_gaps
-from tailrace.log.files.transaction_index import TransactionIndex
 from tailrace.log.layout.config import LogConfig
 from tailrace.log.layout.damage import DamagedRange
 from tailrace.log.layout.errors import LogError
@@ -30,6 +29,7 @@ from tailrace.log.segment.segment import DerivedCache, Segment
 from tailrace.log.segment.truncation import copy_aside, move_aside, unused
 from tailrace.log.state.replay import replay_segments
 from tailrace.log.tools.bit_flip import Flip, put_right
+from tailrace.log.tools.lost_partitions import LostPartition
 from tailrace.log.tools.repair import Action, PartitionPlan, RepairPlan, Step, plan_partition
 from tailrace.log.tools.survey import Survey
 from tailrace.records.record import encode_batch

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from tailrace.log.disk.interface import Files, join, read_whole
 from tailrace.log.files.checkpoints import START_OFFSETS, CorruptCheckpoint
 from tailrace.log.files.checksums import CHUNK_BYTES, ChunkSums, Gaps
-from tailrace.log.files.directory_state import Place
+from tailrace.log.files.directory_state import PartitionDirectory
 from tailrace.log.files.leader_epochs import FILE_NAME as EPOCHS_FILE
 from tailrace.log.files.leader_epochs import LeaderEpochs
 from tailrace.log.files.recorded_gaps import FILE_NAME as GAPS_FILE
@@ -57,7 +57,9 @@ Finding = FoundBatch | DamagedRange | Tail
 class SurveyedSegment:
     """A segment, and what its own files say of it."""
 
-    def __init__(self, segment: Segment, following: int | None, place: Place, recorded: Sequence[RecordedGap]) -> None:
+    def __init__(
+        self, segment: Segment, following: int | None, place: PartitionDirectory, recorded: Sequence[RecordedGap]
+    ) -> None:
         self.segment = segment
         self.following = following
         self.derived, _ = segment.derived_files.load_before(segment.size)
@@ -86,7 +88,7 @@ class Survey:
     `first` and `last` leave out the segments that hold no offset between them, both inclusive.
     """
 
-    def __init__(self, files: Files, place: Place, *, first: int = 0, last: int | None = None) -> None:
+    def __init__(self, files: Files, place: PartitionDirectory, *, first: int = 0, last: int | None = None) -> None:
         self.place = place
         self.notes: list[str] = []
         self.gaps = 0

@@ -1,4 +1,4 @@
-"""Verifying logs: everything that is wrong in a partition, or in a data directory with many, without changing it.
+"""Verifies logs: finds everything that is wrong in a partition or a data directory, without changing it.
 
     lost      partitions that a checkpoint names and that have no segment, or that cannot be read at all
     damage    bytes that cannot be trusted, or are missing: records are lost unless there is another copy
@@ -15,17 +15,17 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
 
 from tailrace.log.disk.interface import Files
-from tailrace.log.files.directory_state import Place
-from tailrace.log.files.lost_partitions import LostPartition
+from tailrace.log.files.directory_state import PartitionDirectory
 from tailrace.log.files.recorded_gaps import RecordedGap
 from tailrace.log.layout.damage import DamagedRange
 from tailrace.log.layout.names import CUT, TopicPartition
 from tailrace.log.scan.scan import FoundBatch
 from tailrace.log.tools.derived_files import UNREADABLE, DerivedFault, SegmentAudit, audit_partition
 from tailrace.log.tools.locate import Places
+from tailrace.log.tools.lost_partitions import LostPartition
 from tailrace.log.tools.survey import Finding, Survey, SurveyedSegment, Tail
 
-Progress = Callable[[int], None]
+ProgressCallback = Callable[[int], None]
 
 _PROGRESS_BYTES = 4 << 20
 
@@ -83,7 +83,7 @@ def bytes_to_read(files: Files, places: Places) -> int:
     return sum(_bytes_of(files, place) for place in places.found)
 
 
-def _bytes_of(files: Files, place: Place) -> int:
+def _bytes_of(files: Files, place: PartitionDirectory) -> int:
     try:
         survey = Survey(files, place)
     except OSError:
@@ -91,7 +91,7 @@ def _bytes_of(files: Files, place: Place) -> int:
     return sum(survey.segments[number].size for number in survey.wanted)
 
 
-def verify(files: Files, places: Places, progress: Progress | None = None) -> Verification:
+def verify(files: Files, places: Places, progress: ProgressCallback | None = None) -> Verification:
     """Reads all there is. `progress` is told, every few MiB, how many bytes were read since it was last told."""
     result = Verification()
     for name in places.state.damaged if places.state else ():
@@ -111,7 +111,7 @@ def _lost(lost: LostPartition) -> Verification:
     return Verification([PartitionSummary(str(lost.partition), **offsets, state="lost")], lost=[lost])
 
 
-def _unreadable(place: Place, error: OSError) -> Verification:
+def _unreadable(place: PartitionDirectory, error: OSError) -> Verification:
     """Of a log that no start would open."""
     partition = place.partition or TopicPartition(place.name, 0)
     reason = f"it cannot be read: {error.filename or place.directory}: {error.strerror or error}"
@@ -119,7 +119,7 @@ def _unreadable(place: Place, error: OSError) -> Verification:
 
 
 class PartitionVerification:
-    def __init__(self, files: Files, place: Place, progress: Progress | None) -> None:
+    def __init__(self, files: Files, place: PartitionDirectory, progress: ProgressCallback | None) -> None:
         self._files = files
         self._place = place
         self._progress = progress

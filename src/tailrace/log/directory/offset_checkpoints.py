@@ -1,4 +1,4 @@
-"""The recovery points, start offsets and cleaner offsets of all logs, on their way to disk.
+"""Offset checkpoints: the recovery points, start offsets and cleaner offsets of all logs, written to disk.
 
 Jobs save them, in any thread and in any order: what was begun last stands, and a log whose directory was taken away
 is named no more. A name that stayed behind would be taken for that of the next log that is made under it, which has
@@ -51,7 +51,7 @@ class NotedOffsets(NamedTuple):
         )
 
 
-class SavedOffsets:
+class OffsetCheckpoints:
     def __init__(self, files: Files, path: str) -> None:
         self._files = files
         self._path = path
@@ -187,7 +187,7 @@ class OffsetsJob:
 
     def run(self) -> None:
         try:
-            self._directory.saved_offsets.save(self._noted)
+            self._directory.offset_checkpoints.save(self._noted)
             for log, segment in self._condemned:
                 with self._removing:
                     if not log.is_removed:

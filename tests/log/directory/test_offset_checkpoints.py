@@ -9,7 +9,7 @@ import pytest
 from logs import DATA, ORDERS, SMALL, batch_of, memory_files, write_log
 
 from tailrace.log.directory.directory import DataDirectory
-from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.log.files.checkpoints import RECOVERY_POINTS, decode_offsets
 from tailrace.log.layout.errors import OutOfSpace
 from tailrace.log.layout.names import TopicPartition
@@ -42,7 +42,7 @@ def test_the_first_flush_of_a_new_log_names_it_and_a_save_before_that_does_not(t
     third = directory.create(TopicPartition("third", 0))
     third.append(batch_of(1), NOW)
     third.flush()
-    directory.saved_offsets.save(noted)
+    directory.offset_checkpoints.save(noted)
     assert named(tmp_path) == {ORDERS, TopicPartition("third", 0)}
     directory.close(NOW)
     assert named(tmp_path) == {ORDERS, TopicPartition("other", 0), TopicPartition("third", 0)}
@@ -57,7 +57,7 @@ def test_new_logs_that_are_flushed_together_share_one_write_of_the_checkpoint(tm
         log.append(batch_of(1), NOW)
         jobs.append(log.begin_flush())
     files.writes = 0
-    saved = directory.saved_offsets
+    saved = directory.offset_checkpoints
     with ThreadPoolExecutor(16) as threads:
         with saved._mutex:
             running = [threads.submit(job.run) for job in jobs if job is not None]

@@ -1,9 +1,18 @@
-"""Blocks for a part of a file that may lie behind its end, which Python's own `posix_fallocate` cannot ask for."""
+"""System calls on descriptors that differ by system: synced and direct writes, syncs, and blocks for bytes that may lie
+behind the end of a file, which Python's own `posix_fallocate` cannot ask for.
+"""
 
+import errno
+import fcntl
 import os
 import sys
 from collections.abc import Callable
 from functools import cache
+
+from tailrace.log.disk.interface import Data
+
+_SYNCED: int | None = getattr(os, "RWF_DSYNC", None)
+_DIRECT: int = getattr(os, "O_DIRECT", 0)
 
 SCARCE_BYTES = 16 << 30  # with less free, and less than a tenth of the disk, there is nothing to spare
 
@@ -38,3 +47,29 @@ def _fallocate() -> Callable[[int, int, int, int], int] | None:
     if call is not None:
         call.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
     return call
+
+
+def write_synced(descriptor: int, position: int, data: Data) -> bool:
+    """Whether the system can do both in one, and did."""
+    if _SYNCED is None:
+        return False
+    try:
+        return os.pwritev(descriptor, (data,), position, _SYNCED) == len(data)
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
+            raise
+        return False
+
+
+def set_direct(descriptor: int, is_direct: bool) -> None:
+    if _DIRECT:
+        flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
+        fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | _DIRECT if is_direct else flags & ~_DIRECT)
+
+
+def sync(descriptor: int) -> None:
+    if sys.platform == "darwin":
+        # macOS: fsync stops at the drive's own cache. Not tested by us on real hardware.
+        fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+    else:
+        os.fdatasync(descriptor)

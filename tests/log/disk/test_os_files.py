@@ -15,8 +15,6 @@ from pathlib import Path
 import pytest
 
 from tailrace.log.disk.interface import (
-    OperatingSystemFile,
-    OperatingSystemFiles,
     block_buffer,
     join,
     name_of,
@@ -26,6 +24,7 @@ from tailrace.log.disk.interface import (
     replace_whole,
     write_whole,
 )
+from tailrace.log.disk.os_files import OperatingSystemFile, OperatingSystemFiles
 
 LIMIT = 8
 PAGE = 4096
@@ -103,7 +102,7 @@ def test_the_limit_holds_again_when_pins_are_gone(tmp_path: Path) -> None:
 def test_where_the_process_has_no_descriptor_left_those_that_nobody_pins_are_given_up(tmp_path: Path) -> None:
     program = f"""
 import resource
-from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.disk.os_files import OperatingSystemFiles
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 files = OperatingSystemFiles(1000)
 for number in range(200):
@@ -260,7 +259,7 @@ def test_a_write_that_stops_halfway_is_not_taken_for_a_whole_one(tmp_path: Path)
     """The system writes up to the largest size that a file may have, and says how much that was."""
     program = f"""
 import resource
-from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.disk.os_files import OperatingSystemFiles
 file = OperatingSystemFiles().open({str(tmp_path / "file")!r}, create=True)
 resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, resource.RLIM_INFINITY))
 try:
@@ -436,7 +435,7 @@ def test_paths_are_put_together_and_taken_apart() -> None:
 
 LOCK_PROGRAM = """
 import sys
-from tailrace.log.disk.interface import OperatingSystemFiles
+from tailrace.log.disk.os_files import OperatingSystemFiles
 print(OperatingSystemFiles().lock(sys.argv[1]) is not None, flush=True)
 sys.stdin.read()
 """

@@ -1,4 +1,4 @@
-"""Taking logs away, in two jobs (see `log/jobs.py` for the three steps of each).
+"""Removes logs, in two jobs (see `log/jobs.py` for the three steps of each).
 
     RemoveJob    the directory gets a name that ends in -delete: the log is gone, on disk, and its name is free
     DeleteJob    the files go, and the directory with them; nobody waits for it
@@ -41,13 +41,13 @@ class RemoveJob:
             job.wait_while_running()
         if self._saving_offsets is not None:
             self._saving_offsets.wait_while_running()
-        saved_offsets = self._directory.saved_offsets
+        offset_checkpoints = self._directory.offset_checkpoints
         try:
             self._rename()
             self._is_renamed = True
             # Not before the new names are on disk: a log that is still there needs its offsets.
-            saved_offsets.take_away(log for log, _ in self.removals.values())
-            saved_offsets.save(self._noted)
+            offset_checkpoints.take_away(log for log, _ in self.removals.values())
+            offset_checkpoints.save(self._noted)
         except OSError as error:
             self._error = without_frames(error)
 

@@ -1,0 +1,155 @@
+"""The journal's file: its format, and how it is read after a crash.
+
+    block 0    the session: one for each opening of the directory; what other sessions wrote counts for nothing
+    2 halves   journal writes, one behind the other, each from a block's start:
+               head · for each log: its name, topic id, segment, position, length · the bytes of all of them
+
+Writing is `log/flush/journal`; what a log lacks after a crash is taken from here by `log/scan/restore`. The bytes are
+specified in docs/FORMAT.md.
+"""
+
+import logging
+import struct
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from tailrace.log.disk.interface import Data, File, Files, block_buffer, join
+from tailrace.records.checksum import crc32c
+
+logger = logging.getLogger(__name__)
+
+FILE_NAME = "tailrace.journal"
+BLOCK_BYTES = 4096
+BYTES_MIN = 64 << 10
+
+_SESSION = struct.Struct(">8sIQ")  # magic, CRC-32C of the session, the session
+SESSION_BYTES = _SESSION.size
+_MAGIC = b"tailrace"
+_HEAD = struct.Struct(">4sIQQII")  # magic, CRC-32C of all behind it, session, sequence, logs, bytes behind the head
+_WRITE_MAGIC = b"TRJ1"
+_CRC_START = 8
+_CRC = struct.Struct(">I")
+_ENTRY = struct.Struct(">16sQQIH")  # topic id, segment, position, length, length of the name, which follows
+
+
+class JournalEntry(NamedTuple):
+    """What a write has of one log: whole batches that stand at `position` of a segment."""
+
+    name: bytes
+    topic_id: bytes
+    segment: int
+    position: int
+    data: Data
+
+
+def half_size(size: int) -> int:
+    return (size - BLOCK_BYTES) // 2 // BLOCK_BYTES * BLOCK_BYTES
+
+
+def size_of_journal_write(logs: int, names: int, data: int) -> int:
+    """What a write of so many logs takes, by the bytes of their names and what they have."""
+    return _in_blocks(_HEAD.size + logs * _ENTRY.size + names + data)
+
+
+def _in_blocks(size: int) -> int:
+    return -(-size // BLOCK_BYTES) * BLOCK_BYTES
+
+
+def encode_journal_write(buffer: memoryview, session: int, sequence: int, entries: Sequence[JournalEntry]) -> int:
+    """Afterwards `buffer` begins with it. Says how long it is: it ends where a block does."""
+    at = _HEAD.size
+    for name, topic_id, segment, position, data in entries:
+        _ENTRY.pack_into(buffer, at, topic_id, segment, position, len(data), len(name))
+        at += _ENTRY.size
+        buffer[at : at + len(name)] = name
+        at += len(name)
+    for entry in entries:
+        buffer[at : at + len(entry.data)] = entry.data
+        at += len(entry.data)
+    _HEAD.pack_into(buffer, 0, _WRITE_MAGIC, 0, session, sequence, len(entries), at - _HEAD.size)
+    _CRC.pack_into(buffer, _CRC_START - _CRC.size, crc32c(buffer[_CRC_START:at]))
+    end = _in_blocks(at)
+    buffer[at:end] = bytes(end - at)
+    return end
+
+
+def decode_journal_write(data: memoryview, session: int) -> tuple[int, list[JournalEntry], int] | None:
+    """The sequence, the entries and the size of the write that `data` begins with; None where there is none,
+    or one of another session.
+    """
+    if len(data) < _HEAD.size:
+        return None
+    magic, crc, found, sequence, count, size = _HEAD.unpack_from(data)
+    end = _HEAD.size + size
+    if magic != _WRITE_MAGIC or found != session or end > len(data) or crc32c(data[_CRC_START:end]) != crc:
+        return None
+    told, at = [], _HEAD.size
+    for _ in range(count):
+        *numbers, name_length = _ENTRY.unpack_from(data, at)
+        at += _ENTRY.size + name_length
+        told.append((bytes(data[at - name_length : at]), *numbers))
+    entries = []
+    for name, topic_id, segment, position, length in told:
+        entries.append(JournalEntry(name, topic_id, segment, position, data[at : at + length]))
+        at += length
+    return sequence, entries, _in_blocks(end)
+
+
+def write_session(file: File, session: int) -> None:
+    block = block_buffer(BLOCK_BYTES)
+    _SESSION.pack_into(block, 0, _MAGIC, crc32c(session.to_bytes(8)), session)
+    file.write_synced_at(0, block)
+
+
+def session_of(file: File) -> int | None:
+    data = file.read_at(0, SESSION_BYTES)
+    if len(data) < SESSION_BYTES:
+        return None
+    magic, crc, session = _SESSION.unpack(data)
+    return int(session) if magic == _MAGIC and crc32c(session.to_bytes(8)) == crc else None
+
+
+def read_journal(files: Files, directory: str) -> list[JournalEntry]:
+    """What the last session has written and is still there, in the order of writing."""
+    if not files.exists(join(directory, FILE_NAME)):
+        return []
+    file = files.open(join(directory, FILE_NAME))
+    try:
+        session, half_bytes = session_of(file), half_size(file.size())
+        if session is None:
+            return []
+        halves = [list(_read_half(file, BLOCK_BYTES + half * half_bytes, half_bytes, session)) for half in (0, 1)]
+    except OSError as error:
+        logger.error("%s cannot be read, and the logs are recovered without it: %s", file.path, error)
+        return []
+    finally:
+        file.close()
+    writes = sorted((write for half in halves for write in half), key=lambda write: write[0])
+    return [entry for _, entries in writes for entry in entries]
+
+
+def has_journal_writes(files: Files, directory: str) -> bool:
+    """Whether the last session has written something that is still there. Reads a few bytes."""
+    if not files.exists(join(directory, FILE_NAME)):
+        return False
+    file = files.open(join(directory, FILE_NAME))
+    try:
+        session, half_bytes = session_of(file), half_size(file.size())
+        heads = [file.read_at(BLOCK_BYTES + half * half_bytes, _HEAD.size) for half in (0, 1)]
+    except OSError:
+        return False
+    finally:
+        file.close()
+    found = [_HEAD.unpack(head) for head in heads if len(head) == _HEAD.size]
+    return session is not None and any((head[0], head[2]) == (_WRITE_MAGIC, session) for head in found)
+
+
+def _read_half(file: File, start: int, size: int, session: int) -> Iterator[tuple[int, list[JournalEntry]]]:
+    """As far as each follows the one before it: behind them may stand what the half held before."""
+    data, at, expected = memoryview(file.read_at(start, size)), 0, None
+    while (found := decode_journal_write(data[at:], session)) is not None:
+        sequence, entries, length = found
+        if expected not in (None, sequence):
+            return
+        yield sequence, entries
+        at, expected = at + length, sequence + 1

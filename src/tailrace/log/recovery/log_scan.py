@@ -1,0 +1,195 @@
+"""Recovery's pass 4: restores what only the journal has, and scans every batch behind the recovery point."""
+
+import logging
+
+from tailrace.log.disk.interface import join
+from tailrace.log.files.index import TransactionIndex
+from tailrace.log.files.leader_epochs import FILE_NAME as EPOCHS_FILE
+from tailrace.log.layout.damage import DamagedRange, missing_file, overlap
+from tailrace.log.layout.names import FLUSH_FAILED
+from tailrace.log.recovery.epoch_check import are_contradicted, epochs_of, sound_but_for_its_epoch
+from tailrace.log.recovery.segment_walk import SegmentWalk
+from tailrace.log.recovery.state import LostTail, RecoveryState
+from tailrace.log.recovery.tail import ends_the_log
+from tailrace.log.scan.restore import restore
+from tailrace.log.scan.scan import FoundBatch
+from tailrace.log.segment.segment import Segment, number_of_segment_at
+from tailrace.log.state.producer_state import ProducerState
+from tailrace.log.state.replay import replay_batch, replay_segments
+from tailrace.records.batch import LENGTH_END, NO_PRODUCER, BatchHeader
+
+logger = logging.getLogger(__name__)
+
+
+class LogScan(RecoveryState):
+    """The scan, as a part of `Recovery`."""
+
+    def _pass_4_scan(self, producers_from: int) -> LostTail | None:
+        """On return, indexes, epochs and producers are known up to the end of the log. Returns what lies behind that
+        end and has to be cut off, if there is anything.
+        """
+        self._forget_what_was_not_flushed()
+        if self._lacks_its_first_segment():
+            return LostTail(0, 0, "its first segment is missing")
+        self._end = producers_from
+        first = max(0, number_of_segment_at(self._segments, producers_from))
+        self._restore(first, producers_from)
+        if not self._epochs_are_known:
+            self._rebuild_epochs()
+        for number in range(first, len(self._segments)):
+            segment = self._segments[number]
+            if number > first and segment.base_offset != self._end and self._ends_before(segment, number):
+                last = self._segments[number - 1]
+                return LostTail(number - 1, last.size, "bytes are missing between two segments")
+            tail = self._scan_segment(segment, number, producers_from)
+            if tail is not None:
+                return tail
+        self._go_on_behind_what_is_lost()
+        return None
+
+    def _restore(self, first: int, offset: int) -> None:
+        """Afterwards the segments from this one on, and this offset, have what the journal has of them."""
+        journaled = self._journaled.get((self.place.name.encode(), self._topic_id or b""))
+        if journaled is None:
+            return
+        for number, segment in enumerate(self._segments[first:], first):
+            derived, position = segment.derived_files.load_before(segment.size, max(offset, segment.base_offset))
+            size = restore(
+                journaled,
+                segment.log,
+                segment.size,
+                segment=segment.base_offset,
+                position=position,
+                offset=derived.next_offset,
+                gaps=derived.may_have_gaps,
+                epochs=self.known_epochs,
+            )
+            if size != segment.size:
+                self._segments[number] = self._segment(segment.base_offset, size)
+                segment.close()
+
+    def _forget_what_was_not_flushed(self) -> None:
+        """After a flush that failed, the system may remember bytes that the disk does not have: they are read anew."""
+        if self.files.exists(join(self.directory, FLUSH_FAILED)):
+            for segment in self._segments:
+                segment.log.forget_cached()
+
+    def _lacks_its_first_segment(self) -> bool:
+        """Says whether the log ends at its very start, because its first file never reached the disk."""
+        first = self._segments[0]
+        if first.base_offset <= self._start_offset:
+            return False
+        if self._start_offset < self._cut_point:
+            self.report.damage.append(missing_file(self._start_offset, first.base_offset))
+            return False
+        self._end = self._start_offset
+        self._segments.insert(0, self._segment(self._start_offset, 0))
+        self._segments[0].create()
+        self._producers = ProducerState()
+        return True
+
+    def _ends_before(self, segment: Segment, number: int) -> bool:
+        """Between the last segment and this one something is missing. Says whether the log ends there."""
+        missing_from = self._end
+        if missing_from > segment.base_offset:
+            self._damaged(segment, overlap(segment.name, segment.base_offset, missing_from))
+            return False
+        if self._segments[number - 1].derived().may_have_gaps:
+            return False
+        if missing_from >= self._cut_point:
+            return True
+        self.report.damage.append(missing_file(missing_from, segment.base_offset))
+        return False
+
+    def _scan_segment(self, segment: Segment, number: int, producers_from: int) -> LostTail | None:
+        """Walks one segment from where its files know nothing. Returns what lies behind the end of the log, if that is
+        in this segment.
+        """
+        walked = SegmentWalk(self, segment, number, producers_from)
+        items = iter(walked)
+        while (item := next(items, None)) is not None:
+            if isinstance(item, FoundBatch):
+                walked.found(item)
+                continue
+            sound = self._of_another_epoch(segment, item)
+            if sound is not None and self._epochs_are_wrong(number):
+                items = walked.again_from(item.position, item.first_offset)
+                continue
+            if sound is not None:  # and the only one, so that its epoch may be rotten: but it was written whole
+                item = item._replace(last_offset=max(item.last_offset, sound.last_offset))
+            if sound is None and self._ends_the_log(item, number):
+                walked.adopt()
+                self._end = item.first_offset
+                return LostTail(number, item.position, item.reason)
+            walked.damaged(item)
+            self._damaged(segment, item)
+        walked.adopt()
+        self._end = walked.derived.next_offset
+        return None
+
+    def _of_another_epoch(self, segment: Segment, damage: DamagedRange) -> BatchHeader | None:
+        """The header of the batch that stands where this damage is, if nothing but its leader epoch is wrong."""
+        if self.known_epochs is None:
+            return None
+        return sound_but_for_its_epoch(segment, damage, self.base_offset_after(segment))
+
+    def _epochs_are_wrong(self, number: int) -> bool:
+        """Whether the checkpoint of the epochs, which a batch of this segment contradicts, is wrong rather than that
+        batch. If so, on return it is rebuilt from all batches.
+        """
+        if self._epochs_are_judged:
+            return False
+        self._epochs_are_judged = True
+        if not are_contradicted(self._epochs, [*self._segments[number:], *self._segments[:number]]):
+            return False
+        logger.warning("%s in %s contradicts the log, and is rebuilt from it", EPOCHS_FILE, self.directory)
+        self._rebuild_epochs()
+        return True
+
+    def _rebuild_epochs(self) -> None:
+        self._epochs.replace(epochs_of(self._segments))
+        self._epochs_are_known = self._epochs_are_judged = self._epochs_are_rebuilt = True
+
+    def replay(self, item: FoundBatch, transactions: TransactionIndex) -> None:
+        """A batch behind the last snapshot: producers are built from it."""
+        header, report = item.header, self.report
+        report.scanned_batches += 1
+        report.scanned_bytes += LENGTH_END + header.length
+        if header.producer_id != NO_PRODUCER:
+            replay_batch(item, self._producers, transactions)
+
+    def aborted_before(self, segment: Segment, offset: int) -> TransactionIndex:
+        """What was aborted in a segment before the scan: from its file, or if that is not to be trusted, found anew."""
+        known = segment.derived_files.load_transactions(segment.size, offset)
+        if known is None:
+            _, known = replay_segments(self.files, self.directory, self._segments, offset, segment)
+        known.keep_before(offset)
+        return known
+
+    def base_offset_after(self, segment: Segment) -> int | None:
+        return self.base_offset_of(self._segments.index(segment) + 1)
+
+    def base_offset_of(self, number: int) -> int | None:
+        return self._segments[number].base_offset if number < len(self._segments) else None
+
+    def end_offset_of(self, following: int | None) -> int | None:
+        """Where a segment ends that is followed by this one, as far as that is known before it is read."""
+        return self.place.recovery_point if following is None else following
+
+    def _ends_the_log(self, damage: DamagedRange, number: int) -> bool:
+        segment = self._segments[number]
+        sums = segment.derived_files.read_sums()
+        if damage.first_offset < max(self._cut_point, sums.next_offset if sums else 0):
+            return False  # sums are written after a flush: what they speak of was safe
+        follower = self._segments[number + 1] if number + 1 < len(self._segments) else None
+        return ends_the_log(damage, segment, follower)
+
+    def _go_on_behind_what_is_lost(self) -> None:
+        """Flushed records that are gone keep their offsets, and bad bytes at the end stay: what comes gets a new
+        segment.
+        """
+        last, end = self._segments[-1], max(self._end, self.place.recovery_point or 0)
+        if not self._start_is_doubtful:
+            end = max(end, self._start_offset)
+        if self._end < end or any(known.length and known.end == last.size for known in last.checks.damage):
+            self._go_on_at(end)

@@ -1,0 +1,113 @@
+"""The state of a log while it is recovered, which the passes fill one after the other, and the report of a recovery."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tailrace.log.disk.interface import Files
+from tailrace.log.files.directory_state import PartitionDirectory
+from tailrace.log.files.leader_epochs import LeaderEpochs
+from tailrace.log.files.recorded_gaps import RecordedGap
+from tailrace.log.layout.config import LogConfig
+from tailrace.log.layout.damage import DamagedRange, missing_file
+from tailrace.log.scan.restore import Journaled
+from tailrace.log.segment.segment import DerivedCache, Segment
+from tailrace.log.state.producer_state import ProducerState
+
+
+class Cut(NamedTuple):
+    """Where a log was ended by recovery, and where the bytes that stood behind are kept."""
+
+    file: str
+    position: int
+    length: int
+    first_offset: int
+    reason: str
+    kept_as: tuple[str, ...]
+
+
+class LostTail(NamedTuple):
+    """The bytes behind the end of a log, of writes that never reached the disk as a whole: from a position in the
+    segment of this number on.
+    """
+
+    number: int
+    position: int
+    reason: str
+
+
+class RecoveryReport:
+    """What a start has found in a log, and done to it."""
+
+    __slots__ = ("cut", "damage", "leader_epoch", "scanned_batches", "scanned_bytes", "was_clean")
+
+    def __init__(self, was_clean: bool) -> None:
+        self.was_clean = was_clean
+        self.scanned_batches = 0
+        self.scanned_bytes = 0
+        self.cut: Cut | None = None
+        self.damage: list[DamagedRange] = []
+        self.leader_epoch = 0
+
+
+class RecoveryState:
+    """What is known of a log between the passes."""
+
+    def __init__(
+        self, files: Files, place: PartitionDirectory, config: LogConfig, cache: DerivedCache, journaled: Journaled
+    ) -> None:
+        self._journaled = journaled
+        self._topic_id: bytes | None = None
+        self.files = files
+        self.place = place
+        self.directory = place.directory
+        self.config = config
+        self.report = RecoveryReport(was_clean=place.clean)
+        self._cache = cache
+        self._start_offset = place.start_offset or 0
+        self._segments: list[Segment] = []
+        self._epochs = LeaderEpochs()
+        self._epochs_are_known = False
+        self._epochs_are_due = False  # there was no room to save them
+        self._cut_due: Callable[[], object] | None = None  # nor to keep aside what is to be cut off
+        self._producers = ProducerState()
+        self._end = self._start_offset
+        self._is_new = False
+        self._start_is_doubtful = False
+        self._epochs_are_judged = False
+        self._epochs_are_rebuilt = False
+        self.recorded_gaps: tuple[RecordedGap, ...] = ()
+
+    def let_go(self) -> None:
+        for segment in self._segments:
+            segment.close()
+
+    def _segment(self, base_offset: int, size: int) -> Segment:
+        return Segment(
+            self.files,
+            self.directory,
+            base_offset,
+            size,
+            epochs=self._epochs,
+            cache=self._cache,
+            interval_bytes=self.config.index_interval_bytes,
+        )
+
+    @property
+    def _cut_point(self) -> float:
+        return self.place.cut_point(0 if self._start_is_doubtful else self._start_offset)
+
+    @property
+    def known_epochs(self) -> LeaderEpochs | None:
+        return self._epochs if self._epochs_are_known else None
+
+    def _damaged(self, segment: Segment, damage: DamagedRange) -> None:
+        segment.checks.report(damage)
+        self.report.damage.append(damage)
+
+    def _go_on_at(self, end: int) -> None:
+        """What comes gets a new segment, there. What lies before it and is not in the log is missing."""
+        if self._end < end:
+            self.report.damage.append(missing_file(self._end, end))
+        self._segments.append(self._segment(end, 0))
+        self._segments[-1].create()
+        self._end = end
