@@ -44,7 +44,6 @@ from tailrace.server.net.frames import SharedBuffers
 from tailrace.server.net.limits import Budget
 from tailrace.server.net.listener import Listener, bind
 from tailrace.server.preload import Loading
-from tailrace.server.processors import Processors
 from tailrace.server.threads import Workers
 
 logger = logging.getLogger(__name__)
@@ -115,8 +114,7 @@ class Node:
         self.readers = Workers(self.loop, "read", READ_THREADS)
         self.senders = Workers(self.loop, "send", SEND_THREADS)
         self.lender = Lender(self.loop, self.readers)
-        self._processors = Processors(self.loop, self.configs.number("tailrace.awake.processors"))
-        self.wakefulness = Wakefulness(self.loop, self._processors)
+        self.wakefulness = Wakefulness(self.loop)
         self.jobs = Workers(self.loop, "job", JOB_THREADS)
         self._flushers = Workers(self.loop, "flush", IN_FLIGHT_MAX)
         self._syncs = Syncs(self.loop)
@@ -140,11 +138,7 @@ class Node:
         self._loading = Loading(self.loop)
         self._set_heartbeat()
         self._set_alarm()
-        self._settling = self.loop.call_later(SETTLED_S, self._settle)
-
-    def _settle(self) -> None:
-        self._syncs.open()
-        self._processors.open()
+        self._settling = self.loop.call_later(SETTLED_S, self._syncs.open)
 
     def _show_places(self, bound: list[tuple[socket.socket, Endpoint | None]]) -> None:
         """Afterwards DescribeConfigs says where clients connect, and where logs are."""
@@ -186,7 +180,6 @@ class Node:
         )
         self.broker.recompressor.give_up()
         self.lender.stop()
-        self._processors.close()
         self._syncs.close()
         self._is_finishing = True
         await _finish(workers)
@@ -298,7 +291,6 @@ class Node:
         started = time.perf_counter()
         done = partial(self._flushed, job, started)
         if self._has_time_for(job):
-            self._processors.are_needed(started)
             self._pace.time(job.run)
             self.has_waited_itself = True
             try:

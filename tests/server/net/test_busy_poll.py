@@ -8,7 +8,6 @@ import pytest
 from nodes import LOOPS
 
 from tailrace.server.net.busy_poll import A_WHILE, AWAKE_S, LOOKS, SOME, SOON_S, Wakefulness
-from tailrace.server.processors import Processors
 
 
 class CountingLoop:
@@ -36,7 +35,7 @@ class Client:
 
 
 def awake_on(loop: Any) -> Wakefulness:
-    return Wakefulness(loop, Processors(loop, 0))  # of those nothing is asked
+    return Wakefulness(loop)
 
 
 def ask(wakefulness: Wakefulness, client: Client, count: int, pause_s: float) -> None:

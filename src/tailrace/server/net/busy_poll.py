@@ -7,15 +7,13 @@ at everybody. Where it does not come so soon, or others come in between, that en
 Where the machine is busy, the kernel wakes the client on the processor of who has answered it, in the belief that he is
 about to sleep: so the processor is given up once for each answer, where the next request has not come before that.
 Everything else has its turns as always. While a request is under way, as one that waits for the disk, there is nothing
-to look for: that goes on when it is answered. Other processors are kept awake meanwhile, where we may (`processors`).
+to look for: that goes on when it is answered.
 """
 
 import time
 from asyncio import AbstractEventLoop
 from os import sched_yield
 from typing import Protocol
-
-from tailrace.server.processors import Processors
 
 SOON_S = 0.000_150  # from an answer to the next request, with the time that waking up takes
 AWAKE_S = 0.000_100
@@ -31,11 +29,10 @@ class Client(Protocol):
 
 
 class Wakefulness:
-    __slots__ = ("_answered_at", "_client", "_gave_way", "_is_awake", "_loop", "_processors", "_soon")
+    __slots__ = ("_answered_at", "_client", "_gave_way", "_is_awake", "_loop", "_soon")
 
-    def __init__(self, loop: AbstractEventLoop, processors: Processors) -> None:
+    def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
-        self._processors = processors
         self._client: Client | None = None
         self._answered_at = 0.0
         self._soon = 0  # how many have come soon, lately
@@ -55,7 +52,6 @@ class Wakefulness:
         elif self._soon > 0:
             self._soon = max(self._soon - 2, 0)
         if self._soon >= SOME:
-            self._processors.are_needed(ended)
             self._stay_awake()
 
     def _stay_awake(self) -> None:
