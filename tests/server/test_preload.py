@@ -6,7 +6,7 @@ import sys
 PROGRAM = """
 import asyncio, sys, tempfile
 from tailrace.broker.apis.registry import APIS
-from tailrace.server.node import Listen, Node
+from tailrace.server.settings import Listen, Node
 
 LATER = {"tailrace.broker." + name for name in ("background.compaction", "groups.coordinator", "groups.classic.group")}
 
@@ -35,7 +35,7 @@ def test_what_a_start_does_not_need_is_imported_after_it_and_nothing_later() -> 
 STOPPED = """
 import asyncio, sys, tempfile
 from tailrace.broker.apis.registry import APIS
-from tailrace.server.node import Listen, Node
+from tailrace.server.settings import Listen, Node
 
 async def main():
     with tempfile.TemporaryDirectory() as data:

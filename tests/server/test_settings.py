@@ -7,8 +7,7 @@ import pytest
 
 from tailrace.broker.configs.registry import BrokerConfigs
 from tailrace.broker.core.api import Endpoint
-from tailrace.server.node import Listen
-from tailrace.server.settings import BadSettings, NotSafe, Settings, parse_address, read_settings
+from tailrace.server.settings import BadSettings, Listen, NotSafe, Settings, parse_address, read_settings
 
 
 def test_the_defaults_are_reached_from_this_machine_alone() -> None:

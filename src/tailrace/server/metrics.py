@@ -1,10 +1,6 @@
-"""What a node counts and times, and how Prometheus reads it.
-
-Counting is a few additions on the hot path; everything that has to be looked for is looked for when somebody asks.
-"""
+"""Renders what the node counts in Prometheus' text format. Gauges are computed when the page is read."""
 
 import math
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -13,53 +9,16 @@ from tailrace import __version__
 from tailrace.broker.core.losses import damaged_ranges, offline_logs, recorded_gaps
 from tailrace.log.retention import Reason
 from tailrace.protocol.messages import ApiKey
+from tailrace.server.counters import Counters
 
 if TYPE_CHECKING:
     from tailrace.server.node import Node
 
-BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
-
-class Histogram:
-    __slots__ = ("counts", "total")
-
-    def __init__(self) -> None:
-        self.counts = [0] * (len(BUCKETS_S) + 1)
-        self.total = 0.0
-
-    def add(self, seconds: float, times: int = 1) -> None:
-        self.counts[bisect_left(BUCKETS_S, seconds)] += times
-        self.total += seconds * times
-
-    def lines(self, name: str, labels: str = "") -> Iterator[str]:
-        count = 0
-        separator = "," if labels else ""
-        for limit, here in zip((*map(str, BUCKETS_S), "+Inf"), self.counts, strict=True):
-            count += here
-            yield f'{name}_bucket{{{labels}{separator}le="{limit}"}} {count}'
-        braces = f"{{{labels}}}" if labels else ""
-        yield f"{name}_sum{braces} {self.total:.6f}"
-        yield f"{name}_count{braces} {count}"
-
-
-class Metrics:
+class Metrics(Counters):
     def __init__(self, node: "Node") -> None:
+        super().__init__()
         self._node = node
-        self._requests: dict[int, Histogram] = {}
-        self._flushes = Histogram()
-        self._loop_lag = Histogram()
-        self.requests = 0  # that were answered
-        self.commits = 0  # to the journal
-        self.bytes_in = 0
-        self.bytes_out = 0
-        self.connections_opened = 0
-
-    def answered(self, api_key: int, seconds: float, requests: int = 1) -> None:
-        self.requests += requests
-        histogram = self._requests.get(api_key)
-        if histogram is None:
-            histogram = self._requests[api_key] = Histogram()
-        histogram.add(seconds, requests)
 
     def _groups(self) -> Iterator[str]:
         from tailrace.broker.groups.classic.group import (
@@ -95,12 +54,6 @@ class Metrics:
         title = "Files beside the logs that were rotten, and what could not be read."
         yield from _one("tailrace_scrub_faults_total", "counter", title, scrubber.faults)
 
-    def flushed(self, seconds: float) -> None:
-        self._flushes.add(seconds)
-
-    def loop_lag(self, seconds: float) -> None:
-        self._loop_lag.add(seconds)
-
     def exposition(self) -> str:
         """All of it in Prometheus' text format."""
         return "\n".join([*self._node_lines(), *self._request_lines(), *self._topic_lines(), ""])
@@ -134,9 +87,9 @@ class Metrics:
         yield from self._compaction()
         yield from self._losses()
         yield from _head("tailrace_flush_duration_seconds", "histogram", "From the wish to flush a log to its end.")
-        yield from self._flushes.lines("tailrace_flush_duration_seconds")
+        yield from self.flushes.lines("tailrace_flush_duration_seconds")
         yield from _head("tailrace_loop_lag_seconds", "histogram", "How late the event loop is.")
-        yield from self._loop_lag.lines("tailrace_loop_lag_seconds")
+        yield from self.loop_lags.lines("tailrace_loop_lag_seconds")
 
     def _disk_lines(self) -> Iterator[str]:
         broker = self._node.broker
@@ -180,7 +133,7 @@ class Metrics:
     def _request_lines(self) -> Iterator[str]:
         name = "tailrace_request_duration_seconds"
         yield from _head(name, "histogram", "From the arrival of a request to its answer, by API; waiting included.")
-        for key, histogram in sorted(self._requests.items()):
+        for key, histogram in sorted(self.requests_by_api.items()):
             yield from histogram.lines(name, f'api="{ApiKey(key).name.lower()}"')
 
     def _topic_lines(self) -> Iterator[str]:

@@ -19,7 +19,6 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from os import sched_yield
-from typing import NamedTuple
 
 from tailrace.broker.apis.registry import APIS
 from tailrace.broker.broker import Broker
@@ -44,6 +43,7 @@ from tailrace.server.net.frames import SharedBuffers
 from tailrace.server.net.limits import Budget
 from tailrace.server.net.listener import Listener, bind
 from tailrace.server.preload import Loading
+from tailrace.server.settings import Listen
 from tailrace.server.threads import Workers
 
 logger = logging.getLogger(__name__)
@@ -56,14 +56,6 @@ HEARTBEAT_S = 0.25
 STALL_S = 0.1
 ANSWERS_S = 2.0  # for those that are under way at a stop; then connections are closed
 JOBS_S = 5.0
-
-
-class Listen(NamedTuple):
-    """An address to listen on, and what clients are told to connect to; None is what they have reached us at."""
-
-    host: str
-    port: int
-    advertised: Endpoint | None = None
 
 
 class Node:

@@ -143,11 +143,11 @@ def test_answers_go_in_the_order_of_their_requests(node: RunningNode, client: Ra
 
 
 def test_pipelined_produces_share_a_flush(node: RunningNode, client: RawClient) -> None:
-    before = node.on_loop(lambda: sum(node.node.metrics._flushes.counts))
+    before = node.on_loop(lambda: sum(node.node.metrics.flushes.counts))
     client.socket.sendall(b"".join(client.frame(a_produce(b"x"), 12) for _ in range(30)))
     for _ in range(30):
         client.receive()
-    assert node.on_loop(lambda: sum(node.node.metrics._flushes.counts)) - before <= 4
+    assert node.on_loop(lambda: sum(node.node.metrics.flushes.counts)) - before <= 4
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 from nodes import LOOPS
 
-from tailrace.server.metrics import Metrics
+from tailrace.server.counters import Counters
 from tailrace.server.net import outbox as sending
 from tailrace.server.net.chunks import PIECE_BYTES
 from tailrace.server.net.outbox import COPIED_BYTES_MAX, LOOP_BYTES_MAX, Outbox, Run, length_of
@@ -98,7 +98,7 @@ class Setup:
             ours,
             self.workers,
             self.senders,
-            cast(Metrics, self.metrics),
+            cast(Counters, self.metrics),
             timeout_s=timeout_s,
             on_sent=self._on_sent,
             on_error=self._on_error,

@@ -23,7 +23,7 @@ from typing import cast
 
 from tailrace.log.layout.errors import without_frames
 from tailrace.log.segment.slices import Slice
-from tailrace.server.metrics import Metrics
+from tailrace.server.counters import Counters
 from tailrace.server.net.chunks import CHUNK_BYTES, MORE, PIECE_BYTES, send_chunks, set_patience
 from tailrace.server.net.pending import ignore
 from tailrace.server.threads import Workers
@@ -62,13 +62,13 @@ class Outbox:
     """One connection's. `put` and `send`; `on_sent` is called when it has become empty after it was not."""
 
     __slots__ = (
+        "_counters",
         "_deadline",
         "_fd",
         "_is_closed",
         "_is_waiting",
         "_left_of_turn",
         "_loop",
-        "_metrics",
         "_on_error",
         "_on_sent",
         "_parts",
@@ -90,7 +90,7 @@ class Outbox:
         sock: socket.socket,
         readers: Workers,
         senders: Workers,
-        metrics: Metrics,
+        counters: Counters,
         *,
         timeout_s: float,
         on_sent: Callable[[], None],
@@ -102,7 +102,7 @@ class Outbox:
         set_patience(sock)
         self._readers = readers  # of what is cold
         self._senders = senders  # of what is not: whoever reads slowly stands in the way of nobody who waits for a disk
-        self._metrics = metrics
+        self._counters = counters
         self._timeout_s = timeout_s
         self._on_sent = on_sent
         self._on_error = on_error
@@ -143,7 +143,7 @@ class Outbox:
 
     def _send_a_turn(self) -> None:
         """As much as the socket takes, until it is the others' turn. The loop says when ours is next."""
-        received = self._metrics.bytes_in
+        received = self._counters.bytes_in
         self._left_of_turn = TURN_BYTES if received == self._received else TURN_BYTES_BESIDE_OTHERS
         self._received = received
         try:
@@ -173,7 +173,7 @@ class Outbox:
         except OSError as error:
             self._on_error(error)
             return
-        self._metrics.bytes_out += count
+        self._counters.bytes_out += count
         if count < len(data):
             self._parts.append(data)
             self._sent_of_part = count
@@ -240,7 +240,7 @@ class Outbox:
         """Takes away what has gone."""
         if not count:
             raise shortened_file()
-        self._metrics.bytes_out += count
+        self._counters.bytes_out += count
         self._left_of_turn -= count
         count += self._sent_of_part
         parts = self._parts
