@@ -34,7 +34,8 @@ from tailrace.log.log import Log
 from tailrace.log.store import Job as AnyJob
 from tailrace.server.flusher.linux_aio import Syncs
 from tailrace.server.flusher.pace import DiskPace
-from tailrace.server.handoff.lender import Lender
+from tailrace.server.handoff.handoff import CatchUpHandOff
+from tailrace.server.handoff.helper_process import HelperProcess
 from tailrace.server.metrics import Metrics
 from tailrace.server.net.admission import Admission
 from tailrace.server.net.busy_poll import Wakefulness
@@ -105,7 +106,8 @@ class Node:
         self.failed: asyncio.Future[Exception] = self.loop.create_future()
         self.readers = Workers(self.loop, "read", READ_THREADS)
         self.senders = Workers(self.loop, "send", SEND_THREADS)
-        self.lender = Lender(self.loop, self.readers)
+        helper = HelperProcess(self.loop, self.readers)
+        self.handoff = CatchUpHandOff(self.loop, helper, self.metrics, self.served_elsewhere)
         self.wakefulness = Wakefulness(self.loop)
         self.jobs = Workers(self.loop, "job", JOB_THREADS)
         self._flushers = Workers(self.loop, "flush", IN_FLIGHT_MAX)
@@ -171,7 +173,7 @@ class Node:
             lambda: not self._is_commit_due and not any(one.under_way for one in (*workers, self._syncs)), JOBS_S
         )
         self.broker.recompressor.give_up()
-        self.lender.stop()
+        self.handoff.stop()
         self._syncs.close()
         self._is_finishing = True
         await _finish(workers)
@@ -386,7 +388,7 @@ class Node:
             self._unmute_where_quotas_changed()
             self._close_reset()
             self._close_silent(now)
-            self.lender.look_after(now)
+            self.handoff.look_after(now)
         except Exception:  # the next beat must come, whatever this one has met
             logger.exception("a heartbeat failed in a way that nobody foresaw")
         self._set_heartbeat()

@@ -10,17 +10,16 @@ together are gathered, appended and answered as one. What bounds a client:
     what it holds of the broker's memory is counted (`Budget`)
     a client that has done more than its quotas allow is not read for a while (`Muting`)
 
-Who reads on through history is lent to another process (`Lender`); until it comes back, nothing of it is touched here.
+A catch-up consumer may be handed off to a helper process (`HandOff`); the connection leaves the socket alone meanwhile.
 
 Bytes that are no request close the connection: there is no way to tell where the next one would begin.
 """
 
 import logging
-import os
 import socket
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -28,7 +27,7 @@ from tailrace.broker.apis.k18_api_versions import unsupported_version
 from tailrace.broker.apis.registry import APIS
 from tailrace.broker.core.api import Call, Endpoint, Silence
 from tailrace.broker.core.delayed import Later
-from tailrace.broker.fastpath.fetch import Answered, RepeatedFetch, Stretch
+from tailrace.broker.fastpath.fetch import RepeatedFetch
 from tailrace.broker.fastpath.produce import ProduceForm, RepeatedProduce, Run
 from tailrace.log.log import Log
 from tailrace.protocol import codec
@@ -37,7 +36,6 @@ from tailrace.protocol.frame import read_request_header, response_header
 from tailrace.protocol.messages import REQUESTS, SPOKEN, ApiKey
 from tailrace.protocol.messages.fetch import FetchRequest, FetchResponse
 from tailrace.protocol.messages.produce import ProduceRequest
-from tailrace.server.handoff.worker import LOAN_BYTES, Returned
 from tailrace.server.net.frames import BadFrame, Frames
 from tailrace.server.net.limits import FIRST_BYTES_SCARCE
 from tailrace.server.net.outbox import Outbox, Part, length_of
@@ -54,10 +52,6 @@ AT_ONCE_MAX = 32  # requests of one connection before the others have their turn
 TURN_S = 0.01  # and for no longer than this, but to the end of the request that is under way
 TURN_BYTES = 4 << 20  # of answers, likewise
 GATHERED_BYTES = 64 << 10  # of answers for one system call
-LENT_BYTES_MIN = 8 << 20  # that lie ahead of a reader, unless they have to come from a disk
-REFUSED_S = 0.05  # until it is asked again whether one can be lent
-NOT_LENT_S = 0.25  # after a loan that was of no use, at first
-NOT_LENT_MAX_S = 8.0
 TCP_ESTABLISHED, TCP_CLOSE = b"\x01", b"\x07"  # the first byte of what Linux says of a connection
 
 
@@ -68,13 +62,13 @@ class Connection:
         self._client_host = "/" + peer.rpartition(":")[0]  # as Kafka shows it
         self.active_at = node.loop.time()
         self._socket = sock
-        self._fd = sock.fileno()
+        self.descriptor = sock.fileno()
         self._endpoint = endpoint
         self._frames = Frames(node.buffers, node.frame_bytes_max, node.budget.first_bytes)
         self._pending: deque[Pending] = deque()
         self._under_way = 0  # requests of these
         self._deadlines = Deadlines(node.loop, self._pending, self._expire)
-        self._outbox = Outbox(
+        self.outbox = Outbox(
             node.loop,
             sock,
             node.readers,
@@ -87,19 +81,17 @@ class Connection:
         self.muting = Muting(node, on_muted=self._pause, on_over=self._unmuted)
         self._quotas = self.muting.quotas
         self._repeated_produce = RepeatedProduce(node.broker)
-        self._repeated_fetch = RepeatedFetch(node.broker)
+        self.repeated_fetch = RepeatedFetch(node.broker)
         self._is_reading = False
         self._has_more = False  # requests have arrived that were not started
-        self._is_lent = False  # to another process, which answers it for a while
-        self._not_lent_before = 0.0
-        self._not_lent_s = NOT_LENT_S
-        self._is_closed = False
+        self._is_handed_off = False  # to a helper process, which answers it for a while
+        self.is_closed = False
         self._resume()
 
     @property
     def owes_nothing(self) -> bool:
         """Whether no request is under way, and all answers have gone."""
-        return not self._pending and self._outbox.is_empty and not self._is_lent
+        return not self._pending and self.outbox.is_empty and not self.node.handoff.owns(self)
 
     @property
     def is_amid_request(self) -> bool:
@@ -125,14 +117,14 @@ class Connection:
     # Reading
 
     def _resume(self) -> None:
-        if not self._is_reading and not self._is_closed:
+        if not self._is_reading and not self.is_closed:
             self._is_reading = True
-            self.node.loop.add_reader(self._fd, self._readable)
+            self.node.loop.add_reader(self.descriptor, self._readable)
 
     def _pause(self) -> None:
         if self._is_reading:
             self._is_reading = False
-            self.node.loop.remove_reader(self._fd)
+            self.node.loop.remove_reader(self.descriptor)
 
     def look(self) -> bool:
         """Starts what has arrived, as the loop would have it done soon. True where something has, or was under way."""
@@ -140,7 +132,7 @@ class Connection:
 
     def _readable(self) -> bool:
         """Whether something has arrived. The loop does not care, but `look` does."""
-        if not self._outbox.is_empty:  # rarely: nearly all wait for an answer before they ask again
+        if not self.outbox.is_empty:  # rarely: nearly all wait for an answer before they ask again
             self._pause()  # until it has gone
             return False
         frames, budget = self._frames, self.node.budget
@@ -164,7 +156,7 @@ class Connection:
             return False
         self.active_at = self.node.loop.time()
         self.node.metrics.bytes_in += count
-        try:  # as `_safely` does, without two more calls
+        try:  # as `safely` does, without two more calls
             self._received(count)
         except Exception as error:  # noqa: BLE001 - said there
             self._end_for(error)
@@ -193,7 +185,7 @@ class Connection:
 
     def _append_again(self, frame: memoryview) -> bool:
         started = time.perf_counter()
-        send = None if self._pending else self._outbox.send_at_once
+        send = None if self._pending else self.outbox.send_at_once
         repeated = self._repeated_produce.append(
             frame, int(time.time() * 1000), self.node.start_flushes, send, self._commit_at_once
         )
@@ -236,7 +228,7 @@ class Connection:
 
     def _start_one_by_one(self, run: Run, now_ms: int, steady_ms: int) -> None:
         for frame, *_ in run.requests:
-            if self._is_closed:
+            if self.is_closed:
                 return
             if len(run.requests) > 1 and self._repeated_produce.gather(frame, now_ms):
                 self._append_gathered(now_ms, steady_ms)
@@ -250,74 +242,40 @@ class Connection:
         self._started(Pending(form.header, started, requests), answer)
 
     def _fetch_again(self, frame: memoryview) -> bool:
-        if (self._repeated_fetch.reads_on or self._outbox.is_cold) and self._lend(frame):
+        if (self.repeated_fetch.reads_on or self.outbox.is_cold) and self._hand_off(frame):
             return True
         started = time.perf_counter()
-        repeated = self._repeated_fetch.read(frame, int(time.time() * 1000))
+        repeated = self.repeated_fetch.read(frame, int(time.time() * 1000))
         if repeated is None:
             return False
         form, parts = repeated
         self.node.wakefulness.disturbed()
-        self._outbox.put(parts)
-        self._outbox.send()
+        self.outbox.put(parts)
+        self.outbox.send()
         self.node.metrics.answered(form.header.api_key, time.perf_counter() - started)
         return True
 
-    def _lend(self, frame: memoryview) -> bool:
-        lender = self.node.lender
-        if not lender.has_room or self.node.loop.time() < self._not_lent_before:
+    def _hand_off(self, frame: memoryview) -> bool:
+        """Whether the hand-off takes the connection over, with this request."""
+        if not self.node.handoff.offer(self, frame):
             return False
-        stretch = self._repeated_fetch.stretch(frame, LOAN_BYTES)
-        if stretch is None:
-            self._not_lent_before = self.node.loop.time() + REFUSED_S
-            return False
-        is_enough = self._outbox.is_cold or stretch.records.length >= LENT_BYTES_MIN
-        if not (is_enough and lender.can_lend() and lender.lend(self._fd, stretch, partial(self._taken_back, stretch))):
-            stretch.records.release()
-            return False
-        self._repeated_fetch.lent(stretch, int(time.time() * 1000))
-        self._is_lent = True
+        self._is_handed_off = True
         self._pause()
         return True
 
-    def _taken_back(self, stretch: Stretch, returned: Returned) -> None:
-        self._safely(partial(self._go_on_after_loan, stretch, returned))
-
-    def _go_on_after_loan(self, stretch: Stretch, returned: Returned) -> None:
-        self._is_lent = False
-        metrics = self.node.metrics
-        metrics.bytes_in += returned.bytes_in
-        metrics.bytes_out += returned.bytes_out
-        for seconds in returned.seconds:
-            metrics.answered(ApiKey.FETCH, seconds)
-        self.node.served_elsewhere(len(returned.seconds))
-        answered = Answered(returned.epoch, returned.offset) if returned.seconds else None
-        self._repeated_fetch.taken_back(stretch, answered, int(time.time() * 1000))
-        if self._is_closed:
-            return
-        if returned.error:
-            self.fail(OSError(returned.error, os.strerror(returned.error)))
-            return
+    def handed_back(self, unsent: Sequence[Part], unread: bytes, *, is_cold: bool) -> None:
+        """The hand-off gives the socket back, with the rest of a response, and what was read of the next request."""
+        self._is_handed_off = False
         self.active_at = self.node.loop.time()
-        self._outbox.is_cold = returned.is_cold and not returned.was_slow
-        self._judge_loan(returned)
-        if returned.unsent is not None:
-            head, position, size, after = returned.unsent
-            self._outbox.put((head, stretch.records.part(position, size), after))
-            self._outbox.send()
+        self.outbox.is_cold = is_cold
+        if unsent:
+            self.outbox.put(unsent)
+            self.outbox.send()
         self._resume()
-        if returned.unread:
-            self._received(self._frames.put_back(returned.unread))
+        if unread:
+            self._received(self._frames.put_back(unread))
 
-    def _judge_loan(self, returned: Returned) -> None:
-        """Who was answered once at most, or was slow to take it, is better off without: for twice as long each time."""
-        if len(returned.seconds) > 1 and not returned.was_slow:
-            self._not_lent_s = NOT_LENT_S
-        else:
-            self._not_lent_before = self.active_at + self._not_lent_s
-            self._not_lent_s = min(2 * self._not_lent_s, NOT_LENT_MAX_S)
-
-    def _safely(self, step: Callable[[], None]) -> None:
+    def safely(self, step: Callable[[], None]) -> None:
         """Whatever goes wrong on the way ends this connection, and nothing else."""
         try:
             step()
@@ -335,14 +293,14 @@ class Connection:
     def _work_off(self) -> None:
         """Starts what has arrived, and sends what is answered."""
         all_started = self._start_requests()
-        if self._is_closed:
+        if self.is_closed:
             return
         self._frames.keep()
         self.node.budget.holds(self, self._frames.held_bytes)
         self.node.pump()
         self._answer()
         self._has_more = not all_started
-        if not self._outbox.is_empty:
+        if not self.outbox.is_empty:
             return  # if more comes before that has gone, it is left to wait
         if not self._may_start():
             self._pause()  # until an answer has gone
@@ -366,7 +324,7 @@ class Connection:
             if self._gather(frame, now_ms):
                 continue
             was_first = not self._append_gathered(now_ms, steady_ms)  # then it would not be gathered now either
-            if not self._is_closed and (was_first or not self._gather(frame, now_ms)):
+            if not self.is_closed and (was_first or not self._gather(frame, now_ms)):
                 self._start(frame, now_ms, steady_ms)
             if not self._may_start() or time.perf_counter() > turn_ends:
                 break
@@ -385,17 +343,17 @@ class Connection:
 
     def _may_start(self) -> bool:
         return (
-            not self._is_closed
+            not self.is_closed
             and self._under_way < PIPELINED_MAX
-            and self._outbox.is_empty
+            and self.outbox.is_empty
             and not self.muting.is_on
-            and not self._is_lent
+            and not self._is_handed_off
             and not self.node.is_stopping
         )
 
     def _go_on(self) -> None:
         """There is room again: for answers, and then for requests."""
-        if self._is_closed:
+        if self.is_closed:
             return
         self._answer()
         if self._may_start():
@@ -430,7 +388,7 @@ class Connection:
         if isinstance(request, ProduceRequest):
             self._repeated_produce.learn(frame, header, request)
         elif isinstance(request, FetchRequest):
-            self._repeated_fetch.learn(frame, header, request)
+            self.repeated_fetch.learn(frame, header, request)
 
     def _hurry_earlier(self) -> None:
         for earlier in self._pending:
@@ -478,13 +436,13 @@ class Connection:
 
     def _expire(self, pending: Pending) -> None:
         if pending.later is not None:
-            self._safely(pending.later.expire)
+            self.safely(pending.later.expire)
             self.node.pump()
 
     def _resolved(self, pending: Pending, answer: Any) -> None:
         was_later = pending.later is not None
         pending.later = None
-        if self._is_closed:
+        if self.is_closed:
             return
         if isinstance(answer, Silence):  # of a Produce that had to wait for its turn
             self._silenced(pending, answer)
@@ -519,13 +477,13 @@ class Connection:
 
     def answer(self) -> None:
         """Sends what is answered, in its order; and goes on reading where that had stopped."""
-        self._safely(self._go_on)
+        self.safely(self._go_on)
 
     def _answer(self) -> None:
         """Answers are encoded when it is their turn; small ones go along with the next in one system call."""
         metrics = self.node.metrics
         turn_ends = metrics.bytes_out + TURN_BYTES
-        while self._outbox.is_empty and self._is_next_answered():
+        while self.outbox.is_empty and self._is_next_answered():
             if metrics.bytes_out >= turn_ends:
                 self.node.loop.call_soon(self.answer)
                 return
@@ -534,9 +492,9 @@ class Connection:
             else:
                 gathered = 0
                 while self._is_next_answered() and gathered < GATHERED_BYTES:
-                    gathered += self._outbox.put(_encode(self._pending[0]))
+                    gathered += self.outbox.put(_encode(self._pending[0]))
                     self._leave()
-                self._outbox.send()
+                self.outbox.send()
             self.active_at = self.node.loop.time()
 
     def _send_encoded(self) -> None:
@@ -545,8 +503,8 @@ class Connection:
         while self._pending and isinstance(self._pending[0].answer, bytes):
             last = self._leave()
             encoded.append(last.answer)
-        self._outbox.send_at_once(b"".join(encoded))
-        if self.node.has_waited_itself and not self._pending and not self._is_closed:  # nobody else needs the loop
+        self.outbox.send_at_once(b"".join(encoded))
+        if self.node.has_waited_itself and not self._pending and not self.is_closed:  # nobody else needs the loop
             self.node.wakefulness.answered(self, last.started, time.perf_counter())
 
     def _is_next_answered(self) -> bool:
@@ -555,20 +513,20 @@ class Connection:
     # The end
 
     def fail(self, error: Exception) -> None:
-        if not self._is_closed:
+        if not self.is_closed:
             if not isinstance(error, ConnectionError):
                 logger.info("closing the connection of %s: %s", self.peer, error)
             self.close()
 
     def close(self) -> None:
         """Afterwards nothing is left of it: no descriptor, no timer, no file held, nobody who waits."""
-        if self._is_closed:
+        if self.is_closed:
             return
-        self._is_closed = True
+        self.is_closed = True
         self._pause()
         self.muting.close()
         self._deadlines.close()
-        self._outbox.close()
+        self.outbox.close()
         self._frames.close()
         for pending in self._pending:
             pending.abandon()
