@@ -87,7 +87,7 @@ def collector_off() -> Iterator[list[object]]:
 
 def is_quiet(node: RunningNode) -> bool:
     inner = node.node
-    workers = (inner.readers, inner.senders, inner.jobs, inner._flushers)
+    workers = (inner.readers, inner.senders, inner.jobs, inner.flusher.threads)
     return not (inner.connections or inner.handoff.helper._handed_off or any(one.under_way for one in workers))
 
 

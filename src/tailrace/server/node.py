@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
-from os import sched_yield
 
 from tailrace.broker.apis.registry import APIS
 from tailrace.broker.broker import Broker
@@ -28,12 +27,8 @@ from tailrace.broker.core.delayed import Pause
 from tailrace.broker.startup import open_broker
 from tailrace.log.directory.directory import DataDirectory
 from tailrace.log.disk.interface import Files, OperatingSystemFiles
-from tailrace.log.flush.journal_write import CommitJob
-from tailrace.log.flush.queue import IN_FLIGHT_MAX, Job
-from tailrace.log.log import Log
 from tailrace.log.store import Job as AnyJob
-from tailrace.server.flusher.linux_aio import Syncs
-from tailrace.server.flusher.pace import DiskPace
+from tailrace.server.flusher.flusher import Flusher
 from tailrace.server.handoff.handoff import CatchUpHandOff
 from tailrace.server.handoff.helper_process import HelperProcess
 from tailrace.server.metrics import Metrics
@@ -43,6 +38,7 @@ from tailrace.server.net.connection import Connection
 from tailrace.server.net.frames import SharedBuffers
 from tailrace.server.net.limits import Budget
 from tailrace.server.net.listener import Listener, bind
+from tailrace.server.net.ready import ReadyConnections
 from tailrace.server.preload import Loading
 from tailrace.server.settings import Listen
 from tailrace.server.threads import Workers
@@ -83,8 +79,6 @@ class Node:
         idle_ms = self.configs.number("connections.max.idle.ms")
         self._idle_s = idle_ms / 1000 if idle_ms >= 0 else math.inf
         self._frame_bytes_max = self.configs.number("socket.request.max.bytes")
-        self._to_answer: list[Connection] = []
-        self._is_gathering = False  # who is to be answered: it is done as soon as all are known
         self._heartbeat: asyncio.TimerHandle | None = None
         self._alarm: asyncio.TimerHandle | None = None  # for the next deadline of a group
         self._alarm_ms = 0
@@ -106,17 +100,9 @@ class Node:
         self.failed: asyncio.Future[Exception] = self.loop.create_future()
         self.readers = Workers(self.loop, "read", READ_THREADS)
         self.senders = Workers(self.loop, "send", SEND_THREADS)
-        helper = HelperProcess(self.loop, self.readers)
-        self.handoff = CatchUpHandOff(self.loop, helper, self.metrics, self.served_elsewhere)
         self.wakefulness = Wakefulness(self.loop)
         self.jobs = Workers(self.loop, "job", JOB_THREADS)
-        self._flushers = Workers(self.loop, "flush", IN_FLIGHT_MAX)
-        self._syncs = Syncs(self.loop)
-        self._pace = DiskPace()
-        self._requests_before = 0  # answered when the last commit was
-        self._are_ahead = False  # of their answers, the clients of the last commit or flush that had any
-        self._is_commit_due = False
-        self.has_waited_itself = False  # the loop, for the commit whose answers leave now
+        self.ready = ReadyConnections(self.loop)
         self.budget = Budget(self.loop, self.configs.number("tailrace.inflight.bytes"), self.write_timeout_s)
         for name, reason in self.configs.ignored.items():
             logger.warning("%s has no effect: %s", name, reason)
@@ -125,6 +111,9 @@ class Node:
             self._show_places(bound)
             self._open()
             undo.callback(self.directory.abandon)
+            self.flusher = Flusher(self.loop, self.broker, self.metrics, self.ready, self.pump)
+            helper = HelperProcess(self.loop, self.readers)
+            self.handoff = CatchUpHandOff(self.loop, helper, self.metrics, self.flusher.served_elsewhere)
             for sock, advertised in bound:
                 self.listeners.append(Listener(self, sock, advertised))
                 undo.callback(self.listeners[-1].close)
@@ -132,7 +121,7 @@ class Node:
         self._loading = Loading(self.loop)
         self._set_heartbeat()
         self._set_alarm()
-        self._settling = self.loop.call_later(SETTLED_S, self._syncs.open)
+        self._settling = self.loop.call_later(SETTLED_S, self.flusher.open)
 
     def _show_places(self, bound: list[tuple[socket.socket, Endpoint | None]]) -> None:
         """Afterwards DescribeConfigs says where clients connect, and where logs are."""
@@ -168,13 +157,11 @@ class Node:
                 timer.cancel()
         self._loading.stop()
         self.pump()
-        workers = (self._flushers, self.readers, self.senders, self.jobs)
-        await self._wait_until(
-            lambda: not self._is_commit_due and not any(one.under_way for one in (*workers, self._syncs)), JOBS_S
-        )
+        workers = (self.flusher.threads, self.readers, self.senders, self.jobs)
+        await self._wait_until(lambda: self.flusher.is_idle and not any(one.under_way for one in workers), JOBS_S)
         self.broker.recompressor.give_up()
         self.handoff.stop()
-        self._syncs.close()
+        self.flusher.close()
         self._is_finishing = True
         await _finish(workers)
         self.directory.close(self.steady_ms())
@@ -222,19 +209,6 @@ class Node:
         api = APIS.get(api_key)
         return min(api.frame_bytes_max if api is not None else FRAME_BYTES_MAX, self._frame_bytes_max)
 
-    def answer_soon(self, connection: Connection) -> None:
-        """Afterwards what the connection has to answer is sent, together with whatever else becomes ready by then."""
-        if not self._to_answer and not self._is_gathering:
-            self.loop.call_soon(self._answer_all)
-        self._to_answer.append(connection)
-
-    def _answer_all(self) -> int:
-        """Says how many connections that were."""
-        connections, self._to_answer = dict.fromkeys(self._to_answer), []
-        for connection in connections:
-            connection.answer()
-        return len(connections)
-
     # Jobs
 
     def start_job(self, job: AnyJob, finish: Callable[[], object]) -> None:
@@ -253,100 +227,7 @@ class Node:
         if (error := self.broker.failure) is not None:
             self.fail(error)
         self._set_alarm()
-        self.start_flushes()
-
-    def start_flushes(self) -> None:
-        """All that is to be done after an append of a client's."""
-        flushes = self.broker.flushes
-        if flushes.has_commit and not self._is_commit_due:
-            self._is_commit_due = True
-            # at the end of this turn, with what others have sent in it
-            self.loop.call_soon(self._let_clients_send if self._are_ahead else self._commit)
-        while flushes.has_work and (job := flushes.next_of_one_log()) is not None:
-            done = partial(self._flushed, job, time.perf_counter())
-            if not self._syncs.start(job, done):
-                self._flushers.submit(job.run, done)
-
-    def _let_clients_send(self) -> None:
-        """A client that sends ahead of its answers, and is amid that, may wait for this processor: what it sends now
-        has its part in the commit, as it is looked for once more (not by asyncio's own loop, which does so behind what
-        it has to do). Where nobody waits for the processor, this takes no time; where others do, a while, so no commit
-        is held up by it for clients that wait for each answer.
-        """
-        sched_yield()
-        self.loop.call_soon(self._commit)
-
-    def _commit(self) -> None:
-        self._is_commit_due = False
-        if (job := self.broker.flushes.next_commit()) is None:
-            self.start_flushes()
-            return
-        self.metrics.commits += 1
-        started = time.perf_counter()
-        done = partial(self._flushed, job, started)
-        if self._has_time_for(job):
-            self._pace.time(job.run)
-            self.has_waited_itself = True
-            try:
-                done()
-            finally:
-                self.has_waited_itself = False
-        else:
-            self._flushers.submit(partial(self._pace.time, job.run), done)
-
-    def commit_at_once(self, log: Log, batch: memoryview) -> Callable[[], None] | None:
-        """Brings a batch that was just appended to disk, for a client that is alone, so that nobody would share the
-        commit. Returns what is left to do; None where the disk is not quick, or failed: then it has to be waited for.
-        """
-        if not self._is_disk_quick or (job := self.broker.flushes.commit_of(log, batch)) is None:
-            return None
-        started = time.perf_counter()
-        job.run()
-        finish = partial(self._committed, job, time.perf_counter() - started)
-        if job.error is not None:
-            finish()
-            return None
-        return finish
-
-    def _committed(self, job: CommitJob, seconds: float) -> None:
-        self._pace.took(seconds)
-        self.metrics.commits += 1
-        self.metrics.flushed(seconds)
-        self.broker.flushed(job)
-        self._requests_before = self.metrics.requests + 1  # with the one that is answered by it
-
-    def served_elsewhere(self, requests: int) -> None:
-        """So many that were counted have not taken the loop's time."""
-        self._requests_before += requests
-
-    @property
-    def _is_disk_quick(self) -> bool:
-        """And has nothing else of ours to do."""
-        return self._pace.is_quick and not self._flushers.under_way and not self._syncs.under_way
-
-    def _has_time_for(self, job: CommitJob) -> bool:
-        """Whether the loop waits for the disk itself: where that is quick, and hardly anybody else was served since the
-        last time. To hand it over and back takes as long as the disk does.
-        """
-        others = self.metrics.requests - self._requests_before
-        return self._is_disk_quick and others < len(job.logs)
-
-    def _flushed(self, job: Job | CommitJob, started: float) -> None:
-        """What waited for it is answered right here: another turn of the loop would only make it later. The next flush
-        begins behind that: the system's thread for it takes this processor first (`syncing`).
-        """
-        ended, answered = time.perf_counter(), self.metrics.requests
-        self._is_gathering = True
-        try:
-            self.broker.flushed(job)
-        finally:  # whatever has gone wrong: who is not answered now would stand in the way of all others
-            self._is_gathering = False
-            clients = self._answer_all()
-            self._requests_before = self.metrics.requests
-            if served := self._requests_before - answered:  # by a flush that nobody waited for, none
-                self._are_ahead = served > clients
-        self.metrics.flushed(ended - started)
-        self.pump()
+        self.flusher.start_flushes()
 
     # The clock
 

@@ -187,7 +187,7 @@ class Connection:
         started = time.perf_counter()
         send = None if self._pending else self.outbox.send_at_once
         repeated = self._repeated_produce.append(
-            frame, int(time.time() * 1000), self.node.start_flushes, send, self._commit_at_once
+            frame, int(time.time() * 1000), self.node.flusher.start_flushes, send, self._write_at_once
         )
         if repeated is None:
             return False
@@ -199,13 +199,13 @@ class Connection:
         else:
             self._line_up(form, started, answer)
             self._answer()  # what was on disk already, as it is a repetition
-        self.node.start_flushes()
+        self.node.flusher.start_flushes()
         return True
 
-    def _commit_at_once(self, log: Log, batch: memoryview) -> Callable[[], None] | None:
-        """Nobody shares the commit of a client that is alone, and waits for each answer."""
+    def _write_at_once(self, log: Log, batch: memoryview) -> Callable[[], None] | None:
+        """A client that is alone, and waits for each response, shares its journal write with no other."""
         is_alone = not self._pending and self.node.wakefulness.is_alone_with(self)
-        return self.node.commit_at_once(log, batch) if is_alone else None
+        return self.node.flusher.write_at_once(log, batch) if is_alone else None
 
     def _append_gathered(self, now_ms: int, steady_ms: int) -> bool:
         """Starts those that came together, and look like others before them, at once; or one by one, if need be: they
@@ -449,7 +449,7 @@ class Connection:
             return
         self._answered(pending, answer)
         if was_later:
-            self.node.answer_soon(self)
+            self.node.ready.add(self)
 
     def _silenced(self, pending: Pending, answer: Silence) -> None:
         self.node.metrics.answered(pending.header.api_key, time.perf_counter() - pending.started)
@@ -458,7 +458,7 @@ class Connection:
         if answer.close:
             self.close()
         else:
-            self.node.answer_soon(self)  # what stood behind it
+            self.node.ready.add(self)  # what stood behind it
 
     def _answered(self, pending: Pending, answer: Any) -> None:
         if self._quotas.values:
@@ -504,7 +504,7 @@ class Connection:
             last = self._leave()
             encoded.append(last.answer)
         self.outbox.send_at_once(b"".join(encoded))
-        if self.node.has_waited_itself and not self._pending and not self.is_closed:  # nobody else needs the loop
+        if self.node.flusher.loop_waited and not self._pending and not self.is_closed:  # nobody else needs the loop
             self.node.wakefulness.answered(self, last.started, time.perf_counter())
 
     def _is_next_answered(self) -> bool:
