@@ -27,7 +27,7 @@ from tailrace.records.control import Marker, encode_marker
 from tailrace.records.record import Record, encode_batch
 from tailrace.server.handoff import worker
 from tailrace.server.handoff.helper_process import message_of
-from tailrace.server.handoff.messages import HandedOff, Returned
+from tailrace.server.handoff.messages import READY, HandedOff, Returned
 from tailrace.server.handoff.worker import Conversation
 from tailrace.util import children
 
@@ -570,6 +570,21 @@ def test_a_reader_of_committed_records_is_not_handed_off_where_there_are_aborted
         assert not reader.may_be_handed_off(reader.request(0))
     with HandedOffReader(fresh, max_bytes=500) as reader:
         assert reader.may_be_handed_off(reader.request(0))
+
+
+FORMER = "tailrace.server.history_reader"  # by which a running broker of the release before starts it
+
+
+@pytest.mark.parametrize("module", ["tailrace.server.handoff.worker", FORMER])
+def test_the_helper_process_reports_that_it_is_ready_and_ends_with_its_broker(module: str) -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        command = children.command(module, str(theirs.fileno()))
+        with subprocess.Popen(command, pass_fds=[theirs.fileno()]) as process:
+            ours.settimeout(30)
+            assert Returned.decode(ours.recv(1 << 14)).number == READY
+            ours.shutdown(socket.SHUT_RDWR)
+            assert process.wait(30) == 0
 
 
 def test_a_process_whose_broker_is_gone_ends_without_a_word() -> None:
