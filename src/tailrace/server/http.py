@@ -1,4 +1,4 @@
-"""Three pages for those who watch: /metrics, /healthz, /readyz. No more of HTTP than they need.
+"""Serves three pages for monitoring: /metrics, /healthz, /readyz. It has no more of HTTP than they need.
 
 /healthz    200 while the loop turns
 /readyz     200 while clients are served; 503 while the broker stops, and while logs are offline, lost or cannot be
@@ -16,7 +16,7 @@ from tailrace.server.net.listener import bind
 if TYPE_CHECKING:
     from tailrace.server.node import Node
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.server")
 
 REQUEST_BYTES_MAX = 8 << 10
 CONNECTIONS_MAX = 100

@@ -1,4 +1,4 @@
-"""Log lines: for people where somebody looks at a terminal, and as JSON where a machine collects them.
+"""Formats log lines: for people on a terminal, and as JSON elsewhere, where a machine collects them.
 
 What a line is made with is imported for the first one: a broker that starts has nothing to say.
 """

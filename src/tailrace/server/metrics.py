@@ -35,8 +35,8 @@ class Metrics(Counters):
         yield from _one("tailrace_group_rebalances_total", "counter", title, groups.rebalances)
 
     def _quotas(self) -> Iterator[str]:
-        muted = sum(connection.muting.is_on for connection in self._node.connections)
-        yield from _one("tailrace_connections_muted", "gauge", "Connections that wait because of a quota.", muted)
+        throttled = sum(connection.throttle.is_on for connection in self._node.connections)
+        yield from _one("tailrace_connections_muted", "gauge", "Connections that wait because of a quota.", throttled)
         samples = [(f'quota="{key}"', count) for key, count in sorted(self._node.broker.quotas.throttled.items())]
         yield from _family("tailrace_throttled_total", "counter", "Times that a quota made a client wait.", samples)
 

@@ -1,4 +1,4 @@
-"""A node: a broker on its data directory, the threads that wait for its disk, and the sockets that its clients reach.
+"""A node: a broker on its data directory, its threads, and the sockets that its clients connect to.
 
     start   opens the directory (recovery, where it is needed), binds, listens
     run     nothing: everything happens on the loop, in callbacks
@@ -39,11 +39,11 @@ from tailrace.server.net.frames import SharedBuffers
 from tailrace.server.net.limits import Budget
 from tailrace.server.net.listener import Listener, bind
 from tailrace.server.net.ready import ReadyConnections
-from tailrace.server.preload import Loading
+from tailrace.server.preload import Preload
 from tailrace.server.settings import Listen
 from tailrace.server.threads import Workers
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.server")
 
 READ_THREADS = 4
 SEND_THREADS = 16
@@ -118,7 +118,7 @@ class Node:
                 self.listeners.append(Listener(self, sock, advertised))
                 undo.callback(self.listeners[-1].close)
             undo.pop_all()
-        self._loading = Loading(self.loop)
+        self._preload = Preload(self.loop)
         self._set_heartbeat()
         self._set_alarm()
         self._settling = self.loop.call_later(SETTLED_S, self.flusher.open)
@@ -155,7 +155,7 @@ class Node:
         for timer in (self._heartbeat, self._alarm, self._settling):
             if timer is not None:
                 timer.cancel()
-        self._loading.stop()
+        self._preload.stop()
         self.pump()
         workers = (self.flusher.threads, self.readers, self.senders, self.jobs)
         await self._wait_until(lambda: self.flusher.is_idle and not any(one.under_way for one in workers), JOBS_S)
@@ -257,7 +257,7 @@ class Node:
         try:
             self.broker.advance(now_ms(), self.steady_ms())
         except Exception:
-            logger.exception("what was due failed in a way that nobody foresaw")
+            logger.exception("unexpected error in work that was due by the clock")
         self.pump()
 
     def _beat(self) -> None:
@@ -266,32 +266,32 @@ class Node:
         try:
             self._tick()
             self.pump()
-            self._unmute_where_quotas_changed()
+            self._end_throttles_of_changed_quotas()
             self._close_reset()
             self._close_silent(now)
             self.handoff.look_after(now)
         except Exception:  # the next beat must come, whatever this one has met
-            logger.exception("a heartbeat failed in a way that nobody foresaw")
+            logger.exception("unexpected error in a heartbeat")
         self._set_heartbeat()
 
     def _tick(self) -> None:
         try:
             self.broker.tick(now_ms(), self.steady_ms())
         except Exception:  # what it has begun has to be pumped all the same
-            logger.exception("a part of a heartbeat failed in a way that nobody foresaw")
+            logger.exception("unexpected error in the broker's part of a heartbeat")
 
     def _set_heartbeat(self) -> None:
         self._beat_due = self.loop.time() + HEARTBEAT_S
         self._heartbeat = self.loop.call_at(self._beat_due, self._beat)
 
-    def _unmute_where_quotas_changed(self) -> None:
-        """Nobody waits for what a quota said that is another one now. Who is still in debt is muted again soon."""
+    def _end_throttles_of_changed_quotas(self) -> None:
+        """Ends throttles of quotas that have changed. A client that is still in debt is throttled again soon."""
         revision = self.broker.metadata.quotas.revision
         if revision != self._quotas_seen:
             self._quotas_seen = revision
-            for muting in [one.muting for one in self.connections]:
-                if muting.is_on and muting.revision != revision:
-                    muting.end()
+            for throttle in [one.throttle for one in self.connections]:
+                if throttle.is_on and throttle.revision != revision:
+                    throttle.end()
 
     def _close_reset(self) -> None:
         """Closes connections that were reset. uvloop reports that once, and stops watching the socket: a connection
@@ -305,12 +305,12 @@ class Node:
 
     def _close_silent(self, now: float) -> None:
         """A client that is owed nothing may be silent for long between two requests, and not for long amid one. One
-        that is muted says nothing that we would hear: it stays, if it is still there.
+        that is throttled says nothing that we would hear: it stays, if it is still there.
         """
         patience_s = min(self._idle_s, self.write_timeout_s)
         for connection in [one for one in self.connections if now - one.active_at > patience_s]:
             silent_s = now - connection.active_at
-            if connection.muting.is_on:
+            if connection.throttle.is_on:
                 is_over = connection.is_hung_up
             else:
                 is_over = connection.is_amid_request or silent_s > self._idle_s

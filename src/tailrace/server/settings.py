@@ -1,4 +1,4 @@
-"""What a broker is started with: the file, and the flags over it.
+"""Reads what a broker is started with: the file, and the flags over it.
 
 The file is TOML. Its keys are those of the flags (`data`, `listen`, `advertise`, `metrics`, `insecure`) and of the
 broker's configs: `log.segment.bytes = 1000000`, or `bytes = 1000000` under `[log.segment]`. Kafka's names for the flags

@@ -1,4 +1,4 @@
-"""A few threads for what waits for a disk, or for a client. What they have done comes back on the loop.
+"""A few threads for work that waits for a disk or a client. Each result comes back on the loop.
 
 A thread is started when all others are busy, up to a number; so a broker that has nothing to wait for has none.
 """
@@ -9,7 +9,7 @@ from asyncio import AbstractEventLoop
 from collections.abc import Callable
 from queue import SimpleQueue
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.server")
 
 Work = Callable[[], None]
 
@@ -54,7 +54,7 @@ class Workers:
             try:
                 work()
             except BaseException:  # a library that panics must not end the thread: somebody waits for `done`
-                logger.exception("a job failed in a way that nobody foresaw")
+                logger.exception("a job failed unexpectedly")
             try:
                 self._loop.call_soon_threadsafe(self._back, done)
             except RuntimeError:  # the loop was closed: nobody waits any more

@@ -1,4 +1,4 @@
-"""How quick the disk is, which decides who waits for a commit.
+"""Measures how quick the disk is, which decides whether the loop or a thread waits for a journal write.
 
 A commit is one write into blocks that were written before. Where that takes a tenth of a millisecond or two, as it does
 on a good disk, a thread that does it takes longer to be woken, and to wake the loop again, than the disk does: so the

@@ -21,7 +21,7 @@ from tailrace.server.handoff.messages import HANDED_OFF_MAX, MESSAGE_BYTES, READ
 from tailrace.server.threads import Workers
 from tailrace.util import children
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.server.handoff")
 
 DEATHS_MAX = 3
 PAUSE_S = 60.0  # after so many deaths in that time

@@ -43,7 +43,7 @@ from tailrace.server.handoff.messages import (
 )
 from tailrace.server.net.chunks import CHUNK_BYTES, MORE, PIECE_BYTES, send_chunks, set_patience
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.server.handoff")
 
 _REQUEST = struct.Struct(">iii")  # length, key and version in one, correlation id
 _LENGTH_BYTES = 4

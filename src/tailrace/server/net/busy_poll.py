@@ -1,4 +1,4 @@
-"""Staying awake for a client that asks again as soon as it is answered.
+"""Busy polling for a client that sends its next request as soon as it is answered.
 
 A loop that goes to sleep has to be woken, on another processor as a rule, which takes longer than to answer a small
 request. So while one client sends one request after the other, and nobody else sends any, the loop looks for the next

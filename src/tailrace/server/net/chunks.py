@@ -1,4 +1,4 @@
-"""Sending much, by somebody who may wait, and being felt by nobody else.
+"""Sends much in small steps, so that other clients are not held up.
 
 Whoever sends history has the processors in common with everybody else, and in a thread the interpreter, too. So the
 socket blocks while he has it: he waits in the kernel, and not in between. And who brings something from a disk lets

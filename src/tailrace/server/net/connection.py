@@ -1,4 +1,4 @@
-"""One client: its requests start as they arrive, and are answered in the order in which they came.
+"""One client's connection: starts its requests as they arrive, and answers them in the order in which they came.
 
 Starting on arrival lets pipelined produces share one fsync; a Fetch that waits is answered at once when another request
 stands behind it. A Produce like one before it is not even decoded (`broker/fastpath/produce`), and those that came
@@ -8,7 +8,7 @@ together are gathered, appended and answered as one. What bounds a client:
     while the socket takes no more of an answer nothing is read either, and answers wait unencoded
     a request is at most as long, and has at most as many elements, as its API allows
     what it holds of the broker's memory is counted (`Budget`)
-    a client that has done more than its quotas allow is not read for a while (`Muting`)
+    a client that has done more than its quotas allow is not read for a while (`Throttle`)
 
 A catch-up consumer may be handed off to a helper process (`HandOff`); the connection leaves the socket alone meanwhile.
 
@@ -40,12 +40,12 @@ from tailrace.server.net.frames import BadFrame, Frames
 from tailrace.server.net.limits import FIRST_BYTES_SCARCE
 from tailrace.server.net.outbox import Outbox, Part, length_of
 from tailrace.server.net.pending import Deadlines, Pending
-from tailrace.server.net.throttle import Muting
+from tailrace.server.net.throttle import Throttle
 
 if TYPE_CHECKING:
     from tailrace.server.node import Node
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.server.net")
 
 PIPELINED_MAX = 100
 AT_ONCE_MAX = 32  # requests of one connection before the others have their turn
@@ -78,8 +78,8 @@ class Connection:
             on_sent=self.answer,
             on_error=self.fail,
         )
-        self.muting = Muting(node, on_muted=self._pause, on_over=self._unmuted)
-        self._quotas = self.muting.quotas
+        self.throttle = Throttle(node, on_begin=self._pause, on_end=self._throttle_ended)
+        self._quotas = self.throttle.quotas
         self._repeated_produce = RepeatedProduce(node.broker)
         self.repeated_fetch = RepeatedFetch(node.broker)
         self._is_reading = False
@@ -287,7 +287,7 @@ class Connection:
             logger.info("%s sent what is no request: %s", self.peer, error)
             self.close()
         else:
-            logger.exception("a request of %s failed in a way that nobody foresaw", self.peer)
+            logger.exception("unexpected error while handling a request from %s", self.peer)
             self.fail(error)
 
     def _work_off(self) -> None:
@@ -346,7 +346,7 @@ class Connection:
             not self.is_closed
             and self._under_way < PIPELINED_MAX
             and self.outbox.is_empty
-            and not self.muting.is_on
+            and not self.throttle.is_on
             and not self._is_handed_off
             and not self.node.is_stopping
         )
@@ -383,7 +383,7 @@ class Connection:
         call = Call(header.api_version, header.client_id, self._endpoint, now_ms, steady_ms, self._client_host)
         answer = self.node.broker.handle(api, request, call)
         if self._quotas.values:
-            self.muting.charge_request(header, time.perf_counter() - pending.started, len(frame))
+            self.throttle.charge_request(header, time.perf_counter() - pending.started, len(frame))
         self._started(pending, answer)
         if isinstance(request, ProduceRequest):
             self._repeated_produce.learn(frame, header, request)
@@ -462,13 +462,13 @@ class Connection:
 
     def _answered(self, pending: Pending, answer: Any) -> None:
         if self._quotas.values:
-            self.muting.charge_answer(pending.header, answer)
+            self.throttle.charge_answer(pending.header, answer)
         pending.answer = answer
         pending.is_answered = True
         seconds = time.perf_counter() - pending.started
         self.node.metrics.answered(pending.header.api_key, seconds, pending.requests)
 
-    def _unmuted(self) -> None:
+    def _throttle_ended(self) -> None:
         """What has arrived meanwhile is no more than was read at once. It is started, and more is read."""
         self.active_at = self.node.loop.time()
         self.answer()
@@ -524,7 +524,7 @@ class Connection:
             return
         self.is_closed = True
         self._pause()
-        self.muting.close()
+        self.throttle.close()
         self._deadlines.close()
         self.outbox.close()
         self._frames.close()

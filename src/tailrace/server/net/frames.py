@@ -1,4 +1,4 @@
-"""Bytes from a socket, cut into frames: four bytes of length, and then a request.
+"""Splits the bytes from a socket into frames: four bytes of length, and then a request.
 
 What arrives goes into a buffer that all connections share, and small requests are handled right there, uncopied. Only a
 request that has not arrived whole gets a buffer of its own, which the rest is then received into: one of a few spare

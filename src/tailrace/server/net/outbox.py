@@ -1,4 +1,4 @@
-"""Answers on their way to a socket.
+"""Sends the responses of one connection to its socket.
 
 An answer is bytes, and between them slices of files. Small slices are read and sent along with the bytes around them;
 larger ones go from the page cache to the socket without passing through this process (`sendfile`). Large ones, and what

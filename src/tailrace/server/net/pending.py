@@ -1,4 +1,4 @@
-"""Requests that are under way on a connection, and until when they may be.
+"""The requests that are under way on a connection, and their deadlines.
 
 One timer serves them all. It rings at the earliest deadline and is then set for the next one; a request that is
 answered before its time, as nearly all are, leaves it as it is.
