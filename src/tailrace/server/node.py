@@ -33,7 +33,7 @@ from tailrace.server.handoff.handoff import CatchUpHandOff
 from tailrace.server.handoff.helper_process import HelperProcess
 from tailrace.server.metrics import Metrics
 from tailrace.server.net.admission import Admission
-from tailrace.server.net.busy_poll import Wakefulness
+from tailrace.server.net.busy_poll import BusyPoll
 from tailrace.server.net.connection import Connection
 from tailrace.server.net.frames import SharedBuffers
 from tailrace.server.net.limits import Budget
@@ -100,7 +100,7 @@ class Node:
         self.failed: asyncio.Future[Exception] = self.loop.create_future()
         self.readers = Workers(self.loop, "read", READ_THREADS)
         self.senders = Workers(self.loop, "send", SEND_THREADS)
-        self.wakefulness = Wakefulness(self.loop)
+        self.busy_poll = BusyPoll(self.loop)
         self.jobs = Workers(self.loop, "job", JOB_THREADS)
         self.ready = ReadyConnections(self.loop)
         self.budget = Budget(self.loop, self.configs.number("tailrace.inflight.bytes"), self.write_timeout_s)
@@ -198,7 +198,7 @@ class Node:
         self.metrics.connections_opened += 1
 
     def closed(self, connection: Connection) -> None:
-        self.wakefulness.forget(connection)
+        self.busy_poll.forget(connection)
         host = self.connections.pop(connection, None)
         if host is not None:
             self._by_host[host] -= 1

@@ -19,7 +19,7 @@ from tailrace.log.log import Log
 from tailrace.protocol.messages.api_versions import ApiVersionsRequest
 from tailrace.server.flusher import pace
 from tailrace.server.flusher.flusher import Flusher
-from tailrace.server.net.busy_poll import Wakefulness
+from tailrace.server.net.busy_poll import BusyPoll
 from tailrace.server.net.connection import Connection
 
 CONFIGS = {"tailrace.journal.bytes": "1000000"}
@@ -118,13 +118,13 @@ def test_many_clients_of_many_partitions_are_all_answered(tmp_path: Path, loop: 
 def test_the_loop_stays_awake_for_one_whose_commit_it_has_waited_for_itself(
     tmp_path: Path, who_waits: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answered, told = Wakefulness.answered, []
+    answered, told = BusyPoll.answered, []
 
-    def note(self: Wakefulness, client: Connection, started: float, ended: float) -> None:
+    def note(self: BusyPoll, client: Connection, started: float, ended: float) -> None:
         told.append(client)
         answered(self, client, started, ended)
 
-    monkeypatch.setattr(Wakefulness, "answered", note)
+    monkeypatch.setattr(BusyPoll, "answered", note)
     with RunningNode(tmp_path, CONFIGS) as node, RawClient(node.address) as client:
         node.create_topic()
         make_journal(node, client)
@@ -148,7 +148,7 @@ def log_of(node: RunningNode) -> Log:
 def is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever this machine is like: the disk is quick and idle, and nobody else has sent anything."""
     monkeypatch.setattr(Flusher, "_is_disk_quick", True)
-    monkeypatch.setattr(Wakefulness, "is_alone_with", lambda *_: True)
+    monkeypatch.setattr(BusyPoll, "is_alone_with", lambda *_: True)
 
 
 def at_once(monkeypatch: pytest.MonkeyPatch) -> list[bool]:

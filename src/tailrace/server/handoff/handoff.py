@@ -17,7 +17,7 @@ from tailrace.server.counters import Counters
 from tailrace.server.handoff.helper_process import HelperProcess
 from tailrace.server.handoff.messages import HANDED_OFF_BYTES, Returned
 from tailrace.server.net.connection import Connection
-from tailrace.server.net.outbox import Part
+from tailrace.server.net.outbox import ResponseChunk
 
 AHEAD_BYTES_MIN = 8 << 20  # that lie ahead of a consumer, unless they have to come from a disk
 REFUSED_S = 0.05  # until it is looked again whether a connection can be handed off
@@ -123,7 +123,7 @@ class CatchUpHandOff:
         self.helper.stop()
 
 
-def _unsent(ahead: Stretch, returned: Returned) -> tuple[Part, ...]:
+def _unsent(ahead: Stretch, returned: Returned) -> tuple[ResponseChunk, ...]:
     if returned.unsent is None:
         return ()
     head, position, size, after = returned.unsent

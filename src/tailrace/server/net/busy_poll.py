@@ -16,11 +16,11 @@ from os import sched_yield
 from typing import Protocol
 
 SOON_S = 0.000_150  # from an answer to the next request, with the time that waking up takes
-AWAKE_S = 0.000_100
-SOME = 4  # requests that came soon, before it is worth it
-A_WHILE = 64  # requests
-LOOKS = 16  # at the client, for each at everybody: some 30 µs
-MOST = 8  # of them are remembered: so many may come late before it is forgotten
+BUSY_POLL_S = 0.000_100
+SOON_REQUESTS_MIN = 4  # requests that came soon, before it is worth it
+PAUSE_REQUESTS = 64  # requests
+LOOKS_AT_CLIENT = 16  # at the client, for each at everybody: some 30 µs
+SOON_REQUESTS_MAX = 8  # of them are remembered: so many may come late before it is forgotten
 
 
 class Client(Protocol):
@@ -28,7 +28,7 @@ class Client(Protocol):
         """Handles what has arrived, if anything has. True where something has, or is under way."""
 
 
-class Wakefulness:
+class BusyPoll:
     __slots__ = ("_answered_at", "_client", "_gave_way", "_is_awake", "_loop", "_soon")
 
     def __init__(self, loop: AbstractEventLoop) -> None:
@@ -41,17 +41,17 @@ class Wakefulness:
 
     def is_alone_with(self, client: Client) -> bool:
         """Whether it is this client that sends one request after the other, and hardly anybody else any."""
-        return self._soon >= SOME and client is self._client
+        return self._soon >= SOON_REQUESTS_MIN and client is self._client
 
     def answered(self, client: Client, started: float, ended: float) -> None:
         """A request of this client was begun and answered at these times, by the performance counter."""
         is_soon = client is self._client and started - self._answered_at < SOON_S
         self._client, self._answered_at, self._gave_way = client, ended, False
         if is_soon:
-            self._soon = min(self._soon + 1, MOST)
+            self._soon = min(self._soon + 1, SOON_REQUESTS_MAX)
         elif self._soon > 0:
             self._soon = max(self._soon - 2, 0)
-        if self._soon >= SOME:
+        if self._soon >= SOON_REQUESTS_MIN:
             self._stay_awake()
 
     def _stay_awake(self) -> None:
@@ -66,15 +66,15 @@ class Wakefulness:
 
     def disturbed(self) -> None:
         """There is other work, and others may need the processor: it is not worth it for a while."""
-        self._soon = -A_WHILE
+        self._soon = -PAUSE_REQUESTS
 
     def _look(self) -> None:
         """Called again after a look at what has arrived for others; or, where something has come, with its answer."""
         self._is_awake = False
         client = self._client
-        if client is None or self._soon <= 0 or time.perf_counter() - self._answered_at >= AWAKE_S:
+        if client is None or self._soon <= 0 or time.perf_counter() - self._answered_at >= BUSY_POLL_S:
             return
-        for _ in range(LOOKS):
+        for _ in range(LOOKS_AT_CLIENT):
             if client.look():
                 return
             if not self._gave_way:

@@ -38,7 +38,7 @@ from tailrace.protocol.messages.fetch import FetchRequest, FetchResponse
 from tailrace.protocol.messages.produce import ProduceRequest
 from tailrace.server.net.frames import BadFrame, Frames
 from tailrace.server.net.limits import FIRST_BYTES_SCARCE
-from tailrace.server.net.outbox import Outbox, Part, length_of
+from tailrace.server.net.outbox import Outbox, ResponseChunk, length_of
 from tailrace.server.net.pending import Deadlines, Pending
 from tailrace.server.net.throttle import Throttle
 
@@ -164,7 +164,7 @@ class Connection:
 
     def _received(self, count: int) -> None:
         if not self._repeat(count):
-            self.node.wakefulness.disturbed()
+            self.node.busy_poll.disturbed()
             self._frames.received(count)
             if self._frames.is_waiting:  # a large request comes in several parts, and nothing is to be done before
                 return
@@ -195,7 +195,7 @@ class Connection:
         if answer is None:
             ended = time.perf_counter()
             self.node.metrics.answered(form.header.api_key, ended - started)
-            self.node.wakefulness.answered(self, started, ended)
+            self.node.busy_poll.answered(self, started, ended)
         else:
             self._line_up(form, started, answer)
             self._answer()  # what was on disk already, as it is a repetition
@@ -204,7 +204,7 @@ class Connection:
 
     def _write_at_once(self, log: Log, batch: memoryview) -> Callable[[], None] | None:
         """A client that is alone, and waits for each response, shares its journal write with no other."""
-        is_alone = not self._pending and self.node.wakefulness.is_alone_with(self)
+        is_alone = not self._pending and self.node.busy_poll.is_alone_with(self)
         return self.node.flusher.write_at_once(log, batch) if is_alone else None
 
     def _append_gathered(self, now_ms: int, steady_ms: int) -> bool:
@@ -237,7 +237,7 @@ class Connection:
 
     def _line_up(self, form: ProduceForm, started: float, answer: Any, requests: int = 1) -> None:
         if self._pending:
-            self.node.wakefulness.disturbed()
+            self.node.busy_poll.disturbed()
             self._hurry_earlier()
         self._started(Pending(form.header, started, requests), answer)
 
@@ -249,7 +249,7 @@ class Connection:
         if repeated is None:
             return False
         form, parts = repeated
-        self.node.wakefulness.disturbed()
+        self.node.busy_poll.disturbed()
         self.outbox.put(parts)
         self.outbox.send()
         self.node.metrics.answered(form.header.api_key, time.perf_counter() - started)
@@ -263,7 +263,7 @@ class Connection:
         self._pause()
         return True
 
-    def handed_back(self, unsent: Sequence[Part], unread: bytes, *, is_cold: bool) -> None:
+    def handed_back(self, unsent: Sequence[ResponseChunk], unread: bytes, *, is_cold: bool) -> None:
         """The hand-off gives the socket back, with the rest of a response, and what was read of the next request."""
         self._is_handed_off = False
         self.active_at = self.node.loop.time()
@@ -505,7 +505,7 @@ class Connection:
             encoded.append(last.answer)
         self.outbox.send_at_once(b"".join(encoded))
         if self.node.flusher.loop_waited and not self._pending and not self.is_closed:  # nobody else needs the loop
-            self.node.wakefulness.answered(self, last.started, time.perf_counter())
+            self.node.busy_poll.answered(self, last.started, time.perf_counter())
 
     def _is_next_answered(self) -> bool:
         return bool(self._pending) and self._pending[0].is_answered
@@ -542,7 +542,7 @@ class Connection:
             pending.hurry()
 
 
-def _encode(pending: Pending) -> list[Part]:
+def _encode(pending: Pending) -> list[ResponseChunk]:
     if isinstance(pending.answer, bytes):
         return [pending.answer]  # it is encoded already
     header = pending.header
@@ -551,6 +551,6 @@ def _encode(pending: Pending) -> list[Part]:
         body = codec.encode(pending.answer, header.api_version)
         before = (len(head) + len(body)).to_bytes(4) + head
         return [before + body] if len(body) <= GATHERED_BYTES else [before, body]  # a large one is not copied again
-    parts = cast(list[Part], codec.encode_parts(pending.answer, header.api_version))  # slices are the log's
+    parts = cast(list[ResponseChunk], codec.encode_parts(pending.answer, header.api_version))  # slices are the log's
     length = len(head) + sum(map(length_of, parts))
     return [length.to_bytes(4) + head, *parts]
