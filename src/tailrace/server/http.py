@@ -40,7 +40,7 @@ class Pages:
             self._server = await asyncio.start_server(self._serve, sock=first.dup(), limit=REQUEST_BYTES_MAX)
 
     async def stop(self) -> None:
-        """Afterwards nobody is served; whoever was being served is cut off."""
+        """Stops serving, and aborts the connections that are being served."""
         if self._server is not None:
             self._server.close()
             for writer in list(self._connections):
@@ -58,7 +58,7 @@ class Pages:
                 writer.close()
                 await writer.wait_closed()
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
-            writer.transport.abort()  # whoever asks so, or does not read, gets no answer
+            writer.transport.abort()  # such a request, or one whose client does not read, gets no response
         finally:
             self._connections.discard(writer)
 

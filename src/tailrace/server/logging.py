@@ -43,7 +43,7 @@ class ForMachines(logging.Formatter):
 
 
 def set_up(*, colours: bool, level: int = logging.INFO) -> None:
-    """Afterwards what is logged goes to stderr."""
+    """Sends what is logged to stderr."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(ForPeople(colours) if sys.stderr.isatty() else ForMachines())
     logger = logging.getLogger("tailrace")

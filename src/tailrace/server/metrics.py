@@ -120,7 +120,7 @@ class Metrics(Counters):
             ("read_bytes_total", "Bytes of segments that were compacted.", counted.bytes_read),
             ("written_bytes_total", "Bytes of the segments that took their place.", counted.bytes_written),
             ("keys_total", "Different keys, of each pass.", counted.keys),
-            ("unreadable_batches_total", "Batches left as they are: nobody can read them.", counted.unreadable),
+            ("unreadable_batches_total", "Batches left as they are: they cannot be read.", counted.unreadable),
             ("seconds_total", "Time that passes took.", round(counted.seconds, 3)),
         ):
             yield from _one(f"tailrace_compaction_{name}", "counter", text, value)

@@ -93,9 +93,7 @@ class Node:
     # Start and stop
 
     async def start(self) -> None:
-        """Afterwards clients are served. Raises what opening the directory raises, and OSError where an address is
-        taken.
-        """
+        """Starts serving clients. Raises what opening the directory raises, and OSError where an address is taken."""
         self.loop = asyncio.get_running_loop()
         self.failed: asyncio.Future[Exception] = self.loop.create_future()
         self.readers = Workers(self.loop, "read", READ_THREADS)
@@ -124,7 +122,7 @@ class Node:
         self._settling = self.loop.call_later(SETTLED_S, self.flusher.open)
 
     def _show_places(self, bound: list[tuple[socket.socket, Endpoint | None]]) -> None:
-        """Afterwards DescribeConfigs says where clients connect, and where logs are."""
+        """Shows in DescribeConfigs where clients connect, and where logs are."""
         listeners = [f"PLAINTEXT://{Endpoint(*sock.getsockname()[:2])}" for sock, _ in bound]
         told = [f"PLAINTEXT://{advertised}" for _, advertised in bound if advertised is not None]
         self.configs.at_start["listeners"] = ",".join(listeners)
@@ -142,7 +140,7 @@ class Node:
             raise
 
     async def stop(self) -> None:
-        """Afterwards everything is on disk, the stop is clean, and nothing of the node is left."""
+        """Stops. On return, everything is on disk, the stop is clean, and nothing of the node is left."""
         self.is_stopping = True
         self.broker.compacting.stop()
         for listener in self.listeners:
@@ -212,7 +210,7 @@ class Node:
     # Jobs
 
     def start_job(self, job: AnyJob, finish: Callable[[], object]) -> None:
-        """What goes on in turns does not at the end of a stop: nobody waits for it, and the next start sees to it."""
+        """Runs a job in a thread. One that goes on in turns ends with a stop: the next start sees to it."""
         if not (self._is_finishing and isinstance(job, Pause)):
             self.jobs.submit(job.run, partial(self._finished, finish))
 
@@ -221,8 +219,8 @@ class Node:
         self.pump()
 
     def pump(self) -> None:
-        """Afterwards all flushes that may run do. Called after whatever may have written: so it is here that a log of
-        our own which took no write is noticed, and what is due next.
+        """Begins all flushes that may run. Called after anything that may have written: so it is here that an internal
+        topic which took no write is noticed, and what is due next.
         """
         if (error := self.broker.failure) is not None:
             self.fail(error)
@@ -232,8 +230,8 @@ class Node:
     # The clock
 
     def steady_ms(self) -> int:
-        """A clock that stands while the loop is held up, which is nobody's fault: deadlines of clients move by as much.
-        Whoever looks at it after a stall takes that out, as requests may come before the next heartbeat does.
+        """A clock that stands while the loop is held up: deadlines of clients move by as much. The first call after a
+        stall takes it out, as requests may come before the next heartbeat does.
         """
         now = self.loop.time()
         lag = now - max(self._beat_due, self._stall_seen_at)
@@ -319,7 +317,7 @@ class Node:
 
 
 async def _finish(workers: Sequence[Workers]) -> None:
-    """Afterwards all that they had to do is done and has come back, and so has what that has begun."""
+    """Waits until all that they had to do is done and has come back, and so has what that has begun."""
     while True:
         for one in workers:
             one.stop()

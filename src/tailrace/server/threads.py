@@ -53,11 +53,11 @@ class Workers:
             work, done = item
             try:
                 work()
-            except BaseException:  # a library that panics must not end the thread: somebody waits for `done`
+            except BaseException:  # a library that panics must not end the thread: `done` has to be called
                 logger.exception("a job failed unexpectedly")
             try:
                 self._loop.call_soon_threadsafe(self._back, done)
-            except RuntimeError:  # the loop was closed: nobody waits any more
+            except RuntimeError:  # the loop was closed: nothing waits for it any more
                 return
             del item, work, done  # or all that they hold would stay until there is something else to do
 
@@ -66,7 +66,7 @@ class Workers:
         done()
 
     def stop(self) -> None:
-        """Afterwards all that was submitted has run, and the threads are gone."""
+        """Waits until all that was submitted has run, and ends the threads."""
         for _ in self._threads:
             self._queue.put(None)
         for thread in self._threads:

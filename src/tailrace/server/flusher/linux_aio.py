@@ -58,7 +58,7 @@ class Syncs:
         return len(self._under_way)
 
     def open(self) -> None:
-        """Afterwards syncs are handed over, where the system takes them."""
+        """From now on syncs are handed over, where the system takes them."""
         try:
             self._system = System(IN_FLIGHT_MAX)
         except OSError as error:
@@ -101,7 +101,7 @@ class Syncs:
                 logger.exception("unexpected error after a sync")
 
     def close(self) -> None:
-        """Afterwards all that was handed over is done, however long that takes, and nothing is handed over."""
+        """Waits until all that was handed over is done, however long that takes. From then on nothing is."""
         if self._system is not None:
             self._loop.remove_reader(self._system.eventfd)
             while self._under_way:

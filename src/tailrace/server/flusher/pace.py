@@ -21,7 +21,7 @@ _FORGOTTEN = 1.05  # by how much the least grows with each that is slower
 
 
 class DiskPace:
-    """Told of one commit after the other, by whoever runs it."""
+    """Told how long each journal write has taken."""
 
     __slots__ = ("_least_s", "_mean_s")
 

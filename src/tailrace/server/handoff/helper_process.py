@@ -172,8 +172,8 @@ class HelperProcess:
             control.close()
 
     def stop(self) -> None:
-        """Afterwards the process is gone. It ends as soon as it sees that its socket is closed: one that does not is
-        waited for for a moment, and killed.
+        """Ends the process. It ends by itself as soon as it sees that its socket is closed: one that does not is killed
+        after a moment.
         """
         self._not_before = math.inf
         self._close()
@@ -191,7 +191,7 @@ def _start_process(control: socket.socket, started: "list[subprocess.Popen[bytes
                 children.command(_PROGRAM, str(control.fileno())),
                 pass_fds=[control.fileno()],
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,  # ours may be a pipe that somebody reads to its end
+                stdout=subprocess.DEVNULL,  # ours may be a pipe that is read to its end
                 env=children.environment(),
             )
         except OSError as error:

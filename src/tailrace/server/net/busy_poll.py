@@ -1,7 +1,7 @@
 """Busy polling for a client that sends its next request as soon as it is answered.
 
 A loop that goes to sleep has to be woken, on another processor as a rule, which takes longer than to answer a small
-request. So while one client sends one request after the other, and nobody else sends any, the loop looks for the next
+request. So while one client sends one request after the other, and no other sends any, the loop looks for the next
 one without going to sleep, for a tenth of a millisecond at most: some times at that client, which is quickest, and then
 at everybody. Where it does not come so soon, or others come in between, that ends; it begins again after some that did.
 Where the machine is busy, the kernel wakes the client on the processor of who has answered it, in the belief that he is

@@ -504,7 +504,7 @@ class Connection:
             last = self._leave()
             encoded.append(last.answer)
         self.outbox.send_at_once(b"".join(encoded))
-        if self.node.flusher.loop_waited and not self._pending and not self.is_closed:  # nobody else needs the loop
+        if self.node.flusher.loop_waited and not self._pending and not self.is_closed:  # no other client needs the loop
             self.node.busy_poll.answered(self, last.started, time.perf_counter())
 
     def _is_next_answered(self) -> bool:
@@ -519,7 +519,7 @@ class Connection:
             self.close()
 
     def close(self) -> None:
-        """Afterwards nothing is left of it: no descriptor, no timer, no file held, nobody who waits."""
+        """Releases all that it has: its descriptor, timers, files, and requests that wait."""
         if self.is_closed:
             return
         self.is_closed = True
@@ -536,7 +536,7 @@ class Connection:
         self.node.closed(self)
 
     def hurry(self) -> None:
-        """The broker is about to stop: whoever waits for more to read is answered with what there is."""
+        """The broker is about to stop: a Fetch that waits for more is answered with what there is."""
         self._pause()
         for pending in list(self._pending):
             pending.hurry()

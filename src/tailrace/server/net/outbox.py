@@ -40,7 +40,7 @@ SLOW_S = 1.0  # until it is tried again
 GATHERED_MAX = 64  # buffers for one system call
 GATHERED_BYTES = 256 << 10  # and about so many bytes of them: all that a client which does not read is buffered
 TURN_BYTES = 256 << 10  # before others have their turn, where a client takes all as fast as it is sent: 0.1 ms
-TURN_BYTES_BESIDE_OTHERS = 64 << 10  # where somebody has sent us something since our last turn, and may do so again
+TURN_BYTES_BESIDE_OTHERS = 64 << 10  # where a client has sent something since our last turn, and may do so again
 SLICE_BYTES = 4 << 10  # what reading one slice, however small, counts for in a turn: it takes as long
 
 _BUFFERS = (bytes, bytearray, memoryview)
@@ -104,7 +104,7 @@ class Outbox:
         self._fd = sock.fileno()
         set_patience(sock)
         self._readers = readers  # of what is cold
-        self._senders = senders  # of what is not: whoever reads slowly stands in the way of nobody who waits for a disk
+        self._senders = senders  # of what is not: a slow client holds up none that waits for a disk
         self._counters = counters
         self._timeout_s = timeout_s
         self._on_sent = on_sent
@@ -140,7 +140,7 @@ class Outbox:
         return size
 
     def send(self) -> None:
-        """Afterwards all is sent, or the rest is sent as soon as it can be."""
+        """Sends all, or as much as the socket takes now, and the rest as soon as it can be."""
         if not (self._is_waiting or self._thread_send is not None or self._is_closed):
             self._send_a_turn()
 
@@ -255,8 +255,8 @@ class Outbox:
     # Waiting for others, and for the client
 
     def _wait(self) -> None:
-        """Afterwards it goes on when the socket takes more, if it does so in time. Where the turn was over before the
-        socket was full that is at once, but after all others who are ready, too.
+        """Goes on when the socket takes more, if it does so in time. Where the turn was over before the socket was full
+        that is at once, but after all others that are ready, too.
         """
         self._is_waiting = True
         self._took_at = self._loop.time()
@@ -333,7 +333,7 @@ class Outbox:
         self._tell_if_empty()
 
     def close(self) -> None:
-        """Afterwards nothing is sent any more, and no file is held, but by a thread that is still sending. Lets go of
+        """Sends nothing any more, and releases all files but those of a thread that is still sending. Lets go of
         the connection, which owns this.
         """
         self._is_closed = True
@@ -353,7 +353,7 @@ class Outbox:
 
 class ThreadSend:
     """What stands first in an outbox, sent by a thread through a descriptor of its own: the connection may be closed
-    meanwhile, and its number be somebody else's. Nobody else uses the socket until this has come back.
+    meanwhile, and its number be another's. Nothing else uses the socket until this has come back.
     """
 
     def __init__(self, descriptor: int, parts: Sequence[ResponseChunk], start: int, most: int) -> None:
@@ -376,7 +376,7 @@ class ThreadSend:
                 self._send_parts()
             finally:
                 os.set_blocking(self._descriptor, False)
-        except Exception as error:  # noqa: BLE001 - whatever it is, nobody knows how much has gone
+        except Exception as error:  # noqa: BLE001 - whatever it is, how much has gone is not known
             self.error = without_frames(error)
         finally:
             os.close(self._descriptor)

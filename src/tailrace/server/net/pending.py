@@ -37,7 +37,7 @@ class Pending:
         self.deadline = math.inf  # by the loop's clock
 
     def hurry(self) -> None:
-        """Once is enough: whoever was told looks at what there is, which may be a lot."""
+        """Has effect once: it makes a Fetch look at what there is, which may be a lot."""
         if self.later is not None and not self.is_hurried:
             self.is_hurried = True
             self.later.hurry()
