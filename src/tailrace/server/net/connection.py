@@ -37,6 +37,7 @@ from tailrace.protocol.messages import REQUESTS, SPOKEN, ApiKey
 from tailrace.protocol.messages.fetch import FetchRequest, FetchResponse
 from tailrace.protocol.messages.produce import ProduceRequest
 from tailrace.server.net.frames import BadFrame, Frames
+from tailrace.server.net.handoff import HandOff
 from tailrace.server.net.limits import FIRST_BYTES_SCARCE
 from tailrace.server.net.outbox import Outbox, ResponseChunk, length_of
 from tailrace.server.net.pending import Deadlines, Pending
@@ -84,6 +85,7 @@ class Connection:
         self.repeated_fetch = RepeatedFetch(node.broker)
         self._is_reading = False
         self._has_more = False  # requests have arrived that were not started
+        self._handoff: HandOff = node.handoff
         self._is_handed_off = False  # to a helper process, which answers it for a while
         self.is_closed = False
         self._resume()
@@ -91,7 +93,7 @@ class Connection:
     @property
     def owes_nothing(self) -> bool:
         """Whether no request is under way, and all answers have gone."""
-        return not self._pending and self.outbox.is_empty and not self.node.handoff.owns(self)
+        return not self._pending and self.outbox.is_empty and not self._handoff.owns(self)
 
     @property
     def is_amid_request(self) -> bool:
@@ -257,7 +259,7 @@ class Connection:
 
     def _hand_off(self, frame: memoryview) -> bool:
         """Whether the hand-off takes the connection over, with this request."""
-        if not self.node.handoff.offer(self, frame):
+        if not self._handoff.offer(self, frame):
             return False
         self._is_handed_off = True
         self._pause()
