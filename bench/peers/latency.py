@@ -14,7 +14,6 @@ from bench.peers.session import KAFKA, KAFKA_SYNCING, Peer, Session, against_kaf
 from bench.processes import RawConnection
 from bench.serving import open_topic, round_trips
 from bench.waiting import wake_times
-from tailrace.server.processors import DEVICE
 
 PERCENTILES = (50, 99, 99.9)
 SYNCED_BY_BOTH = "both with an fsync"
@@ -27,15 +26,11 @@ def most(limit: float, aim: float) -> Demand:
 
 IN_MEMORY = {50: most(0.35, 0.2), 99: most(0.5, 0.25)}
 BY_BOTH = {50: most(0.5, 0.25), 99: most(0.7, 0.4)}
-# Ours keeps the processors awake meanwhile, where it may. So these are compared with others for whom we do it, too: a
-# name of a figure, what it is, and the two sides.
+# The name of a figure, what it is, and the two sides.
 ACK_FOR_SCALE = (
-    ("ack/1/awake", "for scale: ack, acks=1, processors awake for Kafka, too", "ours/1", "kafka/1/awake"),
-    ("ack/all/awake", "for scale: ours with fsync, Kafka without, but awake, too", "ours/all", "kafka/all/awake"),
-    ("ack/synced/awake", "for scale: both with an fsync, and awake", "ours/all", "kafka/synced/awake"),
     ("ack/floor/1", "for scale: a bare socket that sleeps and answers", "bare", "kafka/1"),
-    ("ack/floor/awake", "the least: never sleeps, sums, writes, answers", "bare/look/awake", "kafka/1"),
-    ("ack/floor/synced", "the least: writes, syncs, answers", "bare/sync/awake", "kafka/synced"),
+    ("ack/floor/look", "the least: never sleeps, sums, writes, answers", "bare/look", "kafka/1"),
+    ("ack/floor/synced", "the least: writes, syncs, answers", "bare/sync", "kafka/synced"),
 )
 Sides = dict[str, Callable[[], list[float]]]
 
@@ -51,14 +46,9 @@ def acknowledged(session: Session) -> list[Figure]:
         "kafka/all": partial(_ack_times, session.kafka, -1, number),
         "kafka/synced": partial(_ack_times, session.kafka_syncing, -1, number),
         "bare": bare,
+        "bare/look": partial(bare, "look", file),
+        "bare/sync": partial(bare, "sync", file),
     }
-    sides |= _awake(
-        {
-            **{name: sides[name] for name in ("kafka/1", "kafka/all", "kafka/synced")},
-            "bare/look": partial(bare, "look", file),
-            "bare/sync": partial(bare, "sync", file),
-        }
-    )
 
     def are_clear(values: list[list[list[float]]]) -> bool:
         times = dict(zip(sides, values, strict=True))
@@ -76,27 +66,11 @@ def acknowledged(session: Session) -> list[Figure]:
     return figures + _for_scale(ACK_FOR_SCALE, times)
 
 
-def _awake(sides: Sides) -> Sides:
-    """The same, with processors that do not sleep meanwhile. None where we may not: then the broker may not either."""
-    try:
-        with open(DEVICE, "wb", buffering=0):
-            return {f"{name}/awake": partial(_kept_awake, work) for name, work in sides.items()}
-    except OSError:
-        return {}
-
-
-def _kept_awake(work: Callable[[], list[float]]) -> list[float]:
-    with open(DEVICE, "wb", buffering=0) as device:
-        device.write(bytes(4))  # they are to wake up within 0 µs, until it is closed
-        return work()
-
-
 def _for_scale(rows: Iterable[tuple[str, str, str, str]], times: Mapping[str, list[list[float]]]) -> list[Figure]:
     figures = []
     for name, title, side, against in rows:
-        if side in times and against in times:
-            baseline = KAFKA_SYNCING if against.startswith("kafka/synced") else KAFKA
-            figures += _percentiles(name, title, times[side], times[against], {}, baseline)
+        baseline = KAFKA_SYNCING if against == "kafka/synced" else KAFKA
+        figures += _percentiles(name, title, times[side], times[against], {}, baseline)
     return figures
 
 
@@ -137,11 +111,7 @@ def _percentiles(
     ]
 
 
-END_TO_END_FOR_SCALE = (
-    ("end-to-end/all/awake", "for scale: ours with fsync, Kafka without, but awake, too", "ours", "kafka/awake"),
-    ("end-to-end/synced/awake", "for scale: both with an fsync, and awake", "ours", "kafka/synced/awake"),
-    ("end-to-end/floor", "the least: writes, syncs in a thread, passes on", "bare/awake", "kafka"),
-)
+END_TO_END_FOR_SCALE = (("end-to-end/floor", "the least: writes, syncs in a thread, passes on", "bare", "kafka"),)
 
 
 def end_to_end(session: Session) -> list[Figure]:
@@ -149,8 +119,7 @@ def end_to_end(session: Session) -> list[Figure]:
     number = session.bench.pick(1500, 200)
     peers = {"ours": session.ours, "kafka": session.kafka, "kafka/synced": session.kafka_syncing}
     sides: Sides = {name: partial(wake_times, peer.broker, "end-to-end", -1, number) for name, peer in peers.items()}
-    bare = partial(echo.passed_on, number, Path(session.bench.place.path, "echo"))
-    sides |= _awake({"kafka": sides["kafka"], "kafka/synced": sides["kafka/synced"], "bare": bare})
+    sides["bare"] = partial(echo.passed_on, number, Path(session.bench.place.path, "echo"))
     values = session.bench.take_turns("end to end", session.bench.pick(9, 2), *sides.values())
     times = dict(zip(sides, values, strict=True))
     title = "end to end, ours with fsync, Kafka without"

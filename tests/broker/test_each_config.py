@@ -307,7 +307,6 @@ ELSEWHERE = {
     "socket.receive.buffer.bytes": SERVER,
     "socket.request.max.bytes": SERVER,
     "socket.send.buffer.bytes": SERVER,
-    "tailrace.awake.processors": "server/test_processors.py",
     "tailrace.inflight.bytes": "server/net/test_connection.py",
     "tailrace.journal.bytes": "broker/background/test_journal.py",
     "tailrace.write.timeout.ms": "server/net/test_connection.py",

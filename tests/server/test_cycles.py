@@ -42,7 +42,7 @@ from tailrace.protocol.messages.offset_commit import (
 )
 from tailrace.protocol.messages.produce import ProduceRequest
 from tailrace.records.compression import Codec, compress
-from tailrace.server.net import connection
+from tailrace.server.handoff import handoff
 from tailrace.server.net import outbox as sending
 from tailrace.testing.faulty_files import FaultyFiles
 
@@ -87,8 +87,8 @@ def collector_off() -> Iterator[list[object]]:
 
 def is_quiet(node: RunningNode) -> bool:
     inner = node.node
-    workers = (inner.readers, inner.senders, inner.jobs, inner._flushers)
-    return not (inner.connections or inner.lender._lent or any(one.under_way for one in workers))
+    workers = (inner.readers, inner.senders, inner.jobs, inner.flusher.threads)
+    return not (inner.connections or inner.handoff.helper._handed_off or any(one.under_way for one in workers))
 
 
 def left_by(scenario: Scenario, node: RunningNode) -> list[str]:
@@ -317,14 +317,14 @@ def test_a_reader_that_leaves_while_handed_off_leaves_nothing_for_the_collector(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loop: str
 ) -> None:
     monkeypatch.setattr(sending.Outbox, "is_cold", property(lambda _: True, lambda *_: None))
-    monkeypatch.setattr(connection, "NOT_LENT_S", 0.0)
-    monkeypatch.setattr(connection, "REFUSED_S", 0.0)
+    monkeypatch.setattr(handoff, "BACKOFF_S", 0.0)
+    monkeypatch.setattr(handoff, "REFUSED_S", 0.0)
 
     def read_on_and_leave(node: RunningNode) -> None:
         for is_reset in (False, True):
-            loans, offset = node.node.lender.loans, 0
+            handed_off, offset = node.node.handoff.helper.handed_off, 0
             client = RawClient(node.address, receive_buffer=4096)
-            while node.node.lender.loans == loans:
+            while node.node.handoff.helper.handed_off == handed_off:
                 answer = only_partition(client.ask(reading(offset), 12))
                 offset = offset + 1 if answer.records else 0
             client.send(reading(0), 12)
@@ -335,7 +335,7 @@ def test_a_reader_that_leaves_while_handed_off_leaves_nothing_for_the_collector(
                 client.close()
 
     with a_node(tmp_path, loop) as node:
-        node.until(lambda: node.node.lender.can_lend())
+        node.until(lambda: node.node.handoff.helper.prepare())
         assert left_by(read_on_and_leave, node) == []
 
 

@@ -23,7 +23,8 @@ from tailrace.protocol.messages.api_versions import ApiVersionsRequest
 from tailrace.protocol.messages.metadata import MetadataRequest
 from tailrace.server.net import listener as listener_module
 from tailrace.server.net.listener import bind
-from tailrace.server.node import Listen, Node
+from tailrace.server.node import Node
+from tailrace.server.settings import Listen
 from tailrace.testing.faulty_files import FaultyFiles
 
 CLEAN = ".kafka_cleanshutdown"

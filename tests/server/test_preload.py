@@ -6,7 +6,8 @@ import sys
 PROGRAM = """
 import asyncio, sys, tempfile
 from tailrace.broker.apis.registry import APIS
-from tailrace.server.node import Listen, Node
+from tailrace.server.node import Node
+from tailrace.server.settings import Listen
 
 LATER = {"tailrace.broker." + name for name in ("background.compaction", "groups.coordinator", "groups.classic.group")}
 
@@ -35,7 +36,8 @@ def test_what_a_start_does_not_need_is_imported_after_it_and_nothing_later() -> 
 STOPPED = """
 import asyncio, sys, tempfile
 from tailrace.broker.apis.registry import APIS
-from tailrace.server.node import Listen, Node
+from tailrace.server.node import Node
+from tailrace.server.settings import Listen
 
 async def main():
     with tempfile.TemporaryDirectory() as data:

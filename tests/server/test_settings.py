@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from tailrace.broker.configs.registry import BrokerConfigs
 from tailrace.broker.core.api import Endpoint
-from tailrace.server.node import Listen
-from tailrace.server.settings import BadSettings, NotSafe, Settings, parse_address, read_settings
+from tailrace.server.settings import BadSettings, Listen, NotSafe, Settings, parse_address, read_settings
 
 
 def test_the_defaults_are_reached_from_this_machine_alone() -> None:
@@ -219,3 +219,9 @@ def test_kafkas_empty_host_is_every_address_and_as_unsafe() -> None:
 def test_what_cannot_be_is_said_with_what_can(config: str, words: str) -> None:
     with pytest.raises(BadSettings, match=words):
         read_settings(configs=[config])
+
+
+def test_the_config_for_processors_that_stay_awake_is_accepted_and_has_no_effect() -> None:
+    name = "tailrace.awake.processors"
+    assert read_settings(configs=[f"{name}=8"]).configs == {name: "8"}
+    assert "no longer keeps idle processors awake" in BrokerConfigs({name: "8"}).ignored[name]

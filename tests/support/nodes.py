@@ -16,8 +16,9 @@ from typing import Any, TypeVar
 from tailrace.broker.metadata.topic_changes import create_topic
 from tailrace.log.disk.interface import Files
 from tailrace.server.http import Pages
-from tailrace.server.node import Listen, Node
+from tailrace.server.node import Node
 from tailrace.server.run import new_event_loop
+from tailrace.server.settings import Listen
 
 Result = TypeVar("Result")
 

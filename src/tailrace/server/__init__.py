@@ -1,13 +1,16 @@
-"""The shell around the broker: sockets, threads, clock and signals. In reading order:
+"""The shell around the broker: sockets, threads, the clock, signals and helper processes. In reading order:
 
-frames        bytes from a socket, cut into requests
-sending       answers to a socket: bytes, and slices of files that are never copied through this process
-chunks        sending much, and being felt by nobody else
-lending       readers of history, lent to another process, which is `history_reader`
-connection    one client: its requests start as they arrive, and are answered in order
-listener      accepting clients, and where they are told to connect
-threads       a few threads for what waits for a disk
-node          all of it put together: start, run, stop
-loading       what a start has left out, soon after it
-metrics       what is counted, in Prometheus' words; `http` serves it
+settings        what a broker is started with: the file, and the flags over it
+logging         log lines for people and for machines
+threads         a few threads for work that waits for a disk or a client
+counters        counts and times what the server does
+net/            sockets: clients, their requests, their responses
+handoff/        catch-up consumers, served by a helper process
+flusher/        when a flush begins, and what waits for the disk
+metrics         the figures in Prometheus' text format
+preload         imports what a start has left out, soon after it
+node            the broker, its threads and its sockets put together: start, run, stop
+http            the pages /metrics, /healthz and /readyz
+run             runs a node in this process until a signal: what `tailrace serve` does
+history_reader  the former path of `handoff.worker`, for one release
 """

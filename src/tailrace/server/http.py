@@ -1,4 +1,4 @@
-"""Three pages for those who watch: /metrics, /healthz, /readyz. No more of HTTP than they need.
+"""Serves three pages for monitoring: /metrics, /healthz, /readyz. It has no more of HTTP than they need.
 
 /healthz    200 while the loop turns
 /readyz     200 while clients are served; 503 while the broker stops, and while logs are offline, lost or cannot be
@@ -16,7 +16,7 @@ from tailrace.server.net.listener import bind
 if TYPE_CHECKING:
     from tailrace.server.node import Node
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.server")
 
 REQUEST_BYTES_MAX = 8 << 10
 CONNECTIONS_MAX = 100
@@ -40,7 +40,7 @@ class Pages:
             self._server = await asyncio.start_server(self._serve, sock=first.dup(), limit=REQUEST_BYTES_MAX)
 
     async def stop(self) -> None:
-        """Afterwards nobody is served; whoever was being served is cut off."""
+        """Stops serving, and aborts the connections that are being served."""
         if self._server is not None:
             self._server.close()
             for writer in list(self._connections):
@@ -58,7 +58,7 @@ class Pages:
                 writer.close()
                 await writer.wait_closed()
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
-            writer.transport.abort()  # whoever asks so, or does not read, gets no answer
+            writer.transport.abort()  # such a request, or one whose client does not read, gets no response
         finally:
             self._connections.discard(writer)
 

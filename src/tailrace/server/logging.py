@@ -1,4 +1,4 @@
-"""Log lines: for people where somebody looks at a terminal, and as JSON where a machine collects them.
+"""Formats log lines: for people on a terminal, and as JSON elsewhere, where a machine collects them.
 
 What a line is made with is imported for the first one: a broker that starts has nothing to say.
 """
@@ -43,7 +43,7 @@ class ForMachines(logging.Formatter):
 
 
 def set_up(*, colours: bool, level: int = logging.INFO) -> None:
-    """Afterwards what is logged goes to stderr."""
+    """Sends what is logged to stderr."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(ForPeople(colours) if sys.stderr.isatty() else ForMachines())
     logger = logging.getLogger("tailrace")

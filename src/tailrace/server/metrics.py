@@ -1,10 +1,6 @@
-"""What a node counts and times, and how Prometheus reads it.
-
-Counting is a few additions on the hot path; everything that has to be looked for is looked for when somebody asks.
-"""
+"""Renders what the node counts in Prometheus' text format. Gauges are computed when the page is read."""
 
 import math
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -13,53 +9,16 @@ from tailrace import __version__
 from tailrace.broker.core.losses import damaged_ranges, offline_logs, recorded_gaps
 from tailrace.log.retention import Reason
 from tailrace.protocol.messages import ApiKey
+from tailrace.server.counters import Counters
 
 if TYPE_CHECKING:
     from tailrace.server.node import Node
 
-BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
-
-class Histogram:
-    __slots__ = ("counts", "total")
-
-    def __init__(self) -> None:
-        self.counts = [0] * (len(BUCKETS_S) + 1)
-        self.total = 0.0
-
-    def add(self, seconds: float, times: int = 1) -> None:
-        self.counts[bisect_left(BUCKETS_S, seconds)] += times
-        self.total += seconds * times
-
-    def lines(self, name: str, labels: str = "") -> Iterator[str]:
-        count = 0
-        separator = "," if labels else ""
-        for limit, here in zip((*map(str, BUCKETS_S), "+Inf"), self.counts, strict=True):
-            count += here
-            yield f'{name}_bucket{{{labels}{separator}le="{limit}"}} {count}'
-        braces = f"{{{labels}}}" if labels else ""
-        yield f"{name}_sum{braces} {self.total:.6f}"
-        yield f"{name}_count{braces} {count}"
-
-
-class Metrics:
+class Metrics(Counters):
     def __init__(self, node: "Node") -> None:
+        super().__init__()
         self._node = node
-        self._requests: dict[int, Histogram] = {}
-        self._flushes = Histogram()
-        self._loop_lag = Histogram()
-        self.requests = 0  # that were answered
-        self.commits = 0  # to the journal
-        self.bytes_in = 0
-        self.bytes_out = 0
-        self.connections_opened = 0
-
-    def answered(self, api_key: int, seconds: float, requests: int = 1) -> None:
-        self.requests += requests
-        histogram = self._requests.get(api_key)
-        if histogram is None:
-            histogram = self._requests[api_key] = Histogram()
-        histogram.add(seconds, requests)
 
     def _groups(self) -> Iterator[str]:
         from tailrace.broker.groups.classic.state import State
@@ -74,8 +33,8 @@ class Metrics:
         yield from _one("tailrace_group_rebalances_total", "counter", title, groups.rebalances)
 
     def _quotas(self) -> Iterator[str]:
-        muted = sum(connection.muting.is_on for connection in self._node.connections)
-        yield from _one("tailrace_connections_muted", "gauge", "Connections that wait because of a quota.", muted)
+        throttled = sum(connection.throttle.is_on for connection in self._node.connections)
+        yield from _one("tailrace_connections_muted", "gauge", "Connections that wait because of a quota.", throttled)
         samples = [(f'quota="{key}"', count) for key, count in sorted(self._node.broker.quotas.throttled.items())]
         yield from _family("tailrace_throttled_total", "counter", "Times that a quota made a client wait.", samples)
 
@@ -92,12 +51,6 @@ class Metrics:
         yield from _one("tailrace_scrub_rounds_total", "counter", "Times that all was read again.", scrubber.rounds)
         title = "Files beside the logs that were rotten, and what could not be read."
         yield from _one("tailrace_scrub_faults_total", "counter", title, scrubber.faults)
-
-    def flushed(self, seconds: float) -> None:
-        self._flushes.add(seconds)
-
-    def loop_lag(self, seconds: float) -> None:
-        self._loop_lag.add(seconds)
 
     def exposition(self) -> str:
         """All of it in Prometheus' text format."""
@@ -132,9 +85,9 @@ class Metrics:
         yield from self._compaction()
         yield from self._losses()
         yield from _head("tailrace_flush_duration_seconds", "histogram", "From the wish to flush a log to its end.")
-        yield from self._flushes.lines("tailrace_flush_duration_seconds")
+        yield from self.flushes.lines("tailrace_flush_duration_seconds")
         yield from _head("tailrace_loop_lag_seconds", "histogram", "How late the event loop is.")
-        yield from self._loop_lag.lines("tailrace_loop_lag_seconds")
+        yield from self.loop_lags.lines("tailrace_loop_lag_seconds")
 
     def _disk_lines(self) -> Iterator[str]:
         broker = self._node.broker
@@ -165,7 +118,7 @@ class Metrics:
             ("read_bytes_total", "Bytes of segments that were compacted.", counted.bytes_read),
             ("written_bytes_total", "Bytes of the segments that took their place.", counted.bytes_written),
             ("keys_total", "Different keys, of each pass.", counted.keys),
-            ("unreadable_batches_total", "Batches left as they are: nobody can read them.", counted.unreadable),
+            ("unreadable_batches_total", "Batches left as they are: they cannot be read.", counted.unreadable),
             ("seconds_total", "Time that passes took.", round(counted.seconds, 3)),
         ):
             yield from _one(f"tailrace_compaction_{name}", "counter", text, value)
@@ -178,7 +131,7 @@ class Metrics:
     def _request_lines(self) -> Iterator[str]:
         name = "tailrace_request_duration_seconds"
         yield from _head(name, "histogram", "From the arrival of a request to its answer, by API; waiting included.")
-        for key, histogram in sorted(self._requests.items()):
+        for key, histogram in sorted(self.requests_by_api.items()):
             yield from histogram.lines(name, f'api="{ApiKey(key).name.lower()}"')
 
     def _topic_lines(self) -> Iterator[str]:

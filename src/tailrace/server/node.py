@@ -1,4 +1,4 @@
-"""A node: a broker on its data directory, the threads that wait for its disk, and the sockets that its clients reach.
+"""A node: a broker on its data directory, its threads, and the sockets that its clients connect to.
 
     start   opens the directory (recovery, where it is needed), binds, listens
     run     nothing: everything happens on the loop, in callbacks
@@ -18,8 +18,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
-from os import sched_yield
-from typing import NamedTuple
 
 from tailrace.broker.apis.registry import APIS
 from tailrace.broker.broker import Broker
@@ -30,25 +28,23 @@ from tailrace.broker.startup import open_broker
 from tailrace.log.directory.directory import DataDirectory
 from tailrace.log.disk.interface import Files
 from tailrace.log.disk.os_files import OperatingSystemFiles
-from tailrace.log.flush.journal_write import JournalWriteJob
-from tailrace.log.flush.queue import IN_FLIGHT_MAX, Job
 from tailrace.log.jobs import Job as AnyJob
-from tailrace.log.log import Log
-from tailrace.server.flusher.linux_aio import Syncs
-from tailrace.server.flusher.pace import DiskPace
-from tailrace.server.handoff.lender import Lender
+from tailrace.server.flusher.flusher import Flusher
+from tailrace.server.handoff.handoff import CatchUpHandOff
+from tailrace.server.handoff.helper_process import HelperProcess
 from tailrace.server.metrics import Metrics
 from tailrace.server.net.admission import Admission
-from tailrace.server.net.busy_poll import Wakefulness
+from tailrace.server.net.busy_poll import BusyPoll
 from tailrace.server.net.connection import Connection
 from tailrace.server.net.frames import SharedBuffers
 from tailrace.server.net.limits import Budget
 from tailrace.server.net.listener import Listener, bind
-from tailrace.server.preload import Loading
-from tailrace.server.processors import Processors
+from tailrace.server.net.ready import ReadyConnections
+from tailrace.server.preload import Preload
+from tailrace.server.settings import Listen
 from tailrace.server.threads import Workers
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.server")
 
 READ_THREADS = 4
 SEND_THREADS = 16
@@ -58,14 +54,6 @@ HEARTBEAT_S = 0.25
 STALL_S = 0.1
 ANSWERS_S = 2.0  # for those that are under way at a stop; then connections are closed
 JOBS_S = 5.0
-
-
-class Listen(NamedTuple):
-    """An address to listen on, and what clients are told to connect to; None is what they have reached us at."""
-
-    host: str
-    port: int
-    advertised: Endpoint | None = None
 
 
 class Node:
@@ -92,8 +80,6 @@ class Node:
         idle_ms = self.configs.number("connections.max.idle.ms")
         self._idle_s = idle_ms / 1000 if idle_ms >= 0 else math.inf
         self._frame_bytes_max = self.configs.number("socket.request.max.bytes")
-        self._to_answer: list[Connection] = []
-        self._is_gathering = False  # who is to be answered: it is done as soon as all are known
         self._heartbeat: asyncio.TimerHandle | None = None
         self._alarm: asyncio.TimerHandle | None = None  # for the next deadline of a group
         self._alarm_ms = 0
@@ -108,24 +94,14 @@ class Node:
     # Start and stop
 
     async def start(self) -> None:
-        """Afterwards clients are served. Raises what opening the directory raises, and OSError where an address is
-        taken.
-        """
+        """Starts serving clients. Raises what opening the directory raises, and OSError where an address is taken."""
         self.loop = asyncio.get_running_loop()
         self.failed: asyncio.Future[Exception] = self.loop.create_future()
         self.readers = Workers(self.loop, "read", READ_THREADS)
         self.senders = Workers(self.loop, "send", SEND_THREADS)
-        self.lender = Lender(self.loop, self.readers)
-        self._processors = Processors(self.loop, self.configs.number("tailrace.awake.processors"))
-        self.wakefulness = Wakefulness(self.loop, self._processors)
+        self.busy_poll = BusyPoll(self.loop)
         self.jobs = Workers(self.loop, "job", JOB_THREADS)
-        self._flushers = Workers(self.loop, "flush", IN_FLIGHT_MAX)
-        self._syncs = Syncs(self.loop)
-        self._pace = DiskPace()
-        self._requests_before = 0  # answered when the last commit was
-        self._are_ahead = False  # of their answers, the clients of the last commit or flush that had any
-        self._is_commit_due = False
-        self.has_waited_itself = False  # the loop, for the commit whose answers leave now
+        self.ready = ReadyConnections(self.loop)
         self.budget = Budget(self.loop, self.configs.number("tailrace.inflight.bytes"), self.write_timeout_s)
         for name, reason in self.configs.ignored.items():
             logger.warning("%s has no effect: %s", name, reason)
@@ -134,21 +110,20 @@ class Node:
             self._show_places(bound)
             self._open()
             undo.callback(self.directory.abandon)
+            self.flusher = Flusher(self.loop, self.broker, self.metrics, self.ready, self.pump)
+            helper = HelperProcess(self.loop, self.readers)
+            self.handoff = CatchUpHandOff(self.loop, helper, self.metrics, self.flusher.served_elsewhere)
             for sock, advertised in bound:
                 self.listeners.append(Listener(self, sock, advertised))
                 undo.callback(self.listeners[-1].close)
             undo.pop_all()
-        self._loading = Loading(self.loop)
+        self._preload = Preload(self.loop)
         self._set_heartbeat()
         self._set_alarm()
-        self._settling = self.loop.call_later(SETTLED_S, self._settle)
-
-    def _settle(self) -> None:
-        self._syncs.open()
-        self._processors.open()
+        self._settling = self.loop.call_later(SETTLED_S, self.flusher.open)
 
     def _show_places(self, bound: list[tuple[socket.socket, Endpoint | None]]) -> None:
-        """Afterwards DescribeConfigs says where clients connect, and where logs are."""
+        """Shows in DescribeConfigs where clients connect, and where logs are."""
         listeners = [f"PLAINTEXT://{Endpoint(*sock.getsockname()[:2])}" for sock, _ in bound]
         told = [f"PLAINTEXT://{advertised}" for _, advertised in bound if advertised is not None]
         self.configs.at_start["listeners"] = ",".join(listeners)
@@ -166,7 +141,7 @@ class Node:
             raise
 
     async def stop(self) -> None:
-        """Afterwards everything is on disk, the stop is clean, and nothing of the node is left."""
+        """Stops. On return, everything is on disk, the stop is clean, and nothing of the node is left."""
         self.is_stopping = True
         self.broker.compactor.stop()
         for listener in self.listeners:
@@ -179,16 +154,13 @@ class Node:
         for timer in (self._heartbeat, self._alarm, self._settling):
             if timer is not None:
                 timer.cancel()
-        self._loading.stop()
+        self._preload.stop()
         self.pump()
-        workers = (self._flushers, self.readers, self.senders, self.jobs)
-        await self._wait_until(
-            lambda: not self._is_commit_due and not any(one.under_way for one in (*workers, self._syncs)), JOBS_S
-        )
+        workers = (self.flusher.threads, self.readers, self.senders, self.jobs)
+        await self._wait_until(lambda: self.flusher.is_idle and not any(one.under_way for one in workers), JOBS_S)
         self.broker.recompressor.give_up()
-        self.lender.stop()
-        self._processors.close()
-        self._syncs.close()
+        self.handoff.stop()
+        self.flusher.close()
         self._is_finishing = True
         await _finish(workers)
         self.directory.close(self.steady_ms())
@@ -225,7 +197,7 @@ class Node:
         self.metrics.connections_opened += 1
 
     def closed(self, connection: Connection) -> None:
-        self.wakefulness.forget(connection)
+        self.busy_poll.forget(connection)
         host = self.connections.pop(connection, None)
         if host is not None:
             self._by_host[host] -= 1
@@ -236,23 +208,10 @@ class Node:
         api = APIS.get(api_key)
         return min(api.frame_bytes_max if api is not None else FRAME_BYTES_MAX, self._frame_bytes_max)
 
-    def answer_soon(self, connection: Connection) -> None:
-        """Afterwards what the connection has to answer is sent, together with whatever else becomes ready by then."""
-        if not self._to_answer and not self._is_gathering:
-            self.loop.call_soon(self._answer_all)
-        self._to_answer.append(connection)
-
-    def _answer_all(self) -> int:
-        """Says how many connections that were."""
-        connections, self._to_answer = dict.fromkeys(self._to_answer), []
-        for connection in connections:
-            connection.answer()
-        return len(connections)
-
     # Jobs
 
     def start_job(self, job: AnyJob, finish: Callable[[], object]) -> None:
-        """What goes on in turns does not at the end of a stop: nobody waits for it, and the next start sees to it."""
+        """Runs a job in a thread. One that goes on in turns ends with a stop: the next start sees to it."""
         if not (self._is_finishing and isinstance(job, Pause)):
             self.jobs.submit(job.run, partial(self._finished, finish))
 
@@ -261,113 +220,19 @@ class Node:
         self.pump()
 
     def pump(self) -> None:
-        """Afterwards all flushes that may run do. Called after whatever may have written: so it is here that a log of
-        our own which took no write is noticed, and what is due next.
+        """Begins all flushes that may run. Called after anything that may have written: so it is here that an internal
+        topic which took no write is noticed, and what is due next.
         """
         if (error := self.broker.failure) is not None:
             self.fail(error)
         self._set_alarm()
-        self.start_flushes()
-
-    def start_flushes(self) -> None:
-        """All that is to be done after an append of a client's."""
-        flushes = self.broker.flushes
-        if flushes.has_journal_write and not self._is_commit_due:
-            self._is_commit_due = True
-            # at the end of this turn, with what others have sent in it
-            self.loop.call_soon(self._let_clients_send if self._are_ahead else self._commit)
-        while flushes.has_work and (job := flushes.next_of_one_log()) is not None:
-            done = partial(self._flushed, job, time.perf_counter())
-            if not self._syncs.start(job, done):
-                self._flushers.submit(job.run, done)
-
-    def _let_clients_send(self) -> None:
-        """A client that sends ahead of its answers, and is amid that, may wait for this processor: what it sends now
-        has its part in the commit, as it is looked for once more (not by asyncio's own loop, which does so behind what
-        it has to do). Where nobody waits for the processor, this takes no time; where others do, a while, so no commit
-        is held up by it for clients that wait for each answer.
-        """
-        sched_yield()
-        self.loop.call_soon(self._commit)
-
-    def _commit(self) -> None:
-        self._is_commit_due = False
-        if (job := self.broker.flushes.next_journal_write()) is None:
-            self.start_flushes()
-            return
-        self.metrics.commits += 1
-        started = time.perf_counter()
-        done = partial(self._flushed, job, started)
-        if self._has_time_for(job):
-            self._processors.are_needed(started)
-            self._pace.time(job.run)
-            self.has_waited_itself = True
-            try:
-                done()
-            finally:
-                self.has_waited_itself = False
-        else:
-            self._flushers.submit(partial(self._pace.time, job.run), done)
-
-    def commit_at_once(self, log: Log, batch: memoryview) -> Callable[[], None] | None:
-        """Brings a batch that was just appended to disk, for a client that is alone, so that nobody would share the
-        commit. Returns what is left to do; None where the disk is not quick, or failed: then it has to be waited for.
-        """
-        if not self._is_disk_quick or (job := self.broker.flushes.journal_write_of(log, batch)) is None:
-            return None
-        started = time.perf_counter()
-        job.run()
-        finish = partial(self._committed, job, time.perf_counter() - started)
-        if job.error is not None:
-            finish()
-            return None
-        return finish
-
-    def _committed(self, job: JournalWriteJob, seconds: float) -> None:
-        self._pace.took(seconds)
-        self.metrics.commits += 1
-        self.metrics.flushed(seconds)
-        self.broker.flushed(job)
-        self._requests_before = self.metrics.requests + 1  # with the one that is answered by it
-
-    def served_elsewhere(self, requests: int) -> None:
-        """So many that were counted have not taken the loop's time."""
-        self._requests_before += requests
-
-    @property
-    def _is_disk_quick(self) -> bool:
-        """And has nothing else of ours to do."""
-        return self._pace.is_quick and not self._flushers.under_way and not self._syncs.under_way
-
-    def _has_time_for(self, job: JournalWriteJob) -> bool:
-        """Whether the loop waits for the disk itself: where that is quick, and hardly anybody else was served since the
-        last time. To hand it over and back takes as long as the disk does.
-        """
-        others = self.metrics.requests - self._requests_before
-        return self._is_disk_quick and others < len(job.logs)
-
-    def _flushed(self, job: Job | JournalWriteJob, started: float) -> None:
-        """What waited for it is answered right here: another turn of the loop would only make it later. The next flush
-        begins behind that: the system's thread for it takes this processor first (`syncing`).
-        """
-        ended, answered = time.perf_counter(), self.metrics.requests
-        self._is_gathering = True
-        try:
-            self.broker.flushed(job)
-        finally:  # whatever has gone wrong: who is not answered now would stand in the way of all others
-            self._is_gathering = False
-            clients = self._answer_all()
-            self._requests_before = self.metrics.requests
-            if served := self._requests_before - answered:  # by a flush that nobody waited for, none
-                self._are_ahead = served > clients
-        self.metrics.flushed(ended - started)
-        self.pump()
+        self.flusher.start_flushes()
 
     # The clock
 
     def steady_ms(self) -> int:
-        """A clock that stands while the loop is held up, which is nobody's fault: deadlines of clients move by as much.
-        Whoever looks at it after a stall takes that out, as requests may come before the next heartbeat does.
+        """A clock that stands while the loop is held up: deadlines of clients move by as much. The first call after a
+        stall takes it out, as requests may come before the next heartbeat does.
         """
         now = self.loop.time()
         lag = now - max(self._beat_due, self._stall_seen_at)
@@ -391,7 +256,7 @@ class Node:
         try:
             self.broker.advance(now_ms(), self.steady_ms())
         except Exception:
-            logger.exception("what was due failed in a way that nobody foresaw")
+            logger.exception("unexpected error in work that was due by the clock")
         self.pump()
 
     def _beat(self) -> None:
@@ -400,32 +265,32 @@ class Node:
         try:
             self._tick()
             self.pump()
-            self._unmute_where_quotas_changed()
+            self._end_throttles_of_changed_quotas()
             self._close_reset()
             self._close_silent(now)
-            self.lender.look_after(now)
+            self.handoff.look_after(now)
         except Exception:  # the next beat must come, whatever this one has met
-            logger.exception("a heartbeat failed in a way that nobody foresaw")
+            logger.exception("unexpected error in a heartbeat")
         self._set_heartbeat()
 
     def _tick(self) -> None:
         try:
             self.broker.tick(now_ms(), self.steady_ms())
         except Exception:  # what it has begun has to be pumped all the same
-            logger.exception("a part of a heartbeat failed in a way that nobody foresaw")
+            logger.exception("unexpected error in the broker's part of a heartbeat")
 
     def _set_heartbeat(self) -> None:
         self._beat_due = self.loop.time() + HEARTBEAT_S
         self._heartbeat = self.loop.call_at(self._beat_due, self._beat)
 
-    def _unmute_where_quotas_changed(self) -> None:
-        """Nobody waits for what a quota said that is another one now. Who is still in debt is muted again soon."""
+    def _end_throttles_of_changed_quotas(self) -> None:
+        """Ends throttles of quotas that have changed. A client that is still in debt is throttled again soon."""
         revision = self.broker.metadata.quotas.revision
         if revision != self._quotas_seen:
             self._quotas_seen = revision
-            for muting in [one.muting for one in self.connections]:
-                if muting.is_on and muting.revision != revision:
-                    muting.end()
+            for throttle in [one.throttle for one in self.connections]:
+                if throttle.is_on and throttle.revision != revision:
+                    throttle.end()
 
     def _close_reset(self) -> None:
         """Closes connections that were reset. uvloop reports that once, and stops watching the socket: a connection
@@ -439,12 +304,12 @@ class Node:
 
     def _close_silent(self, now: float) -> None:
         """A client that is owed nothing may be silent for long between two requests, and not for long amid one. One
-        that is muted says nothing that we would hear: it stays, if it is still there.
+        that is throttled says nothing that we would hear: it stays, if it is still there.
         """
         patience_s = min(self._idle_s, self.write_timeout_s)
         for connection in [one for one in self.connections if now - one.active_at > patience_s]:
             silent_s = now - connection.active_at
-            if connection.muting.is_on:
+            if connection.throttle.is_on:
                 is_over = connection.is_hung_up
             else:
                 is_over = connection.is_amid_request or silent_s > self._idle_s
@@ -453,7 +318,7 @@ class Node:
 
 
 async def _finish(workers: Sequence[Workers]) -> None:
-    """Afterwards all that they had to do is done and has come back, and so has what that has begun."""
+    """Waits until all that they had to do is done and has come back, and so has what that has begun."""
     while True:
         for one in workers:
             one.stop()

@@ -1,7 +1,7 @@
-"""What a start has left out is imported once the first clients have been served, a piece at a time.
+"""Imports the modules that a start has left out, one after the other, once the first clients have been served.
 
-It would be imported when somebody asks for it, too. But then whoever is the first to join a group would wait for that;
-and an upgrade may replace the files of a broker that runs, all of which has to be of one release.
+They would be imported by the first request that needs them, too. But then the first consumer to join a group would wait
+for that; and an upgrade may replace the files of a broker that runs, all of which has to be of one release.
 """
 
 from asyncio import AbstractEventLoop
@@ -27,7 +27,7 @@ _PARTS = (  # with what they would import themselves, where all of that at once 
 )
 
 
-class Loading:
+class Preload:
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
         self._rest = _pieces()

@@ -1,4 +1,4 @@
-"""Running a node in this process until it is told to stop: what `tailrace serve` does."""
+"""Runs a node in this process until SIGTERM or SIGINT: what `tailrace serve` does."""
 
 import asyncio
 import gc
@@ -17,7 +17,7 @@ from tailrace.server.http import Pages
 from tailrace.server.node import Node
 from tailrace.server.settings import Settings
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.server")
 
 Result = TypeVar("Result")
 

@@ -1,4 +1,4 @@
-"""What a broker is started with: the file, and the flags over it.
+"""Reads what a broker is started with: the file, and the flags over it.
 
 The file is TOML. Its keys are those of the flags (`data`, `listen`, `advertise`, `metrics`, `insecure`) and of the
 broker's configs: `log.segment.bytes = 1000000`, or `bytes = 1000000` under `[log.segment]`. Kafka's names for the flags
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from tailrace.broker.configs.keys import InvalidConfig, parts_of
 from tailrace.broker.configs.registry import BrokerConfigs
 from tailrace.broker.core.api import Endpoint
-from tailrace.server.node import Listen
 
 if TYPE_CHECKING:
     from ipaddress import IPv4Address, IPv6Address
@@ -31,6 +30,14 @@ class BadSettings(Exception):
 
 class NotSafe(BadSettings):
     """It could, but anyone could then reach it."""
+
+
+class Listen(NamedTuple):
+    """An address to listen on, and the address advertised to clients; None is the one that they have connected to."""
+
+    host: str
+    port: int
+    advertised: Endpoint | None = None
 
 
 class Settings(NamedTuple):

@@ -1,4 +1,4 @@
-"""A few threads for what waits for a disk, or for a client. What they have done comes back on the loop.
+"""A few threads for work that waits for a disk or a client. Each result comes back on the loop.
 
 A thread is started when all others are busy, up to a number; so a broker that has nothing to wait for has none.
 """
@@ -9,7 +9,7 @@ from asyncio import AbstractEventLoop
 from collections.abc import Callable
 from queue import SimpleQueue
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.server")
 
 Work = Callable[[], None]
 
@@ -53,11 +53,11 @@ class Workers:
             work, done = item
             try:
                 work()
-            except BaseException:  # a library that panics must not end the thread: somebody waits for `done`
-                logger.exception("a job failed in a way that nobody foresaw")
+            except BaseException:  # a library that panics must not end the thread: `done` has to be called
+                logger.exception("a job failed unexpectedly")
             try:
                 self._loop.call_soon_threadsafe(self._back, done)
-            except RuntimeError:  # the loop was closed: nobody waits any more
+            except RuntimeError:  # the loop was closed: nothing waits for it any more
                 return
             del item, work, done  # or all that they hold would stay until there is something else to do
 
@@ -66,7 +66,7 @@ class Workers:
         done()
 
     def stop(self) -> None:
-        """Afterwards all that was submitted has run, and the threads are gone."""
+        """Waits until all that was submitted has run, and ends the threads."""
         for _ in self._threads:
             self._queue.put(None)
         for thread in self._threads:

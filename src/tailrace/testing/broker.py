@@ -24,8 +24,9 @@ from tailrace.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from tailrace.server.node import Listen, Node
+from tailrace.server.node import Node
 from tailrace.server.run import new_event_loop
+from tailrace.server.settings import Listen
 
 Response = TypeVar("Response")
 

@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 from nodes import RunningNode
 
-from tailrace.broker.configs.tables import BROKER_KEYS
 from tailrace.cli.doctor import machine as doctor_machine
 from tailrace.cli.doctor.broker import broker_checks, health, quantile
 from tailrace.cli.doctor.check import Check, State
@@ -233,30 +232,3 @@ def test_the_interpreter_is_looked_at(configured: str, state: State, monkeypatch
     found = named(machine_checks())["python"]
     assert found.state is state
     assert platform.python_version() in found.text
-
-
-@pytest.mark.parametrize(
-    ("count", "driver", "device", "said"),
-    [
-        (8, "haltpoll\n", "", "8, and a broker may keep them awake"),
-        (8, None, "", "8, and a broker may keep them awake"),
-        (9, "haltpoll\n", "", "9, asleep when idle: more than 8 (tailrace.awake.processors)"),
-        (2, "none\n", "", "2, asleep when idle: the kernel has no cpuidle driver"),
-        (2, "haltpoll\n", None, "2, asleep when idle: a broker of this user may not write"),
-    ],
-)
-def test_whether_a_broker_may_keep_processors_awake_is_said_and_is_no_reason_to_worry(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, driver: str | None, device: str | None, said: str
-) -> None:
-    for name, content in (("_IDLE_DRIVER", driver), ("_LATENCY", device)):
-        monkeypatch.setattr(doctor_machine, name, str(tmp_path / name))
-        if content is not None:
-            (tmp_path / name).write_text(content)
-    monkeypatch.setattr(os, "cpu_count", lambda: count)
-    found = named(machine_checks())["processors"]
-    assert found.text.startswith(said)
-    assert found.state is State.OK
-
-
-def test_so_many_processors_are_kept_awake_by_default() -> None:
-    assert BROKER_KEYS["tailrace.awake.processors"].default == str(doctor_machine._AWAKE_MOST)

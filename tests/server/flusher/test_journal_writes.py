@@ -19,9 +19,9 @@ from tailrace.log.files.journal_file import FILE_NAME, read_journal
 from tailrace.log.log import Log
 from tailrace.protocol.messages.api_versions import ApiVersionsRequest
 from tailrace.server.flusher import pace
-from tailrace.server.net.busy_poll import Wakefulness
+from tailrace.server.flusher.flusher import Flusher
+from tailrace.server.net.busy_poll import BusyPoll
 from tailrace.server.net.connection import Connection
-from tailrace.server.node import Node
 
 CONFIGS = {"tailrace.journal.bytes": "1000000"}
 
@@ -63,14 +63,14 @@ def test_who_sends_while_the_loop_gives_up_its_processor_for_one_that_is_ahead_h
         other.produce(b"its log is named by now", partition=1)
         time.sleep(0.05)
         commits = node.on_loop(lambda: node.node.metrics.commits)
-        node.on_loop(lambda: setattr(node.node, "_are_ahead", True))
+        node.on_loop(lambda: setattr(node.node.flusher, "_are_ahead", True))
 
         def let_the_other_send() -> None:
             monkeypatch.undo()
             other.send(a_produce(b"along with it", partition=1), 12)
             time.sleep(0.05)
 
-        monkeypatch.setattr("tailrace.server.node.sched_yield", let_the_other_send)
+        monkeypatch.setattr("tailrace.server.flusher.flusher.sched_yield", let_the_other_send)
         client.produce(b"first")
         assert only_partition(other.receive()).error_code == 0
         assert node.on_loop(lambda: node.node.metrics.commits) == commits + 1
@@ -80,7 +80,7 @@ def test_the_processor_is_given_up_before_a_commit_for_a_client_that_sends_ahead
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     times = []
-    monkeypatch.setattr("tailrace.server.node.sched_yield", lambda: times.append(None))
+    monkeypatch.setattr("tailrace.server.flusher.flusher.sched_yield", lambda: times.append(None))
     with RunningNode(tmp_path, CONFIGS) as node, RawClient(node.address) as client:
         node.create_topic()
         make_journal(node, client)
@@ -119,13 +119,13 @@ def test_many_clients_of_many_partitions_are_all_answered(tmp_path: Path, loop: 
 def test_the_loop_stays_awake_for_one_whose_commit_it_has_waited_for_itself(
     tmp_path: Path, who_waits: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answered, told = Wakefulness.answered, []
+    answered, told = BusyPoll.answered, []
 
-    def note(self: Wakefulness, client: Connection, started: float, ended: float) -> None:
+    def note(self: BusyPoll, client: Connection, started: float, ended: float) -> None:
         told.append(client)
         answered(self, client, started, ended)
 
-    monkeypatch.setattr(Wakefulness, "answered", note)
+    monkeypatch.setattr(BusyPoll, "answered", note)
     with RunningNode(tmp_path, CONFIGS) as node, RawClient(node.address) as client:
         node.create_topic()
         make_journal(node, client)
@@ -133,7 +133,7 @@ def test_the_loop_stays_awake_for_one_whose_commit_it_has_waited_for_itself(
         client.produce(b"alone")
         (connection,) = node.on_loop(lambda: list(node.node.connections))
         assert node.on_loop(lambda: list(told)) == ([connection] if who_waits == "the loop" else [])
-        assert not node.on_loop(lambda: node.node.has_waited_itself)
+        assert not node.on_loop(lambda: node.node.flusher.loop_waited)
 
 
 def refuse(self: OperatingSystemFile, position: int, data: Data) -> None:
@@ -148,20 +148,20 @@ def log_of(node: RunningNode) -> Log:
 @pytest.fixture
 def is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever this machine is like: the disk is quick and idle, and nobody else has sent anything."""
-    monkeypatch.setattr(Node, "_is_disk_quick", True)
-    monkeypatch.setattr(Wakefulness, "is_alone_with", lambda *_: True)
+    monkeypatch.setattr(Flusher, "_is_disk_quick", True)
+    monkeypatch.setattr(BusyPoll, "is_alone_with", lambda *_: True)
 
 
 def at_once(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether each that could be was committed at once."""
-    commit, found = Node.commit_at_once, []
+    commit, found = Flusher.write_at_once, []
 
-    def note(self: Node, log: Log, batch: memoryview) -> Callable[[], None] | None:
+    def note(self: Flusher, log: Log, batch: memoryview) -> Callable[[], None] | None:
         finish = commit(self, log, batch)
         found.append(finish is not None)
         return finish
 
-    monkeypatch.setattr(Node, "commit_at_once", note)
+    monkeypatch.setattr(Flusher, "write_at_once", note)
     return found
 
 
@@ -273,12 +273,12 @@ def test_beside_clients_that_do_not_wait_for_the_disk_a_thread_commits(tmp_path:
     with RunningNode(tmp_path, CONFIGS) as node, RawClient(node.address) as client, RawClient(node.address) as other:
         node.create_topic(partitions=2)
         make_journal(node, client)
-        pace_of_node = node.node._pace
+        pace_of_node = node.node.flusher._pace
         job = SimpleNamespace(logs=[None])
 
         def has_time() -> bool:
             pace_of_node._least_s = pace_of_node._mean_s = 0.0  # whatever the disk of this machine is like
-            return node.node._has_time_for(job)  # type: ignore[arg-type]
+            return node.node.flusher._has_time_for(job)  # type: ignore[arg-type]
 
         client.produce(b"waits")
         time.sleep(0.02)  # nothing is under way

@@ -259,6 +259,6 @@ def test_a_large_batch_is_acknowledged_without_a_thread_of_ours(
         running.create_topic()
         client.produce(b"first")  # which makes files
         started: list[Any] = []
-        monkeypatch.setattr(running.node._flushers, "submit", lambda *job: started.append(job))
+        monkeypatch.setattr(running.node.flusher.threads, "submit", lambda *job: started.append(job))
         assert client.produce(bytes(LARGE)).base_offset == 1
         assert started == []

@@ -25,9 +25,10 @@ from tailrace.protocol.frame import decode_response
 from tailrace.protocol.messages.fetch import FetchResponse
 from tailrace.records.control import Marker, encode_marker
 from tailrace.records.record import Record, encode_batch
-from tailrace.server.handoff import worker as history_reader
-from tailrace.server.handoff.lender import loan_of
-from tailrace.server.handoff.worker import Conversation, Loan, Returned
+from tailrace.server.handoff import worker
+from tailrace.server.handoff.helper_process import message_of
+from tailrace.server.handoff.messages import READY, HandedOff, Returned
+from tailrace.server.handoff.worker import Conversation
 from tailrace.util import children
 
 VERSIONS = (5, 11, 12, 13, 17)
@@ -67,11 +68,11 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
         for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
             sock.setsockopt(socket.SOL_SOCKET, option, timeval)
 
-    monkeypatch.setattr(history_reader, "set_patience", set_patience)
+    monkeypatch.setattr(worker, "set_patience", set_patience)
 
 
-class Lent:
-    """A client whose connection is lent: `theirs` is its end of it."""
+class HandedOffReader:
+    """A client whose connection is handed off: `theirs` is its end of it."""
 
     def __init__(self, local: LocalBroker, version: int = 12, partition: int = 0, **options: Any) -> None:
         self.reader = Reader(local)
@@ -117,23 +118,23 @@ class Lent:
     def stretch(self, frame: bytes, most: int = 1 << 30) -> HandoffRange | None:
         return self.reader.repeated.stretch(memoryview(frame), most)
 
-    def may_be_lent(self, frame: bytes) -> bool:
+    def may_be_handed_off(self, frame: bytes) -> bool:
         stretch = self.stretch(frame)
         if stretch is not None:
             stretch.records.release()
         return stretch is not None
 
-    def lend(self, frame: bytes, most: int = 1 << 30) -> None:
+    def hand_off(self, frame: bytes, most: int = 1 << 30) -> None:
         stretch = self.stretch(frame, most)
         assert stretch is not None
-        loan, file = loan_of(7, stretch)
-        loan = Loan.decode(loan.encode())
+        handed_off, file = message_of(7, stretch)
+        handed_off = HandedOff.decode(handed_off.encode())
         descriptor = os.dup(file)
         stretch.records.release()
 
         def converse() -> None:
             with socket.socket(fileno=os.dup(self.ours.fileno())) as client:
-                self.returned = Returned.decode(Conversation(loan, client, descriptor).run().encode())
+                self.returned = Returned.decode(Conversation(handed_off, client, descriptor).run().encode())
             os.close(descriptor)
 
         self._thread = threading.Thread(target=converse)
@@ -162,14 +163,14 @@ class Lent:
         self.ours.close()
         self.theirs.close()
 
-    def __enter__(self) -> "Lent":
+    def __enter__(self) -> "HandedOffReader":
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
 
-def next_offset(reader: Lent, offset: int, limit: int) -> int:
+def next_offset(reader: HandedOffReader, offset: int, limit: int) -> int:
     found = reader.reader.local.log().read(offset, limit)
     assert found is not None
     with found:
@@ -186,12 +187,12 @@ def next_offset(reader: Lent, offset: int, limit: int) -> int:
 def test_a_reader_gets_the_same_bytes_as_from_the_broker_itself(
     local: LocalBroker, version: int, isolation: int, limit: int, offset: int
 ) -> None:
-    with Lent(local, version, isolation_level=isolation, max_bytes=limit) as reader:
-        if not reader.may_be_lent(frame := reader.request(offset)):
+    with HandedOffReader(local, version, isolation_level=isolation, max_bytes=limit) as reader:
+        if not reader.may_be_handed_off(frame := reader.request(offset)):
             return
         bases = (one.base_offset for one in local.log().segments)
         end = next((base for base in bases if base > offset), local.log().high_watermark)
-        reader.lend(frame)
+        reader.hand_off(frame)
         for _ in range(5):
             expected = reader.answer(frame)
             assert reader.receive(len(expected)) == expected
@@ -208,13 +209,13 @@ def test_a_reader_gets_the_same_bytes_as_from_the_broker_itself(
 def test_a_reader_with_a_session_gets_the_same_bytes_and_its_epochs_are_counted(
     local: LocalBroker, version: int, first: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(history_reader, "LOAN_S", 60.0)  # the machine may be busy
-    with Lent(local, version, max_bytes=2_000) as reader:
+    monkeypatch.setattr(worker, "HANDED_OFF_S", 60.0)  # the machine may be busy
+    with HandedOffReader(local, version, max_bytes=2_000) as reader:
         reader.begin_session()
         reader.session.epoch, offset = first, 0
-        reader.lend(frame := reader.next_request(0))
+        reader.hand_off(frame := reader.next_request(0))
         for _ in range(4):
-            expected = reader.answer(frame)  # which advances the session, as it does for who is not lent
+            expected = reader.answer(frame)  # which advances the session, as it does for one that is not handed off
             assert reader.receive(len(expected)) == expected
             offset = next_offset(reader, offset, 2_000)
             reader.send(frame := reader.next_request(offset))
@@ -227,10 +228,10 @@ def test_a_reader_with_a_session_gets_the_same_bytes_and_its_epochs_are_counted(
 
 @pytest.mark.parametrize("wrong", [0, -1, 2, 4, EPOCH_MAX])
 def test_an_epoch_out_of_turn_comes_back_as_it_was(local: LocalBroker, wrong: int) -> None:
-    with Lent(local, max_bytes=2_000) as reader:
+    with HandedOffReader(local, max_bytes=2_000) as reader:
         reader.begin_session()
         assert reader.session.epoch == 2
-        reader.lend(frame := reader.next_request(4))
+        reader.hand_off(frame := reader.next_request(4))
         reader.receive(len(reader.answer(frame)))
         reader.send(frame := reader.next_request(next_offset(reader, 4, 2_000), wrong))
         returned = reader.take_back()
@@ -242,7 +243,7 @@ def test_an_offset_that_no_batch_can_have_is_the_brokers_matter(fresh: LocalBrok
     """The base offset is not in a batch's checksum: it may rot behind everybody's back."""
     for _ in range(10):
         fresh.produce(bytes(100))
-    with Lent(fresh, max_bytes=500) as reader:
+    with HandedOffReader(fresh, max_bytes=500) as reader:
         stretch = reader.stretch(frame := reader.request(0))
         assert stretch is not None
         stretch.records.release()
@@ -252,15 +253,15 @@ def test_an_offset_that_no_batch_can_have_is_the_brokers_matter(fresh: LocalBrok
             with log.open("r+b") as file:
                 file.seek(first)
                 file.write(b"\x7f" + b"\xff" * 7)
-        reader.lend(frame)
+        reader.hand_off(frame)
         returned = reader.take_back()
         assert returned.unread == struct.pack(">i", len(frame)) + frame
         assert not returned.seconds
 
 
 def test_most_is_answered_without_the_broker(local: LocalBroker) -> None:
-    with Lent(local, max_bytes=2_000) as reader:
-        reader.lend(frame := reader.request(0))
+    with HandedOffReader(local, max_bytes=2_000) as reader:
+        reader.hand_off(frame := reader.request(0))
         offset, sizes = 0, []
         while True:
             expected = reader.answer(frame)
@@ -284,8 +285,8 @@ def test_most_is_answered_without_the_broker(local: LocalBroker) -> None:
     "other", ["another offset", "another limit", "another client", "another key", "half a request", "two requests"]
 )
 def test_what_is_not_the_next_request_comes_back_as_it_was(local: LocalBroker, other: str) -> None:
-    with Lent(local, max_bytes=2_000) as reader:
-        reader.lend(frame := reader.request(0))
+    with HandedOffReader(local, max_bytes=2_000) as reader:
+        reader.hand_off(frame := reader.request(0))
         expected = reader.answer(frame)
         assert reader.receive(len(expected)) == expected
         follower = next_offset(reader, 0, 2_000)
@@ -310,8 +311,8 @@ def test_what_is_not_the_next_request_comes_back_as_it_was(local: LocalBroker, o
 
 
 def test_a_client_that_pauses_comes_back(local: LocalBroker) -> None:
-    with Lent(local, max_bytes=2_000) as reader:
-        reader.lend(frame := reader.request(0))
+    with HandedOffReader(local, max_bytes=2_000) as reader:
+        reader.hand_off(frame := reader.request(0))
         reader.receive(len(reader.answer(frame)))
         returned = reader.take_back()
         assert (returned.unread, returned.unsent) == (b"", None)
@@ -323,11 +324,11 @@ def test_a_client_that_pauses_comes_back(local: LocalBroker) -> None:
 def test_of_an_answer_that_a_client_does_not_take_the_rest_comes_back(
     local: LocalBroker, version: int, is_full: bool
 ) -> None:
-    with Lent(local, version, partition=1) as reader:
+    with HandedOffReader(local, version, partition=1) as reader:
         frame = reader.request(0)
         expected = reader.answer(frame)
         filled = fill(reader.ours) if is_full else 0
-        reader.lend(frame)
+        reader.hand_off(frame)
         returned = reader.take_back()
         assert bool(returned.bytes_out) == (not is_full)
         assert returned.unsent is not None
@@ -349,10 +350,10 @@ def fill(sock: socket.socket) -> int:
 
 
 def test_an_answer_ends_before_what_may_not_be_served(local: LocalBroker) -> None:
-    with Lent(local, max_bytes=2_000) as reader:
+    with HandedOffReader(local, max_bytes=2_000) as reader:
         frame = reader.request(0)
         first = len(reader.answer(frame))
-        reader.lend(frame, most=3_000)
+        reader.hand_off(frame, most=3_000)
         assert len(reader.receive(first)) == first
         reader.send(last := reader.request(next_offset(reader, 0, 2_000)))
         (size,) = struct.unpack(">i", reader.receive(4))
@@ -362,10 +363,10 @@ def test_an_answer_ends_before_what_may_not_be_served(local: LocalBroker) -> Non
         assert returned.unread in (b"", struct.pack(">i", len(last)) + last)
 
 
-def test_a_loan_ends_after_so_many_answers(local: LocalBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history_reader, "ANSWERS_MAX", 2)
-    with Lent(local, max_bytes=2_000) as reader:
-        reader.lend(frame := reader.request(0))
+def test_a_hand_off_ends_after_so_many_answers(local: LocalBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "ANSWERS_MAX", 2)
+    with HandedOffReader(local, max_bytes=2_000) as reader:
+        reader.hand_off(frame := reader.request(0))
         reader.receive(len(reader.answer(frame)))
         reader.send(frame := reader.request(next_offset(reader, 0, 2_000)))
         reader.receive(len(reader.answer(frame)))
@@ -373,13 +374,13 @@ def test_a_loan_ends_after_so_many_answers(local: LocalBroker, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("is_cold", [False, True])
-def test_a_loan_ends_in_time_however_slowly_and_steadily_a_client_takes_a_large_answer(
+def test_a_hand_off_ends_in_time_however_slowly_and_steadily_a_client_takes_a_large_answer(
     local: LocalBroker, monkeypatch: pytest.MonkeyPatch, is_cold: bool
 ) -> None:
     """Which is not the client's fault."""
-    monkeypatch.setattr(history_reader, "LOAN_S", 0.02)
-    monkeypatch.setattr(history_reader, "PIECE_BYTES", 1 << 16)
-    monkeypatch.setattr(history_reader, "read_ahead", lambda *_: not is_cold)
+    monkeypatch.setattr(worker, "HANDED_OFF_S", 0.02)
+    monkeypatch.setattr(worker, "PIECE_BYTES", 1 << 16)
+    monkeypatch.setattr(worker, "read_ahead", lambda *_: not is_cold)
     send_file = Conversation._send_file
 
     def send_slowly(self: Conversation, position: int, size: int) -> int:
@@ -387,9 +388,9 @@ def test_a_loan_ends_in_time_however_slowly_and_steadily_a_client_takes_a_large_
         return send_file(self, position, size)
 
     monkeypatch.setattr(Conversation, "_send_file", send_slowly)
-    with Lent(local, partition=1, max_bytes=2_000_000) as reader:
+    with HandedOffReader(local, partition=1, max_bytes=2_000_000) as reader:
         whole = len(reader.answer(frame := reader.request(0)))
-        reader.lend(frame)
+        reader.hand_off(frame)
         reader.theirs.settimeout(0.02)
         taken = 0
         while reader.returned is None or taken < reader.returned.bytes_out:
@@ -402,9 +403,9 @@ def test_a_loan_ends_in_time_however_slowly_and_steadily_a_client_takes_a_large_
 
 
 def test_a_client_that_takes_nothing_is_slow(local: LocalBroker) -> None:
-    with Lent(local, partition=1, max_bytes=2_000_000) as reader:
+    with HandedOffReader(local, partition=1, max_bytes=2_000_000) as reader:
         fill(reader.ours)
-        reader.lend(reader.request(0))
+        reader.hand_off(reader.request(0))
         assert reader.take_back().was_slow
 
 
@@ -413,22 +414,22 @@ def test_what_cannot_be_the_next_request_is_not_waited_for(
     local: LocalBroker, monkeypatch: pytest.MonkeyPatch, length: int
 ) -> None:
     """Another request may be shorter, and there may be nothing behind it."""
-    monkeypatch.setattr(history_reader, "LOAN_S", 60.0)
-    monkeypatch.setattr(history_reader, "set_patience", lambda _: None)
-    with Lent(local, max_bytes=2_000) as reader:
-        reader.lend(frame := reader.request(0))
+    monkeypatch.setattr(worker, "HANDED_OFF_S", 60.0)
+    monkeypatch.setattr(worker, "set_patience", lambda _: None)
+    with HandedOffReader(local, max_bytes=2_000) as reader:
+        reader.hand_off(frame := reader.request(0))
         reader.receive(len(reader.answer(frame)))
         reader.theirs.sendall(other := (struct.pack(">i", 0x01020304) + bytes(26))[:length])
         assert reader.take_back().unread == other
 
 
-def test_a_request_that_comes_in_drops_is_not_waited_for_longer_than_the_loan_lasts(
+def test_a_request_that_comes_in_drops_is_not_waited_for_longer_than_the_hand_off_lasts(
     local: LocalBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(history_reader, "LOAN_S", 0.2)
-    monkeypatch.setattr(history_reader, "set_patience", lambda _: None)
-    with Lent(local, max_bytes=2_000) as reader:
-        reader.lend(frame := reader.request(0))
+    monkeypatch.setattr(worker, "HANDED_OFF_S", 0.2)
+    monkeypatch.setattr(worker, "set_patience", lambda _: None)
+    with HandedOffReader(local, max_bytes=2_000) as reader:
+        reader.hand_off(frame := reader.request(0))
         reader.receive(len(reader.answer(frame)))
         follower = struct.pack(">i", len(frame)) + reader.request(next_offset(reader, 0, 2_000))
         sent = 0
@@ -441,23 +442,23 @@ def test_a_request_that_comes_in_drops_is_not_waited_for_longer_than_the_loan_la
 
 
 def test_a_client_that_is_gone_is_an_error(local: LocalBroker) -> None:
-    with Lent(local, max_bytes=2_000) as reader:
+    with HandedOffReader(local, max_bytes=2_000) as reader:
         reader.theirs.close()
-        reader.lend(reader.request(0))
+        reader.hand_off(reader.request(0))
         assert reader._thread is not None
         reader._thread.join(10)
         assert reader.returned is not None
         assert reader.returned.error
 
 
-def test_nothing_is_lent_of_what_lies_behind_the_end(local: LocalBroker) -> None:
-    with Lent(local, max_bytes=500) as reader:
-        assert not reader.may_be_lent(reader.request(local.log().high_watermark))
-        assert not reader.may_be_lent(reader.request(local.log().high_watermark + 5))
+def test_nothing_is_handed_off_of_what_lies_behind_the_end(local: LocalBroker) -> None:
+    with HandedOffReader(local, max_bytes=500) as reader:
+        assert not reader.may_be_handed_off(reader.request(local.log().high_watermark))
+        assert not reader.may_be_handed_off(reader.request(local.log().high_watermark + 5))
 
 
 @pytest.mark.parametrize("is_rolled", [False, True])
-def test_of_the_segment_that_is_written_to_all_is_lent_that_readers_may_see(
+def test_of_the_segment_that_is_written_to_all_is_handed_off_that_readers_may_see(
     fresh: LocalBroker, is_rolled: bool
 ) -> None:
     """And what is appended meanwhile is none of it, nor what stands in a segment behind it."""
@@ -465,7 +466,7 @@ def test_of_the_segment_that_is_written_to_all_is_lent_that_readers_may_see(
         fresh.produce(bytes([number]) * 100)
     log, end = fresh.log(), fresh.log().high_watermark
     visible = log.size
-    with Lent(fresh, max_bytes=1_000) as reader:
+    with HandedOffReader(fresh, max_bytes=1_000) as reader:
         first = reader.request(0)
         expected = reader.answer(first)
         if is_rolled:
@@ -476,7 +477,7 @@ def test_of_the_segment_that_is_written_to_all_is_lent_that_readers_may_see(
         assert stretch is not None
         assert (stretch.records.length, stretch.records.next_offset) == (visible, end)
         stretch.records.release()
-        reader.lend(first)
+        reader.hand_off(first)
         received, offset = reader.receive(len(expected)), next_offset(reader, 0, 1_000)
         assert received == expected
         while offset < end:
@@ -488,7 +489,7 @@ def test_of_the_segment_that_is_written_to_all_is_lent_that_readers_may_see(
         assert reader.take_back().unread == struct.pack(">i", len(last)) + last, "it is the broker's to answer"
 
 
-def test_a_reader_of_committed_records_is_not_lent_a_segment_with_a_transaction_that_is_open(
+def test_a_reader_of_committed_records_is_not_handed_off_a_segment_with_a_transaction_that_is_open(
     fresh: LocalBroker,
 ) -> None:
     for _ in range(10):
@@ -497,10 +498,10 @@ def test_a_reader_of_committed_records_is_not_lent_a_segment_with_a_transaction_
     log.append(encode_batch([record], producer_id=7, producer_epoch=0, base_sequence=0, transactional=True), NOW_MS)
     fresh.produce(b"behind it")
     assert log.last_stable_offset < log.high_watermark
-    with Lent(fresh, max_bytes=500, isolation_level=1) as reader:
-        assert not reader.may_be_lent(reader.request(0))
-    with Lent(fresh, max_bytes=500) as reader:
-        assert reader.may_be_lent(reader.request(0))
+    with HandedOffReader(fresh, max_bytes=500, isolation_level=1) as reader:
+        assert not reader.may_be_handed_off(reader.request(0))
+    with HandedOffReader(fresh, max_bytes=500) as reader:
+        assert reader.may_be_handed_off(reader.request(0))
 
 
 @pytest.mark.parametrize("max_wait_ms", [0, 60_000])
@@ -508,8 +509,8 @@ def test_less_than_a_reader_would_wait_for_is_the_brokers_to_answer(fresh: Local
     for _ in range(7):
         fresh.produce(bytes(100))
     limit = fresh.log().size * 5 // 7
-    with Lent(fresh, max_bytes=limit, min_bytes=limit // 2, max_wait_ms=max_wait_ms) as reader:
-        reader.lend(first := reader.request(0))
+    with HandedOffReader(fresh, max_bytes=limit, min_bytes=limit // 2, max_wait_ms=max_wait_ms) as reader:
+        reader.hand_off(first := reader.request(0))
         expected = reader.answer(first)
         assert reader.receive(len(expected)) == expected
         assert next_offset(reader, 0, limit) == 5
@@ -523,7 +524,7 @@ def test_less_than_a_reader_would_wait_for_is_the_brokers_to_answer(fresh: Local
             assert len(reader.take_back().seconds) == 2
 
 
-def test_what_nobody_has_checked_since_the_start_is_not_lent(tmp_path: Path) -> None:
+def test_what_nobody_has_checked_since_the_start_is_not_handed_off(tmp_path: Path) -> None:
     with LocalBroker(tmp_path) as local:
         local.create_topic()
         for _ in range(10):
@@ -539,20 +540,20 @@ def test_what_nobody_has_checked_since_the_start_is_not_lent(tmp_path: Path) -> 
             assert records.length == found.length == log.size
 
 
-def test_nothing_is_lent_that_was_not_checked(fresh: LocalBroker) -> None:
+def test_nothing_is_handed_off_that_was_not_checked(fresh: LocalBroker) -> None:
     for _ in range(30):
         fresh.produce(bytes(100))
     fresh.log().roll()
     fresh.produce(b"active")
-    with Lent(fresh, max_bytes=500) as reader:
-        assert reader.may_be_lent(reader.request(1))
+    with HandedOffReader(fresh, max_bytes=500) as reader:
+        assert reader.may_be_handed_off(reader.request(1))
         segment = fresh.log().segments[0]
         segment.checks.distrust(0, segment.size, segment.size)
-        assert not reader.may_be_lent(reader.request(1))
+        assert not reader.may_be_handed_off(reader.request(1))
 
 
 @pytest.mark.parametrize("is_sealed", [False, True])
-def test_a_reader_of_committed_records_is_not_lent_where_there_are_aborted_ones(
+def test_a_reader_of_committed_records_is_not_handed_off_where_there_are_aborted_ones(
     fresh: LocalBroker, is_sealed: bool
 ) -> None:
     fresh.produce(b"first")
@@ -565,10 +566,25 @@ def test_a_reader_of_committed_records_is_not_lent_where_there_are_aborted_ones(
         log.roll()
     fresh.produce(b"active")
     assert log.last_stable_offset == log.high_watermark
-    with Lent(fresh, max_bytes=500, isolation_level=1) as reader:
-        assert not reader.may_be_lent(reader.request(0))
-    with Lent(fresh, max_bytes=500) as reader:
-        assert reader.may_be_lent(reader.request(0))
+    with HandedOffReader(fresh, max_bytes=500, isolation_level=1) as reader:
+        assert not reader.may_be_handed_off(reader.request(0))
+    with HandedOffReader(fresh, max_bytes=500) as reader:
+        assert reader.may_be_handed_off(reader.request(0))
+
+
+FORMER = "tailrace.server.history_reader"  # by which a running broker of the release before starts it
+
+
+@pytest.mark.parametrize("module", ["tailrace.server.handoff.worker", FORMER])
+def test_the_helper_process_reports_that_it_is_ready_and_ends_with_its_broker(module: str) -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        command = children.command(module, str(theirs.fileno()))
+        with subprocess.Popen(command, pass_fds=[theirs.fileno()]) as process:
+            ours.settimeout(30)
+            assert Returned.decode(ours.recv(1 << 14)).number == READY
+            ours.shutdown(socket.SHUT_RDWR)
+            assert process.wait(30) == 0
 
 
 def test_a_process_whose_broker_is_gone_ends_without_a_word() -> None:

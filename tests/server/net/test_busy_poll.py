@@ -7,8 +7,14 @@ from typing import Any
 import pytest
 from nodes import LOOPS
 
-from tailrace.server.net.busy_poll import A_WHILE, AWAKE_S, LOOKS, SOME, SOON_S, Wakefulness
-from tailrace.server.processors import Processors
+from tailrace.server.net.busy_poll import (
+    BUSY_POLL_S,
+    LOOKS_AT_CLIENT,
+    PAUSE_REQUESTS,
+    SOON_REQUESTS_MIN,
+    SOON_S,
+    BusyPoll,
+)
 
 
 class CountingLoop:
@@ -23,7 +29,7 @@ class Client:
     def __init__(self, answer_at: int = 0) -> None:
         self.looks = 0
         self.answer_at = answer_at  # which of the looks finds something
-        self.wakefulness: Wakefulness | None = None
+        self.wakefulness: BusyPoll | None = None
 
     def look(self) -> bool:
         self.looks += 1
@@ -35,11 +41,11 @@ class Client:
         return True
 
 
-def awake_on(loop: Any) -> Wakefulness:
-    return Wakefulness(loop, Processors(loop, 0))  # of those nothing is asked
+def awake_on(loop: Any) -> BusyPoll:
+    return BusyPoll(loop)
 
 
-def ask(wakefulness: Wakefulness, client: Client, count: int, pause_s: float) -> None:
+def ask(wakefulness: BusyPoll, client: Client, count: int, pause_s: float) -> None:
     now = time.perf_counter()
     for number in range(count):
         began = now + number * (pause_s + 0.00001)
@@ -50,25 +56,25 @@ def test_after_some_that_come_soon_the_loop_stays_awake_and_not_for_long() -> No
     loop = CountingLoop()
     wakefulness = awake_on(loop)
     client = Client()
-    ask(wakefulness, client, SOME, SOON_S / 2)
+    ask(wakefulness, client, SOON_REQUESTS_MIN, SOON_S / 2)
     assert loop.looks == []
-    ask(wakefulness, client, SOME, SOON_S / 2)
+    ask(wakefulness, client, SOON_REQUESTS_MIN, SOON_S / 2)
     assert len(loop.looks) == 1, "one is enough"
-    time.sleep(2 * AWAKE_S + 2 * SOME * SOON_S)
+    time.sleep(2 * BUSY_POLL_S + 2 * SOON_REQUESTS_MIN * SOON_S)
     loop.looks.pop()()
     assert loop.looks == [], "nothing came"
 
 
 def test_it_is_alone_with_who_asks_again_and_again_until_somebody_else_does() -> None:
     wakefulness, client, other = awake_on(CountingLoop()), Client(), Client()
-    ask(wakefulness, client, SOME, SOON_S / 2)
+    ask(wakefulness, client, SOON_REQUESTS_MIN, SOON_S / 2)
     assert not wakefulness.is_alone_with(client), "it is not known yet"
-    ask(wakefulness, client, SOME, SOON_S / 2)
+    ask(wakefulness, client, SOON_REQUESTS_MIN, SOON_S / 2)
     assert wakefulness.is_alone_with(client)
     assert not wakefulness.is_alone_with(other)
     ask(wakefulness, other, 1, 0)
     assert not wakefulness.is_alone_with(client)
-    ask(wakefulness, client, 2 * SOME, SOON_S / 2)
+    ask(wakefulness, client, 2 * SOON_REQUESTS_MIN, SOON_S / 2)
     wakefulness.disturbed()
     assert not wakefulness.is_alone_with(client)
 
@@ -93,9 +99,9 @@ def test_where_there_is_other_work_it_is_not_waited_for_a_while() -> None:
     wakefulness = awake_on(loop)
     client = Client()
     wakefulness.disturbed()
-    ask(wakefulness, client, A_WHILE, 0)
+    ask(wakefulness, client, PAUSE_REQUESTS, 0)
     assert loop.looks == []
-    ask(wakefulness, client, SOME + 1, 0)
+    ask(wakefulness, client, SOON_REQUESTS_MIN + 1, 0)
     assert len(loop.looks) == 1
     wakefulness.disturbed()
     loop.looks.pop()()
@@ -106,7 +112,7 @@ def test_where_there_is_other_work_it_is_not_waited_for_a_while() -> None:
 def test_on_a_real_loop_it_ends_and_others_have_their_turns_meanwhile(name: str) -> None:
     async def main() -> None:
         wakefulness = awake_on(asyncio.get_running_loop())
-        ask(wakefulness, Client(), 2 * SOME, 0)
+        ask(wakefulness, Client(), 2 * SOON_REQUESTS_MIN, 0)
         assert wakefulness._is_awake
         turns = 0
         while wakefulness._is_awake:
@@ -123,11 +129,11 @@ def test_the_client_is_looked_at_until_it_has_asked_and_then_everybody(answer_at
     loop, client = CountingLoop(), Client(answer_at)
     wakefulness = client.wakefulness = awake_on(loop)
     now = time.perf_counter()
-    for _ in range(2 * SOME):
+    for _ in range(2 * SOON_REQUESTS_MIN):
         wakefulness.answered(client, now, now)
     wakefulness._answered_at = time.perf_counter() + 1  # however long we are held up
     loop.looks.pop()()
-    assert client.looks == (answer_at or LOOKS)
+    assert client.looks == (answer_at or LOOKS_AT_CLIENT)
     assert len(loop.looks) == 1, "the others have their turn"
 
 
@@ -141,7 +147,7 @@ def test_the_processor_is_given_up_once_for_an_answer_where_the_next_request_has
     looks_before: list[int] = []
     monkeypatch.setattr("tailrace.server.net.busy_poll.sched_yield", lambda: looks_before.append(client.looks))
     now = time.perf_counter()
-    for _ in range(2 * SOME):
+    for _ in range(2 * SOON_REQUESTS_MIN):
         wakefulness.answered(client, now, now)
     wakefulness._answered_at = time.perf_counter() + 1
     loop.looks.pop()()
@@ -155,7 +161,7 @@ def test_a_request_that_waits_for_the_disk_is_not_looked_behind_before_it_is_ans
     loop, client = CountingLoop(), Client(answer_at=2)  # which is not told of
     wakefulness = awake_on(loop)
     now = time.perf_counter()
-    for _ in range(2 * SOME):
+    for _ in range(2 * SOON_REQUESTS_MIN):
         wakefulness.answered(client, now, now)
     wakefulness._answered_at = time.perf_counter() + 1
     loop.looks.pop()()

@@ -143,11 +143,11 @@ def test_answers_go_in_the_order_of_their_requests(node: RunningNode, client: Ra
 
 
 def test_pipelined_produces_share_a_flush(node: RunningNode, client: RawClient) -> None:
-    before = node.on_loop(lambda: sum(node.node.metrics._flushes.counts))
+    before = node.on_loop(lambda: sum(node.node.metrics.flushes.counts))
     client.socket.sendall(b"".join(client.frame(a_produce(b"x"), 12) for _ in range(30)))
     for _ in range(30):
         client.receive()
-    assert node.on_loop(lambda: sum(node.node.metrics._flushes.counts)) - before <= 4
+    assert node.on_loop(lambda: sum(node.node.metrics.flushes.counts)) - before <= 4
 
 
 @pytest.fixture
@@ -448,7 +448,7 @@ def test_a_client_that_does_not_read_is_not_read_from(node: RunningNode) -> None
         client.send(park(), 12)
         client.socket.sendall(b"".join(client.frame(ApiVersionsRequest(), 3) for _ in range(20)))
         connection = node.on_loop(lambda: next(iter(node.node.connections)))
-        node.until(lambda: connection._outbox._is_waiting)
+        node.until(lambda: connection.outbox._is_waiting)
         client.send(ApiVersionsRequest(), 3)
         node.until(lambda: not connection._is_reading)
         assert node.on_loop(lambda: len(connection._pending)) <= 20
@@ -719,7 +719,7 @@ def test_one_that_goes_amid_a_large_answer_lets_go_of_the_file(node: RunningNode
     for client in clients:
         for _ in range(5):
             client.send(park(), 12)
-    node.until(lambda: all(one._outbox._is_waiting for one in node.node.connections))
+    node.until(lambda: all(one.outbox._is_waiting for one in node.node.connections))
     assert node.on_loop(lambda: log.segments[-1].log._pins) >= pins + 10  # type: ignore[attr-defined]
     for client in clients:
         client.reset()
@@ -735,7 +735,7 @@ def test_descriptors_that_are_used_again_are_not_mixed_up(node: RunningNode) -> 
     for _ in range(30):
         blocked = RawClient(node.address, receive_buffer=4096)
         blocked.send(park(), 12)
-        node.until(lambda: any(one._outbox._is_waiting for one in node.node.connections))
+        node.until(lambda: any(one.outbox._is_waiting for one in node.node.connections))
         node.on_loop(lambda: [one.close() for one in list(node.node.connections)])
         with RawClient(node.address) as again:
             assert again.ask(ApiVersionsRequest(), 3).error_code == 0

@@ -12,10 +12,10 @@ from typing import Any, cast
 import pytest
 from nodes import LOOPS
 
-from tailrace.server.metrics import Metrics
+from tailrace.server.counters import Counters
 from tailrace.server.net import outbox as sending
 from tailrace.server.net.chunks import PIECE_BYTES
-from tailrace.server.net.outbox import COPIED_BYTES_MAX, LOOP_BYTES_MAX, Outbox, Run, length_of
+from tailrace.server.net.outbox import COPIED_BYTES_MAX, LOOP_BYTES_MAX, Outbox, ThreadSend, length_of
 from tailrace.server.threads import Workers
 
 BY_THREAD, BY_SENDER, BY_LOOP = {"tailrace-test-0"}, {"tailrace-test-send-0"}, {"MainThread"}
@@ -98,7 +98,7 @@ class Setup:
             ours,
             self.workers,
             self.senders,
-            cast(Metrics, self.metrics),
+            cast(Counters, self.metrics),
             timeout_s=timeout_s,
             on_sent=self._on_sent,
             on_error=self._on_error,
@@ -440,7 +440,7 @@ def slices_and_bytes(count: int) -> tuple[list[FakeSlice], list[Any], bytes]:
 def test_several_slices_are_sent_by_a_thread_before_it_comes_back(
     on_loop: Any, monkeypatch: pytest.MonkeyPatch, run_bytes: int, runs: int
 ) -> None:
-    monkeypatch.setattr(sending, "RUN_BYTES", run_bytes)
+    monkeypatch.setattr(sending, "THREAD_SEND_BYTES", run_bytes)
 
     async def main(setup: Setup) -> None:
         handed_over = hand_overs(setup, setup.senders)
@@ -512,13 +512,13 @@ def test_what_a_client_takes_in_part_amid_a_run_goes_on_where_it_stopped(
         send_to = FakeSlice.send_to
         monkeypatch.setattr(FakeSlice, "send_to", lambda one, fd, start, size: send_to(one, fd, start, min(size, 6001)))
     else:
-        send_bytes = Run._send_bytes
+        send_bytes = ThreadSend._send_bytes
 
-        def little(run: Run, data: memoryview) -> bool:
+        def little(run: ThreadSend, data: memoryview) -> bool:
             send_bytes(run, data[:3])
             return False
 
-        monkeypatch.setattr(Run, "_send_bytes", little)
+        monkeypatch.setattr(ThreadSend, "_send_bytes", little)
 
     async def main(setup: Setup) -> None:
         hand_overs(setup, setup.senders)
@@ -554,7 +554,7 @@ def test_the_end_of_an_answer_is_sent_when_the_thread_is_back(on_loop: Any) -> N
         handed_over = hand_overs(setup, setup.senders)
         _, parts, expected = slices_and_bytes(2)
         setup.put(*parts)
-        run = setup.outbox._run
+        run = setup.outbox._thread_send
         assert run is not None
         assert [isinstance(part, FakeSlice) for part in run.parts] == [True, False, True]
         assert len(handed_over) == 1

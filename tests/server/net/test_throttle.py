@@ -32,7 +32,7 @@ from tailrace.server.net.frames import SCRATCH_BYTES
 CLIENT: Entity = (("client-id", "raw"),)
 ADDRESS: Entity = (("ip", "127.0.0.1"),)
 NO_WINDOW = {"quota.window.num": "1"}
-FOR_LONG = 1.0  # bytes a second: whoever says anything is muted for a long time
+FOR_LONG = 1.0  # bytes a second: whoever says anything is throttled for a long time
 
 
 @pytest.fixture
@@ -52,8 +52,8 @@ def records(node: RunningNode) -> int:
     return partition.end_offset
 
 
-def muted(node: RunningNode) -> int:
-    return sum(connection.muting.is_on for connection in node.node.connections)
+def throttled(node: RunningNode) -> int:
+    return sum(connection.throttle.is_on for connection in node.node.connections)
 
 
 @pytest.mark.parametrize("loop", LOOPS)
@@ -69,10 +69,10 @@ def test_a_producer_over_its_quota_is_answered_and_then_not_heard(tmp_path: Path
         assert 0 < answer.throttle_time_ms <= 500
         with RawClient(node.address) as other:
             other.ask(ApiVersionsRequest(), 3)
-            assert node.on_loop(lambda: muted(node)) == 1, "another connection is heard meanwhile"
+            assert node.on_loop(lambda: throttled(node)) == 1, "another connection is heard meanwhile"
         assert client.ask(ApiVersionsRequest(), 3).throttle_time_ms == 0
         assert time.monotonic() - answered >= 0.95 * answer.throttle_time_ms / 1000
-        assert node.on_loop(lambda: muted(node)) == 0
+        assert node.on_loop(lambda: throttled(node)) == 0
 
 
 def test_what_was_sent_ahead_waits_unstarted(node: RunningNode) -> None:
@@ -115,7 +115,7 @@ def test_a_fetch_that_waited_is_charged_when_it_is_answered(node: RunningNode) -
         assert client.has_nothing()
         producer.produce(b"x" * 1000)
         assert client.receive().throttle_time_ms > 100_000
-        assert node.on_loop(lambda: muted(node)) == 1
+        assert node.on_loop(lambda: throttled(node)) == 1
 
 
 def test_one_answer_has_no_more_than_may_be_had_at_once(tmp_path: Path) -> None:
@@ -129,12 +129,12 @@ def test_one_answer_has_no_more_than_may_be_had_at_once(tmp_path: Path) -> None:
         assert len(values_of(only_partition(client.ask(fetch, 12)))) == 3
 
 
-def test_who_wants_no_answer_is_muted_too(node: RunningNode) -> None:
+def test_who_wants_no_answer_is_throttled_too(node: RunningNode) -> None:
     with RawClient(node.address) as client:
         allow(node, PRODUCER_BYTE_RATE, FOR_LONG)
         for _ in range(2):
             client.send_without_answer(a_produce(b"x", acks=0), 12)
-        node.until(lambda: muted(node) == 1)
+        node.until(lambda: throttled(node) == 1)
         assert client.has_nothing()
         assert node.on_loop(lambda: records(node)) == 1
 
@@ -144,10 +144,10 @@ def test_the_time_of_the_loop_is_charged_for_every_request(node: RunningNode) ->
         allow(node, REQUEST_PERCENTAGE, 0.001)
         for _ in range(2):
             assert 0 < client.ask(ApiVersionsRequest(), 3).throttle_time_ms <= 1000, "or members of groups are put out"
-        assert node.on_loop(lambda: muted(node)) == 1
+        assert node.on_loop(lambda: throttled(node)) == 1
 
 
-def test_who_is_told_to_wait_by_an_answer_is_muted(node: RunningNode) -> None:
+def test_who_is_told_to_wait_by_an_answer_is_throttled(node: RunningNode) -> None:
     def create(name: str) -> Any:
         return CreateTopicsRequest(topics=[CreatableTopic(name=name, num_partitions=2, replication_factor=1)])
 
@@ -185,7 +185,7 @@ def test_where_nobody_has_a_quota_nothing_is_counted(node: RunningNode, monkeypa
 
 
 @pytest.mark.parametrize("rate", [None, 1e12], ids=["gone", "raised"])
-def test_who_is_muted_is_heard_again_when_the_quota_changes(node: RunningNode, rate: float | None) -> None:
+def test_who_is_throttled_is_heard_again_when_the_quota_changes(node: RunningNode, rate: float | None) -> None:
     with RawClient(node.address) as client:
         allow(node, PRODUCER_BYTE_RATE, FOR_LONG)
         client.socket.sendall(b"".join(client.frame(a_produce(b"x"), 12) for _ in range(3)))
@@ -194,7 +194,7 @@ def test_who_is_muted_is_heard_again_when_the_quota_changes(node: RunningNode, r
         assert [client.receive().throttle_time_ms for _ in range(2)] == [0, 0]
 
 
-def test_who_is_in_debt_is_muted_again(node: RunningNode) -> None:
+def test_who_is_in_debt_is_throttled_again(node: RunningNode) -> None:
     with RawClient(node.address) as client:
         allow(node, PRODUCER_BYTE_RATE, FOR_LONG)
         client.socket.sendall(b"".join(client.frame(a_produce(b"x"), 12) for _ in range(3)))
@@ -204,10 +204,10 @@ def test_who_is_in_debt_is_muted_again(node: RunningNode) -> None:
         assert client.has_nothing()
 
 
-# What a muted connection costs, and when it ends
+# What a throttled connection costs, and when it ends
 
 
-def test_a_muted_client_is_not_buffered_for(node: RunningNode) -> None:
+def test_a_throttled_client_is_not_buffered_for(node: RunningNode) -> None:
     with RawClient(node.address) as client:
         allow(node, PRODUCER_BYTE_RATE, FOR_LONG)
         assert client.ask(a_produce(b"x"), 12).throttle_time_ms > 10_000
@@ -219,7 +219,7 @@ def test_a_muted_client_is_not_buffered_for(node: RunningNode) -> None:
         assert node.on_loop(lambda: node.node.budget.total) <= SCRATCH_BYTES
 
 
-def test_a_stop_does_not_wait_for_those_who_are_muted(node: RunningNode) -> None:
+def test_a_stop_does_not_wait_for_those_who_are_throttled(node: RunningNode) -> None:
     with RawClient(node.address) as client:
         allow(node, PRODUCER_BYTE_RATE, FOR_LONG)
         client.socket.sendall(b"".join(client.frame(a_produce(b"x"), 12) for _ in range(3)))
@@ -228,7 +228,7 @@ def test_a_stop_does_not_wait_for_those_who_are_muted(node: RunningNode) -> None
         assert client.is_closed()
 
 
-def test_a_muted_connection_is_not_idle(tmp_path: Path) -> None:
+def test_a_throttled_connection_is_not_idle(tmp_path: Path) -> None:
     impatient = {**NO_WINDOW, "connections.max.idle.ms": "100", "tailrace.write.timeout.ms": "100"}
     with RunningNode(tmp_path, impatient) as node, RawClient(node.address) as client:
         node.create_topic()
@@ -243,7 +243,7 @@ def test_a_muted_connection_is_not_idle(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_INFO"), reason="nobody says whether a connection is closed")
-def test_a_muted_connection_that_nobody_is_behind_any_more_is_closed(tmp_path: Path) -> None:
+def test_a_throttled_connection_that_nobody_is_behind_any_more_is_closed(tmp_path: Path) -> None:
     with RunningNode(tmp_path, {**NO_WINDOW, "tailrace.write.timeout.ms": "100"}) as node:
         node.create_topic()
         allow(node, PRODUCER_BYTE_RATE, FOR_LONG)
@@ -253,7 +253,7 @@ def test_a_muted_connection_that_nobody_is_behind_any_more_is_closed(tmp_path: P
             client.send(ApiVersionsRequest(), 3)
         clients[0].close()
         node.until(lambda: len(node.node.connections) == 1)
-        assert node.on_loop(lambda: muted(node)) == 1
+        assert node.on_loop(lambda: throttled(node)) == 1
         clients[1].close()
 
 

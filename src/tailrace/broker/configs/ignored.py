@@ -60,6 +60,9 @@ FAMILIES = (
         "this broker asks nobody"),
     _ignored("zookeeper.* log.message.format.version",
         "Kafka has no such config any more"),
+    _ignored("tailrace.awake.processors",
+        "the broker no longer keeps idle processors awake: see OPERATING, tuning the host for latency. The next "
+        "release refuses this config"),
     _refused("ssl.* sasl.* security.* listener.name.* authorizer.* super.users principal.* delegation.* "
         "connections.max.reauth.ms connection.failed.authentication.*",
         _NO_SECURITY),

@@ -175,10 +175,6 @@ _STATIC_KEYS = (
     _int("socket.send.buffer.bytes", None, 212_992, -1,
         f"The kernel's buffer for what a client is sent, of which Linux gives no more by default. {_BY_ITSELF} Clients "
         "that are many milliseconds away read faster so; those near by cost the broker up to half as much more."),
-    _int("tailrace.awake.processors", None, 8, 0,
-        "While a client sends each request as soon as the last is answered, or commits follow one another within 2 ms, "
-        "idle processors are kept awake, where the machine has at most so many and the broker may: see OPERATING. 0 is "
-        "never."),
     _long("tailrace.inflight.bytes", None, 512 << 20, 1 << 20,
         "How many bytes of requests the broker holds at once, of all connections."),
     _long("tailrace.journal.bytes", None, 32 << 20, 0,

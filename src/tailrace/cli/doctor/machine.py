@@ -19,8 +19,6 @@ from tailrace.cli.doctor.check import Check, ok, warning
 
 _OPEN_FILES_WANTED = 4096
 _MEMORY_WANTED = 512 << 20
-_AWAKE_MOST = 8  # by default
-_LATENCY, _IDLE_DRIVER = "/dev/cpu_dma_latency", "/sys/devices/system/cpu/cpuidle/current_driver"
 _JUMP_S = 0.05
 _UNSYNCHRONISED = 0x40  # STA_UNSYNC
 _STATUS_AT, _TIMEX_BYTES = 40, 512  # of Linux' struct timex on 64 bits; more than it needs
@@ -29,7 +27,6 @@ _STATUS_AT, _TIMEX_BYTES = 40, 512  # of Linux' struct timex on 64 bits; more th
 def machine_checks() -> Iterator[Check]:
     yield _open_files()
     yield _memory()
-    yield _processors()
     yield _clock()
     yield from _versions()
 
@@ -83,36 +80,6 @@ def _cgroup_limit() -> int | None:
 def _address_space() -> int | None:
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     return None if soft == resource.RLIM_INFINITY else soft
-
-
-def _processors() -> Check:
-    """Sleep, unless a broker keeps them awake while somebody waits for it: it does without where it has to."""
-    count = os.cpu_count() or 1
-    if count > _AWAKE_MOST:
-        why = f"asleep when idle: more than {_AWAKE_MOST} (tailrace.awake.processors)"
-    elif _first_line(_IDLE_DRIVER) == "none":
-        why = "asleep when idle: the kernel has no cpuidle driver"
-    elif not _can_write(_LATENCY):
-        why = f"asleep when idle: a broker of this user may not write {_LATENCY}"
-    else:
-        why = "and a broker may keep them awake"
-    return ok("processors", f"{count:,}, {why}")
-
-
-def _first_line(path: str) -> str | None:
-    try:
-        return Path(path).read_text().partition("\n")[0]
-    except OSError:
-        return None
-
-
-def _can_write(path: str) -> bool:
-    """Tried, since a container may have the device and not be allowed to open it."""
-    try:
-        os.close(os.open(path, os.O_WRONLY))
-    except OSError:
-        return False
-    return True
 
 
 def _clock() -> Check:

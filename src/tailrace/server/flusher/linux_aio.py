@@ -1,4 +1,4 @@
-"""Syncs of much that need no thread of ours: Linux does them by itself, and says so through an eventfd.
+"""Syncs large files without a thread of ours: Linux does it by itself, and reports the end through an eventfd.
 
 A thread that syncs takes the interpreter from the loop twice, just when the loop has the next megabyte to take in. A
 sync that is handed over (`io_submit`, FDSYNC) is done by the system's own threads, and the loop is told: with batches
@@ -23,7 +23,7 @@ from typing import NamedTuple
 from tailrace.log.flush.queue import IN_FLIGHT_MAX, Job
 from tailrace.log.jobs import FlushJob
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.server.flusher")
 
 
 class Calls(NamedTuple):
@@ -58,7 +58,7 @@ class Syncs:
         return len(self._under_way)
 
     def open(self) -> None:
-        """Afterwards syncs are handed over, where the system takes them."""
+        """From now on syncs are handed over, where the system takes them."""
         try:
             self._system = System(IN_FLIGHT_MAX)
         except OSError as error:
@@ -98,10 +98,10 @@ class Syncs:
             try:
                 done()
             except Exception:  # the others are to be told all the same
-                logger.exception("what follows a sync failed in a way that nobody foresaw")
+                logger.exception("unexpected error after a sync")
 
     def close(self) -> None:
-        """Afterwards all that was handed over is done, however long that takes, and nothing is handed over."""
+        """Waits until all that was handed over is done, however long that takes. From then on nothing is."""
         if self._system is not None:
             self._loop.remove_reader(self._system.eventfd)
             while self._under_way:

@@ -1,4 +1,4 @@
-"""How quick the disk is, which decides who waits for a commit.
+"""Measures how quick the disk is, which decides whether the loop or a thread waits for a journal write.
 
 A commit is one write into blocks that were written before. Where that takes a tenth of a millisecond or two, as it does
 on a good disk, a thread that does it takes longer to be woken, and to wake the loop again, than the disk does: so the
@@ -21,7 +21,7 @@ _FORGOTTEN = 1.05  # by how much the least grows with each that is slower
 
 
 class DiskPace:
-    """Told of one commit after the other, by whoever runs it."""
+    """Told how long each journal write has taken."""
 
     __slots__ = ("_least_s", "_mean_s")
 

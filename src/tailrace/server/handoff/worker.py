@@ -1,21 +1,21 @@
-"""A process that answers readers of history, so that nobody else feels them.
+"""The helper process that serves catch-up consumers, so that other clients do not wait for them.
 
     python -m tailrace.server.handoff.worker DESCRIPTOR
 
-Who reads on through history asks several hundred times a second for another megabyte. Were the loop to answer each, it
-would be awake for two clients that have nothing to do with each other, and both would wait for it; and to hand each to
-a thread and back takes about as long as to send it. So the broker lends such a connection to us (`lending`): through a
-Unix socket come a `Loan`, the client's socket and the file. A thread answers the Fetch that had come, and those that
-follow as long as each looks like the first, goes on where the answer before it ended, and has the next epoch, if it is
-one of a session. Then the connection goes back (`Returned`), with what was read of another request, or not sent of an
-answer, and how far the session has come.
+A catch-up consumer asks several hundred times a second for another megabyte. Were the loop to answer each, it would be
+awake for two clients that have nothing to do with each other, and both would wait for it; and to hand each to a thread
+and back takes about as long as to send it. So the broker hands such a connection off: through a Unix socket come a
+`HandedOff`, the client's socket and the file. A thread answers the Fetch that had come, and those that follow as long
+as each looks like the first, goes on where the response before it ended, and has the next epoch, if it is one of a
+session. Then the connection goes back (`Returned`), with what was read of another request, or not sent of a response,
+and how far the session has come.
 
-Nothing is decided here: the broker has said what may be served. What it would say by now is asked soon (`LOAN_S`).
+Nothing is decided here: the broker has said what may be served. What it would say by now is asked soon
+(`HANDED_OFF_S`).
 """
 
 import errno
 import logging
-import marshal
 import os
 import signal
 import socket
@@ -25,23 +25,25 @@ import threading
 import time
 from bisect import bisect_left
 from contextlib import suppress
-from typing import NamedTuple
 
 from tailrace.log.disk.page_cache import read_ahead
 from tailrace.log.files.index import positions_in
 from tailrace.log.segment.slices import end_of_whole_batches
 from tailrace.protocol.fetch_epochs import FINAL_EPOCH, epoch_after
-from tailrace.protocol.fetch_wire import FetchAnswer
+from tailrace.server.handoff.messages import (
+    ANSWERS_MAX,
+    HANDED_OFF_BYTES,
+    HANDED_OFF_MAX,
+    HANDED_OFF_S,
+    MESSAGE_BYTES,
+    READY,
+    HandedOff,
+    Returned,
+    Unsent,
+)
 from tailrace.server.net.chunks import CHUNK_BYTES, MORE, PIECE_BYTES, send_chunks, set_patience
 
-logger = logging.getLogger(__name__)
-
-LOANS_MAX = 16  # at a time
-LOAN_BYTES = 64 << 20
-LOAN_S = 0.25
-ANSWERS_MAX = 256  # each is told of when the connection goes back
-MESSAGE_BYTES = 16 << 10
-THERE = 0  # the number of no loan: it says that the process is there
+logger = logging.getLogger("tailrace.server.handoff")
 
 _REQUEST = struct.Struct(">iii")  # length, key and version in one, correlation id
 _LENGTH_BYTES = 4
@@ -51,66 +53,20 @@ _OFFSET = struct.Struct(">q")
 _OFFSET_MAX = (1 << 63) - 1
 
 
-class Loan(NamedTuple):
-    number: int
-    frame: bytes  # the request that is to be answered first
-    places: tuple[int, int]  # of the epoch in it, where it has a session, and of the offset
-    epoch: int  # of it, or FINAL_EPOCH
-    answer: FetchAnswer
-    bounds: bytes
-    limit: int  # of the records in an answer
-    least: int  # of them in the last one: what is less may have to wait for more
-    position: int  # in the file, of the batch that is asked for
-    end: int  # of what may be served
-    entries: bytes  # of its index
-
-    def encode(self) -> bytes:
-        return marshal.dumps((*self[:4], tuple(self.answer), *self[5:]))
-
-    @staticmethod
-    def decode(data: bytes) -> "Loan":
-        loan = Loan(*marshal.loads(data))  # noqa: S302 - from our parent
-        return loan._replace(answer=FetchAnswer(*loan.answer))
-
-
-Unsent = tuple[bytes, int, int, bytes]  # of an answer: bytes, where in the file, how much of it, and bytes
-
-
-class Returned(NamedTuple):
-    number: int
-    unread: bytes = b""  # what was received and is not answered
-    unsent: Unsent | None = None
-    seconds: list[float] = []  # noqa: RUF012 - until each answer began to leave
-    epoch: int = FINAL_EPOCH  # of the next request, where there is a session
-    offset: int = 0  # that was asked for by the last one that was answered
-    bytes_in: int = 0
-    bytes_out: int = 0
-    is_cold: bool = False  # what comes next
-    was_slow: bool = False  # the client, to take its answer
-    error: int = 0  # of the system
-
-    def encode(self) -> bytes:
-        return marshal.dumps(tuple(self))
-
-    @staticmethod
-    def decode(data: bytes) -> "Returned":
-        return Returned(*marshal.loads(data))  # noqa: S302 - from our child
-
-
 class Conversation:
-    """One loan."""
+    """Serves one connection while it is handed off."""
 
-    def __init__(self, loan: Loan, client: socket.socket, file: int) -> None:
-        self._loan = loan
+    def __init__(self, handed_off: HandedOff, client: socket.socket, file: int) -> None:
+        self._handed_off = handed_off
         self._client = client
         self._file = file
-        self._position = loan.position
-        self._starts = positions_in(loan.entries)  # of some batches
+        self._position = handed_off.position
+        self._starts = positions_in(handed_off.entries)  # of some batches
         self._next_offset = 0
-        length = len(loan.frame).to_bytes(_LENGTH_BYTES)
-        self._request = bytearray(length + loan.frame)  # received into, again and again
+        length = len(handed_off.frame).to_bytes(_LENGTH_BYTES)
+        self._request = bytearray(length + handed_off.frame)  # received into, again and again
         self._expected = bytearray(self._request)  # but for its correlation id
-        self._epoch, self._offset = loan.epoch, 0
+        self._epoch, self._offset = handed_off.epoch, 0
         self._unread = b""
         self._unsent: Unsent | None = None
         self._seconds: list[float] = []
@@ -118,7 +74,7 @@ class Conversation:
         self._bytes_out = 0
         self._is_cold = True
         self._was_slow = False
-        self._until = time.perf_counter() + LOAN_S
+        self._until = time.perf_counter() + HANDED_OFF_S
 
     def run(self) -> Returned:
         error = 0
@@ -132,7 +88,7 @@ class Conversation:
         except OSError as raised:
             error = raised.errno or errno.EIO
         return Returned(
-            self._loan.number,
+            self._handed_off.number,
             self._unread,
             self._unsent,
             self._seconds,
@@ -148,7 +104,7 @@ class Conversation:
     def _converse(self) -> None:
         while True:
             started = time.perf_counter()
-            self._is_cold = not read_ahead(self._file, self._position, self._loan.limit)
+            self._is_cold = not read_ahead(self._file, self._position, self._handed_off.limit)
             end = self._find_end()
             if end <= self._position:
                 self._unread = bytes(self._request)
@@ -157,7 +113,7 @@ class Conversation:
             self._seconds.append(time.perf_counter() - started)
             is_sent = self._send(end - self._position)
             self._position = end
-            is_over = self._bytes_out >= LOAN_BYTES or len(self._seconds) >= ANSWERS_MAX
+            is_over = self._bytes_out >= HANDED_OFF_BYTES or len(self._seconds) >= ANSWERS_MAX
             if not is_sent or is_over or time.perf_counter() > self._until or not self._receive():
                 return
 
@@ -165,20 +121,20 @@ class Conversation:
         """Where the batches end that fit into an answer, and may be served. None of them where their bytes make no
         sense, or where a reader would wait for more than is left: the broker says so better than we could.
         """
-        start, loan = self._position, self._loan
-        wanted = min(start + max(loan.limit, 1), loan.end)
+        start, handed_off = self._position, self._handed_off
+        wanted = min(start + max(handed_off.limit, 1), handed_off.end)
         known = bisect_left(self._starts, wanted)
         begin = max(start, self._starts[known - 1]) if known else start
         try:
-            end, self._next_offset = end_of_whole_batches(self._read, start, begin, wanted, loan.end)
+            end, self._next_offset = end_of_whole_batches(self._read, start, begin, wanted, handed_off.end)
         except OSError:
             return start
-        is_too_little = end == loan.end and end - start < loan.least
+        is_too_little = end == handed_off.end and end - start < handed_off.least
         return start if is_too_little or not 0 <= self._next_offset <= _OFFSET_MAX else end
 
     def _expect_next(self) -> None:
         """The request that goes on where the answer to this one ends."""
-        epoch_at, offset_at = (_LENGTH_BYTES + place for place in self._loan.places)
+        epoch_at, offset_at = (_LENGTH_BYTES + place for place in self._handed_off.places)
         (self._offset,) = _OFFSET.unpack_from(self._expected, offset_at)
         _OFFSET.pack_into(self._expected, offset_at, self._next_offset)
         if self._epoch != FINAL_EPOCH:
@@ -190,9 +146,9 @@ class Conversation:
 
     def _send(self, size: int) -> bool:
         """The answer with so many bytes of records. False where the client does not take all of it."""
-        position, answer = self._position, self._loan.answer
+        position, answer = self._position, self._handed_off.answer
         _, _, correlation_id = _REQUEST.unpack_from(self._request)
-        head = answer.head(correlation_id, self._loan.bounds, size)
+        head = answer.head(correlation_id, self._handed_off.bounds, size)
         sent = self._send_bytes(head, MORE)
         if sent < len(head):
             self._was_slow = True
@@ -251,26 +207,26 @@ def serve(control: socket.socket) -> None:
         data, descriptors, _, _ = socket.recv_fds(control, MESSAGE_BYTES, 2)
         if not data:
             return
-        loan = Loan.decode(data)
+        handed_off = HandedOff.decode(data)
         client, file = descriptors
         try:
             with socket.socket(fileno=client) as sock:
-                returned = Conversation(loan, sock, file).run()
+                returned = Conversation(handed_off, sock, file).run()
         except Exception:  # the broker waits for its connection
-            logger.exception("a reader of history was not answered, for a reason that nobody foresaw")
-            returned = Returned(loan.number, error=errno.EIO)
+            logger.exception("unexpected error while serving a catch-up consumer")
+            returned = Returned(handed_off.number, error=errno.EIO)
         finally:
             os.close(file)
         control.send(returned.encode())
 
 
 def serve_or_die(control: socket.socket) -> None:
-    """A loan that nobody has would not come back: then none of us is left, and the broker sees it."""
+    """Ends the process where a thread fails: the broker then takes back all connections that are handed off."""
     try:
         serve(control)
     except BaseException as error:
         if not isinstance(error, ConnectionError):  # else it is the broker that is gone
-            logger.exception("the process for readers of history fails")
+            logger.exception("unexpected error in the helper process for catch-up consumers")
         os._exit(1)
 
 
@@ -279,8 +235,8 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)  # it is the broker's to say when: its clients are answered first
     control = socket.socket(fileno=int(sys.argv[1]))
     with suppress(ConnectionError):  # a broker that is gone already: the threads see it, too
-        control.send(Returned(THERE).encode())
-    threads = [threading.Thread(target=serve_or_die, args=(control,)) for _ in range(LOANS_MAX)]
+        control.send(Returned(READY).encode())
+    threads = [threading.Thread(target=serve_or_die, args=(control,)) for _ in range(HANDED_OFF_MAX)]
     for thread in threads:
         thread.start()
     for thread in threads:

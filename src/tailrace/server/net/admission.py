@@ -1,4 +1,4 @@
-"""Who may connect: so many at once, so many from one address, so many in a second. All of it can change at run time."""
+"""Limits connections: how many at once, from one address and in a second. All limits can change at run time."""
 
 from tailrace.broker.configs.keys import limits_by_address
 from tailrace.broker.configs.registry import BrokerConfigs

@@ -1,9 +1,9 @@
-"""Sending much, by somebody who may wait, and being felt by nobody else.
+"""Sends much in small steps, so that other clients are not held up.
 
-Whoever sends history has the processors in common with everybody else, and in a thread the interpreter, too. So the
-socket blocks while he has it: he waits in the kernel, and not in between. And who brings something from a disk lets
-whoever waits for the processor have it first after each chunk: on a kernel that does not preempt itself, and lets each
-task have its time slice, a producer would else wait for half a millisecond behind a reader.
+A thread that sends old data shares the processors with all others, and the interpreter, too. So the socket blocks
+while the thread has it: the thread waits in the kernel, and not in between. A thread that reads from a disk yields the
+processor after each chunk: on a kernel that does not preempt itself, and lets each task have its time slice, a producer
+would else wait for half a millisecond behind a reader.
 """
 
 import math
@@ -17,13 +17,13 @@ MORE = getattr(socket, "MSG_MORE", 0)  # a flag: what is sent now is only the be
 
 CHUNK_BYTES = 128 << 10  # 50 to 100 µs
 PIECE_BYTES = 1 << 20  # of what is in memory, in one call: it ends however slow the client is
-PATIENCE_S = 0.01  # with a client that takes nothing, or says nothing: others wait for whoever waits for it
+PATIENCE_S = 0.01  # with a client that takes nothing, or says nothing: others wait for the thread that waits for it
 
 _PATIENCE = struct.pack("@ll", 0, int(PATIENCE_S * 1e6))  # as the kernel's timeval
 
 
 def set_patience(sock: socket.socket) -> None:
-    """For whoever makes it block: sending and receiving then end after a while with BlockingIOError."""
+    """Where the socket is made to block, sending and receiving then end after a while with BlockingIOError."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _PATIENCE)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _PATIENCE)
 

@@ -1,4 +1,4 @@
-"""One client: its requests start as they arrive, and are answered in the order in which they came.
+"""One client's connection: starts its requests as they arrive, and answers them in the order in which they came.
 
 Starting on arrival lets pipelined produces share one fsync; a Fetch that waits is answered at once when another request
 stands behind it. A Produce like one before it is not even decoded (`broker/fastpath/produce`), and those that came
@@ -8,19 +8,18 @@ together are gathered, appended and answered as one. What bounds a client:
     while the socket takes no more of an answer nothing is read either, and answers wait unencoded
     a request is at most as long, and has at most as many elements, as its API allows
     what it holds of the broker's memory is counted (`Budget`)
-    a client that has done more than its quotas allow is not read for a while (`Muting`)
+    a client that has done more than its quotas allow is not read for a while (`Throttle`)
 
-Who reads on through history is lent to another process (`Lender`); until it comes back, nothing of it is touched here.
+A catch-up consumer may be handed off to a helper process (`HandOff`); the connection leaves the socket alone meanwhile.
 
 Bytes that are no request close the connection: there is no way to tell where the next one would begin.
 """
 
 import logging
-import os
 import socket
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -28,7 +27,7 @@ from tailrace.broker.apis.k18_api_versions import unsupported_version
 from tailrace.broker.apis.registry import APIS
 from tailrace.broker.core.api import Call, Endpoint, Silence
 from tailrace.broker.core.delayed import DelayedResponse
-from tailrace.broker.fastpath.fetch import FetchFastPath, HandoffRange, HandoffResult
+from tailrace.broker.fastpath.fetch import FetchFastPath
 from tailrace.broker.fastpath.produce import ProduceBatchRun, ProduceFastPath, ProduceTemplate
 from tailrace.log.log import Log
 from tailrace.protocol import codec
@@ -37,27 +36,23 @@ from tailrace.protocol.frame import read_request_header, response_header
 from tailrace.protocol.messages import REQUESTS, SPOKEN, ApiKey
 from tailrace.protocol.messages.fetch import FetchRequest, FetchResponse
 from tailrace.protocol.messages.produce import ProduceRequest
-from tailrace.server.handoff.worker import LOAN_BYTES, Returned
 from tailrace.server.net.frames import BadFrame, Frames
+from tailrace.server.net.handoff import HandOff
 from tailrace.server.net.limits import FIRST_BYTES_SCARCE
-from tailrace.server.net.outbox import Outbox, Part, length_of
+from tailrace.server.net.outbox import Outbox, ResponseChunk, length_of
 from tailrace.server.net.pending import Deadlines, Pending
-from tailrace.server.net.throttle import Muting
+from tailrace.server.net.throttle import Throttle
 
 if TYPE_CHECKING:
     from tailrace.server.node import Node
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.server.net")
 
 PIPELINED_MAX = 100
 AT_ONCE_MAX = 32  # requests of one connection before the others have their turn
 TURN_S = 0.01  # and for no longer than this, but to the end of the request that is under way
 TURN_BYTES = 4 << 20  # of answers, likewise
 GATHERED_BYTES = 64 << 10  # of answers for one system call
-LENT_BYTES_MIN = 8 << 20  # that lie ahead of a reader, unless they have to come from a disk
-REFUSED_S = 0.05  # until it is asked again whether one can be lent
-NOT_LENT_S = 0.25  # after a loan that was of no use, at first
-NOT_LENT_MAX_S = 8.0
 TCP_ESTABLISHED, TCP_CLOSE = b"\x01", b"\x07"  # the first byte of what Linux says of a connection
 
 
@@ -68,13 +63,13 @@ class Connection:
         self._client_host = "/" + peer.rpartition(":")[0]  # as Kafka shows it
         self.active_at = node.loop.time()
         self._socket = sock
-        self._fd = sock.fileno()
+        self.descriptor = sock.fileno()
         self._endpoint = endpoint
         self._frames = Frames(node.buffers, node.frame_bytes_max, node.budget.first_bytes)
         self._pending: deque[Pending] = deque()
         self._under_way = 0  # requests of these
         self._deadlines = Deadlines(node.loop, self._pending, self._expire)
-        self._outbox = Outbox(
+        self.outbox = Outbox(
             node.loop,
             sock,
             node.readers,
@@ -84,22 +79,21 @@ class Connection:
             on_sent=self.answer,
             on_error=self.fail,
         )
-        self.muting = Muting(node, on_muted=self._pause, on_over=self._unmuted)
-        self._quotas = self.muting.quotas
+        self.throttle = Throttle(node, on_begin=self._pause, on_end=self._throttle_ended)
+        self._quotas = self.throttle.quotas
         self._repeated_produce = ProduceFastPath(node.broker)
-        self._repeated_fetch = FetchFastPath(node.broker)
+        self.repeated_fetch = FetchFastPath(node.broker)
         self._is_reading = False
         self._has_more = False  # requests have arrived that were not started
-        self._is_lent = False  # to another process, which answers it for a while
-        self._not_lent_before = 0.0
-        self._not_lent_s = NOT_LENT_S
-        self._is_closed = False
+        self._handoff: HandOff = node.handoff
+        self._is_handed_off = False  # to a helper process, which answers it for a while
+        self.is_closed = False
         self._resume()
 
     @property
     def owes_nothing(self) -> bool:
         """Whether no request is under way, and all answers have gone."""
-        return not self._pending and self._outbox.is_empty and not self._is_lent
+        return not self._pending and self.outbox.is_empty and not self._handoff.owns(self)
 
     @property
     def is_amid_request(self) -> bool:
@@ -125,14 +119,14 @@ class Connection:
     # Reading
 
     def _resume(self) -> None:
-        if not self._is_reading and not self._is_closed:
+        if not self._is_reading and not self.is_closed:
             self._is_reading = True
-            self.node.loop.add_reader(self._fd, self._readable)
+            self.node.loop.add_reader(self.descriptor, self._readable)
 
     def _pause(self) -> None:
         if self._is_reading:
             self._is_reading = False
-            self.node.loop.remove_reader(self._fd)
+            self.node.loop.remove_reader(self.descriptor)
 
     def look(self) -> bool:
         """Starts what has arrived, as the loop would have it done soon. True where something has, or was under way."""
@@ -140,7 +134,7 @@ class Connection:
 
     def _readable(self) -> bool:
         """Whether something has arrived. The loop does not care, but `look` does."""
-        if not self._outbox.is_empty:  # rarely: nearly all wait for an answer before they ask again
+        if not self.outbox.is_empty:  # rarely: nearly all wait for an answer before they ask again
             self._pause()  # until it has gone
             return False
         frames, budget = self._frames, self.node.budget
@@ -164,7 +158,7 @@ class Connection:
             return False
         self.active_at = self.node.loop.time()
         self.node.metrics.bytes_in += count
-        try:  # as `_safely` does, without two more calls
+        try:  # as `safely` does, without two more calls
             self._received(count)
         except Exception as error:  # noqa: BLE001 - said there
             self._end_for(error)
@@ -172,7 +166,7 @@ class Connection:
 
     def _received(self, count: int) -> None:
         if not self._repeat(count):
-            self.node.wakefulness.disturbed()
+            self.node.busy_poll.disturbed()
             self._frames.received(count)
             if self._frames.is_waiting:  # a large request comes in several parts, and nothing is to be done before
                 return
@@ -193,9 +187,9 @@ class Connection:
 
     def _append_again(self, frame: memoryview) -> bool:
         started = time.perf_counter()
-        send = None if self._pending else self._outbox.send_at_once
+        send = None if self._pending else self.outbox.send_at_once
         repeated = self._repeated_produce.append(
-            frame, int(time.time() * 1000), self.node.start_flushes, send, self._commit_at_once
+            frame, int(time.time() * 1000), self.node.flusher.start_flushes, send, self._write_at_once
         )
         if repeated is None:
             return False
@@ -203,17 +197,17 @@ class Connection:
         if answer is None:
             ended = time.perf_counter()
             self.node.metrics.answered(form.header.api_key, ended - started)
-            self.node.wakefulness.answered(self, started, ended)
+            self.node.busy_poll.answered(self, started, ended)
         else:
             self._line_up(form, started, answer)
             self._answer()  # what was on disk already, as it is a repetition
-        self.node.start_flushes()
+        self.node.flusher.start_flushes()
         return True
 
-    def _commit_at_once(self, log: Log, batch: memoryview) -> Callable[[], None] | None:
-        """Nobody shares the commit of a client that is alone, and waits for each answer."""
-        is_alone = not self._pending and self.node.wakefulness.is_alone_with(self)
-        return self.node.commit_at_once(log, batch) if is_alone else None
+    def _write_at_once(self, log: Log, batch: memoryview) -> Callable[[], None] | None:
+        """A client that is alone, and waits for each response, shares its journal write with no other."""
+        is_alone = not self._pending and self.node.busy_poll.is_alone_with(self)
+        return self.node.flusher.write_at_once(log, batch) if is_alone else None
 
     def _append_gathered(self, now_ms: int, steady_ms: int) -> bool:
         """Starts those that came together, and look like others before them, at once; or one by one, if need be: they
@@ -236,7 +230,7 @@ class Connection:
 
     def _start_one_by_one(self, run: ProduceBatchRun, now_ms: int, steady_ms: int) -> None:
         for frame, *_ in run.requests:
-            if self._is_closed:
+            if self.is_closed:
                 return
             if len(run.requests) > 1 and self._repeated_produce.gather(frame, now_ms):
                 self._append_gathered(now_ms, steady_ms)
@@ -245,79 +239,45 @@ class Connection:
 
     def _line_up(self, form: ProduceTemplate, started: float, answer: Any, requests: int = 1) -> None:
         if self._pending:
-            self.node.wakefulness.disturbed()
+            self.node.busy_poll.disturbed()
             self._hurry_earlier()
         self._started(Pending(form.header, started, requests), answer)
 
     def _fetch_again(self, frame: memoryview) -> bool:
-        if (self._repeated_fetch.reads_on or self._outbox.is_cold) and self._lend(frame):
+        if (self.repeated_fetch.reads_on or self.outbox.is_cold) and self._hand_off(frame):
             return True
         started = time.perf_counter()
-        repeated = self._repeated_fetch.read(frame, int(time.time() * 1000))
+        repeated = self.repeated_fetch.read(frame, int(time.time() * 1000))
         if repeated is None:
             return False
         form, parts = repeated
-        self.node.wakefulness.disturbed()
-        self._outbox.put(parts)
-        self._outbox.send()
+        self.node.busy_poll.disturbed()
+        self.outbox.put(parts)
+        self.outbox.send()
         self.node.metrics.answered(form.header.api_key, time.perf_counter() - started)
         return True
 
-    def _lend(self, frame: memoryview) -> bool:
-        lender = self.node.lender
-        if not lender.has_room or self.node.loop.time() < self._not_lent_before:
+    def _hand_off(self, frame: memoryview) -> bool:
+        """Whether the hand-off takes the connection over, with this request."""
+        if not self._handoff.offer(self, frame):
             return False
-        stretch = self._repeated_fetch.stretch(frame, LOAN_BYTES)
-        if stretch is None:
-            self._not_lent_before = self.node.loop.time() + REFUSED_S
-            return False
-        is_enough = self._outbox.is_cold or stretch.records.length >= LENT_BYTES_MIN
-        if not (is_enough and lender.can_lend() and lender.lend(self._fd, stretch, partial(self._taken_back, stretch))):
-            stretch.records.release()
-            return False
-        self._repeated_fetch.lent(stretch, int(time.time() * 1000))
-        self._is_lent = True
+        self._is_handed_off = True
         self._pause()
         return True
 
-    def _taken_back(self, stretch: HandoffRange, returned: Returned) -> None:
-        self._safely(partial(self._go_on_after_loan, stretch, returned))
-
-    def _go_on_after_loan(self, stretch: HandoffRange, returned: Returned) -> None:
-        self._is_lent = False
-        metrics = self.node.metrics
-        metrics.bytes_in += returned.bytes_in
-        metrics.bytes_out += returned.bytes_out
-        for seconds in returned.seconds:
-            metrics.answered(ApiKey.FETCH, seconds)
-        self.node.served_elsewhere(len(returned.seconds))
-        answered = HandoffResult(returned.epoch, returned.offset) if returned.seconds else None
-        self._repeated_fetch.taken_back(stretch, answered, int(time.time() * 1000))
-        if self._is_closed:
-            return
-        if returned.error:
-            self.fail(OSError(returned.error, os.strerror(returned.error)))
-            return
+    def handed_back(self, unsent: Sequence[ResponseChunk], unread: bytes, *, is_cold: bool) -> None:
+        """The hand-off gives the socket back, with the rest of a response, and what was read of the next request."""
+        self._is_handed_off = False
         self.active_at = self.node.loop.time()
-        self._outbox.is_cold = returned.is_cold and not returned.was_slow
-        self._judge_loan(returned)
-        if returned.unsent is not None:
-            head, position, size, after = returned.unsent
-            self._outbox.put((head, stretch.records.part(position, size), after))
-            self._outbox.send()
+        self.outbox.is_cold = is_cold
+        if unsent:
+            self.outbox.put(unsent)
+            self.outbox.send()
         self._resume()
-        if returned.unread:
-            self._received(self._frames.put_back(returned.unread))
+        if unread:
+            self._received(self._frames.put_back(unread))
 
-    def _judge_loan(self, returned: Returned) -> None:
-        """Who was answered once at most, or was slow to take it, is better off without: for twice as long each time."""
-        if len(returned.seconds) > 1 and not returned.was_slow:
-            self._not_lent_s = NOT_LENT_S
-        else:
-            self._not_lent_before = self.active_at + self._not_lent_s
-            self._not_lent_s = min(2 * self._not_lent_s, NOT_LENT_MAX_S)
-
-    def _safely(self, step: Callable[[], None]) -> None:
+    def safely(self, step: Callable[[], None]) -> None:
         """Whatever goes wrong on the way ends this connection, and nothing else."""
         try:
             step()
@@ -329,20 +289,20 @@ class Connection:
             logger.info("%s sent what is no request: %s", self.peer, error)
             self.close()
         else:
-            logger.exception("a request of %s failed in a way that nobody foresaw", self.peer)
+            logger.exception("unexpected error while handling a request from %s", self.peer)
             self.fail(error)
 
     def _work_off(self) -> None:
         """Starts what has arrived, and sends what is answered."""
         all_started = self._start_requests()
-        if self._is_closed:
+        if self.is_closed:
             return
         self._frames.keep()
         self.node.budget.holds(self, self._frames.held_bytes)
         self.node.pump()
         self._answer()
         self._has_more = not all_started
-        if not self._outbox.is_empty:
+        if not self.outbox.is_empty:
             return  # if more comes before that has gone, it is left to wait
         if not self._may_start():
             self._pause()  # until an answer has gone
@@ -366,7 +326,7 @@ class Connection:
             if self._gather(frame, now_ms):
                 continue
             was_first = not self._append_gathered(now_ms, steady_ms)  # then it would not be gathered now either
-            if not self._is_closed and (was_first or not self._gather(frame, now_ms)):
+            if not self.is_closed and (was_first or not self._gather(frame, now_ms)):
                 self._start(frame, now_ms, steady_ms)
             if not self._may_start() or time.perf_counter() > turn_ends:
                 break
@@ -385,17 +345,17 @@ class Connection:
 
     def _may_start(self) -> bool:
         return (
-            not self._is_closed
+            not self.is_closed
             and self._under_way < PIPELINED_MAX
-            and self._outbox.is_empty
-            and not self.muting.is_on
-            and not self._is_lent
+            and self.outbox.is_empty
+            and not self.throttle.is_on
+            and not self._is_handed_off
             and not self.node.is_stopping
         )
 
     def _go_on(self) -> None:
         """There is room again: for answers, and then for requests."""
-        if self._is_closed:
+        if self.is_closed:
             return
         self._answer()
         if self._may_start():
@@ -425,12 +385,12 @@ class Connection:
         call = Call(header.api_version, header.client_id, self._endpoint, now_ms, steady_ms, self._client_host)
         answer = self.node.broker.handle(api, request, call)
         if self._quotas.values:
-            self.muting.charge_request(header, time.perf_counter() - pending.started, len(frame))
+            self.throttle.charge_request(header, time.perf_counter() - pending.started, len(frame))
         self._started(pending, answer)
         if isinstance(request, ProduceRequest):
             self._repeated_produce.learn(frame, header, request)
         elif isinstance(request, FetchRequest):
-            self._repeated_fetch.learn(frame, header, request)
+            self.repeated_fetch.learn(frame, header, request)
 
     def _hurry_earlier(self) -> None:
         for earlier in self._pending:
@@ -478,20 +438,20 @@ class Connection:
 
     def _expire(self, pending: Pending) -> None:
         if pending.later is not None:
-            self._safely(pending.later.expire)
+            self.safely(pending.later.expire)
             self.node.pump()
 
     def _resolved(self, pending: Pending, answer: Any) -> None:
         was_later = pending.later is not None
         pending.later = None
-        if self._is_closed:
+        if self.is_closed:
             return
         if isinstance(answer, Silence):  # of a Produce that had to wait for its turn
             self._silenced(pending, answer)
             return
         self._answered(pending, answer)
         if was_later:
-            self.node.answer_soon(self)
+            self.node.ready.add(self)
 
     def _silenced(self, pending: Pending, answer: Silence) -> None:
         self.node.metrics.answered(pending.header.api_key, time.perf_counter() - pending.started)
@@ -500,17 +460,17 @@ class Connection:
         if answer.close:
             self.close()
         else:
-            self.node.answer_soon(self)  # what stood behind it
+            self.node.ready.add(self)  # what stood behind it
 
     def _answered(self, pending: Pending, answer: Any) -> None:
         if self._quotas.values:
-            self.muting.charge_answer(pending.header, answer)
+            self.throttle.charge_answer(pending.header, answer)
         pending.answer = answer
         pending.is_answered = True
         seconds = time.perf_counter() - pending.started
         self.node.metrics.answered(pending.header.api_key, seconds, pending.requests)
 
-    def _unmuted(self) -> None:
+    def _throttle_ended(self) -> None:
         """What has arrived meanwhile is no more than was read at once. It is started, and more is read."""
         self.active_at = self.node.loop.time()
         self.answer()
@@ -519,13 +479,13 @@ class Connection:
 
     def answer(self) -> None:
         """Sends what is answered, in its order; and goes on reading where that had stopped."""
-        self._safely(self._go_on)
+        self.safely(self._go_on)
 
     def _answer(self) -> None:
         """Answers are encoded when it is their turn; small ones go along with the next in one system call."""
         metrics = self.node.metrics
         turn_ends = metrics.bytes_out + TURN_BYTES
-        while self._outbox.is_empty and self._is_next_answered():
+        while self.outbox.is_empty and self._is_next_answered():
             if metrics.bytes_out >= turn_ends:
                 self.node.loop.call_soon(self.answer)
                 return
@@ -534,9 +494,9 @@ class Connection:
             else:
                 gathered = 0
                 while self._is_next_answered() and gathered < GATHERED_BYTES:
-                    gathered += self._outbox.put(_encode(self._pending[0]))
+                    gathered += self.outbox.put(_encode(self._pending[0]))
                     self._leave()
-                self._outbox.send()
+                self.outbox.send()
             self.active_at = self.node.loop.time()
 
     def _send_encoded(self) -> None:
@@ -545,9 +505,9 @@ class Connection:
         while self._pending and isinstance(self._pending[0].answer, bytes):
             last = self._leave()
             encoded.append(last.answer)
-        self._outbox.send_at_once(b"".join(encoded))
-        if self.node.has_waited_itself and not self._pending and not self._is_closed:  # nobody else needs the loop
-            self.node.wakefulness.answered(self, last.started, time.perf_counter())
+        self.outbox.send_at_once(b"".join(encoded))
+        if self.node.flusher.loop_waited and not self._pending and not self.is_closed:  # no other client needs the loop
+            self.node.busy_poll.answered(self, last.started, time.perf_counter())
 
     def _is_next_answered(self) -> bool:
         return bool(self._pending) and self._pending[0].is_answered
@@ -555,20 +515,20 @@ class Connection:
     # The end
 
     def fail(self, error: Exception) -> None:
-        if not self._is_closed:
+        if not self.is_closed:
             if not isinstance(error, ConnectionError):
                 logger.info("closing the connection of %s: %s", self.peer, error)
             self.close()
 
     def close(self) -> None:
-        """Afterwards nothing is left of it: no descriptor, no timer, no file held, nobody who waits."""
-        if self._is_closed:
+        """Releases all that it has: its descriptor, timers, files, and requests that wait."""
+        if self.is_closed:
             return
-        self._is_closed = True
+        self.is_closed = True
         self._pause()
-        self.muting.close()
+        self.throttle.close()
         self._deadlines.close()
-        self._outbox.close()
+        self.outbox.close()
         self._frames.close()
         for pending in self._pending:
             pending.abandon()
@@ -578,13 +538,13 @@ class Connection:
         self.node.closed(self)
 
     def hurry(self) -> None:
-        """The broker is about to stop: whoever waits for more to read is answered with what there is."""
+        """The broker is about to stop: a Fetch that waits for more is answered with what there is."""
         self._pause()
         for pending in list(self._pending):
             pending.hurry()
 
 
-def _encode(pending: Pending) -> list[Part]:
+def _encode(pending: Pending) -> list[ResponseChunk]:
     if isinstance(pending.answer, bytes):
         return [pending.answer]  # it is encoded already
     header = pending.header
@@ -593,6 +553,6 @@ def _encode(pending: Pending) -> list[Part]:
         body = codec.encode(pending.answer, header.api_version)
         before = (len(head) + len(body)).to_bytes(4) + head
         return [before + body] if len(body) <= GATHERED_BYTES else [before, body]  # a large one is not copied again
-    parts = cast(list[Part], codec.encode_parts(pending.answer, header.api_version))  # slices are the log's
+    parts = cast(list[ResponseChunk], codec.encode_parts(pending.answer, header.api_version))  # slices are the log's
     length = len(head) + sum(map(length_of, parts))
     return [length.to_bytes(4) + head, *parts]

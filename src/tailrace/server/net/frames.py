@@ -1,4 +1,4 @@
-"""Bytes from a socket, cut into frames: four bytes of length, and then a request.
+"""Splits the bytes from a socket into frames: four bytes of length, and then a request.
 
 What arrives goes into a buffer that all connections share, and small requests are handled right there, uncopied. Only a
 request that has not arrived whole gets a buffer of its own, which the rest is then received into: one of a few spare
@@ -138,7 +138,7 @@ class Frames:
         return was_own
 
     def put_back(self, data: bytes) -> int:
-        """What somebody else has received of this connection comes into the room, as if it just had arrived."""
+        """Puts what the helper process has received of this connection into the room, as if it had just arrived."""
         assert not self.is_amid, "who asks has been given all that had arrived"
         self._room = self._scratch
         self._room[: len(data)] = data
@@ -155,8 +155,8 @@ class Frames:
             self._data, self._position = memoryview(rest), 0
 
     def began_large(self) -> bool:
-        """Whether what has arrived is the beginning of one large request, and nothing else, from somebody who has sent
-        such before: then it has its buffer, which the rest is to be received into. Raises BadFrame.
+        """Whether what has arrived is the beginning of one large request, and nothing else, from a client that has
+        sent such before: then it has its buffer, which the rest is to be received into. Raises BadFrame.
         """
         data = self._data
         if data is None or not self._is_large or self._position or len(data) < LEAST_BYTES:
@@ -213,7 +213,7 @@ class Frames:
         return frame
 
     def keep(self) -> None:
-        """Afterwards what was not taken is safe from whoever uses the shared buffers next."""
+        """Copies what was not taken out of the shared buffers, which the next connection uses."""
         if self._data is not None and self._data.obj is self._room.obj:
             self._data, self._position = memoryview(bytearray(self._data[self._position :])), 0
         if self._own is None:

@@ -1,4 +1,4 @@
-"""How much memory requests that have not arrived whole may take, of all connections together.
+"""Bounds the memory of requests that have not arrived whole, of all connections together.
 
 A connection that would go beyond waits until others have let go. One at a time may go beyond, to the end of its
 request: else some that have a part each could all wait for each other.

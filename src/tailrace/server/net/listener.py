@@ -1,4 +1,4 @@
-"""Accepting clients on one address, and what they are told to connect to.
+"""Accepts clients on one address, and knows the address that is advertised to them.
 
 Where nothing is said (`advertised` is None), a client is told the address at which it has reached us.
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tailrace.server.node import Node
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.server.net")
 
 AT_ONCE_MAX = 64  # connections that are accepted before others have their turn
 HELD_MAX = 1000  # connections over a quota; more are closed at once

@@ -1,10 +1,11 @@
-"""Answers on their way to a socket.
+"""Sends the responses of one connection to its socket.
 
 An answer is bytes, and between them slices of files. Small slices are read and sent along with the bytes around them;
 larger ones go from the page cache to the socket without passing through this process (`sendfile`). Large ones, and what
-is not in the page cache, a thread sends in the same way, a megabyte at a time (`Run`): it waits in the kernel until the
-client has taken it, so that many readers are served at once and the loop waits for neither them nor a disk. Where there
-are several, as of several partitions, it sends some of them, with the bytes in between, before it comes back.
+is not in the page cache, a thread sends in the same way, a megabyte at a time (`ThreadSend`): it waits in the kernel
+until the client has taken it, so that many readers are served at once and the loop waits for neither them nor a disk.
+Where there are several, as of several partitions, it sends some of them, with the bytes in between, before it comes
+back.
 
 A socket that takes no more is waited for, and so is one that would take more when it is the others' turn: the loop says
 when it is ready, which it asks all of. Until then nothing more is put in: a client that does not read is not buffered
@@ -23,7 +24,7 @@ from typing import cast
 
 from tailrace.log.layout.errors import without_frames
 from tailrace.log.segment.slices import Slice
-from tailrace.server.metrics import Metrics
+from tailrace.server.counters import Counters
 from tailrace.server.net.chunks import CHUNK_BYTES, MORE, PIECE_BYTES, send_chunks, set_patience
 from tailrace.server.net.pending import ignore
 from tailrace.server.threads import Workers
@@ -31,25 +32,27 @@ from tailrace.server.threads import Workers
 COPIED_BYTES_MAX = 32 << 10  # a slice up to here costs less to copy than another system call
 LOOP_BYTES_MAX = 128 << 10  # of a slice that is in the page cache: that is sent in about the time of a hand-over
 PIECE_S = 0.05  # a client that takes longer to take it is slow: the loop sends to it as it takes, and holds no thread
-RUN_BYTES = 8 << 20  # about, that a thread sends before it comes back; it does so sooner where that takes as long
-RUN_PARTS_MAX = 64
+THREAD_SEND_BYTES = (
+    8 << 20
+)  # about, that a thread sends before it comes back; it does so sooner where that takes as long
+THREAD_SEND_CHUNKS_MAX = 64
 SLOW_S = 1.0  # until it is tried again
 GATHERED_MAX = 64  # buffers for one system call
 GATHERED_BYTES = 256 << 10  # and about so many bytes of them: all that a client which does not read is buffered
 TURN_BYTES = 256 << 10  # before others have their turn, where a client takes all as fast as it is sent: 0.1 ms
-TURN_BYTES_BESIDE_OTHERS = 64 << 10  # where somebody has sent us something since our last turn, and may do so again
+TURN_BYTES_BESIDE_OTHERS = 64 << 10  # where a client has sent something since our last turn, and may do so again
 SLICE_BYTES = 4 << 10  # what reading one slice, however small, counts for in a turn: it takes as long
 
 _BUFFERS = (bytes, bytearray, memoryview)
 
-Part = bytes | bytearray | memoryview | Slice
+ResponseChunk = bytes | bytearray | memoryview | Slice
 
 
-def length_of(part: Part) -> int:
+def length_of(part: ResponseChunk) -> int:
     return len(part) if isinstance(part, _BUFFERS) else part.length
 
 
-def release(part: Part) -> None:
+def release(part: ResponseChunk) -> None:
     if not isinstance(part, _BUFFERS):
         part.release()
 
@@ -62,23 +65,23 @@ class Outbox:
     """One connection's. `put` and `send`; `on_sent` is called when it has become empty after it was not."""
 
     __slots__ = (
+        "_counters",
         "_deadline",
         "_fd",
         "_is_closed",
         "_is_waiting",
         "_left_of_turn",
         "_loop",
-        "_metrics",
         "_on_error",
         "_on_sent",
         "_parts",
         "_readers",
         "_received",
-        "_run",
         "_senders",
         "_sent_of_part",
         "_slow_until",
         "_socket",
+        "_thread_send",
         "_timeout_s",
         "_took_at",
         "is_cold",
@@ -90,7 +93,7 @@ class Outbox:
         sock: socket.socket,
         readers: Workers,
         senders: Workers,
-        metrics: Metrics,
+        counters: Counters,
         *,
         timeout_s: float,
         on_sent: Callable[[], None],
@@ -101,15 +104,15 @@ class Outbox:
         self._fd = sock.fileno()
         set_patience(sock)
         self._readers = readers  # of what is cold
-        self._senders = senders  # of what is not: whoever reads slowly stands in the way of nobody who waits for a disk
-        self._metrics = metrics
+        self._senders = senders  # of what is not: a slow client holds up none that waits for a disk
+        self._counters = counters
         self._timeout_s = timeout_s
         self._on_sent = on_sent
         self._on_error = on_error
-        self._parts: deque[Part] = deque()
+        self._parts: deque[ResponseChunk] = deque()
         self._sent_of_part = 0
         self._is_waiting = False  # until the loop says that the socket takes more
-        self._run: Run | None = None  # by a thread, of what comes next
+        self._thread_send: ThreadSend | None = None  # by a thread, of what comes next
         self._slow_until = 0.0  # a thread would be held by it
         self.is_cold = False  # what this client reads has to come from a disk, or had to a moment ago
         self._is_closed = False
@@ -122,7 +125,7 @@ class Outbox:
     def is_empty(self) -> bool:
         return not self._parts
 
-    def put(self, parts: Iterable[Part]) -> int:
+    def put(self, parts: Iterable[ResponseChunk]) -> int:
         """Says how many bytes of memory they take."""
         size = 0
         for part in parts:
@@ -137,13 +140,13 @@ class Outbox:
         return size
 
     def send(self) -> None:
-        """Afterwards all is sent, or the rest is sent as soon as it can be."""
-        if not (self._is_waiting or self._run is not None or self._is_closed):
+        """Sends all, or as much as the socket takes now, and the rest as soon as it can be."""
+        if not (self._is_waiting or self._thread_send is not None or self._is_closed):
             self._send_a_turn()
 
     def _send_a_turn(self) -> None:
         """As much as the socket takes, until it is the others' turn. The loop says when ours is next."""
-        received = self._metrics.bytes_in
+        received = self._counters.bytes_in
         self._left_of_turn = TURN_BYTES if received == self._received else TURN_BYTES_BESIDE_OTHERS
         self._received = received
         try:
@@ -154,7 +157,7 @@ class Outbox:
         except OSError as error:
             self._on_error(error)
             return
-        if not self._parts or self._run is not None:
+        if not self._parts or self._thread_send is not None:
             self._stop_waiting()
         elif self._is_waiting:
             self._took_at = self._loop.time()
@@ -173,7 +176,7 @@ class Outbox:
         except OSError as error:
             self._on_error(error)
             return
-        self._metrics.bytes_out += count
+        self._counters.bytes_out += count
         if count < len(data):
             self._parts.append(data)
             self._sent_of_part = count
@@ -240,7 +243,7 @@ class Outbox:
         """Takes away what has gone."""
         if not count:
             raise shortened_file()
-        self._metrics.bytes_out += count
+        self._counters.bytes_out += count
         self._left_of_turn -= count
         count += self._sent_of_part
         parts = self._parts
@@ -252,8 +255,8 @@ class Outbox:
     # Waiting for others, and for the client
 
     def _wait(self) -> None:
-        """Afterwards it goes on when the socket takes more, if it does so in time. Where the turn was over before the
-        socket was full that is at once, but after all others who are ready, too.
+        """Goes on when the socket takes more, if it does so in time. Where the turn was over before the socket was full
+        that is at once, but after all others that are ready, too.
         """
         self._is_waiting = True
         self._took_at = self._loop.time()
@@ -290,47 +293,47 @@ class Outbox:
     def _send_in_thread(self, workers: Workers) -> None:
         """What may have to come from a disk, a piece at a time: others wait for that, too."""
         is_in_memory = workers is self._senders
-        parts = self._next_run() if is_in_memory else [self._parts[0]]
-        most = RUN_BYTES if is_in_memory else PIECE_BYTES
-        run = Run(os.dup(self._fd), parts, self._sent_of_part, most)
-        workers.submit(run.send, partial(self._was_sent, run))
-        self._run = run
+        parts = self._next_for_thread() if is_in_memory else [self._parts[0]]
+        most = THREAD_SEND_BYTES if is_in_memory else PIECE_BYTES
+        sending = ThreadSend(os.dup(self._fd), parts, self._sent_of_part, most)
+        workers.submit(sending.send, partial(self._was_sent, sending))
+        self._thread_send = sending
 
-    def _next_run(self) -> list[Part]:
+    def _next_for_thread(self) -> list[ResponseChunk]:
         """Large slices, and the bytes between them. The end of an answer is the loop's: who has it may ask again, and
         would find the thread not back yet.
         """
-        run, size = [self._parts[0]], length_of(self._parts[0]) - self._sent_of_part
-        for part in islice(self._parts, 1, RUN_PARTS_MAX):
-            if size >= RUN_BYTES or not (isinstance(part, _BUFFERS) or part.length > LOOP_BYTES_MAX):
+        chunks, size = [self._parts[0]], length_of(self._parts[0]) - self._sent_of_part
+        for part in islice(self._parts, 1, THREAD_SEND_CHUNKS_MAX):
+            if size >= THREAD_SEND_BYTES or not (isinstance(part, _BUFFERS) or part.length > LOOP_BYTES_MAX):
                 break
-            run.append(part)
+            chunks.append(part)
             size += length_of(part)
-        while isinstance(run[-1], _BUFFERS):  # the first is a slice
-            run.pop()
-        return run
+        while isinstance(chunks[-1], _BUFFERS):  # the first is a slice
+            chunks.pop()
+        return chunks
 
-    def _was_sent(self, run: "Run") -> None:
-        self._run = None
-        self.is_cold = run.is_cold
-        if run.was_slow:
+    def _was_sent(self, sending: "ThreadSend") -> None:
+        self._thread_send = None
+        self.is_cold = sending.is_cold
+        if sending.was_slow:
             self._slow_until = self._loop.time() + SLOW_S
         if self._is_closed:
-            for part in run.parts:
+            for part in sending.parts:
                 release(part)
             return
-        if run.error is not None:
-            self._on_error(run.error)
+        if sending.error is not None:
+            self._on_error(sending.error)
             return
-        if run.sent:
-            self._sent(run.sent)
+        if sending.sent:
+            self._sent(sending.sent)
             self.send()
         else:
             self._wait()
         self._tell_if_empty()
 
     def close(self) -> None:
-        """Afterwards nothing is sent any more, and no file is held, but by a thread that is still sending. Lets go of
+        """Sends nothing any more, and releases all files but those of a thread that is still sending. Lets go of
         the connection, which owns this.
         """
         self._is_closed = True
@@ -340,20 +343,20 @@ class Outbox:
             self._deadline.cancel()
             self._deadline = None
         held = 0
-        if self._run is not None:
-            self._run.is_wanted = False
-            held = len(self._run.parts)  # until it has come back
+        if self._thread_send is not None:
+            self._thread_send.is_wanted = False
+            held = len(self._thread_send.parts)  # until it has come back
         for part in islice(self._parts, held, None):
             release(part)
         self._parts.clear()
 
 
-class Run:
+class ThreadSend:
     """What stands first in an outbox, sent by a thread through a descriptor of its own: the connection may be closed
-    meanwhile, and its number be somebody else's. Nobody else uses the socket until this has come back.
+    meanwhile, and its number be another's. Nothing else uses the socket until this has come back.
     """
 
-    def __init__(self, descriptor: int, parts: Sequence[Part], start: int, most: int) -> None:
+    def __init__(self, descriptor: int, parts: Sequence[ResponseChunk], start: int, most: int) -> None:
         """Of the first part, what lies behind `start`, and no further piece after `most` bytes."""
         self.parts = parts
         self._descriptor = descriptor
@@ -373,7 +376,7 @@ class Run:
                 self._send_parts()
             finally:
                 os.set_blocking(self._descriptor, False)
-        except Exception as error:  # noqa: BLE001 - whatever it is, nobody knows how much has gone
+        except Exception as error:  # noqa: BLE001 - whatever it is, how much has gone is not known
             self.error = without_frames(error)
         finally:
             os.close(self._descriptor)

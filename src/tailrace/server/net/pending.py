@@ -1,4 +1,4 @@
-"""Requests that are under way on a connection, and until when they may be.
+"""The requests that are under way on a connection, and their deadlines.
 
 One timer serves them all. It rings at the earliest deadline and is then set for the next one; a request that is
 answered before its time, as nearly all are, leaves it as it is.
@@ -37,7 +37,7 @@ class Pending:
         self.deadline = math.inf  # by the loop's clock
 
     def hurry(self) -> None:
-        """Once is enough: whoever was told looks at what there is, which may be a lot."""
+        """Has effect once: it makes a Fetch look at what there is, which may be a lot."""
         if self.later is not None and not self.is_hurried:
             self.is_hurried = True
             self.later.hurry()

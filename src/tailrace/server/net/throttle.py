@@ -1,4 +1,4 @@
-"""What a client's quotas make of its connection: it is answered, told for how long it is muted, and not read meanwhile.
+"""Throttles clients that exceed their quotas: they are answered, told for how long to wait, and not read meanwhile.
 
 Bytes that a producer sends count when they arrive, those that a consumer gets when they are answered, and of the loop's
 time what a request took to be read and handled.
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from tailrace.server.node import Node
 
 
-class Muting:
-    """One connection's. `on_muted` and `on_over` are called when it begins, or goes on for longer, and when it ends."""
+class Throttle:
+    """One connection's. `on_begin` is called when it begins, or goes on for longer, `on_end` when it ends."""
 
-    __slots__ = ("_loop", "_meter", "_on_muted", "_on_over", "_timer", "_until", "quotas", "revision")
+    __slots__ = ("_loop", "_meter", "_on_begin", "_on_end", "_timer", "_until", "quotas", "revision")
 
-    def __init__(self, node: "Node", on_muted: Callable[[], None], on_over: Callable[[], None]) -> None:
-        self.quotas = node.broker.metadata.quotas  # where these have no values, nobody needs to call us
-        self.revision = 0  # of the quotas that have muted it
+    def __init__(self, node: "Node", on_begin: Callable[[], None], on_end: Callable[[], None]) -> None:
+        self.quotas = node.broker.metadata.quotas  # where these have no values, no call is needed
+        self.revision = 0  # of the quotas that it is throttled by
         self._loop = node.loop
         self._meter = node.broker.quotas
-        self._on_muted = on_muted
-        self._on_over = on_over
+        self._on_begin = on_begin
+        self._on_end = on_end
         self._timer: TimerHandle | None = None
         self._until = 0.0
 
@@ -46,38 +46,38 @@ class Muting:
             self._charge(header, PRODUCER_BYTE_RATE, size)
 
     def charge_answer(self, header: RequestHeader, answer: Any) -> None:
-        """Afterwards the answer says for how long the client is muted, if it is. One that says so already means it."""
+        """Sets how long the client is throttled in the response, if it is. A time that it has already counts."""
         if isinstance(answer, FetchResponse):
             self._charge(header, CONSUMER_BYTE_RATE, records_bytes(answer))
         elif wait_ms := getattr(answer, "throttle_time_ms", 0):
-            self._mute(wait_ms)
+            self._begin(wait_ms)
         if self._timer is not None and hasattr(answer, "throttle_time_ms"):
             answer.throttle_time_ms = round(1000 * max(0.0, self._until - self._loop.time()))
 
     def _charge(self, header: RequestHeader, key: str, amount: float) -> None:
         wait_ms = self._meter.charge(key, ANONYMOUS, header.client_id or "", amount, self._loop.time())
         if wait_ms:
-            self._mute(wait_ms)
+            self._begin(wait_ms)
 
-    def _mute(self, wait_ms: int) -> None:
-        """No less than it is muted already."""
+    def _begin(self, wait_ms: int) -> None:
+        """For no less time than it is throttled already."""
         until = self._loop.time() + wait_ms / 1000
         if self._timer is None or self._until < until:
             self.cancel()
             self._until = until
             self._timer = self._loop.call_at(until, self.end)
             self.revision = self.quotas.revision
-            self._on_muted()
+            self._on_begin()
 
     def end(self) -> None:
         """The time is over, or the quotas are others."""
         self.cancel()
-        self._on_over()
+        self._on_end()
 
     def close(self) -> None:
         """Ends it, and lets go of the connection, which owns this."""
         self.cancel()
-        self._on_muted = self._on_over = ignore
+        self._on_begin = self._on_end = ignore
 
     def cancel(self) -> None:
         if self._timer is not None:

@@ -1,9 +1,8 @@
-"""Connections of readers of history, lent to another process (`history_reader`), and taken back.
+"""The broker's side of the helper process: starts it, passes it connections and takes them back.
 
-The process is started when the first such reader is met, by a thread, and ends with us: the socket that we talk through
-is then closed. Until it is there, and where it has as much to do as it can, readers are served as all others are.
-Should it die, the clients that it had are disconnected, as a broker may do, and another one is started; after a few
-deaths in a row there is none for a while.
+The process is started when the first catch-up consumer is met, by a thread, and ends with the broker: the socket
+between the two is then closed. Should it die, the clients that it had are disconnected, as a broker may do, and another
+one is started; after a few deaths in a row there is none for a while.
 """
 
 import errno
@@ -18,27 +17,27 @@ from collections.abc import Callable
 
 from tailrace.broker.fastpath.fetch import HandoffRange, bounds_of
 from tailrace.log.segment.slices import FileSlice
-from tailrace.server.handoff.worker import LOANS_MAX, MESSAGE_BYTES, THERE, Loan, Returned
+from tailrace.server.handoff.messages import HANDED_OFF_MAX, MESSAGE_BYTES, READY, HandedOff, Returned
 from tailrace.server.threads import Workers
 from tailrace.util import children
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.server.handoff")
 
 DEATHS_MAX = 3
 PAUSE_S = 60.0  # after so many deaths in that time
-LOST_S = 10.0  # a loan is over in much less
+LOST_S = 10.0  # a connection comes back in much less
 STOP_S = 2.0
 
 _PROGRAM = "tailrace.server.handoff.worker"
-_CAN_LEND = hasattr(socket, "SOCK_SEQPACKET") and sys.platform == "linux"
+_CAN_PASS_SOCKETS = hasattr(socket, "SOCK_SEQPACKET") and sys.platform == "linux"
 
 TakeBack = Callable[[Returned], None]
 
 
-def loan_of(number: int, stretch: HandoffRange) -> tuple[Loan, int]:
-    """And the descriptor of the file."""
+def message_of(number: int, stretch: HandoffRange) -> tuple[HandedOff, int]:
+    """The message for the helper process, and the descriptor of the file."""
     form, (file, position) = stretch.template, stretch.records.place()
-    loan = Loan(
+    message = HandedOff(
         number=number,
         frame=stretch.frame,
         places=(form.places.start, form.places.offset),
@@ -51,10 +50,10 @@ def loan_of(number: int, stretch: HandoffRange) -> tuple[Loan, int]:
         end=position + stretch.records.length,
         entries=stretch.entries,
     )
-    return loan, file
+    return message, file
 
 
-class Lender:
+class HelperProcess:
     """Used from the loop's thread alone."""
 
     def __init__(self, loop: AbstractEventLoop, workers: Workers) -> None:
@@ -63,43 +62,43 @@ class Lender:
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._is_ready = False
-        self._not_before = 0.0 if _CAN_LEND else math.inf  # is a process started
+        self._not_before = 0.0 if _CAN_PASS_SOCKETS else math.inf  # is a process started
         self._deaths: deque[float] = deque(maxlen=DEATHS_MAX)
-        self._lent: dict[int, tuple[FileSlice, TakeBack, float]] = {}
-        self.loans = 0  # so far
+        self._handed_off: dict[int, tuple[FileSlice, TakeBack, float]] = {}
+        self.handed_off = 0  # so far
 
     @property
     def has_room(self) -> bool:
         """Whether the process could have one more, if it is there or may be started."""
-        return len(self._lent) < LOANS_MAX and (self._is_ready or self._loop.time() >= self._not_before)
+        return len(self._handed_off) < HANDED_OFF_MAX and (self._is_ready or self._loop.time() >= self._not_before)
 
-    def can_lend(self) -> bool:
-        """Who asks would like to: where there is no process, there soon will be."""
+    def prepare(self) -> bool:
+        """Whether a connection can be handed off now. Starts the process where there is none."""
         if self._control is None and self._loop.time() >= self._not_before:
             self._start()
         return self._is_ready and self.has_room
 
-    def lend(self, client: int, stretch: HandoffRange, take_back: TakeBack) -> bool:
-        """Afterwards the client's socket is not ours until `take_back` is called, with what has become of it; then the
-        stretch is released. False where the process has not taken it.
+    def hand_off(self, client: int, stretch: HandoffRange, take_back: TakeBack) -> bool:
+        """Passes the client's socket to the process, which owns it until `take_back` is called, with what has become of
+        it; then the stretch is released. False where the process has not taken it.
         """
         assert self._control is not None
-        number = self.loans + 1
-        loan, file = loan_of(number, stretch)
+        number = self.handed_off + 1
+        message, file = message_of(number, stretch)
         try:
-            socket.send_fds(self._control, [loan.encode()], [client, file])
-        except OSError as error:  # its socket is full, or it has just died
-            logger.info("a reader of history is served by the broker itself: %s", error)
+            socket.send_fds(self._control, [message.encode()], [client, file])
+        except OSError as error:  # the socket to the process is full, or the process has just died
+            logger.info("cannot hand off a catch-up consumer, the broker serves it: %s", error)
             return False
-        self.loans = number
-        self._lent[number] = stretch.records, take_back, self._loop.time()
+        self.handed_off = number
+        self._handed_off[number] = stretch.records, take_back, self._loop.time()
         return True
 
     def _start(self) -> None:
         try:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         except OSError as error:
-            self._failed(f"no process can be had: {error}")
+            self._failed(f"cannot create a socket pair: {error}")
             return
         ours.setblocking(False)
         self._control = ours
@@ -126,13 +125,13 @@ class Lender:
             self._died()
             return
         returned = Returned.decode(data)
-        if returned.number == THERE:
+        if returned.number == READY:
             self._is_ready = True
         else:
             self._take_back(returned)
 
     def _take_back(self, returned: Returned) -> None:
-        records, take_back, _ = self._lent.pop(returned.number)
+        records, take_back, _ = self._handed_off.pop(returned.number)
         try:
             take_back(returned)
         finally:
@@ -140,12 +139,12 @@ class Lender:
 
     def look_after(self, now: float) -> None:
         """Now and then: a process that has kept a connection for much too long hangs."""
-        if self._process is not None and any(now - lent_at > LOST_S for _, _, lent_at in self._lent.values()):
+        if self._process is not None and any(now - since > LOST_S for _, _, since in self._handed_off.values()):
             self._process.kill()
 
     def _died(self) -> None:
         self._close()
-        self._failed("its process has died")
+        self._failed("the helper process has died")
         if (process := self._process) is not None:
             self._process = None
             self._workers.submit(lambda: _bury(process), lambda: None)
@@ -155,11 +154,15 @@ class Lender:
         now = self._loop.time()
         self._deaths.append(now)
         if len(self._deaths) == DEATHS_MAX and now - self._deaths[0] < PAUSE_S:
-            logger.warning("readers of history are served by the broker itself for a while: %s, again and again", what)
+            logger.warning(
+                "the helper process for catch-up consumers failed %d times within %.0f s, the broker serves them for a "
+                "while: %s",
+                DEATHS_MAX, PAUSE_S, what,
+            )  # fmt: skip
             self._not_before = now + PAUSE_S
 
     def _take_all_back(self) -> None:
-        for number in list(self._lent):
+        for number in list(self._handed_off):
             self._take_back(Returned(number, error=errno.EIO))
 
     def _close(self) -> None:
@@ -169,8 +172,8 @@ class Lender:
             control.close()
 
     def stop(self) -> None:
-        """Afterwards the process is gone. It ends as soon as it sees that its socket is closed: one that does not is
-        waited for for a moment, and killed.
+        """Ends the process. It ends by itself as soon as it sees that its socket is closed: one that does not is killed
+        after a moment.
         """
         self._not_before = math.inf
         self._close()
@@ -188,11 +191,11 @@ def _start_process(control: socket.socket, started: "list[subprocess.Popen[bytes
                 children.command(_PROGRAM, str(control.fileno())),
                 pass_fds=[control.fileno()],
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,  # ours may be a pipe that somebody reads to its end
+                stdout=subprocess.DEVNULL,  # ours may be a pipe that is read to its end
                 env=children.environment(),
             )
         except OSError as error:
-            logger.warning("no process can be had for readers of history: %s", error)
+            logger.warning("cannot start the helper process for catch-up consumers: %s", error)
         else:
             started.append(process)
 

@@ -1,4 +1,4 @@
-"""Connections that are lent to another process, and come back: nothing is lost, and nobody is left behind."""
+"""Connections that are handed off to the helper process, and come back: nothing is lost, and nobody is left behind."""
 
 import os
 import signal
@@ -17,9 +17,9 @@ from raw_client import RawClient
 from tailrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tailrace.records.batch import split
 from tailrace.server import node as nodes
-from tailrace.server.handoff import lender as lending
-from tailrace.server.handoff.worker import Returned
-from tailrace.server.net import connection
+from tailrace.server.handoff import handoff, helper_process
+from tailrace.server.handoff.handoff import Backoff
+from tailrace.server.handoff.messages import Returned
 from tailrace.server.net import outbox as sending
 from tailrace.util import children
 
@@ -31,10 +31,10 @@ VERSION = 12
 
 @pytest.fixture
 def all_is_cold(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every reader is taken for one of cold history, and lent whenever it can be."""
+    """Every reader is taken for one of cold history, and handed off whenever it can be."""
     monkeypatch.setattr(sending.Outbox, "is_cold", property(lambda _: True, lambda *_: None))
-    monkeypatch.setattr(connection, "NOT_LENT_S", 0.0)
-    monkeypatch.setattr(connection, "REFUSED_S", 0.0)
+    monkeypatch.setattr(handoff, "BACKOFF_S", 0.0)
+    monkeypatch.setattr(handoff, "REFUSED_S", 0.0)
 
 
 @pytest.fixture(params=LOOPS)
@@ -44,7 +44,7 @@ def node(tmp_path: Path, request: pytest.FixtureRequest, all_is_cold: None) -> I
         with RawClient(node.address) as client:
             for _ in range(BATCHES):
                 client.produce(VALUE)
-        node.until(lambda: node.node.lender.can_lend())
+        node.until(lambda: node.node.handoff.helper.prepare())
         yield node
 
 
@@ -60,16 +60,16 @@ def read(client: RawClient, offset: int) -> int:
     return last.next_offset
 
 
-def lent(client: RawClient) -> None:
-    """Afterwards the next Fetch of what follows would be lent."""
+def caught_up_to_four(client: RawClient) -> None:
+    """Afterwards the next Fetch of what follows would be handed off."""
     assert read(client, 0) == 2
     assert read(client, 2) == 4
 
 
 def stopped(node: RunningNode) -> Any:
     """The process, which does nothing any more."""
-    node.until(lambda: not node.node.lender._lent)
-    process = node.node.lender._process
+    node.until(lambda: not node.node.handoff.helper._handed_off)
+    process = node.node.handoff.helper._process
     assert process is not None
     process.send_signal(signal.SIGSTOP)
     until(lambda: state_of(process.pid) == "T")
@@ -78,10 +78,10 @@ def stopped(node: RunningNode) -> Any:
 
 def stuck(node: RunningNode, client: RawClient) -> Any:
     """The process, which has the client's connection, with a request from offset 4 on, and does nothing any more."""
-    lent(client)
+    caught_up_to_four(client)
     process = stopped(node)
     client.send(ask(4), VERSION)
-    node.until(lambda: node.node.lender._lent)
+    node.until(lambda: node.node.handoff.helper._handed_off)
     return process
 
 
@@ -95,8 +95,8 @@ def test_a_reader_gets_everything_in_order_and_most_of_it_from_the_other_process
         sent = BATCHES * len(VALUE)
         node.until(lambda: node.node.metrics.bytes_out - before >= sent)
         assert node.on_loop(lambda: node.node.metrics.bytes_out - before) < 1.05 * sent
-    loans = node.on_loop(lambda: node.node.lender.loans)
-    assert 1 <= loans < answers / 2
+    handed_off = node.on_loop(lambda: node.node.handoff.helper.handed_off)
+    assert 1 <= handed_off < answers / 2
 
 
 class Session:
@@ -123,7 +123,7 @@ class Session:
         return batches[0].base_offset, batches[-1].next_offset
 
 
-def test_a_reader_with_a_session_is_lent_and_its_session_knows_how_far_it_came(node: RunningNode) -> None:
+def test_a_reader_with_a_session_is_handed_off_and_its_session_knows_how_far_it_came(node: RunningNode) -> None:
     with RawClient(node.address) as client:
         session = Session(client)
         answers, offset, last = 0, 0, 0
@@ -135,7 +135,7 @@ def test_a_reader_with_a_session_is_lent_and_its_session_knows_how_far_it_came(n
             if answers % 10 == 0:  # it is the broker's to say where that was
                 assert session.read() == (last, offset)
         assert session.ask(from_offset(BATCHES, 0, LIMIT)).error_code == 0
-    assert 1 <= node.on_loop(lambda: node.node.lender.loans) < answers
+    assert 1 <= node.on_loop(lambda: node.node.handoff.helper.handed_off) < answers
 
 
 def test_a_session_goes_on_where_its_process_has_died(node: RunningNode) -> None:
@@ -145,7 +145,7 @@ def test_a_session_goes_on_where_its_process_has_died(node: RunningNode) -> None
         assert [session.read(offset) for offset in (0, 2, 4)] == [(0, 2), (2, 4), (4, 6)]
         process = stopped(node)
         client.send(session.request(from_offset(6, 0, LIMIT)), VERSION)
-        node.until(lambda: node.node.lender._lent)
+        node.until(lambda: node.node.handoff.helper._handed_off)
         process.kill()
         assert client.is_closed()
     with RawClient(node.address) as client:
@@ -172,63 +172,63 @@ def read_all(client: RawClient) -> None:
         offset = read(client, offset)
 
 
-def test_who_reads_on_through_what_is_in_memory_is_lent_too(
+def test_who_reads_on_through_what_is_in_memory_is_handed_off_too(
     history: RunningNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "LENT_BYTES_MIN", 20 * len(VALUE))
-    monkeypatch.setattr(connection, "REFUSED_S", 0.0)  # as one is at the end of the log
+    monkeypatch.setattr(handoff, "AHEAD_BYTES_MIN", 20 * len(VALUE))
+    monkeypatch.setattr(handoff, "REFUSED_S", 0.0)  # as one is at the end of the log
     node = history
     with RawClient(node.address) as client:
         read_all(client)
-        node.until(lambda: node.node.lender._is_ready)
+        node.until(lambda: node.node.handoff.helper._is_ready)
         before = node.on_loop(lambda: node.node.metrics.bytes_out)
         read_all(client)
         node.until(lambda: node.node.metrics.bytes_out - before >= BATCHES * len(VALUE))
-        lent = node.on_loop(lambda: node.node.lender.loans)
-    assert 1 <= lent < 10, "the others were answered by the other process"
+        handed_off = node.on_loop(lambda: node.node.handoff.helper.handed_off)
+    assert 1 <= handed_off < 10, "the others were answered by the other process"
 
 
 @pytest.mark.needs("kafka")
-def test_javas_consumer_is_lent(history: RunningNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "LENT_BYTES_MIN", 0)
+def test_javas_consumer_is_handed_off(history: RunningNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handoff, "AHEAD_BYTES_MIN", 0)
     node = history
-    node.until(lambda: node.node.lender.can_lend())
+    node.until(lambda: node.node.handoff.helper.prepare())
     arguments = ("--bootstrap-server", "{}:{}".format(*node.address), "--topic", "orders", "--num-records", BATCHES)
     said = run_tool(f"{TOOLS}.ConsumerPerformance", *map(str, arguments))
     assert said.splitlines()[-1].split(", ")[4] == str(BATCHES)
-    assert node.on_loop(lambda: node.node.lender.loans)
+    assert node.on_loop(lambda: node.node.handoff.helper.handed_off)
 
 
-def test_where_little_lies_ahead_nobody_is_lent_and_no_process_is_started(history: RunningNode) -> None:
-    assert BATCHES * len(VALUE) < connection.LENT_BYTES_MIN
+def test_where_little_lies_ahead_no_consumer_is_handed_off_and_no_process_is_started(history: RunningNode) -> None:
+    assert BATCHES * len(VALUE) < handoff.AHEAD_BYTES_MIN
     with RawClient(history.address) as client:
         read_all(client)
         read_all(client)
-    assert history.on_loop(lambda: history.node.lender._control) is None
+    assert history.on_loop(lambda: history.node.handoff.helper._control) is None
 
 
-def test_who_reads_in_small_pieces_is_not_lent(history: RunningNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "LENT_BYTES_MIN", 0)
+def test_who_reads_in_small_pieces_is_not_handed_off(history: RunningNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handoff, "AHEAD_BYTES_MIN", 0)
     with RawClient(history.address) as client:
         for offset in range(10):
             request = fetch_request(from_offset(offset, 0, len(VALUE) + 1000), max_wait_ms=0)
             assert only_partition(client.ask(request, VERSION)).records
-    assert history.on_loop(lambda: history.node.lender._control) is None
+    assert history.on_loop(lambda: history.node.handoff.helper._control) is None
 
 
-def test_who_pauses_between_his_requests_is_not_lent_again_for_a_while(
+def test_who_pauses_between_his_requests_is_not_handed_off_again_for_a_while(
     history: RunningNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "LENT_BYTES_MIN", 0)
-    monkeypatch.setattr(connection, "NOT_LENT_S", 60.0)
+    monkeypatch.setattr(handoff, "AHEAD_BYTES_MIN", 0)
+    monkeypatch.setattr(handoff, "BACKOFF_S", 60.0)
     node = history
-    node.until(lambda: node.node.lender.can_lend())
+    node.until(lambda: node.node.handoff.helper.prepare())
     with RawClient(node.address) as client:
         offset = 0
         for number in range(6):
             offset = read(client, offset)
-            node.until(lambda: not node.node.lender._lent)  # which does not wait for it for long
-            assert node.on_loop(lambda: node.node.lender.loans) == min(max(number - 1, 0), 1)
+            node.until(lambda: not node.node.handoff.helper._handed_off)  # which does not wait for it for long
+            assert node.on_loop(lambda: node.node.handoff.helper.handed_off) == min(max(number - 1, 0), 1)
 
 
 @pytest.mark.parametrize(
@@ -241,26 +241,27 @@ def test_who_pauses_between_his_requests_is_not_lent_again_for_a_while(
         (Returned(1), False),
     ],
 )
-def test_who_had_no_use_of_a_loan_is_not_lent_for_a_while_and_each_time_for_longer(
-    history: RunningNode, returned: Returned, is_of_use: bool
+def test_a_consumer_that_had_no_use_of_a_hand_off_has_to_wait_for_the_next_each_time_for_longer(
+    returned: Returned, is_of_use: bool
 ) -> None:
-    with RawClient(history.address) as client:
-        read(client, 0)
-        (one,) = history.on_loop(lambda: list(history.node.connections))
-        pauses = []
-        for _ in range(8):
-            history.on_loop(lambda: one._judge_loan(returned))
-            pauses.append(max(0.0, one._not_lent_before - one.active_at))
-        if is_of_use:
-            assert not any(pauses)
-        else:
-            assert pauses == [min(connection.NOT_LENT_S * 2**n, connection.NOT_LENT_MAX_S) for n in range(8)]
-            history.on_loop(lambda: one._judge_loan(Returned(1, seconds=[0.0001] * 2)))
-            assert one._not_lent_s == connection.NOT_LENT_S
+    backoff, pauses, now = Backoff(), [], 1000.0
+    for _ in range(8):
+        backoff.returned(returned, now)
+        pauses.append(max(0.0, backoff.not_before - now))
+        now += 100
+    if is_of_use:
+        assert not any(pauses)
+    else:
+        assert pauses == [min(handoff.BACKOFF_S * 2**n, handoff.BACKOFF_MAX_S) for n in range(8)]
+        backoff.returned(Returned(1, seconds=[0.0001] * 2), now)
+        backoff.returned(returned, now)
+        assert backoff.not_before == now + handoff.BACKOFF_S
 
 
-def test_one_more_than_can_be_lent_is_served_by_the_broker(node: RunningNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lending, "LOANS_MAX", 1)
+def test_one_more_than_can_be_handed_off_is_served_by_the_broker(
+    node: RunningNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(helper_process, "HANDED_OFF_MAX", 1)
     with RawClient(node.address) as client, RawClient(node.address) as other:
         process = stuck(node, client)
         read_all(other)
@@ -284,12 +285,12 @@ def test_whatever_is_asked_in_between_is_answered(node: RunningNode) -> None:
             (_, first), *_ = split(bytes(only_partition(client.receive()).records))
             assert first.base_offset == 0
             assert client.receive().topics
-    assert node.on_loop(lambda: node.node.lender.loans)
+    assert node.on_loop(lambda: node.node.handoff.helper.handed_off)
 
 
 def test_a_slow_client_gets_every_byte(node: RunningNode) -> None:
     with RawClient(node.address, receive_buffer=4096) as client:
-        lent(client)
+        caught_up_to_four(client)
         client.send(ask(4), VERSION)
         time.sleep(0.05)  # so that it comes back, with most of the answer
         answer = only_partition(client.receive())
@@ -299,19 +300,19 @@ def test_a_slow_client_gets_every_byte(node: RunningNode) -> None:
 
 def test_a_client_that_goes_leaves_nothing_behind(node: RunningNode) -> None:
     client = RawClient(node.address)
-    lent(client)
+    caught_up_to_four(client)
     client.send(ask(4), VERSION)
     client.reset()
     node.until(lambda: not node.node.connections)
-    node.until(lambda: not node.node.lender._lent)
+    node.until(lambda: not node.node.handoff.helper._handed_off)
 
 
-def test_one_that_is_closed_while_it_is_lent_is_no_matter(node: RunningNode) -> None:
+def test_one_that_is_closed_while_it_is_handed_off_is_no_matter(node: RunningNode) -> None:
     with RawClient(node.address) as client:
         process = stuck(node, client)
         node.on_loop(lambda: [one.close() for one in list(node.node.connections)])
         process.send_signal(signal.SIGCONT)
-        node.until(lambda: not node.node.lender._lent)
+        node.until(lambda: not node.node.handoff.helper._handed_off)
     with RawClient(node.address) as client:
         assert read(client, 0) == 2
 
@@ -323,27 +324,27 @@ def test_a_process_that_dies_takes_its_clients_with_it_and_another_takes_its_pla
         assert client.is_closed()
         assert read(other, 0) == 2
     assert process.wait(10) == -signal.SIGKILL
-    node.until(lambda: node.node.lender.can_lend())
+    node.until(lambda: node.node.handoff.helper.prepare())
     with RawClient(node.address) as client:
-        before = node.on_loop(lambda: node.node.lender.loans)
-        lent(client)
+        before = node.on_loop(lambda: node.node.handoff.helper.handed_off)
+        caught_up_to_four(client)
         assert read(client, 4) == 6
-        assert node.on_loop(lambda: node.node.lender.loans) > before
+        assert node.on_loop(lambda: node.node.handoff.helper.handed_off) > before
 
 
 def test_after_a_few_deaths_there_is_no_other_and_readers_are_served_all_the_same(
     node: RunningNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lending, "DEATHS_MAX", 1)
-    process = node.node.lender._process
+    monkeypatch.setattr(helper_process, "DEATHS_MAX", 1)
+    process = node.node.handoff.helper._process
     assert process is not None
     process.kill()
-    node.until(lambda: not node.node.lender.can_lend())
+    node.until(lambda: not node.node.handoff.helper.prepare())
     with RawClient(node.address) as client:
-        before = node.on_loop(lambda: node.node.lender.loans)
-        lent(client)
+        before = node.on_loop(lambda: node.node.handoff.helper.handed_off)
+        caught_up_to_four(client)
         assert read(client, 4) == 6
-        assert node.on_loop(lambda: node.node.lender.loans) == before
+        assert node.on_loop(lambda: node.node.handoff.helper.handed_off) == before
     process.wait(10)
 
 
@@ -359,14 +360,14 @@ def test_where_no_process_can_be_had_readers_are_served_all_the_same(
             offset = 0
             while offset < BATCHES:
                 offset = read(client, offset)
-        assert node.on_loop(lambda: node.node.lender.loans) == 0
+        assert node.on_loop(lambda: node.node.handoff.helper.handed_off) == 0
 
 
 @pytest.mark.parametrize("is_stuck", [False, True])
-def test_a_node_stops_while_connections_are_lent(
+def test_a_node_stops_while_connections_are_handed_off(
     node: RunningNode, is_stuck: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lending, "STOP_S", 0.1)
+    monkeypatch.setattr(helper_process, "STOP_S", 0.1)
     monkeypatch.setattr(nodes, "ANSWERS_S", 0.1)
     with RawClient(node.address) as client:
         process = stuck(node, client)
@@ -374,15 +375,15 @@ def test_a_node_stops_while_connections_are_lent(
             process.send_signal(signal.SIGCONT)
         node.stop()
         assert process.poll() is not None
-        assert not node.node.lender._lent
+        assert not node.node.handoff.helper._handed_off
 
 
 def test_a_process_that_hangs_is_killed_and_its_clients_can_come_again(
     node: RunningNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lending, "LOST_S", 0.2)
+    monkeypatch.setattr(helper_process, "LOST_S", 0.2)
     with RawClient(node.address) as client:
-        lent(client)
+        caught_up_to_four(client)
         process = stopped(node)
         client.send(ask(4), VERSION)
         assert client.is_closed()
@@ -393,30 +394,30 @@ def test_a_process_that_hangs_is_killed_and_its_clients_can_come_again(
 def test_signals_that_a_whole_group_of_processes_is_sent_are_the_brokers_matter(
     node: RunningNode, number: signal.Signals
 ) -> None:
-    process = node.node.lender._process
+    process = node.node.handoff.helper._process
     assert process is not None
     process.send_signal(number)
     with RawClient(node.address) as client:
-        lent(client)
+        caught_up_to_four(client)
         assert read(client, 4) == 6
     assert process.poll() is None
-    assert node.on_loop(lambda: node.node.lender.loans)
+    assert node.on_loop(lambda: node.node.handoff.helper.handed_off)
 
 
-def test_a_batch_that_is_larger_than_a_loan_is_answered_by_the_broker(
+def test_a_batch_that_is_larger_than_a_hand_off_is_answered_by_the_broker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "LOAN_BYTES", 2 * LIMIT)
+    monkeypatch.setattr(handoff, "HANDED_OFF_BYTES", 2 * LIMIT)
     with RunningNode(tmp_path) as node, RawClient(node.address) as client:
         node.create_topic(segment_bytes=str(2 << 20))
         for _ in range(8):
             client.produce(VALUE * 7)
         read(client, 0)
-        node.until(lambda: node.node.lender.can_lend())
+        node.until(lambda: node.node.handoff.helper.prepare())
         for one in node.on_loop(lambda: list(node.node.connections)):
-            node.on_loop(lambda one=one: setattr(one._outbox, "is_cold", True))  # type: ignore[misc]
+            node.on_loop(lambda one=one: setattr(one.outbox, "is_cold", True))  # type: ignore[misc]
         assert read(client, 1) == 2
-        assert node.on_loop(lambda: node.node.lender.loans) == 1
+        assert node.on_loop(lambda: node.node.handoff.helper.handed_off) == 1
 
 
 def children_of(process_id: int) -> list[int]:
@@ -478,7 +479,7 @@ def is_cached(descriptor: int) -> bool:
         return False
 
 
-def test_the_loop_does_not_read_what_is_lent(node: RunningNode) -> None:
+def test_the_loop_does_not_read_what_is_handed_off(node: RunningNode) -> None:
     with RawClient(node.address) as client:
         process = stuck(node, client)
         client.send(MetadataRequest(topics=None), VERSION)

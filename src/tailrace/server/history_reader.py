@@ -1,0 +1,6 @@
+"""Former path of `handoff.worker`, kept for one release: a running broker of before starts its helper by this name."""
+
+from tailrace.server.handoff.worker import main
+
+if __name__ == "__main__":
+    main()
