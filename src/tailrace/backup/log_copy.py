@@ -10,7 +10,7 @@ from collections.abc import Callable
 from errno import EIO
 from types import TracebackType
 
-from tailrace.backup.copying import Copied, CutShort, sha256_of
+from tailrace.backup.copy import Copied, CutShort, sha256_of
 from tailrace.backup.manifest import KnownSegments, StoredFile, StoredLog, StoredSegment
 from tailrace.backup.source import Cut, Look, SeenSegment, Source, find_cut
 from tailrace.backup.store import WritableStore

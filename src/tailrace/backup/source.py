@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from tailrace.backup.copying import sha256_of
+from tailrace.backup.copy import sha256_of
 from tailrace.log.disk.interface import File, Files, join, read_whole
 from tailrace.log.files.checkpoints import RECOVERY_POINTS, START_OFFSETS, CorruptCheckpoint
 from tailrace.log.files.checksums import Gaps, Sums

@@ -23,7 +23,7 @@ def main() -> None:
 
 def _run(arguments: list[str]) -> None:
     if arguments[:1] == ["serve"]:
-        from tailrace.cli.serve.serve import plain_options, run_broker
+        from tailrace.cli.serve.broker import plain_options, run_broker
 
         options = plain_options(arguments[1:])
         if options is not None:

@@ -14,9 +14,9 @@ from tailrace.client.cluster.cluster import Cluster
 from tailrace.client.cluster.metadata import TopicPartition
 from tailrace.client.errors import BadAnswer, ClientError, CorruptRecords, EndNotReached, Refused, refusal
 from tailrace.client.fetch_requests import IDS_SINCE, Wanted, fetch_request, partitions_in, version_max
+from tailrace.client.long_poll import out_of_range
 from tailrace.client.net.connection import Connection, Pending
 from tailrace.client.options import Isolation
-from tailrace.client.wait import out_of_range
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.fetch import FetchResponse, PartitionData
 

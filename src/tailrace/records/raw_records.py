@@ -20,9 +20,9 @@ from tailrace.records.batch import (
     seal,
 )
 from tailrace.records.compression import Codec, compress, decompress
+from tailrace.records.decoders import read_varint, wrap_int64
 from tailrace.records.errors import CorruptRecords
 from tailrace.records.record import write_varint
-from tailrace.records.record_decoder import read_varint, wrap_int64
 
 
 class RawRecord(NamedTuple):

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from tailrace.records import batch
 from tailrace.records.batch import HEADER_SIZE, Buffer
 from tailrace.records.compression import DECOMPRESSED_BYTES_MAX, Codec, DecompressionBudget, compress, decompress
+from tailrace.records.decoders import RECORD_SIZE_MIN
 from tailrace.records.errors import CorruptRecords
-from tailrace.records.record_decoder import RECORD_SIZE_MIN
 
 # Copies of this size are made while no other thread runs: a few milliseconds. It is 16 : 1 for a full batch of the
 # default size (max.message.bytes, 1 MB).

@@ -28,15 +28,8 @@ from tailrace.records.batch import (
     seal,
 )
 from tailrace.records.compression import DECOMPRESSED_BYTES_MAX, Codec, DecompressionBudget, compress, decompress
+from tailrace.records.decoders import HEADER_KEY_ERRORS, RECORD_SIZE_MIN, Decoder, Headers, best_decoder, wrap_int64
 from tailrace.records.errors import CorruptRecords, TruncatedBatch
-from tailrace.records.record_decoder import (
-    HEADER_KEY_ERRORS,
-    RECORD_SIZE_MIN,
-    Decoder,
-    Headers,
-    best_decoder,
-    wrap_int64,
-)
 
 
 class Record(NamedTuple):

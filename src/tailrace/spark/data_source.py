@@ -41,7 +41,7 @@ from tailrace.spark.source.options import EARLIEST, BadOptions, SourceOptions, s
 from tailrace.spark.source.positions import Positions
 from tailrace.spark.source.pushdown import Wanted, wanted_by
 from tailrace.spark.source.reader import Range, ranges, read
-from tailrace.spark.source.recorded import RecordedPlan
+from tailrace.spark.source.recorded_batches import RecordedPlan
 from tailrace.spark.source.small_batches import SimpleReader, Together, note_ends, read_small, read_together
 from tailrace.spark.source.stream import Json, StreamPlan
 

@@ -13,7 +13,7 @@ from tailrace.cli.common.output import Failure
 from tailrace.cli.common.positions import Earliest, Last, Latest, Offset, Position, Time
 from tailrace.cli.common.ranges import Span
 from tailrace.cli.common.selection import Selection, require
-from tailrace.cli.produce.resume import Bookmark, Progress
+from tailrace.cli.produce.bookmark import Bookmark, Progress
 
 TOPICS = ["orders", "orders-eu", "orders.us", "payments", "__consumer_offsets"]
 

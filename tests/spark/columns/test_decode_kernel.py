@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.records.batch import HEADER_SIZE, LOG_APPEND_TIME, read_header, seal, split
+from tailrace.records.decoders import decode_with_python
 from tailrace.records.errors import CorruptBatch, TruncatedBatch
 from tailrace.records.record import Record, decode_records, encode_batch
-from tailrace.records.record_decoder import decode_with_python
 
 if not parts.missing("arrow"):
     import numba
@@ -26,7 +26,7 @@ if not parts.missing("arrow"):
 
     from tailrace.spark.columns import compiler as compiling
     from tailrace.spark.columns import decode_kernel as kernel
-    from tailrace.spark.columns.decode import ColumnDecoder
+    from tailrace.spark.columns.decoder import ColumnDecoder
 
 pytestmark = pytest.mark.needs("arrow")
 

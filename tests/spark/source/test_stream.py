@@ -21,7 +21,7 @@ from tailrace.spark.source.losses import FILE, DataLost, GoneSincePlanned
 from tailrace.spark.source.options import BadOptions, source_options
 from tailrace.spark.source.positions import Positions
 from tailrace.spark.source.reader import Range, ranges, read
-from tailrace.spark.source.recorded import RecordedPlan, write_ends
+from tailrace.spark.source.recorded_batches import RecordedPlan, write_ends
 from tailrace.spark.source.stream import StreamPlan
 from tailrace.testing import Broker
 

@@ -204,7 +204,7 @@ def delete(
     """
     from tailrace.cli.group import delete as deleting
     from tailrace.cli.group import groups
-    from tailrace.cli.group.choice import Choice
+    from tailrace.cli.group.partitions import Choice
 
     names = list(dict.fromkeys(names))
     choice = Choice(only, "--offsets") if only else None
@@ -260,7 +260,7 @@ def _position(to: str | None, shift: int | None) -> "Position | None":
 def _chosen(here: _Here, name: str, topics: list[str] | None, commits: "Commits") -> "list[Partition]":
     from tailrace.cli.common.offsets import partitions_of
     from tailrace.cli.common.selection import require
-    from tailrace.cli.group.choice import Choice
+    from tailrace.cli.group.partitions import Choice
 
     if topics:
         choice = Choice(topics, "--topic")

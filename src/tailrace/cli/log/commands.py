@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tailrace.cli.common import output
-from tailrace.cli.common import pipes as stopping
+from tailrace.cli.common import broken_pipe, output
 from tailrace.cli.common.options import AsJson
 from tailrace.cli.common.output import ExitCode, Failure
 from tailrace.cli.log.repair import repair
@@ -38,7 +37,7 @@ app = typer.Typer(
 
 
 @app.command()
-@stopping.ending_with_the_reader()
+@broken_pipe.ending_with_the_reader()
 def verify(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="A partition, or a data directory with many.")],
     as_json: AsJson = False,
@@ -74,7 +73,7 @@ def verify(
 
 
 @app.command()
-@stopping.ending_with_the_reader()
+@broken_pipe.ending_with_the_reader()
 def dump(
     path: Annotated[Path, typer.Argument(metavar="FILE|DIR", help="A segment, a partition, or a data directory.")],
     as_json: AsJson = False,

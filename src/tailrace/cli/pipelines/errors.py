@@ -17,8 +17,8 @@ def require_spark() -> None:
 def in_words() -> Iterator[None]:
     from pyspark.errors import PySparkException
 
-    from tailrace.spark.pipelines.find import place_of
-    from tailrace.spark.pipelines.replay.exact import NotExact
+    from tailrace.spark.pipelines.pipeline_file import place_of
+    from tailrace.spark.pipelines.replay.exact_replay import NotExact
     from tailrace.spark.pipelines.session.java import NoJava
     from tailrace.spark.pipelines.state.failures import RunFailed, is_of_client, reason_of
     from tailrace.spark.pipelines.state.state import AlreadyRunning

@@ -82,8 +82,8 @@ def produce(
     forgotten once it is done. An interrupted load goes on with --resume, behind the last line known to be
     acknowledged: lines that were on the way when it was interrupted may be written twice, and none is left out.
     """
-    from tailrace.cli.produce.load import Load
-    from tailrace.cli.produce.parse import Parser
+    from tailrace.cli.produce.line_parser import Parser
+    from tailrace.cli.produce.transfer import Load
 
     if resume and source == Path("-"):
         raise Failure("--resume takes a FILE: what came through a pipe cannot be read again", ExitCode.USAGE)

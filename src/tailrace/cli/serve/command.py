@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from tailrace.cli.serve.serve import run_broker
+from tailrace.cli.serve.broker import run_broker
 
 Data = Annotated[str | None, typer.Option(metavar="DIR", help="Where logs are kept. [./tailrace-data]")]
 ListenOn = Annotated[

@@ -30,8 +30,7 @@ from typing import NamedTuple
 from tailrace.log.disk.interface import read_ahead
 from tailrace.log.files.index import positions_in
 from tailrace.log.segment.batch_ends import end_of_whole_batches
-from tailrace.protocol.fetch_epochs import FINAL_EPOCH, epoch_after
-from tailrace.protocol.fetch_wire import FetchAnswer
+from tailrace.protocol.fetch_wire import FINAL_EPOCH, FetchAnswer, epoch_after
 from tailrace.server.net.chunks import CHUNK_BYTES, MORE, PIECE_BYTES, send_chunks, set_patience
 
 logger = logging.getLogger(__name__)

@@ -87,7 +87,7 @@ class Pipeline:
         spark: "SparkSession | None" = None,
     ) -> list[dict[str, Any]]:
         """Runs it over decoded rows, or over messages, which are decoded first: see `testing.run_on`."""
-        from tailrace.spark.pipelines.testing import run_on
+        from tailrace.spark.pipelines.sample_run import run_on
 
         return run_on(self, rows, messages, spark)
 

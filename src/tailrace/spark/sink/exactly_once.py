@@ -253,7 +253,7 @@ def _read_through(
     options: SinkOptions, part: Part, marker: Committed, chunks: Iterable[pa.RecordBatch]
 ) -> FingerprintTally:
     """Of rows that are written."""
-    from tailrace.spark.sink.encode import Rows
+    from tailrace.spark.sink.encoder import Rows
 
     tally = FingerprintTally()
     for chunk in chunks:

@@ -11,7 +11,7 @@ from tailrace.client.cluster.cluster import cluster_for
 from tailrace.client.cluster.metadata import TopicPartition
 from tailrace.client.errors import OffsetOutOfRange, TopicNotFound, TopicRecreated
 from tailrace.client.fetch import PartitionReader
-from tailrace.spark.columns.decode import ColumnDecoder
+from tailrace.spark.columns.decoder import ColumnDecoder
 from tailrace.spark.columns.ranges import ALL, Span
 from tailrace.spark.source.losses import DataLost, GoneSincePlanned, Loss
 from tailrace.spark.source.options import OnDataLoss, SourceOptions

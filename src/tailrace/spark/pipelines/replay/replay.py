@@ -5,7 +5,7 @@ a batch has no watermark; on windows that are closed, and where live has dropped
 
 `mode="exact"` runs the stream again over the very batches that the live run has recorded (`state.py`, `recorded.py`),
 those without data included, from its first one on: what was late is late again, and the result is live's, row by row,
-in some order. Its watermarks are compared with live's, batch by batch (`exact.py`).
+in some order. Its watermarks are compared with live's, batch by batch (`exact_replay.py`).
 
 Beforehand (`plan_replay`) it says what the range has and what is missing from it (`extent.py`); afterwards (`Replayed`)
 by what the result may differ from live's, and how many windows the ends of the range have cut.
@@ -26,8 +26,9 @@ from typing import TYPE_CHECKING
 
 from tailrace.client.cluster.metadata import TopicPartition
 from tailrace.spark.pipelines.progress import Progress
-from tailrace.spark.pipelines.replay import exact
-from tailrace.spark.pipelines.replay.extent import (
+from tailrace.spark.pipelines.replay import exact_replay
+from tailrace.spark.pipelines.replay.repeatability import repeatability
+from tailrace.spark.pipelines.replay.replay_range import (
     EARLIEST,
     NOW,
     Completeness,
@@ -38,12 +39,11 @@ from tailrace.spark.pipelines.replay.extent import (
     start_from,
     stop_from,
 )
-from tailrace.spark.pipelines.replay.places import check_place, clear
-from tailrace.spark.pipelines.replay.repeat import repeatability
+from tailrace.spark.pipelines.replay.row_counts import watched
+from tailrace.spark.pipelines.replay.targets import check_place, clear
 from tailrace.spark.pipelines.session.session import any_session
 from tailrace.spark.pipelines.sinks import Call, Console, QuerySettings, Sink, Topic
 from tailrace.spark.pipelines.state.history import Batch
-from tailrace.spark.pipelines.state.observer import watched
 from tailrace.spark.pipelines.state.state import State
 from tailrace.spark.source.options import BadOptions
 from tailrace.spark.source.positions import Positions
@@ -218,7 +218,7 @@ def _run_exact(job: _Job) -> Replayed:
     place = job.state.directory / "replays" / time.strftime("%Y%m%dT%H%M%S")
     place.mkdir(parents=True)
     try:
-        exact.write_batches(place / "ends.jsonl", batches)
+        exact_replay.write_batches(place / "ends.jsonl", batches)
         read = {**job.read, "recordedBatches": str(place / "ends.jsonl")}
         frame = job.pipeline.frame_of(job.session.readStream.format("tailrace").options(**read).load())
         _check_repeatable(frame)
@@ -228,7 +228,7 @@ def _run_exact(job: _Job) -> Replayed:
             f"{job.pipeline.name}-replay", str(place / "checkpoint"), {}, job.pipeline.output_mode, job.client
         )
         query = job.sink.write_stream(frame, settings)
-        exact.play(query, place / "ends.jsonl", place / "checkpoint", batches, job.on_progress)
+        exact_replay.play(query, place / "ends.jsonl", place / "checkpoint", batches, job.on_progress)
     finally:
         shutil.rmtree(place, ignore_errors=True)
     return Replayed(job.plan, time.monotonic() - began)
@@ -247,8 +247,8 @@ def _exact_plan(read: Mapping[str, str], kept: State, start: When, end: When) ->
     until = stop_from(end)
     if until.offsets:
         raise BadOptions("an exact replay ends with a batch of the live run: say until when")
-    batches = exact.recorded(kept.batches(), until.time_ms)
-    starts, ends = exact.starts_of(batches), exact.ends_of(batches)
+    batches = exact_replay.recorded(kept.batches(), until.time_ms)
+    starts, ends = exact_replay.starts_of(batches), exact_replay.ends_of(batches)
     extent = extent_of(_assigned(read, starts), End(offsets=starts), End(offsets=ends))
     if extent.completeness is not Completeness.COMPLETE:
         raise BadOptions("not all that the live run has read may be there: " + "; ".join(map(str, extent.gaps)))

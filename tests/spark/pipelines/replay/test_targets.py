@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.spark import Json, Parquet, Pipeline, Topic, pipeline
-from tailrace.spark.pipelines.replay.places import check_place, clear
+from tailrace.spark.pipelines.replay.targets import check_place, clear
 from tailrace.spark.pipelines.sinks import Sink
 from tailrace.spark.pipelines.state.state import State
 from tailrace.spark.source.options import BadOptions

@@ -13,8 +13,8 @@ from tailrace.cli.common import output
 from tailrace.cli.common.client import KafkaError, KafkaException, Message, Producer
 from tailrace.cli.common.connection import Connection, reason_of
 from tailrace.cli.common.messages import Row
-from tailrace.cli.produce.lines import Line
-from tailrace.cli.produce.resume import Progress
+from tailrace.cli.produce.bookmark import Progress
+from tailrace.cli.produce.input_lines import Line
 
 _BATCH_BYTES = 1_000_000
 _QUEUE_KB = 64 << 10

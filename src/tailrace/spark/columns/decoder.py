@@ -34,8 +34,8 @@ from tailrace.records.batch import (
 from tailrace.records.checksum import crc32c
 from tailrace.records.compression import DECOMPRESSED_BYTES_MAX, decompress
 from tailrace.records.control import Marker, marker_of
+from tailrace.records.decoders import RECORD_SIZE_MIN
 from tailrace.records.errors import CorruptBatch, CorruptRecords, TruncatedBatch
-from tailrace.records.record_decoder import RECORD_SIZE_MIN
 from tailrace.spark.columns import arrays
 from tailrace.spark.columns.compiler import Array
 from tailrace.spark.columns.decode_kernel import (

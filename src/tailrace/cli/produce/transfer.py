@@ -15,11 +15,11 @@ from tailrace.cli.common.connection import REQUEST_SECONDS, Connection, until
 from tailrace.cli.common.messages import BadMessage, Row
 from tailrace.cli.common.output import ExitCode, Failure
 from tailrace.cli.common.selection import require, similar
-from tailrace.cli.produce import send as sending
-from tailrace.cli.produce.lines import Line, Lines
-from tailrace.cli.produce.parse import Parser
-from tailrace.cli.produce.resume import Bookmark, Progress
-from tailrace.cli.produce.send import Sender
+from tailrace.cli.produce import sender
+from tailrace.cli.produce.bookmark import Bookmark, Progress
+from tailrace.cli.produce.input_lines import Line, Lines
+from tailrace.cli.produce.line_parser import Parser
+from tailrace.cli.produce.sender import Sender
 from tailrace.cli.topic.view import configs
 from tailrace.util.shutdown import on_signals
 
@@ -78,7 +78,7 @@ class Load:
         bookmark = self._bookmark() if self._file else None
         begun = self._begun(bookmark, resume)
         lines = Lines(self._open(begun.position), position=begun.position, number=begun.lines)
-        settings = sending.properties(
+        settings = sender.properties(
             acks=acks, compression=compression, timeout=timeout, batch_bytes=self._batch_bytes()
         )
         producer = self._connection.producer(settings)

@@ -16,7 +16,7 @@ from tailrace.cli.common.connection import Connection, reason_of
 from tailrace.cli.common.offsets import Offsets, Partition
 from tailrace.cli.common.output import ExitCode, Failure
 from tailrace.cli.common.ranges import Span
-from tailrace.cli.tail import follow as following
+from tailrace.cli.tail import follower
 
 _COMMIT_MS = 1000
 _ASKING_SECONDS = 15.0
@@ -35,7 +35,7 @@ _FOR_GOOD = (
 
 def properties(group: str, *, follow: bool, uncommitted: bool) -> dict[str, Any]:
     return {
-        **following.properties(follow=follow, uncommitted=uncommitted),
+        **follower.properties(follow=follow, uncommitted=uncommitted),
         "group.id": group,
         "enable.auto.commit": True,  # of what is recorded, which `written` does
         "auto.commit.interval.ms": _COMMIT_MS,
@@ -43,7 +43,7 @@ def properties(group: str, *, follow: bool, uncommitted: bool) -> dict[str, Any]
     }
 
 
-class Member(following.Reading):
+class Member(follower.Reading):
     """`spans` say where to begin what the group has no offset for, and where to end; what is not in them, is new."""
 
     def __init__(
@@ -128,7 +128,7 @@ class Member(following.Reading):
         return {
             at: (min(max(self._plan_of(at).first, low[at]), high[at]), True)
             if offset < 0
-            else (following.landing(at, offset, low[at], high[at]), False)
+            else (follower.landing(at, offset, low[at], high[at]), False)
             for at, offset in known.items()
         }
 

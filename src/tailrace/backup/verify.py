@@ -8,7 +8,7 @@ so here as they do in a broker.
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
-from tailrace.backup.copying import Copied, CutShort, sha256_of_file
+from tailrace.backup.copy import Copied, CutShort, sha256_of_file
 from tailrace.backup.manifest import Manifest, StoredFile
 from tailrace.backup.store import Store
 from tailrace.backup.view import ROOT, BackupFiles

@@ -22,7 +22,7 @@ from brokers import LocalBroker
 from compactions import CONFIG, compact
 from logs import answers, memory_files
 
-from tailrace.backup.creating import AnotherDirectory, NotADataDirectory, open_source
+from tailrace.backup.create import AnotherDirectory, NotADataDirectory, open_source
 from tailrace.backup.store import NotForBackups, Store, StoreInUse, WritableStore
 from tailrace.log.disk.interface import replace_whole, write_whole
 from tailrace.log.files.checkpoints import RECOVERY_POINTS, START_OFFSETS

@@ -22,7 +22,7 @@ from tailrace.records.record import Record, decode_records, encode_batch
 if not parts.missing("arrow"):
     import pyarrow as pa
 
-    from tailrace.spark.columns.decode import ColumnDecoder
+    from tailrace.spark.columns.decoder import ColumnDecoder
     from tailrace.spark.columns.ranges import Span
     from tailrace.spark.columns.schema import COLUMNS, TYPES, schema_of
 

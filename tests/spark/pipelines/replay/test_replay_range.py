@@ -8,7 +8,7 @@ from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient
 
 from tailrace.client.cluster.metadata import TopicPartition
-from tailrace.spark.pipelines.replay.extent import Completeness, Extent, When, extent_of, start_from, stop_from
+from tailrace.spark.pipelines.replay.replay_range import Completeness, Extent, When, extent_of, start_from, stop_from
 from tailrace.spark.source.options import BadOptions
 from tailrace.testing import Broker
 

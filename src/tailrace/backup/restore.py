@@ -7,7 +7,7 @@ begins anew.
 
 from dataclasses import dataclass, field
 
-from tailrace.backup.copying import Copied, copy_bytes
+from tailrace.backup.copy import Copied, copy_bytes
 from tailrace.backup.manifest import Manifest, StoredFile, StoredLog
 from tailrace.backup.store import Store
 from tailrace.backup.view import small_files

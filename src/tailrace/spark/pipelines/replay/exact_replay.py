@@ -13,7 +13,7 @@ from tailrace.client.cluster.metadata import TopicPartition
 from tailrace.spark.pipelines.state.history import Batch, finished
 from tailrace.spark.source.options import BadOptions
 from tailrace.spark.source.positions import Offsets, Positions
-from tailrace.spark.source.recorded import end_mark, write_ends
+from tailrace.spark.source.recorded_batches import end_mark, write_ends
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from tailrace.cli.app import app_of
 from tailrace.cli.serve import command as serve
-from tailrace.cli.serve.serve import plain_options
+from tailrace.cli.serve.broker import plain_options
 
 NAMES = ("--data", "--listen", "--advertise", "--config", "--set", "--metrics", "--insecure", "--help", "--dat", "-b")
 VALUES = st.sampled_from(["a=b", "127.0.0.1:0", "[::1]:9092", "off", "./here", "", "-", "--data", "x y", "=", "-1"])

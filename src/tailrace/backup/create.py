@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from tailrace import __version__
-from tailrace.backup.copying import Copied
+from tailrace.backup.copy import Copied
 from tailrace.backup.log_copy import LogCopy, find_known
 from tailrace.backup.manifest import KnownSegments, Manifest, StoredFile, StoredLog
 from tailrace.backup.source import Look, Source, agree
 from tailrace.backup.store import Store, WritableStore
-from tailrace.backup.verifying import damage_of
+from tailrace.backup.verify import damage_of
 from tailrace.log.disk.interface import Files, join, read_whole
 from tailrace.log.files.checkpoints import FORMAT_FILE
 from tailrace.log.layout.errors import LogError

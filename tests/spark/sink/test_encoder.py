@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.needs("arrow"), pytest.mark.timeout(120)]
 np = pytest.importorskip("numpy")
 pa = pytest.importorskip("pyarrow")
 pytest.importorskip("numba")
-encoding = pytest.importorskip("tailrace.spark.sink.encode")
+encoding = pytest.importorskip("tailrace.spark.sink.encoder")
 kernel = pytest.importorskip("tailrace.spark.sink.encode_kernel")
 Encoder, Rows = encoding.Encoder, encoding.Rows
 

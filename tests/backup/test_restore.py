@@ -4,9 +4,9 @@ import pytest
 from backups import DATA, DEST, RESTORED, a_source, back_up, batches_of, restored, verified, write_more
 from brokers import LocalBroker
 
-from tailrace.backup.copying import Copied, Pace
+from tailrace.backup.copy import Copied, Pace
 from tailrace.backup.manifest import BadManifest
-from tailrace.backup.restoring import BadBackup, NotEmpty, restore
+from tailrace.backup.restore import BadBackup, NotEmpty, restore
 from tailrace.backup.store import NoSuchBackup, NotABackup, Store
 from tailrace.log.files.recorded_gaps import read_gaps
 from tailrace.log.layout.errors import UnknownFormat
