@@ -12,7 +12,7 @@ from tailrace.client.cluster.cluster import Cluster
 from tailrace.client.cluster.metadata import TopicPartition
 from tailrace.client.cluster.retry import Retry
 from tailrace.client.errors import ClientError, ConnectionLost, OffsetOutOfRange, Refused, refusal
-from tailrace.client.fetch_requests import Wanted, fetch_request, partitions_in, version_max
+from tailrace.client.fetch_requests import FetchTarget, fetch_request, partitions_in, version_max
 from tailrace.client.net.connection import Connection, Pending
 from tailrace.client.offsets import earliest, latest
 from tailrace.client.options import Address, Isolation
@@ -75,8 +75,8 @@ class _Wait:
         self._selector.close()
 
     def run(self, end: float) -> dict[TopicPartition, int]:
-        for address, wanted in self._by_leader().items():
-            self._send(address, wanted, end)
+        for address, targets in self._by_leader().items():
+            self._send(address, targets, end)
         give_up = end + self._cluster.options.request_timeout_s
         while not self._found and self.trouble is None and self._selector.get_map():
             ready = self._selector.select(max(0.0, give_up - time.monotonic()))
@@ -87,8 +87,8 @@ class _Wait:
                 self._receive(*key.data)
         return self._found
 
-    def _by_leader(self) -> dict[Address, list[Wanted]]:
-        grouped: dict[Address, list[Wanted]] = {}
+    def _by_leader(self) -> dict[Address, list[FetchTarget]]:
+        grouped: dict[Address, list[FetchTarget]] = {}
         for partition, offset in sorted(self._positions.items()):
             expected = self._ids.get(partition.topic)
             topic = self._cluster.topic(partition.topic, expect_id=expected)
@@ -96,14 +96,14 @@ class _Wait:
             if leader is None:
                 self.trouble = Refused(str(partition), ErrorCode.LEADER_NOT_AVAILABLE)
             else:
-                wanted = Wanted(partition, expected or topic.topic_id, offset, leader.epoch, 1)
-                grouped.setdefault(leader.address, []).append(wanted)
+                target = FetchTarget(partition, expected or topic.topic_id, offset, leader.epoch, 1)
+                grouped.setdefault(leader.address, []).append(target)
         return grouped
 
-    def _send(self, address: Address, wanted: list[Wanted], end: float) -> None:
+    def _send(self, address: Address, targets: list[FetchTarget], end: float) -> None:
         wait_ms = max(0, int((end - time.monotonic()) * 1000))
         isolation = self._cluster.options.isolation
-        request = fetch_request(wanted, isolation, max_wait_ms=wait_ms, min_bytes=1, max_bytes=1)
+        request = fetch_request(targets, isolation, max_wait_ms=wait_ms, min_bytes=1, max_bytes=1)
         try:
             connection = self._cluster.take(address, self._retry)
         except ConnectionLost as error:
@@ -111,21 +111,21 @@ class _Wait:
             return
         try:
             deadline = self._retry.request_deadline()
-            pending = connection.send(request, FetchResponse, deadline, at_most=version_max(wanted))
+            pending = connection.send(request, FetchResponse, deadline, at_most=version_max(targets))
         except ConnectionLost as error:
             self.trouble = error
         except BaseException:
             self._cluster.pool.give_back(connection)
             raise
         else:
-            self._selector.register(connection, selectors.EVENT_READ, (connection, pending, wanted))
+            self._selector.register(connection, selectors.EVENT_READ, (connection, pending, targets))
 
-    def _receive(self, connection: Connection, pending: Pending[FetchResponse], wanted: list[Wanted]) -> None:
+    def _receive(self, connection: Connection, pending: Pending[FetchResponse], targets: list[FetchTarget]) -> None:
         try:
             response = connection.receive(pending, self._retry.request_deadline())
             if response.error_code:
                 raise refusal("waiting for records", response.error_code)
-            for one, data in partitions_in(response, pending.version, wanted, connection):
+            for one, data in partitions_in(response, pending.version, targets, connection):
                 self._take(one, data)
         except ClientError as error:
             if not error.is_passing:
@@ -134,7 +134,7 @@ class _Wait:
         finally:
             self._cluster.pool.give_back(connection)
 
-    def _take(self, one: Wanted, data: PartitionData) -> None:
+    def _take(self, one: FetchTarget, data: PartitionData) -> None:
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self.trouble = out_of_range(self._cluster, one.partition, one.offset) or Refused(
                 str(one.partition), ErrorCode.OFFSET_NOT_AVAILABLE

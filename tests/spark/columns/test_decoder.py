@@ -23,7 +23,7 @@ if not parts.missing("arrow"):
     import pyarrow as pa
 
     from tailrace.spark.columns.decoder import ColumnDecoder
-    from tailrace.spark.columns.ranges import Span
+    from tailrace.spark.columns.ranges import NumberRange
     from tailrace.spark.columns.schema import COLUMNS, TYPES, schema_of
 
 pytestmark = pytest.mark.needs("arrow")
@@ -178,7 +178,7 @@ def test_the_rows_are_those_that_the_record_decoder_gives(
 )
 def test_the_rows_of_some_times_are_those_in_whatever_order_they_come(plans: list[Any], times: tuple[int, int]) -> None:
     data = fetch_of(plans, 0)
-    assert decode(data, 0, INT64_MAX, (), Span(*times)) == expected_rows(data, 0, INT64_MAX, *times)
+    assert decode(data, 0, INT64_MAX, (), NumberRange(*times)) == expected_rows(data, 0, INT64_MAX, *times)
 
 
 @all_codecs

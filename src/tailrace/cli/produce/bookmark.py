@@ -17,7 +17,7 @@ _SAMPLE_BYTES = 64 << 10
 
 
 @dataclass(frozen=True)
-class Progress:
+class ResumePoint:
     """`position` bytes, which are `lines` lines, are acknowledged."""
 
     position: int
@@ -32,11 +32,11 @@ class Bookmark:
         name = hashlib.sha256(json.dumps(self._identity).encode()).hexdigest()[:32]
         self.path = _directory() / f"{name}.json"
 
-    def read(self) -> Progress | None:
+    def read(self) -> ResumePoint | None:
         """How far an earlier load got; None if none was interrupted. Refuses if going on there would not be right."""
         try:
             found = json.loads(self.path.read_bytes())
-            progress = Progress(int(found["position"]), int(found["lines"]))
+            progress = ResumePoint(int(found["position"]), int(found["lines"]))
             seen, topic_id = found["seen"], found["topic_id"]
         except FileNotFoundError:
             return None
@@ -50,7 +50,7 @@ class Bookmark:
             raise self._refusal(f"{self._file} has changed since")
         return progress
 
-    def write(self, progress: Progress) -> None:
+    def write(self, progress: ResumePoint) -> None:
         """All or nothing, whatever happens meanwhile."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         seen = self._seen(progress.position)

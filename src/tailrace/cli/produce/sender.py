@@ -13,7 +13,7 @@ from tailrace.cli.common import output
 from tailrace.cli.common.client import KafkaError, KafkaException, Message, Producer
 from tailrace.cli.common.connection import Connection, reason_of
 from tailrace.cli.common.messages import Row
-from tailrace.cli.produce.bookmark import Progress
+from tailrace.cli.produce.bookmark import ResumePoint
 from tailrace.cli.produce.input_lines import Line
 
 _BATCH_BYTES = 1_000_000
@@ -42,7 +42,7 @@ class Sender:
     """`meanwhile` is called again and again while it waits; if it says so, a message not yet taken is given up."""
 
     def __init__(
-        self, connection: Connection, producer: Producer, topic: str, begun: Progress, meanwhile: Callable[[], bool]
+        self, connection: Connection, producer: Producer, topic: str, begun: ResumePoint, meanwhile: Callable[[], bool]
     ) -> None:
         self.acknowledged = 0
         self.trouble: str | None = None  # why the first of the lines that failed did
@@ -60,7 +60,7 @@ class Sender:
     def send(self, row: Row, line: Line) -> None:
         """Takes one message; the next one may have to wait. Does nothing once a message has failed."""
         self._waiting[line.number] = line.position
-        self._taken = Progress(line.end, line.number)
+        self._taken = ResumePoint(line.end, line.number)
         self._sends += 1
         if self._sends % _SENDS_PER_POLL == 0:
             self.poll()
@@ -90,10 +90,10 @@ class Sender:
             self._producer.flush(_GIVE_UP_SECONDS)
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> ResumePoint:
         """How far all is acknowledged, without a gap."""
         for number, position in self._waiting.items():
-            return Progress(position, number - 1)
+            return ResumePoint(position, number - 1)
         return self._taken
 
     @property

@@ -16,7 +16,7 @@ from tailrace.cli.common.messages import BadMessage, Row
 from tailrace.cli.common.output import ExitCode, Failure
 from tailrace.cli.common.selection import require, similar
 from tailrace.cli.produce import sender
-from tailrace.cli.produce.bookmark import Bookmark, Progress
+from tailrace.cli.produce.bookmark import Bookmark, ResumePoint
 from tailrace.cli.produce.input_lines import Line, Lines
 from tailrace.cli.produce.line_parser import Parser
 from tailrace.cli.produce.sender import Sender
@@ -31,7 +31,7 @@ _LINES_PER_LOOK = 256
 _INTERRUPTED = 130  # as shells have it
 
 
-class Load:
+class Transfer:
     """A file, or with None what comes from stdin, into a topic. One that is not there is made, if the broker does so
     for whoever names one and `may_create` says so, too.
     """
@@ -161,8 +161,8 @@ class Load:
         topic = self._connection.result(futures[self._topic], f"{self._topic} cannot be looked up")
         return Bookmark(self._file, cluster=self._cluster, topic=self._topic, topic_id=str(topic.topic_id))
 
-    def _begun(self, bookmark: Bookmark | None, resume: bool) -> Progress:
-        start = Progress(0, 0)
+    def _begun(self, bookmark: Bookmark | None, resume: bool) -> ResumePoint:
+        start = ResumePoint(0, 0)
         if bookmark is None:
             return start
         if not resume:

@@ -12,7 +12,7 @@ from tailrace.cli.common.output import ExitCode, Failure
 if TYPE_CHECKING:
     from tailrace.cli.common.offsets import Partition
     from tailrace.cli.common.positions import Position
-    from tailrace.cli.common.ranges import Span
+    from tailrace.cli.common.ranges import OffsetRange
     from tailrace.cli.common.selection import Selection
     from tailrace.cli.tail.follower import Reading
     from tailrace.cli.tail.printer import Line
@@ -121,7 +121,7 @@ def _spans(
     *,
     follow: bool,
     committed: bool,
-) -> "dict[Partition, Span]":
+) -> "dict[Partition, OffsetRange]":
     from tailrace.cli.common import ranges as spans
     from tailrace.cli.common.offsets import Offsets, partitions_of
     from tailrace.cli.common.positions import Earliest, Latest
@@ -144,7 +144,7 @@ def _spans(
 
 
 def _reading(
-    brokers: Connection, spans: "dict[Partition, Span]", group: str | None, *, follow: bool, uncommitted: bool
+    brokers: Connection, spans: "dict[Partition, OffsetRange]", group: str | None, *, follow: bool, uncommitted: bool
 ) -> "Reading":
     from tailrace.cli.common.offsets import Offsets
     from tailrace.cli.tail import follower, group_member

@@ -23,7 +23,7 @@ from tailrace.cli.common.client import (
 from tailrace.cli.common.connection import Connection
 from tailrace.cli.common.offsets import Partition, partitions_of
 from tailrace.cli.common.output import ExitCode, Failure
-from tailrace.cli.common.ranges import Span
+from tailrace.cli.common.ranges import OffsetRange
 from tailrace.cli.common.selection import Selection
 
 _REFRESH_SECONDS = 5.0
@@ -64,7 +64,7 @@ class Reading:
     def __init__(self, connection: Connection, consumer: Consumer, *, follow: bool) -> None:
         self._connection = connection
         self._consumer = consumer
-        self._spans: dict[Partition, Span] = {}
+        self._spans: dict[Partition, OffsetRange] = {}
         self._away_since: float | None = None
         self._refreshed = time.monotonic()
         self._bounded = not follow
@@ -136,7 +136,7 @@ class Reading:
             return bool(offset < span.end)
         return bool(offset >= span.first)
 
-    def _event(self, partition: Partition, span: Span, error: KafkaError, offset: int) -> None:
+    def _event(self, partition: Partition, span: OffsetRange, error: KafkaError, offset: int) -> None:
         code = error.code()
         if code == KafkaError._PARTITION_EOF:
             if span.end is not None:
@@ -154,7 +154,7 @@ class Reading:
         elif code not in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT):
             raise self._connection.failure(error, f"{partition} cannot be read")
 
-    def _jump(self, partition: Partition, span: Span, offset: int) -> None:
+    def _jump(self, partition: Partition, span: OffsetRange, offset: int) -> None:
         """The offset to be read next is not there: goes on with what is, and says what that leaves out."""
         place = TopicPartition(*partition)
         try:
@@ -185,7 +185,7 @@ class Follower(Reading):
     """Reads without a group: nothing is joined and nothing committed, so that reading disturbs nobody."""
 
     def __init__(
-        self, connection: Connection, consumer: Consumer, spans: dict[Partition, Span], *, follow: bool
+        self, connection: Connection, consumer: Consumer, spans: dict[Partition, OffsetRange], *, follow: bool
     ) -> None:
         super().__init__(connection, consumer, follow=follow)
         self._spans.update((partition, span) for partition, span in spans.items() if not span.is_empty)
@@ -198,7 +198,7 @@ class Follower(Reading):
     def _add(self, partitions: Iterable[Partition]) -> None:
         """They are new, so all that is in them is."""
         added = sorted(partitions)
-        self._spans.update((partition, Span(0)) for partition in added)
+        self._spans.update((partition, OffsetRange(0)) for partition in added)
         self._consumer.incremental_assign([TopicPartition(*partition, OFFSET_BEGINNING) for partition in added])
 
     def _drop(self, partitions: Iterable[Partition]) -> None:

@@ -15,7 +15,7 @@ from tailrace.cli.common.client import Consumer, KafkaError, KafkaException, Mes
 from tailrace.cli.common.connection import Connection, reason_of
 from tailrace.cli.common.offsets import Offsets, Partition
 from tailrace.cli.common.output import ExitCode, Failure
-from tailrace.cli.common.ranges import Span
+from tailrace.cli.common.ranges import OffsetRange
 from tailrace.cli.tail import follower
 
 _COMMIT_MS = 1000
@@ -52,7 +52,7 @@ class Member(follower.Reading):
         consumer: Consumer,
         offsets: Offsets,
         group: str,
-        spans: dict[Partition, Span],
+        spans: dict[Partition, OffsetRange],
         *,
         follow: bool,
     ) -> None:
@@ -99,7 +99,7 @@ class Member(follower.Reading):
         self._assigned.update(starts)
         for partition, (start, is_new) in starts.items():
             planned = self._plan_of(partition)
-            self._spans[partition] = Span(planned.first if is_new else start, planned.end)
+            self._spans[partition] = OffsetRange(planned.first if is_new else start, planned.end)
             if is_new and start >= planned.first:
                 self._consumer.store_offsets(offsets=[TopicPartition(*partition, start)])
             if self._spans[partition].is_empty:
@@ -132,9 +132,9 @@ class Member(follower.Reading):
             for at, offset in known.items()
         }
 
-    def _plan_of(self, partition: Partition) -> Span:
+    def _plan_of(self, partition: Partition) -> OffsetRange:
         """What is not in the plan is new: it is read from its start, or left to whoever comes later."""
-        return self._planned.get(partition, Span(0, 0 if self._bounded else None))
+        return self._planned.get(partition, OffsetRange(0, 0 if self._bounded else None))
 
     def _assign(self, places: list[TopicPartition]) -> None:
         """Which of the two is right, the assignor decides that the members have in common."""

@@ -53,7 +53,7 @@ from tailrace.spark.columns.decode_kernel import (
     index_batches,
     scan_records,
 )
-from tailrace.spark.columns.ranges import ALL, Span
+from tailrace.spark.columns.ranges import ALL, NumberRange
 from tailrace.spark.columns.schema import COLUMNS, schema_of
 
 ROWS_MAX = 10_000  # of one Arrow batch; Spark takes both fewer and more at a lower rate
@@ -91,7 +91,7 @@ class ColumnDecoder:
         start: int = 0,
         end: int = OFFSET_MAX,
         aborted: Sequence[tuple[int, int]] = (),
-        times: Span = ALL,
+        times: NumberRange = ALL,
     ) -> "FetchedColumns":
         """The records in `data` with an offset in [start, end) and a timestamp in `util/times`.
 
@@ -123,7 +123,7 @@ class FetchedColumns:
         start: int,
         end: int,
         aborted: Sequence[tuple[int, int]],
-        times: Span,
+        times: NumberRange,
     ) -> None:
         self._decoder = decoder
         self._view = memoryview(data).cast("B")

@@ -8,7 +8,14 @@ from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient
 
 from tailrace.client.cluster.metadata import TopicPartition
-from tailrace.spark.pipelines.replay.replay_range import Completeness, Extent, When, extent_of, start_from, stop_from
+from tailrace.spark.pipelines.replay.replay_range import (
+    Completeness,
+    ReplayRange,
+    When,
+    replay_range_of,
+    start_from,
+    stop_from,
+)
 from tailrace.spark.source.options import BadOptions
 from tailrace.testing import Broker
 
@@ -16,8 +23,8 @@ Options = dict[str, str]
 Produce = Callable[..., None]
 
 
-def extent(options: Options, start: When = "earliest", end: When = "now") -> Extent:
-    return extent_of(options, start_from(start), stop_from(end))
+def extent(options: Options, start: When = "earliest", end: When = "now") -> ReplayRange:
+    return replay_range_of(options, start_from(start), stop_from(end))
 
 
 def at(milliseconds: int) -> datetime:
@@ -30,7 +37,7 @@ def delete_before(broker: Broker, topic: str, offset: int) -> None:
         future.result(10)
 
 
-def counts(found: Extent) -> list[tuple[int, int, int]]:
+def counts(found: ReplayRange) -> list[tuple[int, int, int]]:
     return [(part.start, part.end, part.count) for part in found.parts]
 
 

@@ -33,9 +33,9 @@ from tailrace.spark.pipelines.replay.replay_range import (
     NOW,
     Completeness,
     End,
-    Extent,
+    ReplayRange,
     When,
-    extent_of,
+    replay_range_of,
     start_from,
     stop_from,
 )
@@ -74,7 +74,7 @@ class Plan:
     """What a replay would read. Nothing has been read for it but some first records."""
 
     mode: Mode
-    extent: Extent
+    extent: ReplayRange
     batches: tuple[Batch, ...] = ()  # of live, for an exact one
     late_in_live: int | None = None  # rows of the range; None where no live run is recorded
     rows_per_second: float | None = None  # of live, at its best
@@ -110,7 +110,7 @@ def plan_replay(
     read, kept = pipeline.read_options(bootstrap, options), State.of(pipeline.name, state)
     if _mode(mode) is Mode.EXACT:
         return _exact_plan(read, kept, start, end)
-    extent = extent_of(read, start_from(start), stop_from(end))
+    extent = replay_range_of(read, start_from(start), stop_from(end))
     return _with_live(Plan(Mode.BATCH, extent), kept)
 
 
@@ -188,7 +188,7 @@ def _write_mode(job: _Job) -> str:
     return "overwrite" if job.overwrite else "error"
 
 
-def _within(messages: "DataFrame", extent: Extent) -> "DataFrame":
+def _within(messages: "DataFrame", extent: ReplayRange) -> "DataFrame":
     """Those whose own time is of the range, wherever they stand in the log."""
     from pyspark.sql import functions as F
 
@@ -249,7 +249,7 @@ def _exact_plan(read: Mapping[str, str], kept: State, start: When, end: When) ->
         raise BadOptions("an exact replay ends with a batch of the live run: say until when")
     batches = exact_replay.recorded(kept.batches(), until.time_ms)
     starts, ends = exact_replay.starts_of(batches), exact_replay.ends_of(batches)
-    extent = extent_of(_assigned(read, starts), End(offsets=starts), End(offsets=ends))
+    extent = replay_range_of(_assigned(read, starts), End(offsets=starts), End(offsets=ends))
     if extent.completeness is not Completeness.COMPLETE:
         raise BadOptions("not all that the live run has read may be there: " + "; ".join(map(str, extent.gaps)))
     return _with_live(Plan(Mode.EXACT, extent, tuple(batches)), kept)
@@ -276,7 +276,7 @@ def _with_live(plan: Plan, kept: State) -> Plan:
     return replace(plan, late_in_live=late, rows_per_second=max(rates, default=None))
 
 
-def _touches(one: Progress, extent: Extent) -> bool:
+def _touches(one: Progress, extent: ReplayRange) -> bool:
     """Whether a batch of live has read some of the range, or closed windows after it did."""
     begin, end = Positions.from_json(one["start"] or {}).offsets, Positions.from_json(one["end"]).offsets
     return any(

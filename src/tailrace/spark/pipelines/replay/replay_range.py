@@ -52,7 +52,7 @@ class End:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PartitionRange:
     """What is read of one partition: from `start` to before `end`, of which `count` offsets are of the range, or about
     so many where a time ends it.
     """
@@ -65,8 +65,8 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
-    parts: tuple[Part, ...]
+class ReplayRange:
+    parts: tuple[PartitionRange, ...]
     gaps: tuple[Gap, ...] = ()
     from_ms: int | None = None
     to_ms: int | None = None
@@ -97,7 +97,7 @@ class Extent:
         return options | {"endingOffsets": _printed({part.place: part.end for part in self.parts})}
 
 
-def extent_of(options: Mapping[str, str], first: End, last: End) -> Extent:
+def replay_range_of(options: Mapping[str, str], first: End, last: End) -> ReplayRange:
     """`options` are the format's, without ends. Raises BadOptions, and what the client raises."""
     given = source_options(options, is_stream=False)
     if first.time_ms is not None and last.time_ms is not None and last.time_ms <= first.time_ms:
@@ -110,7 +110,7 @@ def extent_of(options: Mapping[str, str], first: End, last: End) -> Extent:
     gaps += _compacted(cluster, topics)
     stops, counted = _stops(cluster, last, log_ends)
     parts = [_part(place, starts[place], stops[place], counted[place]) for place in places]
-    return Extent(tuple(_sampled(cluster, parts)), tuple(gaps), first.time_ms, last.time_ms)
+    return ReplayRange(tuple(_sampled(cluster, parts)), tuple(gaps), first.time_ms, last.time_ms)
 
 
 def start_from(given: When) -> End:
@@ -137,8 +137,8 @@ def _end_from(given: When, words: tuple[str, ...]) -> End:
         raise BadOptions(f"{error}; or {' or '.join(words)}") from error
 
 
-def _part(place: TopicPartition, start: int, stop: int, counted: int) -> Part:
-    return Part(place, start, max(start, stop), max(0, counted - start))
+def _part(place: TopicPartition, start: int, stop: int, counted: int) -> PartitionRange:
+    return PartitionRange(place, start, max(start, stop), max(0, counted - start))
 
 
 def _starts(cluster: Cluster, end: End, log_starts: Offsets, log_ends: Offsets) -> tuple[Offsets, list[Gap]]:
@@ -189,7 +189,7 @@ def _compacted(cluster: Cluster, topics: Iterable[str]) -> list[Gap]:
     ]
 
 
-def _sampled(cluster: Cluster, parts: list[Part]) -> Iterator[Part]:
+def _sampled(cluster: Cluster, parts: list[PartitionRange]) -> Iterator[PartitionRange]:
     left = SAMPLED_MAX
     for part in parts:
         if left and part.count:
@@ -198,7 +198,7 @@ def _sampled(cluster: Cluster, parts: list[Part]) -> Iterator[Part]:
         yield part
 
 
-def _bytes_per_offset(cluster: Cluster, part: Part) -> float | None:
+def _bytes_per_offset(cluster: Cluster, part: PartitionRange) -> float | None:
     with PartitionReader(cluster, *part.place, part.start, part.end) as reader:
         for chunk in reader:
             (_, first), (_, last) = chunk.batches[0], chunk.batches[-1]
