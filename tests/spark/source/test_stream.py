@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from tailrace.client.cluster.metadata import TopicPartition as Place
 from tailrace.client.errors import GroupIsActive
-from tailrace.spark.pipelines.state.failures import may_pass
+from tailrace.spark.pipelines.failures import may_pass
 from tailrace.spark.source.json_files import lines
 from tailrace.spark.source.losses import FILE, DataLost, GoneSincePlanned
 from tailrace.spark.source.options import BadOptions, source_options

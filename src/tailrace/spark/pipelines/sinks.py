@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tailrace.spark.pipelines.state import outputs
+from tailrace.spark.pipelines import outputs
 from tailrace.spark.source.options import BadOptions
 
 if TYPE_CHECKING:

@@ -81,8 +81,8 @@ class TookTooLong(Exception):
     def __init__(self, task_write: "TaskWrite", timeout_ms: int) -> None:
         super().__init__(
             f"{task_write.name} has written for longer than {timeout_ms} ms, so the broker has aborted its "
-            f"transaction. Allow more by the option {TIMEOUT}, up to the broker's transaction.max.timeout.ms; or let each task "
-            "write less, by more partitions; or give up transactions: option delivery=at-least-once"
+            f"transaction. Allow more by the option {TIMEOUT}, up to the broker's transaction.max.timeout.ms; or let "
+            "each task write less, by more partitions; or give up transactions: option delivery=at-least-once"
         )
 
 

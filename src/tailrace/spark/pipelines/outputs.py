@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from tailrace.spark.pipelines.state.stores import Directory
+from tailrace.spark.pipelines.stores import Directory
 from tailrace.spark.source.options import BadOptions
 
 if TYPE_CHECKING:

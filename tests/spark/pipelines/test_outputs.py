@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.spark.pipelines.state.outputs import NO_BATCH, Checkpoint, Owner, last_batch, mismatch, read_owner
+from tailrace.spark.pipelines.outputs import NO_BATCH, Checkpoint, Owner, last_batch, mismatch, read_owner
 
 PATH = "/data/out"
 MINE = Owner("a1", "etl", "/data/state/checkpoint")

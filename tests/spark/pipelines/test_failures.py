@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.client.errors import BadAnswer, BadOption, ConnectionLost, GaveUp, TopicNotFound
-from tailrace.spark.pipelines.state.failures import Kind, kind_of, may_pass, reason_of
+from tailrace.spark.pipelines.failures import Kind, kind_of, may_pass, reason_of
 from tailrace.spark.source.options import BadOptions
 
 
