@@ -204,7 +204,9 @@ for payload in tests.HOSTILE.values():
     tests.test_hostile_records_are_refused(payload)
 """
     here = Path(__file__).parent
-    paths = os.pathsep.join([str(here), str(here.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    paths = os.pathsep.join(
+        [str(here), str(here.parents[1] / "support"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    )
     environment = os.environ | {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": paths}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "indexes are checked\n", "")

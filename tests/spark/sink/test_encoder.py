@@ -286,7 +286,7 @@ def outside() -> None:
 def test_no_index_is_outside_of_its_array(tmp_path: Path) -> None:
     """The same again, with kernels compiled so that they check each index."""
     program = """
-import test_encode as tests
+import test_encoder as tests
 try:
     tests.outside()
 except IndexError:
@@ -297,7 +297,9 @@ tests.test_keys_are_hashed_as_kafka_python_does()
 tests.test_columns_that_are_mixed_up_are_not_read_beyond_their_end()
 """
     here = Path(__file__).parent
-    paths = os.pathsep.join([str(here), str(here.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    paths = os.pathsep.join(
+        [str(here), str(here.parents[1] / "support"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    )
     environment = os.environ | {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": paths}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "indexes are checked\n", "")
