@@ -1,5 +1,5 @@
-"""Bytes from one file to another, in pieces: summed on the way, at a bounded rate, and without pushing what a broker
-needs out of the page cache.
+"""Copies bytes from one file to another: hashed on the way, at a bounded rate, and without evicting pages that a broker
+needs from the page cache.
 
 What is in the page cache when it is read stays there: somebody uses it. What had to come from the disk is forgotten at
 once.

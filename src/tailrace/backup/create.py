@@ -1,4 +1,4 @@
-"""Making a backup of a directory that a broker may be at work in.
+"""Creates a backup of a directory that a broker may be working in.
 
 The order of the logs makes the whole a state that could have been:
 

@@ -1,4 +1,4 @@
-"""One log on its way into the store, according to one look at it.
+"""Copies one log into the store, as one look at it found it.
 
 Sealed segments are copied first: they may be replaced by others meanwhile, so the log has to be the same when it is
 looked at again. The last segment only grows: it is held by its descriptor before that second look, and copied at

@@ -1,4 +1,4 @@
-"""A data directory from a backup, each byte checked on its way.
+"""Restores a data directory from a backup, and checks each byte on the way.
 
 The directory's format file comes first, and says that it is unfinished: no broker opens it so. When all is on disk, it
 is replaced by the real one. So a restore that was cut short is never taken for a whole one, and may be run again: it

@@ -1,4 +1,4 @@
-"""A log looked at from outside, while a broker may be at work in it: what is there, and where it can be cut.
+"""A log seen from outside, while a broker may be working in it: its segments, and where it can be truncated.
 
 A *look* notes the segments of a partition. What is copied according to one look is right if a second look finds the
 same: `agree` says so. Between the two a broker may

@@ -1,4 +1,4 @@
-"""Checking a backup: every byte against what was copied, and every log as `tailrace log verify` checks one.
+"""Verifies a backup: every object by its hash, and every log as `tailrace log verify` does.
 
 Two things can be wrong. An object can have rotted in the store: its SHA-256 is another, and each file that it is the
 bytes of is damaged. Or a log was damaged when it was copied: then it is in the backup as it was, and its batches say

@@ -1,4 +1,4 @@
-"""Reading a range of a partition as whole batches, which are neither copied nor opened, with one fetch ahead.
+"""Reads a range of a partition as whole batches, neither copied nor decoded, with one fetch ahead.
 
 While somebody works on the records of one answer, the next one is already on its way. Progress goes by the last offset
 in each batch's header and never by counting: compaction leaves gaps between records and batches.

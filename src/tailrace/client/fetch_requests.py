@@ -1,4 +1,4 @@
-"""Fetch requests without a session, by topic id where both sides have it, and what their answers say."""
+"""Fetch requests without a session, by topic id where both sides know it, and their responses."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Waiting until a partition has more than we know of: one long poll, at all leaders at once.
+"""Waits until a partition has more records: one long poll, at all leaders at once.
 
 A Fetch that asks for at least one byte is kept by the broker until there is one. Of the records one batch comes back
 and is thrown away; what counts is the end that the answer tells of each partition.

@@ -1,4 +1,4 @@
-"""Two decoders of the records in a batch, which agree on every input: the same rows, or both refuse.
+"""Two decoders of the records in a batch, compiled and plain Python, which agree on every input.
 
 `decode_with_cython` uses the compiled parser that comes with aiokafka; `decode_with_python` is its plain
 twin, several times slower, and the specification of both. `best_decoder` is the compiled one where it is

@@ -1,4 +1,4 @@
-"""A batch in another codec: the same records, under the same header but for its length, its codec and its CRC.
+"""Changes the codec of a batch: the same records, under the same header except for length, codec and CRC.
 
 Nothing looks at the records themselves: they are one piece of bytes, decompressed and compressed again. All of the work
 is done by the codecs' libraries, which let other threads run meanwhile.

@@ -1,4 +1,4 @@
-"""The format `tailrace`: what Spark sees. Options, schema and rows are those of its own `kafka` format.
+"""The format `tailrace`: the classes that Spark calls. Options, schema and rows are those of Spark's `kafka` format.
 
     spark.read.format("tailrace").options(**{"kafka.bootstrap.servers": "localhost:9092", "subscribe": "orders"}).load()
 

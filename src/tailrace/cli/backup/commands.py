@@ -1,4 +1,4 @@
-"""`tailrace backup`: copies of a data directory, made while a broker works in it, and what can be done with them.
+"""`tailrace backup`: creates, lists, verifies, restores and prunes backups of a data directory.
 
 No broker is asked: like `tailrace log`, this verb reads the directory itself.
 """

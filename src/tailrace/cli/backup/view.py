@@ -1,4 +1,4 @@
-"""How `tailrace backup` shows what it did, or would do."""
+"""Output of `tailrace backup`: plans and results."""
 
 import json
 from dataclasses import asdict

@@ -1,4 +1,4 @@
-"""How a verb that runs for long is ended because nobody reads it any more; with ctrl-C: `tailrace.util.shutdown`."""
+"""Ends a verb quietly when the reader of its stdout is gone (`util/shutdown` ends it with ctrl-C)."""
 
 import os
 import select

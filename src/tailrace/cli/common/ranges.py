@@ -1,4 +1,4 @@
-"""From what offset to what offset each partition is read, once brokers were asked where that is."""
+"""Resolves positions to a range of offsets per partition."""
 
 from collections.abc import Iterable
 from typing import NamedTuple

@@ -1,7 +1,7 @@
-"""`tailrace group`: what groups there are, who is in them and how far they are; moving, copying and deleting them.
+"""`tailrace group`: lists, shows, resets, copies and deletes consumer groups.
 
 Works against any Kafka. Whatever moves or removes an offset is shown first, offset by offset, and is refused while the
-group has members: they would commit over it. What is only shown has its place in `group_view`.
+group has members: they would commit over it. `view` has the output.
 """
 
 import json

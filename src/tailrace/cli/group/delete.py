@@ -1,4 +1,4 @@
-"""What `tailrace group delete` deletes: a group, or some of its offsets."""
+"""The plan of `tailrace group delete`: a group, or some of its offsets."""
 
 from datetime import datetime
 

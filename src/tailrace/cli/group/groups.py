@@ -1,4 +1,4 @@
-"""Asking brokers about groups: who is in them, what they have committed, where that is in the logs. And changing it.
+"""Requests about groups: members, committed offsets and lag; and changes to committed offsets.
 
 A group nobody has heard of looks to a coordinator like one that is dead and has committed nothing. An offset is
 committed when a message was read; it names the next one.

@@ -1,4 +1,4 @@
-"""Partitions as somebody names them: `orders` is all of a topic's, `orders:0,2` two of them."""
+"""Partitions as options name them: `orders` is all of a topic's, `orders:0,2` two of them."""
 
 import re
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Where `tailrace group reset` moves a group: from what offset to what offset, and what that skips or repeats."""
+"""The plan of `tailrace group reset`: from which offset to which, and what that skips or repeats."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple

@@ -1,4 +1,4 @@
-"""`tailrace log`: looking into a log on disk, without a broker.
+"""`tailrace log verify` and `dump`: read a log on disk, without a broker.
 
 The only verb that opens logs itself. `verify` and `dump` read, and do nothing else: they may look at a directory that
 a broker is at work in, or one they have no right to write. `repair` is in a module of its own.

@@ -1,4 +1,4 @@
-"""What keeps a Spark verb from working, in words: an extra that is missing, or Java; options; a query that failed."""
+"""Failures of the Spark verbs as messages: a missing extra, no Java, wrong options, a failed query."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

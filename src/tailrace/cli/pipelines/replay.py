@@ -1,4 +1,4 @@
-"""`tailrace replay`: a pipeline over history, into another place. Works against any Kafka; needs the `spark` extra."""
+"""`tailrace replay`: runs a pipeline over history, into another target, against any Kafka. Needs the `spark` extra."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How far the load of a file got, kept in a small file so that `produce --resume` goes on there.
+"""How far a file was sent, kept in a small file, so that `produce --resume` continues there.
 
 One bookmark for each file, cluster and topic, in $XDG_STATE_HOME/tailrace/loads (~/.local/state/tailrace/loads). It
 says behind which byte nothing is known to be acknowledged, and what the file looked like up to there: whoever goes on

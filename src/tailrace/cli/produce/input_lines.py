@@ -1,4 +1,4 @@
-"""Lines of a file, a pipe or a terminal, each with its number and its place, and a pause when nothing comes."""
+"""Lines of a file, a pipe or a terminal, each with its number and position, and a pause when nothing comes."""
 
 import os
 import select

@@ -1,4 +1,4 @@
-"""What `tailrace produce` makes of a line: a message, or the reason why it cannot."""
+"""Parses a line of `tailrace produce` as a message, or says why it cannot."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Writing messages, with an account of which lines were acknowledged.
+"""Sends messages, and tracks which lines are acknowledged.
 
 The client's queue is bounded: when it is full, `send` waits, and so does whoever feeds us through a pipe. Lines of
 several partitions are acknowledged in any order, so the account is of those that are not: the first of them is how

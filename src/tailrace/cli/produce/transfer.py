@@ -1,4 +1,4 @@
-"""One run of `tailrace produce`: lines in, messages out, and an account of how far it got."""
+"""One run of `tailrace produce`: sends input lines as messages, and reports how far it got."""
 
 import os
 import sys

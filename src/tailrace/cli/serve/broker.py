@@ -1,4 +1,4 @@
-"""A broker in this process, until it is told to stop: what `tailrace serve` does."""
+"""Runs a broker in this process until a signal stops it; reads plain options of `tailrace serve` without typer."""
 
 import gc
 import os

@@ -1,4 +1,4 @@
-"""`tailrace serve`: its options, as `--help` shows them. Where they are plain they do not come here (`serving`)."""
+"""`tailrace serve`: its options, as `--help` shows them. Plain options bypass this module (`cli/serve/broker`)."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""`tailrace tail`: prints the messages of topics, and goes on as they come. Works against any Kafka."""
+"""`tailrace tail`: prints the messages of topics, and continues as new ones come. Works against any Kafka."""
 
 import sys
 from typing import TYPE_CHECKING, Annotated

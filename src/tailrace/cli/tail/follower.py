@@ -1,9 +1,9 @@
-"""Reading partitions, and knowing when that is all of them.
+"""Reads given partitions to an end, or for good.
 
 Whoever reads is given spans, hands out messages, and is done at the end of a bounded span or, since a log may end with
 markers that are no messages, when the broker says that there is no more. While it follows, it finds new partitions and
 new topics, waits for brokers that are away, and says where messages were lost to it. A `Follower` is told what to read;
-what a group shares out is read by a `membership.Member`.
+what a group shares out is read by a `group_member.Member`.
 """
 
 import time

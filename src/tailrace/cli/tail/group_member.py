@@ -1,4 +1,4 @@
-"""Reading as a member of a group: the group says which partitions, and from where.
+"""Reads as a member of a consumer group, which assigns the partitions and the first offsets.
 
 An offset is recorded when its message is written out, never before: what is not recorded, comes again. librdkafka
 commits what is recorded once a second, before partitions are handed on, and at the end. A partition without a committed

@@ -1,4 +1,4 @@
-"""How `tailrace tail` prints messages: values, JSON, by a template, or in columns for people.
+"""Prints messages for `tailrace tail`: values, JSON, by a template, or in columns for people.
 
 Bytes go out as they are, except to a terminal, which would take some of them for commands.
 """

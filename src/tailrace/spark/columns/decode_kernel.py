@@ -1,4 +1,4 @@
-"""The loops over every byte of a fetch, compiled (`compiling.py`): headers, records, and the copying of their fields.
+"""Compiled loops over the bytes of a fetch (see `compiler`): headers, records, and the copying of their fields.
 
 Compiled code does not check its indexes, so these rules keep it inside its arrays:
 

@@ -1,4 +1,4 @@
-"""One fetch of record batches as Arrow batches, in the schema of Spark's own `kafka` format; no object per record.
+"""Decodes one fetch of record batches to Arrow batches, in the schema of Spark's `kafka` format; no object per record.
 
 A fetch is walked for its headers first, which says where to read on before a record was looked at, so that the next
 fetch may be on its way. Then it is decoded in groups of batches, each about the rows of one Arrow batch: checksums,

@@ -1,4 +1,4 @@
-"""A span of whole numbers: offsets, or timestamps in milliseconds."""
+"""A range of whole numbers: offsets, or timestamps in milliseconds."""
 
 from typing import NamedTuple
 

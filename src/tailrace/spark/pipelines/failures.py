@@ -1,5 +1,5 @@
-"""Why a query has failed, and whether it may pass. Spark passes on nothing but texts, with the traces of two languages
-in them, and behind them how the query was built: its plan, with every text that is in it.
+"""Why a query failed, and whether a restart can help. Spark reports errors as text only, with the traces of two
+languages in it, followed by the plan of the query and every string in it.
 """
 
 import re

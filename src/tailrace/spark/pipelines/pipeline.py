@@ -1,4 +1,4 @@
-"""What a pipeline is: a function from frame to frame, with what it reads, how that is decoded, and where it goes.
+"""The decorator `pipeline` and the class `Pipeline`: a function from frame to frame, with its source, decoder and sink.
 
     @pipeline(source="orders", decode=Json("id INT, amount DOUBLE"), sink=Topic("big"))
     def big(orders):

@@ -1,4 +1,4 @@
-"""The pipelines of a Python file."""
+"""Finds the pipelines that a Python file defines."""
 
 import os
 import sys

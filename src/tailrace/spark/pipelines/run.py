@@ -1,4 +1,4 @@
-"""`.run`: a pipeline as a live query, or once over what is there.
+"""`.run`: a pipeline as a live query, or once over the records that are there.
 
 A query that fails is started again, after a second, two, four … a minute, since what it met may pass: a broker that
 restarts, a disk that is full. It goes on from its checkpoint. After `HEALTHY` batches the count begins anew. What

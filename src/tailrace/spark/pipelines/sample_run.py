@@ -1,4 +1,4 @@
-"""`.test`: a pipeline over rows that a test has made, in a batch, with no broker.
+"""`.test`: runs a pipeline over rows that a test has made, as a batch, with no broker.
 
 The columns that come with every message may be left out: the topic is the first source, the partition 0, offsets count
 from 0, and a message is a second later than the one before.

@@ -1,4 +1,4 @@
-"""Where the rows of a pipeline go, and what each place promises.
+"""Sinks: where the rows of a pipeline go, and what each guarantees.
 
 A sink can write a stream (a query with a checkpoint) and a batch (a replay). It holds no session and opens nothing
 before it is asked to write.

@@ -1,4 +1,4 @@
-"""Arrow batches as Kafka's record batches: no object per record.
+"""Encodes Arrow batches as record batches; no object per record.
 
     rows = Rows.of(batch, topic)          the columns of one Arrow batch, as the kernels take them
     rows.fingerprint()                    a number for them, whatever their order

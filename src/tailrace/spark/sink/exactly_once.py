@@ -1,4 +1,4 @@
-"""Each row once, however often a task is tried: one transaction for each task of a batch, with a marker in it.
+"""Exactly-once writes: one transaction per task and batch, with a marker that tells a retry what is already written.
 
 The transactional id of a task, and the group of its marker, is `_tailrace-sink-<query>-<task>`. A task first takes over
 that id, which fences whoever had it and aborts what he left open. Then it reads the marker, an offset that the group

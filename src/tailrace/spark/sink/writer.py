@@ -1,4 +1,4 @@
-"""Rows of one task to their topics: whole Arrow batches, encoded while those before them are on their way.
+"""Writes the rows of one task to their topics: each Arrow batch is encoded while earlier ones are in flight.
 
     sent = write(options, batches)        at least once: what is sent again within the task is written once
 

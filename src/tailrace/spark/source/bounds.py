@@ -1,4 +1,4 @@
-"""From options to offsets: which partitions there are, and where reading them begins and ends."""
+"""From options to offsets: which partitions are read, and where that begins and ends."""
 
 import re
 from collections.abc import Iterable, Mapping

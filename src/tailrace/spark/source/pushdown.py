@@ -1,4 +1,4 @@
-"""Filters that Spark pushes down to a batch, as less to read.
+"""Filters that Spark pushes down to a batch, as a smaller range to read.
 
 Spark checks every one of them again on the rows that come, so what is not understood here is slower and not wrong.
 """

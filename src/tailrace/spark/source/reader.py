@@ -1,4 +1,4 @@
-"""One task: a range of one partition as Arrow batches. Runs in Spark's Python workers."""
+"""Reads one task's range of one partition as Arrow batches, in Spark's Python workers."""
 
 import logging
 from collections.abc import Generator, Iterator, Mapping

@@ -1,6 +1,6 @@
-"""A stream over the batches of another run: the same ends, one after the other, and no others.
+"""A stream over the recorded micro-batches of an earlier run: the same ends, in the same order.
 
-A run that was recorded (`pipelines/state.py`) has one end for each of its batches. Played again, batch N ends where
+A run that was recorded (`pipelines/state`) has one end for each of its batches. Played again, batch N ends where
 batch N of that run has ended, and where nothing came in between, nothing comes: Spark then runs a batch without data,
 or none, as it did the first time, since it decides that by the watermark. So rows are late where they were late.
 

@@ -1,4 +1,4 @@
-"""A stream of micro-batches, as Spark plans them: in a process of the driver's that lives as long as the query.
+"""Plans a stream of micro-batches, in a process of the driver that lives as long as the query.
 
     initial     where a new query begins. Spark asks more than once, so it is remembered; and the first `next_end`
                 answers with just that, so that an empty batch 0 writes it down. Likewise for partitions that come

@@ -1,4 +1,4 @@
-"""The batches of the live run, run again: which they are, and how they are played.
+"""Runs the recorded batches of the live run again, and compares the two runs.
 
 Spark's own checkpoint of the second run is compared with what was kept of the first: the same ends, and above all the
 same watermarks, or rows would be late in one and not in the other.

@@ -1,4 +1,4 @@
-"""Whether a query would say the same if it were asked again: told from its analysed plan.
+"""Whether a query gives the same result when it runs again, told from its analysed plan.
 
 `current_timestamp`, `rand`, `uuid` and their like give another answer each time; some operators keep state between
 batches, and some of those exist in streams only.

@@ -1,14 +1,14 @@
-"""`.replay`: a pipeline over history, into another place, with the live one left alone.
+"""`.replay`: plans and runs a pipeline over history, into another target, and leaves the live run alone.
 
 `mode="batch"` reads a closed range of the log as one batch. Rows that came too late for the live run count here, since
 a batch has no watermark; on windows that are closed, and where live has dropped nothing, the two say the same.
 
-`mode="exact"` runs the stream again over the very batches that the live run has recorded (`state.py`, `recorded.py`),
-those without data included, from its first one on: what was late is late again, and the result is live's, row by row,
-in some order. Its watermarks are compared with live's, batch by batch (`exact_replay.py`).
+`mode="exact"` runs the stream again over the very batches that the live run has recorded (`state/`,
+`source/recorded_batches`), those without data included, from its first one on: what was late is late again, and the
+result is live's, row by row, in some order. Its watermarks are compared with live's, batch by batch (`exact_replay`).
 
-Beforehand (`plan_replay`) it says what the range has and what is missing from it (`extent.py`); afterwards (`Replayed`)
-by what the result may differ from live's, and how many windows the ends of the range have cut.
+`plan_replay` says what the range has and what is missing from it (`replay_range`), before anything is read. `Replayed`
+says how the result may differ from live's, and how many windows the ends of the range have cut.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""A closed range of some topics: where it begins and ends, how much it is, and what is missing from it.
+"""A closed range of topics: its bounds, its size, and what is missing from it.
 
 Made before a replay reads anything. An end can be a place in the log (offsets, the first, the last) or a time. Records
 of a time are those whose own timestamp is of that time; as timestamps need not be in order, a range that ends at a time

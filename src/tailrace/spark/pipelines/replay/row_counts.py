@@ -1,5 +1,5 @@
-"""Counts taken while rows pass, without a second look at them: how many came in and went out, and which windows of the
-output reach over the ends of the range that was read.
+"""Counts rows while they pass: how many came in and went out, and which windows of the output reach beyond the range
+that was read.
 """
 
 from dataclasses import dataclass

@@ -1,5 +1,5 @@
-"""Where a replay may write: not into what it reads, nor into what live writes and keeps, nor over what is there unless
-that is wanted. Checked before Spark is started.
+"""Where a replay may write: not into its source, not into what the live run writes and keeps, and not over existing
+data unless that is wanted. Checked before Spark is started.
 """
 
 import shutil

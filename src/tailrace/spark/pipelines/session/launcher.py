@@ -1,6 +1,4 @@
-"""Java, started for Spark. What it says on stderr is passed on, but for a remark of its launcher that tells nobody
-anything: that Spark uses a module which Java calls an incubator.
-"""
+"""Starts Java for Spark, and passes on its stderr, except for a remark that Spark uses an incubator module."""
 
 import os
 import threading

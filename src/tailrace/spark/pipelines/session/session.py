@@ -1,5 +1,5 @@
 """A Spark session with the settings that pipelines need. From the second one on, it starts in about half the time
-(`archive.py`).
+(`class_archive`).
 """
 
 import atexit
