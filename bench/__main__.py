@@ -4,6 +4,7 @@ import argparse
 import sys
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 from bench.measures import GROWTH_MEASURES, MEASURES, SPARK_MEASURES, UPKEEP_MEASURES
 from bench.place import VARIABLE
@@ -26,7 +27,7 @@ def main() -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measures tailrace against the bare system.")
     parser.add_argument("--quick", action="store_true", help="a short run, of a minute at most")
-    chosen = {"action": "store_const", "dest": "chosen"}
+    chosen: dict[str, Any] = {"action": "store_const", "dest": "chosen"}
     parser.add_argument("--spark", const=SPARK_MEASURES, help="those of Spark, against its own connector", **chosen)
     parser.add_argument(
         "--upkeep", const=UPKEEP_MEASURES, help="those of much history, 30 GB of it, and of compaction", **chosen

@@ -11,11 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from queue import SimpleQueue
 from time import perf_counter
+from typing import Any
 
 from bench.batches import NOW_MS, batch_of
 from bench.harness import Bench, Figure, compare, percentile
 from tailrace.log.flush.queue import FlushQueue
-from tailrace.log.jobs import FlushJob
 from tailrace.log.layout.errors import LogError
 from tailrace.log.log import Log
 
@@ -77,7 +77,7 @@ class GroupCommit:
         self.acknowledged = 0
         self._log = log
         self._queue = FlushQueue()
-        self._done: SimpleQueue[FlushJob] = SimpleQueue()
+        self._done: SimpleQueue[Any] = SimpleQueue()
         self._thread = ThreadPoolExecutor(1)
 
     def __enter__(self) -> "GroupCommit":
@@ -101,7 +101,7 @@ class GroupCommit:
         assert job is not None, "appends wait, and no flush is under way"
         self._thread.submit(self._run, job)
 
-    def _run(self, job: FlushJob) -> None:
+    def _run(self, job: Any) -> None:
         job.run()
         self._done.put(job)
 

@@ -52,7 +52,9 @@ def _offset_after(answer: bytes) -> int | None:
     partition = decode_response(FetchResponse, FETCH_VERSION, answer)[1].responses[0].partitions[0]
     if partition.error_code:
         raise RuntimeError(f"a Fetch was refused: error {partition.error_code}")
-    return next_offset(partition.records or b"")
+    records = partition.records or b""
+    assert isinstance(records, bytes | memoryview)
+    return next_offset(records)
 
 
 def main() -> None:

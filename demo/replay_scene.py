@@ -6,6 +6,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -70,8 +71,7 @@ def replay(bootstrap: str, place: Path, plan: "Plan", lived: Lived, screen: Scre
     view = ReplayView()
     with ThreadPoolExecutor(1) as threads, screen.playing(view) as let_pass:
         result = threads.submit(
-            *(pipelines.revenue.replay, bootstrap),
-            sink=Parquet(str(place)),
+            partial(pipelines.revenue.replay, bootstrap, sink=Parquet(str(place))),
             plan=plan,
             state=lived.state,
             spark=lived.spark,

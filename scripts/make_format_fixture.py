@@ -194,7 +194,8 @@ def keep(data: Path, ledger: Ledger, target: Path, all_expected: Expected) -> No
 def main(target: Path) -> None:
     if target.exists():
         sys.exit(f"{target} is there: a fixture is made once, and never changed")
-    ledger, all_expected = Ledger(), {}
+    ledger = Ledger()
+    all_expected: Expected = {}
     with tempfile.TemporaryDirectory() as scratch:
         stopped = Path(scratch) / "stopped"
         with broker(stopped) as address:

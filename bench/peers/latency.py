@@ -24,8 +24,8 @@ def most(limit: float, aim: float) -> Demand:
     return Demand("ratio", "most", limit, aim=aim)
 
 
-IN_MEMORY = {50: most(0.35, 0.2), 99: most(0.5, 0.25)}
-BY_BOTH = {50: most(0.5, 0.25), 99: most(0.7, 0.4)}
+IN_MEMORY: Demands = {50: most(0.35, 0.2), 99: most(0.5, 0.25)}
+BY_BOTH: Demands = {50: most(0.5, 0.25), 99: most(0.7, 0.4)}
 # The name of a figure, what it is, and the two sides.
 ACK_FOR_SCALE = (
     ("ack/floor/1", "for scale: a bare socket that sleeps and answers", "bare", "kafka/1"),
@@ -124,7 +124,8 @@ def end_to_end(session: Session) -> list[Figure]:
     times = dict(zip(sides, values, strict=True))
     title = "end to end, ours with fsync, Kafka without"
     figures = _percentiles("end-to-end/all", title, times["ours"], times["kafka"], {50: most(0.7, 0.4)})
-    title, limits = f"end to end, {SYNCED_BY_BOTH}", {99: most(0.8, 0.5)}
+    title = f"end to end, {SYNCED_BY_BOTH}"
+    limits: Demands = {99: most(0.8, 0.5)}
     figures += _percentiles("end-to-end/synced", title, times["ours"], times["kafka/synced"], limits, KAFKA_SYNCING)
     return figures + _for_scale(END_TO_END_FOR_SCALE, times)
 

@@ -21,7 +21,7 @@ from backups import (
 )
 from brokers import LocalBroker
 
-from tailrace.backup.copying import Copied
+from tailrace.backup.copy import Copied
 from tailrace.backup.store import Store
 from tailrace.log.directory.admission import FORMAT_VERSION
 from tailrace.log.disk.interface import Files, read_whole

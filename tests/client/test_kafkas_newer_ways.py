@@ -16,9 +16,9 @@ from tailrace.client.cluster.metadata import TopicPartition
 from tailrace.client.errors import GroupIsActive
 from tailrace.client.fetch import PartitionReader
 from tailrace.client.groups import commit, committed
+from tailrace.client.long_poll import wait_for_more
 from tailrace.client.offsets import latest
 from tailrace.client.options import Isolation
-from tailrace.client.wait import wait_for_more
 
 pytestmark = pytest.mark.skipif(not against_kafka(), reason="TAILRACE_COMPAT is not kafka")
 

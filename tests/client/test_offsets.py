@@ -9,9 +9,9 @@ from client.fakes import HANG_UP, FakeBroker, once
 from tailrace.client.cluster.cluster import Cluster
 from tailrace.client.cluster.metadata import TopicPartition
 from tailrace.client.errors import BadAnswer, GaveUp, OffsetOutOfRange, Refused, TopicRecreated
+from tailrace.client.long_poll import wait_for_more
 from tailrace.client.offsets import EARLIEST, LATEST, Found, earliest, latest, list_offsets
 from tailrace.client.options import Isolation
-from tailrace.client.wait import wait_for_more
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.delete_records import (
     DeleteRecordsPartition,

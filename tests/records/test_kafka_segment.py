@@ -7,8 +7,8 @@ import pytest
 from tailrace.records import batch
 from tailrace.records.compression import Codec
 from tailrace.records.control import Marker, decode_marker, encode_marker
+from tailrace.records.decoders import Decoder, decode_with_cython, decode_with_python
 from tailrace.records.record import decode_records, encode_batch
-from tailrace.records.record_decoder import Decoder, decode_with_cython, decode_with_python
 
 KAFKA_SEGMENT = Path(__file__).parents[1] / "data" / "kafka-segment" / "00000000000000000000.log"
 

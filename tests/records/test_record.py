@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.memory_records import MemoryRecordsBuilder
 
-from tailrace.records import batch, record_decoder
+from tailrace.records import batch, decoders
 from tailrace.records.compression import Codec
+from tailrace.records.decoders import Decoder, decode_with_cython, decode_with_python
 from tailrace.records.errors import CorruptBatch, CorruptRecords, TooLarge, TruncatedBatch
 from tailrace.records.record import Record, decode_records, encode_batch, first_record_at_or_after
-from tailrace.records.record_decoder import Decoder, decode_with_cython, decode_with_python
 
 INT64_MAX = 2**63 - 1
 # It brings gzip, and the others where their libraries are installed. aiokafka brings them all.
@@ -238,7 +238,7 @@ HOSTILE = {
 
 @both_decoders
 def test_the_smallest_record_is_decoded(decoder: Decoder) -> None:
-    assert len(MINIMAL) == record_decoder.RECORD_SIZE_MIN
+    assert len(MINIMAL) == decoders.RECORD_SIZE_MIN
     assert decode_records(batch_of(MINIMAL), decoder=decoder) == [Record(0)]
 
 
@@ -339,7 +339,7 @@ def run_python(program: str) -> str:
 
 
 def test_the_compiled_decoder_is_used_where_it_is_installed() -> None:
-    assert record_decoder.best_decoder() is decode_with_cython
+    assert decoders.best_decoder() is decode_with_cython
 
 
 def test_the_plain_decoder_is_used_where_the_compiled_one_is_missing() -> None:
@@ -347,7 +347,7 @@ def test_the_plain_decoder_is_used_where_the_compiled_one_is_missing() -> None:
 import sys
 sys.modules["aiokafka.record._crecords.default_records"] = None
 from tailrace.records.record import Record, decode_records, encode_batch
-from tailrace.records.record_decoder import best_decoder
+from tailrace.records.decoders import best_decoder
 print(decode_records(encode_batch([Record(0)])) == [Record(0)], best_decoder().__name__)
 """
     assert run_python(program).split() == ["True", "decode_with_python"]

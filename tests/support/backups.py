@@ -7,12 +7,12 @@ from typing import Any
 from brokers import LocalBroker
 from logs import SMALL, batch_of, memory_files, stored_batches, write_log
 
-from tailrace.backup.copying import Copied
-from tailrace.backup.creating import Creation, Result, open_source
+from tailrace.backup.copy import Copied
+from tailrace.backup.create import Creation, Result, open_source
 from tailrace.backup.manifest import Manifest
-from tailrace.backup.restoring import Restored, restore
+from tailrace.backup.restore import Restored, restore
 from tailrace.backup.store import Store, WritableStore
-from tailrace.backup.verifying import BackupVerification, verify_backup
+from tailrace.backup.verify import BackupVerification, verify_backup
 from tailrace.log.disk.interface import File, Files, Lock
 from tailrace.log.log import Log
 from tailrace.testing.recording_files import RecordingFiles

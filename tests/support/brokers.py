@@ -115,7 +115,7 @@ class LocalBroker:
 
     def decode(self, answer: Any, request: type[Any], version: int) -> Any:
         """An answer after its way over the wire, slices read."""
-        parts = codec.encode_parts(answer, version)
+        parts: list[Any] = codec.encode_parts(answer, version)
         data = b"".join(bytes(part.read()) if hasattr(part, "release") else bytes(part) for part in parts)
         for part in parts:
             if hasattr(part, "release"):

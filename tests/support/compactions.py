@@ -124,9 +124,11 @@ class World:
                 self._decide(records)
 
     def checkpoint(self) -> None:
+        assert self.directory is not None
         self.directory.checkpoint(self.now)
 
     def reopen(self) -> None:
+        assert self.directory is not None
         self.directory.close(self.now)
         self.directory = DataDirectory(self.files, DATA, CONFIG)
         self.log = self.directory.logs[ORDERS]

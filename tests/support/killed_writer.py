@@ -10,6 +10,7 @@ alone, so that whoever reads the log later knows what they must be.
 import os
 import random
 import sys
+from functools import partial
 
 from tailrace.log.directory.directory import DataDirectory
 from tailrace.log.disk.interface import Files
@@ -39,6 +40,10 @@ def say(text: str) -> None:
     os.write(1, f"{text}\n".encode())
 
 
+def say_flushed(end: int, error: Exception | None) -> None:
+    say(f"flushed {end}" if error is None else "offline")
+
+
 def main(path: str, seed: int, kind: str) -> None:
     directory = DataDirectory(files_of(kind), path, CONFIG)
     log = directory.logs.get(ORDERS) or directory.create(ORDERS)
@@ -52,7 +57,7 @@ def main(path: str, seed: int, kind: str) -> None:
         queue.appended(log, now)
         if lot.random() < 0.3:
             end = int(log.end_offset)
-            queue.when_flushed(log, end, lambda error, end=end: say(f"flushed {end}" if error is None else "offline"))
+            queue.when_flushed(log, end, partial(say_flushed, end))
             queue.run_all()
         if lot.random() < 0.02:
             directory.checkpoint(now)

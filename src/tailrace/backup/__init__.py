@@ -1,16 +1,19 @@
-"""Backups of a data directory, made while a broker works in it.
+"""Backups of a data directory, taken while a broker works in it.
 
-A backup is the directory as a killed broker would have left it: every log up to a batch that was written whole. So it
-holds all that was flushed, and all that was acknowledged, when it began; and a broker opens it as it opens a directory
-after a crash. Nobody is asked and nothing is locked: sealed segments do not change, the last one only grows, and what
-is replaced or deleted meanwhile is noticed and looked at again (`creating`).
+A backup is the directory as a killed broker would have left it: every log up to a batch that was written whole. It
+holds everything that was flushed or acknowledged when the backup began, and a broker opens it as it opens a directory
+after a crash. No broker takes part and nothing is locked: sealed segments do not change, the last one only grows, and
+a segment that is replaced or deleted meanwhile is noticed and read again (`create`).
 
-    manifest     what a backup consists of, as one JSON document
-    store        the directory of backups: bytes by their SHA-256, manifests, what a killed run had copied
-    source       a log looked at from outside, and where it is cut
-    copying      bytes from one file to another, in pieces
-    log_copy     one log on its way into the store
-    creating     the order of it all
-    view         a backup as if it were the data directory: for those who check and those who restore
-    verifying, restoring
+Read in this order:
+
+    manifest   the content of a backup: logs, segments and file hashes, as one JSON document
+    store      the directory of backups: objects by SHA-256, manifests, leftovers of killed runs
+    copy       bytes from one file to another, hashed, at a bounded rate
+    source     a log seen from outside, and where it can be truncated
+    log_copy   one log on its way into the store
+    create     a whole backup, in the order that keeps it consistent
+    view       a backup presented as a data directory, for `verify` and `restore`
+    verify     checks every object, and every log as `tailrace log verify` does
+    restore    a data directory from a backup
 """

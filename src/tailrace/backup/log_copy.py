@@ -1,4 +1,4 @@
-"""One log on its way into the store, according to one look at it.
+"""Copies one log into the store, as one look at it found it.
 
 Sealed segments are copied first: they may be replaced by others meanwhile, so the log has to be the same when it is
 looked at again. The last segment only grows: it is held by its descriptor before that second look, and copied at
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from errno import EIO
 from types import TracebackType
 
-from tailrace.backup.copying import Copied, CutShort, sha256_of
+from tailrace.backup.copy import Copied, CutShort, sha256_of
 from tailrace.backup.manifest import KnownSegments, StoredFile, StoredLog, StoredSegment
 from tailrace.backup.source import Cut, Look, SeenSegment, Source, find_cut
 from tailrace.backup.store import WritableStore

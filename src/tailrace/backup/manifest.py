@@ -1,4 +1,4 @@
-"""What a backup consists of: the logs, their segments, and where the bytes of each file are.
+"""The manifest of a backup: its logs, their segments, and the hash of each file.
 
 The manifest is one JSON document, checked by a SHA-256 of its own. Whatever is large is in the store, by the SHA-256 of
 its bytes; what a data directory says in small text files (checkpoints, epochs, topic ids) is in the manifest itself.

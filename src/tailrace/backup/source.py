@@ -1,4 +1,4 @@
-"""A log looked at from outside, while a broker may be at work in it: what is there, and where it can be cut.
+"""A log seen from outside, while a broker may be working in it: its segments, and where it can be truncated.
 
 A *look* notes the segments of a partition. What is copied according to one look is right if a second look finds the
 same: `agree` says so. Between the two a broker may
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from tailrace.backup.copying import sha256_of
+from tailrace.backup.copy import sha256_of
 from tailrace.log.disk.interface import File, Files, join, read_whole
 from tailrace.log.files.checkpoints import RECOVERY_POINTS, START_OFFSETS, CorruptCheckpoint
 from tailrace.log.files.checksums import Gaps, Sums

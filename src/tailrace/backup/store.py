@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 
-from tailrace.backup.copying import Copied, copy_bytes, sha256_of
+from tailrace.backup.copy import Copied, copy_bytes, sha256_of
 from tailrace.backup.manifest import BadManifest, KnownSegments, Manifest, StoredFile, StoredSegment, segment_from
 from tailrace.log.disk.interface import (
     Data,

@@ -1,4 +1,4 @@
-"""A backup as if it were the data directory: what verify reads, and what restore writes.
+"""Presents a backup as a data directory, for `verify` and `restore`.
 
 Objects appear under the names that their files had, and the small text files are made from the manifest. It can be
 read like any `Files`, and not be written.

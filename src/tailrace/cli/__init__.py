@@ -1,1 +1,15 @@
-"""The command line: `main` has the verbs, one module each; what they share is in `output`."""
+"""The `tailrace` command. One folder per verb; all but `serve`, `log` and `backup` work against any Kafka.
+
+main         entry point: runs `serve` with plain options directly, everything else through `app`; exit codes
+app          the table of verbs, put together as one typer application
+common/      what verbs share: connection, output, options, offsets, messages
+serve/       `tailrace serve`: the broker
+topic/       `tailrace topic`: list, show, create, alter, delete
+produce/     `tailrace produce`: lines to messages
+tail/        `tailrace tail`: messages to lines
+group/       `tailrace group`: list, show, reset, copy, delete
+pipelines/   `tailrace run` and `tailrace replay`: pipelines on Spark
+log/         `tailrace log`: verify, dump and repair a data directory, offline
+backup/      `tailrace backup`: create, list, verify, restore, prune
+doctor/      `tailrace doctor`: checks machine, disk and broker
+"""

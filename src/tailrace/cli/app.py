@@ -1,4 +1,4 @@
-"""The command line, put together: each verb is a module in a folder beside this one.
+"""Puts the command line together: the table of verbs, each a module in a folder beside this one.
 
 A verb imports what it works with only when it runs, so that `--help`, and completion, come at once.
 """

@@ -1,9 +1,8 @@
-"""The `tailrace` command: how it begins, and how it ends.
+"""Entry point of the `tailrace` command.
 
-A broker is started by machines that wait for it, and to import the library that reads our command lines would take a
-fifth of that time. So plain options of `tailrace serve` are read here (`serving`); all else is for `app`. Whatever goes
-wrong is said in words, with an exit code of `output.ExitCode`; a stack trace is shown only to those who ask with
---debug.
+Importing typer takes a fifth of the time that a broker needs to start, so plain options of `tailrace serve` are parsed
+without it (`serve/broker`); every other command line goes to `app`. An error ends the process with a message and an
+exit code of `output.ExitCode`; --debug shows the stack trace.
 """
 
 import sys
@@ -23,7 +22,7 @@ def main() -> None:
 
 def _run(arguments: list[str]) -> None:
     if arguments[:1] == ["serve"]:
-        from tailrace.cli.serve.serve import plain_options, run_broker
+        from tailrace.cli.serve.broker import plain_options, run_broker
 
         options = plain_options(arguments[1:])
         if options is not None:

@@ -1,9 +1,26 @@
-"""Private: the few requests that we make ourselves on raw batches, for the Spark source and for measurements.
+"""A private, blocking Kafka client: the few requests that we make ourselves on raw batches (Spark, benchmarks).
 
-Blocking sockets and no threads of its own, so that it can be used where a process belongs to somebody else, as Spark's
-workers do. It speaks to any Kafka. Users have Kafka's own clients; nothing here is promised to them.
+It starts no threads, so that it works inside processes that are not ours, such as Spark's workers, and it talks to any
+Kafka. It is no public API: users have Kafka's own clients.
 
     options = ClientOptions.from_properties({"bootstrap.servers": "localhost:9092"})   # small, and can be pickled
     cluster = cluster_for(options)                                                     # kept for as long as the process
     for chunk in PartitionReader(cluster, "orders", 0, start=0, end=1000): ...         # whole batches, never copied
+
+Read in this order; a module imports only those before it, and `net/` and `cluster/` are layers:
+
+    errors          one family of exceptions, each with what to do
+    options         the settings of a client, as a value that can be pickled
+    properties      Kafka's property names, parsed into `options`
+    net/            connections to one broker: sockets, TLS, SASL, requests and responses, a pool
+    cluster/        metadata, leaders and coordinators; retries
+    configs         configs of topics
+    offsets         ListOffsets, for many partitions at once
+    batches         the whole batches in a Fetch response, checked by their headers
+    fetch_requests  Fetch requests without a session
+    fetch           a range of one partition as whole batches, with one fetch ahead
+    long_poll       waits until a partition has more records
+    groups          committed offsets of consumer groups, read and changed from outside
+    produce         an idempotent producer of prepared batches
+    transactions    a transactional producer
 """

@@ -1,4 +1,4 @@
-"""The batches in an answer to a Fetch: which are whole, and that they are what they should be.
+"""The whole batches in a Fetch response, checked by their headers.
 
 Only headers are read. A broker may cut the last batch short, and begins with the whole batch that has the offset asked
 for.

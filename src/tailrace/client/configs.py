@@ -1,4 +1,4 @@
-"""What the cluster has configured for topics."""
+"""Configs of topics, from DescribeConfigs."""
 
 from collections.abc import Iterable
 

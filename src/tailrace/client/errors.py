@@ -1,4 +1,4 @@
-"""What can go wrong between us and a broker: one family, in words that say what to do.
+"""Exceptions of the client: one family, each with what to do about it.
 
 Each error is made of what it is about, which it keeps as attributes, so that callers can decide and that it survives
 being pickled on its way from a worker. `is_passing` marks those that a retry may cure: they are retried until a

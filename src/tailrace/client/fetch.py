@@ -1,4 +1,4 @@
-"""Reading a range of a partition as whole batches, which are neither copied nor opened, with one fetch ahead.
+"""Reads a range of a partition as whole batches, neither copied nor decoded, with one fetch ahead.
 
 While somebody works on the records of one answer, the next one is already on its way. Progress goes by the last offset
 in each batch's header and never by counting: compaction leaves gaps between records and batches.
@@ -13,10 +13,10 @@ from tailrace.client.batches import BatchAt, Whole, check_crcs, whole_batches
 from tailrace.client.cluster.cluster import Cluster
 from tailrace.client.cluster.metadata import TopicPartition
 from tailrace.client.errors import BadAnswer, ClientError, CorruptRecords, EndNotReached, Refused, refusal
-from tailrace.client.fetch_requests import IDS_SINCE, Wanted, fetch_request, partitions_in, version_max
+from tailrace.client.fetch_requests import IDS_SINCE, FetchTarget, fetch_request, partitions_in, version_max
+from tailrace.client.long_poll import out_of_range
 from tailrace.client.net.connection import Connection, Pending
 from tailrace.client.options import Isolation
-from tailrace.client.wait import out_of_range
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.fetch import FetchResponse, PartitionData
 
@@ -44,7 +44,7 @@ class Chunk(NamedTuple):
 class _Ahead(NamedTuple):
     connection: Connection
     pending: Pending[FetchResponse]
-    wanted: Wanted
+    target: FetchTarget
 
 
 class PartitionReader:
@@ -133,25 +133,25 @@ class PartitionReader:
         if self._connection is None or self._connection.address != leader.address:
             self.close()
             self._connection = self._cluster.take(leader.address, self._retry)
-        wanted = Wanted(self.partition, topic_id, position, leader.epoch, self._max_bytes)
+        target = FetchTarget(self.partition, topic_id, position, leader.epoch, self._max_bytes)
         request = fetch_request(
-            [wanted],
+            [target],
             self._isolation,
             max_wait_ms=max(WAIT_MS_MIN, options.fetch_max_wait_ms),
             min_bytes=options.fetch_min_bytes,
             max_bytes=max(options.fetch_max_bytes, self._max_bytes),
         )
         deadline = self._retry.request_deadline()
-        pending = self._connection.send(request, FetchResponse, deadline, at_most=version_max([wanted]))
+        pending = self._connection.send(request, FetchResponse, deadline, at_most=version_max([target]))
         self._by_name = pending.version < IDS_SINCE
-        return _Ahead(self._connection, pending, wanted)
+        return _Ahead(self._connection, pending, target)
 
     # Reading what comes
 
     def _read(self, response: FetchResponse, ahead: _Ahead) -> Chunk | None:
         if response.error_code:
             raise refusal(self._retry.doing, response.error_code)
-        answered = list(partitions_in(response, ahead.pending.version, [ahead.wanted], ahead.connection))
+        answered = list(partitions_in(response, ahead.pending.version, [ahead.target], ahead.connection))
         if len(answered) != 1:
             raise BadAnswer(ahead.connection.name, f"a Fetch of {self.partition} is answered {len(answered)} times")
         data = answered[0][1]

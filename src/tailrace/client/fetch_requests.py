@@ -1,4 +1,4 @@
-"""Fetch requests without a session, by topic id where both sides have it, and what their answers say."""
+"""Fetch requests without a session, by topic id where both sides know it, and their responses."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from tailrace.protocol.messages.fetch import FetchPartition, FetchRequest, Fetch
 IDS_SINCE = 13
 
 
-class Wanted(NamedTuple):
+class FetchTarget(NamedTuple):
     partition: TopicPartition
     topic_id: bytes  # zeros where it is not known
     offset: int
@@ -21,16 +21,16 @@ class Wanted(NamedTuple):
     max_bytes: int
 
 
-def version_max(wanted: Sequence[Wanted]) -> int:
+def version_max(targets: Sequence[FetchTarget]) -> int:
     """The latest version of Fetch in which all of these can be asked for."""
-    return IDS_SINCE - 1 if any(one.topic_id == ZERO_UUID for one in wanted) else 0x7FFF
+    return IDS_SINCE - 1 if any(one.topic_id == ZERO_UUID for one in targets) else 0x7FFF
 
 
 def fetch_request(
-    wanted: Sequence[Wanted], isolation: Isolation, *, max_wait_ms: int, min_bytes: int, max_bytes: int
+    targets: Sequence[FetchTarget], isolation: Isolation, *, max_wait_ms: int, min_bytes: int, max_bytes: int
 ) -> FetchRequest:
     topics: dict[str, FetchTopic] = {}
-    for one in wanted:
+    for one in targets:
         name = one.partition.topic
         topic = topics.setdefault(name, FetchTopic(topic=name, topic_id=one.topic_id))
         topic.partitions.append(
@@ -51,11 +51,11 @@ def fetch_request(
 
 
 def partitions_in(
-    response: FetchResponse, version: int, wanted: Sequence[Wanted], connection: Connection
-) -> Iterator[tuple[Wanted, PartitionData]]:
+    response: FetchResponse, version: int, targets: Sequence[FetchTarget], connection: Connection
+) -> Iterator[tuple[FetchTarget, PartitionData]]:
     """What it says about each partition that was asked for. Raises BadAnswer where it speaks of any other."""
     by_id = version >= IDS_SINCE
-    asked = {(one.topic_id if by_id else one.partition.topic, one.partition.partition): one for one in wanted}
+    asked = {(one.topic_id if by_id else one.partition.topic, one.partition.partition): one for one in targets}
     for topic in response.responses:
         for data in topic.partitions:
             one = asked.get((topic.topic_id if by_id else topic.topic, data.partition_index))

@@ -1,4 +1,4 @@
-"""Offsets of a consumer group, read and committed from outside, by somebody who is not a member."""
+"""Committed offsets of consumer groups, read and changed from outside the group."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Where partitions begin and end, and which offset a time has: of many partitions, from all their leaders at once."""
+"""ListOffsets: first and last offsets, and offsets by timestamp, of many partitions at once."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple

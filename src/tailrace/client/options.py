@@ -1,4 +1,4 @@
-"""What a client needs to know: a value that can be compared, hashed, and pickled from a driver to its workers.
+"""The settings of a client: a value that can be compared, hashed, and pickled from a driver to its workers.
 
 `ClientOptions.from_properties` makes it from properties as Kafka's clients have them; `properties` has the table.
 """

@@ -1,4 +1,4 @@
-"""Writing batches that somebody has prepared: idempotent, to the leaders of their partitions, retried in order.
+"""An idempotent producer of prepared batches: sent to their leaders, retried in order.
 
 A producer has an id and counts the records of each partition, so that a batch that is sent again is written once. One
 round of batches, one for each partition, may be under way while the next one is being prepared.

@@ -1,4 +1,4 @@
-"""Kafka's names for what a client can be told: one table of those that we understand, Java's and librdkafka's.
+"""Kafka's property names, Java's and librdkafka's, parsed into `options`: one table of those that are supported.
 
 A property that is not in the table is an error and not a shrug: whoever sets one wants something. As with Kafka's
 clients, `ssl.*` and `sasl.*` count only where `security.protocol` says so.

@@ -1,4 +1,4 @@
-"""Transactions: batches of several partitions, and offsets of a group, that count together or not at all.
+"""A transactional producer: batches of several partitions, and offsets of a group, that commit together or not at all.
 
     producer = TransactionalProducer(cluster, "me")     # whoever was "me" before is fenced, and what he left is aborted
     producer.begin({...}); producer.begin({...})

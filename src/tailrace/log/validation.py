@@ -10,7 +10,7 @@ from tailrace.records import batch
 from tailrace.records.batch import BatchHeader
 from tailrace.records.checksum import crc32c
 from tailrace.records.compression import DECOMPRESSED_BYTES_MAX
-from tailrace.records.record_decoder import RECORD_SIZE_MIN
+from tailrace.records.decoders import RECORD_SIZE_MIN
 
 
 class Appended(NamedTuple):

@@ -1,4 +1,4 @@
-"""Messages to bytes and back: the one door to what `reading` and `writing` compile.
+"""Decodes and encodes messages, with functions that `compile_reader` and `compile_writer` generate.
 
 A function per message class and version is compiled when it is first asked for. Reading hostile bytes raises
 `Malformed` and nothing else, and allocates no more than the message can fill.

@@ -1,4 +1,4 @@
-"""Python source in the making: lines, the objects that they name, and the functions that come out.
+"""Python source text while it is generated: lines, the objects they name, and the functions that result.
 
 The text is registered with `linecache`, so that a traceback through compiled code shows its lines.
 """

@@ -1,4 +1,4 @@
-"""Compiles the function that reads one version of a message: flat, field after field, no decision left to make.
+"""Generates the function that decodes one version of a message: flat, field after field.
 
 Fields of a fixed size that follow each other are read by one `unpack_from`, together with the first byte of the length
 behind them; a structure inside an array is read in place, one level deeper. What is compiled may raise `Malformed`,

@@ -1,4 +1,4 @@
-"""Compiles the function that writes one version of a message: flat, field after field, into a list of parts.
+"""Generates the function that encodes one version of a message: flat, field after field, into a list of parts.
 
 Fields of a fixed size that follow each other are packed at once, together with the length behind them where it takes
 one byte, as lengths mostly do, and with the zero that says that no tagged fields follow. Tagged fields are written in

@@ -1,4 +1,4 @@
-"""What can go wrong, on the wire and with it: Kafka's error codes as one table, and the bytes that are no message.
+"""Kafka's error codes, and the exception for bytes that are no valid message.
 
 The codes, their names and whether a client may try again are Kafka's; the texts are ours.
 """

@@ -1,8 +1,11 @@
-"""The answer to a Fetch of one partition, put together around records that nobody looks at.
+"""Fetch on the wire: the epochs of fetch sessions, and responses assembled around records that stay bytes.
+
+The requests of a fetch session are numbered by its epoch (KIP-227; `broker/fetch/sessions` has the sessions). The
+response for one partition is
 
     length · correlation id · topic, partition … · three offsets · … · length of the records · records · the rest
 
-What does not change from one answer to the next is encoded once (`broker/fastpath/fetch`).
+and what does not change from one response to the next is encoded once (`broker/fastpath/fetch`).
 """
 
 import struct
@@ -10,10 +13,19 @@ from typing import NamedTuple
 
 from tailrace.protocol.primitives import write_varint
 
+NO_SESSION = 0  # the session id of a request outside any session
+INITIAL_EPOCH = 0  # of a request that begins a session
+FINAL_EPOCH = -1  # of a request that ends one, or has none
+EPOCH_MAX = (1 << 31) - 1
+
 BOUNDS = struct.Struct(">qqq")  # high watermark, last stable offset, log start offset
 
 _LENGTH = struct.Struct(">i")
 _LENGTH_AND_ID = struct.Struct(">ii")
+
+
+def epoch_after(epoch: int) -> int:
+    return epoch + 1 if epoch < EPOCH_MAX else INITIAL_EPOCH + 1
 
 
 def length_of_records(size: int, is_flexible: bool) -> bytes:

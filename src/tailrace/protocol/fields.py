@@ -1,4 +1,4 @@
-"""The kinds of fields that messages are made of: what a message class is written with.
+"""The field types that message classes are declared with.
 
 Each function here describes one field: the versions that have it, those in which it may be null, its tag if it is a
 tagged field, its default, and whether its value may be dropped silently where a version lacks it (`ignorable`).

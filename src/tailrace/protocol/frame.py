@@ -1,4 +1,4 @@
-"""What stands before a message on the wire: request and response headers, and the length before both.
+"""Request and response headers, and the length in front of both.
 
 A flexible request has a header with tagged fields, a flexible response too; only the answer to ApiVersions never has,
 since a client reads it before it knows what the broker speaks.

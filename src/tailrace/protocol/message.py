@@ -1,4 +1,4 @@
-"""What turns a class with described fields into a message: slots, a constructor, a specification.
+"""Decorators that turn a class with declared fields into a message: slots, a constructor, a specification.
 
     @message(key=3, versions="0-13", flexible="9+")
     class MetadataRequest:

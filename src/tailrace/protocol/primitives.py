@@ -1,4 +1,4 @@
-"""What compiled readers and writers call: variable-length numbers, tagged fields, and what is wrong with a length.
+"""Functions that generated readers and writers call: variable-length integers, tagged fields, length errors.
 
 These are the paths off the fast one: a number of more than seven bits, a tagged field that is there, a refusal.
 """

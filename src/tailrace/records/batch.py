@@ -1,4 +1,4 @@
-"""One record batch, format v2: the unit the broker moves, stores and never opens.
+"""One record batch, format v2: its header, its CRC, and the fields that a broker stamps.
 
 A batch is 61 bytes of header and then its records, perhaps compressed. Everything on the hot path needs the header
 alone:

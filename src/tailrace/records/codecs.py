@@ -1,4 +1,4 @@
-"""The libraries of the codecs, behind `compression`.
+"""The compression libraries, behind `compression`.
 
 gzip, lz4 and zstd go one way: they are decompressed into a buffer of our own, which is made larger and
 filled again from the start as long as it proves too small, up to the limit. The first guess fits what clients

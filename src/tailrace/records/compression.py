@@ -1,5 +1,4 @@
-"""Which codecs record batches have, and their bytes back, with bounded output: no input makes `decompress` hold much
-beyond its limit.
+"""The codecs of record batches, by name. Output is bounded: no input makes `decompress` hold much more than its limit.
 
 The libraries that do it (`codecs`) are imported with the first batch that is compressed: no start waits for them.
 """

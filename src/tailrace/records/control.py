@@ -1,4 +1,4 @@
-"""Control records: the markers that end a transaction. They lie in the log like records; clients skip them.
+"""Control batches: the markers that end a transaction. They lie in the log like records; clients skip them.
 
 A marker is a batch of its own, control and transactional, under the id and epoch of its producer:
 

@@ -1,4 +1,4 @@
-"""What can be wrong with bytes that claim to be records: one family, so that callers at the edge catch one name."""
+"""Exceptions for bytes that are no valid record batch: one family, so that callers catch one name."""
 
 
 class CorruptBatch(ValueError):

@@ -1,5 +1,5 @@
-"""Records as bytes: where each lies in its batch and which key it has. For compaction, which leaves records out of a
-batch and must keep the others as they are, headers and all.
+"""Records as bytes: where each lies in its batch, and its key. For compaction, which drops some records of a batch and
+keeps the others byte for byte.
 
 `split_records` finds them, `join_records` puts some of them together again; `rebuilt` and `emptied` make batches that
 keep their place in the log (base offset, last offset, producer and sequence) although records are gone.
@@ -20,9 +20,9 @@ from tailrace.records.batch import (
     seal,
 )
 from tailrace.records.compression import Codec, compress, decompress
+from tailrace.records.decoders import read_varint, wrap_int64
 from tailrace.records.errors import CorruptRecords
 from tailrace.records.record import write_varint
-from tailrace.records.record_decoder import read_varint, wrap_int64
 
 
 class RawRecord(NamedTuple):

@@ -1,4 +1,4 @@
-"""A batch in another codec: the same records, under the same header but for its length, its codec and its CRC.
+"""Changes the codec of a batch: the same records, under the same header except for length, codec and CRC.
 
 Nothing looks at the records themselves: they are one piece of bytes, decompressed and compressed again. All of the work
 is done by the codecs' libraries, which let other threads run meanwhile.
@@ -9,8 +9,8 @@ from typing import NamedTuple
 from tailrace.records import batch
 from tailrace.records.batch import HEADER_SIZE, Buffer
 from tailrace.records.compression import DECOMPRESSED_BYTES_MAX, Codec, DecompressionBudget, compress, decompress
+from tailrace.records.decoders import RECORD_SIZE_MIN
 from tailrace.records.errors import CorruptRecords
-from tailrace.records.record_decoder import RECORD_SIZE_MIN
 
 # Copies of this size are made while no other thread runs: a few milliseconds. It is 16 : 1 for a full batch of the
 # default size (max.message.bytes, 1 MB).

@@ -1,8 +1,8 @@
-"""Records: what lies inside a batch, for the few who need to look (compaction, time lookup, HTTP).
+"""The records inside a batch: decode, encode, find by timestamp (for compaction, time lookup, HTTP).
 
 A batch is decoded whole or refused whole, so that nobody acts on its first records and then finds the later
 ones broken. The bytes are decompressed here, within a limit, and parsed by one of the decoders in
-`record_decoder`; what comes out has offsets that rise and lie inside the batch. `encode_batch` is the way
+`decoders`; what comes out has offsets that rise and lie inside the batch. `encode_batch` is the way
 back: the same values give a batch that any client reads.
 """
 
@@ -28,15 +28,8 @@ from tailrace.records.batch import (
     seal,
 )
 from tailrace.records.compression import DECOMPRESSED_BYTES_MAX, Codec, DecompressionBudget, compress, decompress
+from tailrace.records.decoders import HEADER_KEY_ERRORS, RECORD_SIZE_MIN, Decoder, Headers, best_decoder, wrap_int64
 from tailrace.records.errors import CorruptRecords, TruncatedBatch
-from tailrace.records.record_decoder import (
-    HEADER_KEY_ERRORS,
-    RECORD_SIZE_MIN,
-    Decoder,
-    Headers,
-    best_decoder,
-    wrap_int64,
-)
 
 
 class Record(NamedTuple):

@@ -1,32 +1,16 @@
-"""Kafka's topics in Spark, without a jar: needs the `spark` extra, and of a broker nothing but its wire.
+"""Kafka topics in Spark, without a jar: a data source, a sink, and pipelines on top. Needs the `spark` extra.
 
-The format `tailrace`, which Spark finds by itself:
+It knows brokers by the wire protocol alone, so it works with any Kafka. Spark finds the format `tailrace` through the
+package `pyspark_tailrace`. From bottom to top:
 
-    source     what Spark sees: the format, its readers and its writers
-    options    the options of the format, with the names of Spark's own `kafka` format
-    reading    the rows of a range of offsets
-    streaming  the plan of a stream: where each micro-batch begins and ends
-    small_batches  those that are read where they are planned
-    recorded   a stream over the batches of another run
-    bounds     from options to offsets
-    positions  offsets of many partitions, as a checkpoint has them
-    spans      of timestamps, and of offsets
-    pushdown   what filters leave to be read
-    losses     records that are gone
-    writing    rows to a topic
-    sink_options  the options of writing
-    exactly_once  each row once, on brokers with transactions
-    encoding   rows as record batches
-    columns    one fetch of record batches as Arrow batches of these columns
-    schema     the columns that Spark's own `kafka` format has, as Arrow types
-    arrays     Arrow arrays from what the kernels found
-    json_files  files of JSON, whole or line by line
-    kernel, encode_kernel   the compiled loops over every byte that is read, or written
-    compiling  how these are compiled, and kept
+    columns/      record batches as Arrow columns, by compiled kernels
+    source/       reading: options, offsets, micro-batches, data loss
+    sink/         writing: Arrow columns as record batches, at least once or exactly once
+    data_source   the format `tailrace`: the classes that Spark calls
+    pipelines/    a function from frame to frame, run live, replayed over history, tested on rows
 
-And on top of it, `pipelines`: a function from frame to frame that runs live, over history and in tests. Its names are
-the ones to import from here; they are loaded on first use, so that a worker that only reads, or a driver that only
-plans, waits neither for them nor for the compiler.
+The public names below are imported on first use, so that a worker that only reads, or a driver that only plans, loads
+neither pipelines nor the compiler.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""The format `tailrace`: what Spark sees. Options, schema and rows are those of its own `kafka` format.
+"""The format `tailrace`: the classes that Spark calls. Options, schema and rows are those of Spark's `kafka` format.
 
     spark.read.format("tailrace").options(**{"kafka.bootstrap.servers": "localhost:9092", "subscribe": "orders"}).load()
 
@@ -33,15 +33,15 @@ from pyspark.sql.types import StructType
 
 from tailrace.client.cluster.cluster import cluster_for
 from tailrace.spark.columns.schema import HEADERS
-from tailrace.spark.sink.exactly_once import Part, check_sent, delivered, forget
+from tailrace.spark.sink.exactly_once import TaskWrite, check_sent, delivered, forget
 from tailrace.spark.sink.options import SinkOptions, sink_options
 from tailrace.spark.sink.writer import Sent, check_schema
 from tailrace.spark.source import bounds
 from tailrace.spark.source.options import EARLIEST, BadOptions, SourceOptions, source_options
 from tailrace.spark.source.positions import Positions
-from tailrace.spark.source.pushdown import Wanted, wanted_by
+from tailrace.spark.source.pushdown import RowFilter, row_filter
 from tailrace.spark.source.reader import Range, ranges, read
-from tailrace.spark.source.recorded import RecordedPlan
+from tailrace.spark.source.recorded_batches import RecordedPlan
 from tailrace.spark.source.small_batches import SimpleReader, Together, note_ends, read_small, read_together
 from tailrace.spark.source.stream import Json, StreamPlan
 
@@ -112,7 +112,7 @@ class BatchReader(DataSourceReader):
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._wanted = Wanted()
+        self._row_filter = RowFilter()
 
     def partitions(self) -> Sequence[InputPartition]:
         cluster = cluster_for(self._options.client)
@@ -120,8 +120,8 @@ class BatchReader(DataSourceReader):
         start, end = bounds.start_of(cluster, self._options, topics), bounds.end_of(cluster, self._options, topics)
         if self._options.starting.word != EARLIEST:  # else whatever is first by now will do
             start = bounds.begin_of(cluster, self._options, start, end.positions)
-        if self._wanted != Wanted():
-            start, end = bounds.narrowed(cluster, start, end, self._wanted)
+        if self._row_filter != RowFilter():
+            start, end = bounds.narrowed(cluster, start, end, self._row_filter)
         return ranges(start, end.positions, self._options.min_partitions, end.times)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -138,7 +138,7 @@ class FilteringReader(BatchReader):
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:
-        self._wanted = wanted_by(filters)
+        self._row_filter = row_filter(filters)
         return iter(filters)
 
 
@@ -239,7 +239,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._write_id = secrets.token_hex(8)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
-        return delivered(self._options, Part(self._write_id, _context().partitionId()), iterator)
+        return delivered(self._options, TaskWrite(self._write_id, _context().partitionId()), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         forget(self._options, self._write_id, _sent(messages))
@@ -257,7 +257,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         context = _context()
         query, batch = _property(context, "sql.streaming.queryId"), int(_property(context, "streaming.sql.batchId"))
         run = context.getLocalProperty("spark.jobGroup.id") or ""
-        return delivered(self._options, Part(query, context.partitionId(), batch, run), iterator)
+        return delivered(self._options, TaskWrite(query, context.partitionId(), batch, run), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         check_sent(self._options, batchId, _sent(messages))

@@ -1,4 +1,4 @@
-"""A real broker inside a test's process: its own thread, its own loop, a directory that is gone afterwards.
+"""A real broker inside a test's process: its own thread, its own loop, a temporary directory.
 
     with Broker() as broker:
         producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})

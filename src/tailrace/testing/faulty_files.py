@@ -1,4 +1,4 @@
-"""Files whose calls fail when a test says so: the n-th call of a kind, once or from then on, on files whose name
+"""Files whose calls fail when a test wants it: the n-th call of a kind, once or from then on, on files whose name
 matches.
 
     faulty = FaultyFiles(OperatingSystemFiles())

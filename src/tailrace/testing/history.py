@@ -1,4 +1,4 @@
-"""What clients did and saw, and whether a log broker can have done that: a checker for tests that break things.
+"""Records what clients did and saw, and checks it against the guarantees of a log broker, for tests that break things.
 
 A test notes every send, every acknowledgement and every record read while brokers are killed around it, and in the
 end all that is left, read from the start. `check` then says what cannot be. It knows no broker and no client: notes

@@ -1,4 +1,4 @@
-"""Fixtures for pytest, there as soon as tailrace is installed.
+"""Fixtures for pytest, available wherever tailrace is installed.
 
     tailrace_broker         a real broker, one for the whole session (with xdist: for each worker)
     tailrace_topic          the name of a topic that was made for this test alone

@@ -1,5 +1,4 @@
-"""A file system in memory that records every call that changes something, and can build what a power cut may leave
-of it.
+"""A file system in memory that records every change, and can build each state that a power cut may leave.
 
 The model is as harsh as POSIX allows. Bytes written, and a file's size, are safe once the file is synced; a name,
 new, moved or gone, is safe once its directory is synced. Whatever is not safe may be kept or lost, each call by

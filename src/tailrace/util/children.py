@@ -1,4 +1,4 @@
-"""Processes that we start: modules of our own, run by the interpreter that runs us."""
+"""Command line and environment of child processes that run modules of ours."""
 
 import os
 import sys

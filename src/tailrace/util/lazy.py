@@ -1,4 +1,4 @@
-"""Tables that are known before their values are: a value is made, and kept, when it is first asked for.
+"""A mapping whose keys are known at once and whose values are made on first use.
 
 For what is imported so: a broker is started by people and tests that wait for it, and has no use for most of its APIs
 before it is there.

@@ -1,4 +1,4 @@
-"""How what runs for long is asked to stop: with ctrl-C or SIGTERM. A second signal does not wait.
+"""Shutdown by ctrl-C or SIGTERM, as an event. A second signal ends the process at once.
 
 The signals set an event, for whoever asks between two steps or waits for it. A thread sets it: a signal may come while
 the main thread holds the event's lock.

@@ -1,4 +1,4 @@
-"""The one grammar for time: how somebody says when.
+"""Parses a point in time as users write it.
 
 `2026-11-15T10:00` and `2026-11-15`, with or without seconds and a zone; `10:00`, today; `now`, `today`, `yesterday`,
 the latter two also with a time of day; `-2h`, `-1d12h`, before now. Local time unless a zone is given. Pure, given

@@ -16,7 +16,7 @@ from tailrace.broker.fastpath.fetch import HandoffRange, HandoffResult
 from tailrace.broker.fetch.sessions import BUSY_MS, FetchSession, FetchSessions
 from tailrace.protocol import codec
 from tailrace.protocol.errors import ErrorCode
-from tailrace.protocol.fetch_epochs import EPOCH_MAX, epoch_after
+from tailrace.protocol.fetch_wire import EPOCH_MAX, epoch_after
 from tailrace.protocol.frame import decode_response, read_request_header
 from tailrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, ForgottenTopic
 from tailrace.records.control import Marker, encode_marker

@@ -9,7 +9,7 @@ from brokers import LocalBroker, a_batch, fetch_request, from_offset, produce_re
 from tailrace.broker.fetch import sessions as fetch_sessions
 from tailrace.broker.fetch.sessions import BUSY_MS
 from tailrace.protocol.errors import ErrorCode
-from tailrace.protocol.fetch_epochs import EPOCH_MAX
+from tailrace.protocol.fetch_wire import EPOCH_MAX
 from tailrace.protocol.messages.fetch import FetchTopic, ForgottenTopic
 
 

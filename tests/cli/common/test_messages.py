@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tailrace.cli.common import messages, template
 from tailrace.cli.common.messages import BadMessage, Row
 from tailrace.cli.common.output import Failure
-from tailrace.cli.produce.lines import Line, Lines
-from tailrace.cli.produce.parse import Parser
-from tailrace.cli.tail import print as printing
+from tailrace.cli.produce.input_lines import Line, Lines
+from tailrace.cli.produce.line_parser import Parser
+from tailrace.cli.tail import printer
 
 maybe_bytes = st.none() | st.binary() | st.text().map(str.encode)
 texts = st.text(st.characters(exclude_categories=["Cs"]))
@@ -121,7 +121,7 @@ def test_a_template_with_a_letter_nobody_knows_is_refused(said: str) -> None:
 
 def test_no_message_gives_commands_to_the_terminal() -> None:
     row = Row(b"\x1b]0;k\x07", b"\x1b[2Jvalue\r", (("\x1bh", b"\x1b"),), 0, 0, "orders", 1)
-    shown = printing.columns(row, many_topics=True, dim=("", ""))
+    shown = printer.columns(row, many_topics=True, dim=("", ""))
     assert b"\x1b" not in shown
     assert b"\r" not in shown
     assert b"orders 0:1" in shown

@@ -11,9 +11,9 @@ from tailrace.cli.common import ranges as spans
 from tailrace.cli.common.offsets import Partition
 from tailrace.cli.common.output import Failure
 from tailrace.cli.common.positions import Earliest, Last, Latest, Offset, Position, Time
-from tailrace.cli.common.ranges import Span
+from tailrace.cli.common.ranges import OffsetRange
 from tailrace.cli.common.selection import Selection, require
-from tailrace.cli.produce.resume import Bookmark, Progress
+from tailrace.cli.produce.bookmark import Bookmark, ResumePoint
 
 TOPICS = ["orders", "orders-eu", "orders.us", "payments", "__consumer_offsets"]
 
@@ -64,28 +64,30 @@ class Known:
 @pytest.mark.parametrize(
     ("start", "end", "expected"),
     [
-        (Earliest(), None, Span(10, 20)),
-        (Latest(), None, Span(20, 20)),
-        (Offset(15), None, Span(15, 20)),
-        (Offset(3), None, Span(10, 20)),
-        (Offset(30), None, Span(30, 20)),
-        (Last(2), None, Span(18, 20)),
-        (Last(100), None, Span(10, 20)),
-        (Time(12_500), None, Span(13, 20)),
-        (Time(0), None, Span(10, 20)),
-        (Time(99_000), None, Span(20, 20)),
-        (Offset(12), Offset(15), Span(12, 16)),
-        (Earliest(), Offset(99), Span(10, 20)),
-        (Earliest(), Time(12_000), Span(10, 12)),
-        (Earliest(), Time(99_000), Span(10, 20)),
-        (Earliest(), Last(3), Span(10, 17)),
+        (Earliest(), None, OffsetRange(10, 20)),
+        (Latest(), None, OffsetRange(20, 20)),
+        (Offset(15), None, OffsetRange(15, 20)),
+        (Offset(3), None, OffsetRange(10, 20)),
+        (Offset(30), None, OffsetRange(30, 20)),
+        (Last(2), None, OffsetRange(18, 20)),
+        (Last(100), None, OffsetRange(10, 20)),
+        (Time(12_500), None, OffsetRange(13, 20)),
+        (Time(0), None, OffsetRange(10, 20)),
+        (Time(99_000), None, OffsetRange(20, 20)),
+        (Offset(12), Offset(15), OffsetRange(12, 16)),
+        (Earliest(), Offset(99), OffsetRange(10, 20)),
+        (Earliest(), Time(12_000), OffsetRange(10, 12)),
+        (Earliest(), Time(99_000), OffsetRange(10, 20)),
+        (Earliest(), Last(3), OffsetRange(10, 17)),
     ],
 )
-def test_where_to_read_is_found_in_what_brokers_say(start: Position, end: Position | None, expected: Span) -> None:
+def test_where_to_read_is_found_in_what_brokers_say(
+    start: Position, end: Position | None, expected: OffsetRange
+) -> None:
     known: Any = Known()
     partition = Partition("orders", 0)
     assert spans.resolve(known, [partition], start, end, follow=False) == {partition: expected}
-    assert spans.resolve(known, [partition], start, end, follow=True) == {partition: Span(expected.first)}
+    assert spans.resolve(known, [partition], start, end, follow=True) == {partition: OffsetRange(expected.first)}
 
 
 @pytest.fixture
@@ -102,8 +104,8 @@ def bookmark(file: Path, cluster: str = "c", topic: str = "t", topic_id: str = "
 
 def test_a_bookmark_is_found_again_for_the_same_file_cluster_and_topic(file: Path) -> None:
     assert bookmark(file).read() is None
-    bookmark(file).write(Progress(100_000, 9_000))
-    assert bookmark(file).read() == Progress(100_000, 9_000)
+    bookmark(file).write(ResumePoint(100_000, 9_000))
+    assert bookmark(file).read() == ResumePoint(100_000, 9_000)
     assert bookmark(file, cluster="other").read() is None
     assert bookmark(file, topic="other").read() is None
     bookmark(file).remove()
@@ -112,16 +114,16 @@ def test_a_bookmark_is_found_again_for_the_same_file_cluster_and_topic(file: Pat
 
 
 def test_lines_added_to_the_file_or_changed_behind_the_bookmark_are_fine(file: Path) -> None:
-    bookmark(file).write(Progress(100_000, 9_000))
+    bookmark(file).write(ResumePoint(100_000, 9_000))
     content = bytearray(file.read_bytes() + b"more\n")
     content[100_001] ^= 1
     file.write_bytes(content)
-    assert bookmark(file).read() == Progress(100_000, 9_000)
+    assert bookmark(file).read() == ResumePoint(100_000, 9_000)
 
 
 @pytest.mark.parametrize("position", [0, 99_999])
 def test_a_file_that_has_changed_is_refused(file: Path, position: int) -> None:
-    bookmark(file).write(Progress(100_000, 9_000))
+    bookmark(file).write(ResumePoint(100_000, 9_000))
     content = bytearray(file.read_bytes())
     content[position] ^= 1
     file.write_bytes(content)
@@ -131,7 +133,7 @@ def test_a_file_that_has_changed_is_refused(file: Path, position: int) -> None:
 
 
 def test_a_file_that_was_cut_a_topic_made_anew_and_a_broken_note_are_refused(file: Path) -> None:
-    bookmark(file).write(Progress(100_000, 9_000))
+    bookmark(file).write(ResumePoint(100_000, 9_000))
     with pytest.raises(Failure, match="made anew"):
         bookmark(file, topic_id="other").read()
     file.write_bytes(file.read_bytes()[:99_999])

@@ -7,8 +7,8 @@ import pytest
 from tailrace.cli.common.output import ExitCode, Failure
 from tailrace.cli.pipelines.errors import in_words
 from tailrace.client.errors import BadAnswer, BadOption, ConnectionLost, TopicNotFound
-from tailrace.spark.pipelines.find import pipelines_in
-from tailrace.spark.pipelines.state.failures import RunFailed
+from tailrace.spark.pipelines.failures import RunFailed
+from tailrace.spark.pipelines.pipeline_file import pipelines_in
 
 pytestmark = [pytest.mark.needs("arrow"), pytest.mark.needs("spark")]
 

@@ -226,7 +226,7 @@ def test_what_makes_no_sense_ends_with_2(run: Run, options: tuple[str, ...], why
 def test_nothing_heavy_is_imported_before_a_verb_runs() -> None:
     code = "import sys; from tailrace.cli.app import app_of; app_of(); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert not {"confluent_kafka", "rich.console", "tailrace.cli.tail.follow"} & set(loaded)
+    assert not {"confluent_kafka", "rich.console", "tailrace.cli.tail.follower"} & set(loaded)
 
 
 def test_a_pipe_slows_down_who_writes_into_it(run: Run, start: Start, new_topic: NewTopic) -> None:

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from tailrace.broker.fastpath import fetch as repeated_fetch
 from tailrace.broker.fastpath.fetch import HandoffRange
 from tailrace.broker.fetch.sessions import FetchSession
-from tailrace.protocol.fetch_epochs import EPOCH_MAX
+from tailrace.protocol.fetch_wire import EPOCH_MAX
 from tailrace.protocol.frame import decode_response
 from tailrace.protocol.messages.fetch import FetchResponse
 from tailrace.records.control import Marker, encode_marker

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.records.batch import HEADER_SIZE, LOG_APPEND_TIME, read_header, seal, split
+from tailrace.records.decoders import decode_with_python
 from tailrace.records.errors import CorruptBatch, TruncatedBatch
 from tailrace.records.record import Record, decode_records, encode_batch
-from tailrace.records.record_decoder import decode_with_python
 
 if not parts.missing("arrow"):
     import numba
@@ -26,7 +26,7 @@ if not parts.missing("arrow"):
 
     from tailrace.spark.columns import compiler as compiling
     from tailrace.spark.columns import decode_kernel as kernel
-    from tailrace.spark.columns.decode import ColumnDecoder
+    from tailrace.spark.columns.decoder import ColumnDecoder
 
 pytestmark = pytest.mark.needs("arrow")
 
@@ -204,7 +204,9 @@ for payload in tests.HOSTILE.values():
     tests.test_hostile_records_are_refused(payload)
 """
     here = Path(__file__).parent
-    paths = os.pathsep.join([str(here), str(here.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    paths = os.pathsep.join(
+        [str(here), str(here.parents[1] / "support"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    )
     environment = os.environ | {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": paths}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "indexes are checked\n", "")

@@ -15,10 +15,10 @@ from confluent_kafka.admin import AdminClient
 
 from tailrace.spark import Json, Parquet, Pipeline, pipeline
 from tailrace.spark.pipelines import run as running
-from tailrace.spark.pipelines.state import stores
-from tailrace.spark.pipelines.state.failures import RunFailed
-from tailrace.spark.pipelines.state.outputs import OWNER, OutputMismatch
-from tailrace.spark.pipelines.state.stores import Directory, StoreError
+from tailrace.spark.pipelines import stores
+from tailrace.spark.pipelines.failures import RunFailed
+from tailrace.spark.pipelines.outputs import OWNER, OutputMismatch
+from tailrace.spark.pipelines.stores import Directory, StoreError
 from tailrace.spark.source.options import BadOptions
 from tailrace.testing import Broker
 

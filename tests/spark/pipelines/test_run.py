@@ -18,10 +18,10 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from tailrace.spark import Call, Console, Json, Parquet, Pipeline, Text, pipeline
 from tailrace.spark.pipelines import run as running
+from tailrace.spark.pipelines.failures import RunFailed
 from tailrace.spark.pipelines.run import cadence
 from tailrace.spark.pipelines.session.session import any_session
 from tailrace.spark.pipelines.sinks import Sink
-from tailrace.spark.pipelines.state.failures import RunFailed
 from tailrace.spark.pipelines.state.state import AlreadyRunning, State
 from tailrace.spark.source.options import BadOptions
 from tailrace.testing import Broker

@@ -16,7 +16,7 @@ from tailrace.testing import Broker
 JOB = """
     import sys
     from tailrace.spark import Json, Parquet, pipeline, session
-    from tailrace.spark.data_source import TailraceSource
+    from tailrace.spark.source import TailraceSource
 
     bootstrap, topic, directory, archive = sys.argv[1:]
     is_submitted = archive == "by spark-submit"
@@ -42,7 +42,7 @@ JOB = """
 def test_an_archive_has_both_packages_and_nothing_else(tmp_path: Path) -> None:
     make_zip(tmp_path / "tailrace.zip")
     names = zipfile.ZipFile(tmp_path / "tailrace.zip").namelist()
-    assert {"tailrace/__init__.py", "tailrace/spark/source.py", "pyspark_tailrace/__init__.py"} <= set(names)
+    assert {"tailrace/__init__.py", "tailrace/spark/data_source.py", "pyspark_tailrace/__init__.py"} <= set(names)
     assert {name.split("/")[0] for name in names} == {"tailrace", "pyspark_tailrace"}
 
 

@@ -41,7 +41,7 @@ pytestmark = pytest.mark.needs("arrow")
 pa = pytest.importorskip("pyarrow")
 exactly_once = pytest.importorskip("tailrace.spark.sink.exactly_once")
 BatchWriter = pytest.importorskip("tailrace.spark.data_source").BatchWriter
-Part, write_once = exactly_once.Part, exactly_once.write_once
+TaskWrite, write_once = exactly_once.TaskWrite, exactly_once.write_once
 
 on_kafka = pytest.mark.skipif("not against_kafka()", reason="needs transactions: TAILRACE_COMPAT=kafka")
 
@@ -52,8 +52,8 @@ def options(broker: Broker, topic: str) -> SinkOptions:
 
 
 @pytest.fixture
-def part() -> Any:
-    return Part(f"query-{secrets.token_hex(4)}", 0, 5, "run")
+def task_write() -> Any:
+    return TaskWrite(f"query-{secrets.token_hex(4)}", 0, 5, "run")
 
 
 @pytest.fixture
@@ -89,96 +89,96 @@ def forget_producers() -> None:
 
 
 @on_kafka
-def test_a_batch_that_is_tried_again_is_there_once(options: SinkOptions, part: Any, committed: Any) -> None:
-    first = write_once(options, part, rows("a", "b"))
-    again = write_once(options, part, rows("b", "a"))  # by the process that has written it
+def test_a_batch_that_is_tried_again_is_there_once(options: SinkOptions, task_write: Any, committed: Any) -> None:
+    first = write_once(options, task_write, rows("a", "b"))
+    again = write_once(options, task_write, rows("b", "a"))  # by the process that has written it
     forget_producers()
-    third = write_once(options, part, [*rows("a"), *rows("b")])
+    third = write_once(options, task_write, [*rows("a"), *rows("b")])
     assert [sent.rows for sent in (first, again, third)] == [2, 2, 2]
-    write_once(options, replace(part, batch=6), rows("c"))
-    write_once(options, replace(part, batch=8), rows("d"))
+    write_once(options, replace(task_write, batch=6), rows("c"))
+    write_once(options, replace(task_write, batch=8), rows("d"))
     assert committed() == ["a", "b", "c", "d"]
 
 
 @on_kafka
 @pytest.mark.parametrize("others", [("a",), ("a", "b", "c"), ("a", "x"), ()])
 def test_other_rows_in_a_batch_that_was_written_stop_it(
-    options: SinkOptions, part: Any, committed: Any, others: tuple[str, ...]
+    options: SinkOptions, task_write: Any, committed: Any, others: tuple[str, ...]
 ) -> None:
-    write_once(options, part, rows("a", "b"))
+    write_once(options, task_write, rows("a", "b"))
     forget_producers()
     with pytest.raises(exactly_once.SplitChanged, match=r"rows=2 hash=\w+ then, .* now.*stateless.enabled=false"):
-        write_once(options, part, rows(*others))
+        write_once(options, task_write, rows(*others))
     assert committed() == ["a", "b"]
 
 
 @on_kafka
-def test_an_older_checkpoint_stops_it(options: SinkOptions, part: Any) -> None:
-    write_once(options, part, rows("a"))
+def test_an_older_checkpoint_stops_it(options: SinkOptions, task_write: Any) -> None:
+    write_once(options, task_write, rows("a"))
     for values in (("a",), ()):
         with pytest.raises(exactly_once.AlreadyFurther, match="has written batch 5, and this is batch 4"):
-            write_once(options, replace(part, batch=4), rows(*values))
+            write_once(options, replace(task_write, batch=4), rows(*values))
 
 
 @on_kafka
-def test_a_task_that_fails_has_written_nothing(options: SinkOptions, part: Any, committed: Any) -> None:
+def test_a_task_that_fails_has_written_nothing(options: SinkOptions, task_write: Any, committed: Any) -> None:
     def failing() -> Iterator[Any]:
         yield pa.record_batch({"value": pa.array(["x" * 1000] * 3000)})
         raise RuntimeError("the rows end here")
 
     with pytest.raises(RuntimeError, match="end here"):
-        write_once(options, part, failing())
+        write_once(options, task_write, failing())
     assert committed() == []
-    write_once(options, part, rows("a"))
+    write_once(options, task_write, rows("a"))
     assert committed() == ["a"]
 
 
 @on_kafka
-def test_a_zombie_is_fenced(options: SinkOptions, part: Any, committed: Any) -> None:
+def test_a_zombie_is_fenced(options: SinkOptions, task_write: Any, committed: Any) -> None:
     def overtaken() -> Iterator[Any]:
         yield pa.record_batch({"value": pa.array(["x" * 1000] * 3000)})
         forget_producers()
-        write_once(options, part, rows("a"))
+        write_once(options, task_write, rows("a"))
         yield from rows("late")
 
     with pytest.raises(ProducerFenced):
-        write_once(options, part, overtaken())
+        write_once(options, task_write, overtaken())
     assert committed() == ["a"]
 
 
 @on_kafka
-def test_a_kept_producer_that_was_fenced_is_made_anew(options: SinkOptions, part: Any, committed: Any) -> None:
-    write_once(options, part, rows("a"))
+def test_a_kept_producer_that_was_fenced_is_made_anew(options: SinkOptions, task_write: Any, committed: Any) -> None:
+    write_once(options, task_write, rows("a"))
     kept = dict(exactly_once._kept)
     forget_producers()
-    write_once(options, replace(part, batch=6), rows("b"))  # by another process
+    write_once(options, replace(task_write, batch=6), rows("b"))  # by another process
     exactly_once._kept.update(kept)
-    write_once(options, replace(part, batch=6), rows("b"))
+    write_once(options, replace(task_write, batch=6), rows("b"))
     exactly_once._kept.update(kept)
-    write_once(options, replace(part, batch=7), rows("c"))
+    write_once(options, replace(task_write, batch=7), rows("c"))
     assert committed() == ["a", "b", "c"]
 
 
 @on_kafka
-def test_tasks_that_are_not_there_any_more_are_found_by_the_driver(options: SinkOptions, part: Any) -> None:
-    write_once(options, replace(part, task=2), rows("a"))
-    sent = [write_once(options, replace(part, task=task), rows(value)) for task, value in enumerate("ab")]
+def test_tasks_that_are_not_there_any_more_are_found_by_the_driver(options: SinkOptions, task_write: Any) -> None:
+    write_once(options, replace(task_write, task=2), rows("a"))
+    sent = [write_once(options, replace(task_write, task=task), rows(value)) for task, value in enumerate("ab")]
     assert all(one.is_first for one in sent), "so are all tasks of the batch with which a process begins a run"
     with pytest.raises(exactly_once.SplitChanged, match="has 2 tasks, and task 2 has written rows of it before"):
-        exactly_once.check_sent(options, part.batch, sent)
-    exactly_once.check_sent(options, part.batch + 1, sent)
-    exactly_once.check_sent(options, part.batch, [*sent, replace(sent[0], task=2)])
-    later = write_once(options, replace(part, batch=part.batch + 1), rows("c"))
+        exactly_once.check_sent(options, task_write.batch, sent)
+    exactly_once.check_sent(options, task_write.batch + 1, sent)
+    exactly_once.check_sent(options, task_write.batch, [*sent, replace(sent[0], task=2)])
+    later = write_once(options, replace(task_write, batch=task_write.batch + 1), rows("c"))
     assert not later.is_first
-    assert write_once(options, replace(part, batch=part.batch + 2, run="another"), []).is_first
+    assert write_once(options, replace(task_write, batch=task_write.batch + 2, run="another"), []).is_first
 
 
 @on_kafka
 def test_each_task_without_rows_of_a_first_batch_fences_who_had_its_id(
-    options: SinkOptions, topic: str, part: Any, committed: Any
+    options: SinkOptions, topic: str, task_write: Any, committed: Any
 ) -> None:
     """Had the batch rows in an earlier run, they are elsewhere now."""
-    parts = [replace(part, task=task) for task in range(2)]
+    parts = [replace(task_write, task=task) for task in range(2)]
     zombies = [TransactionalProducer(cluster_for(options.client), one.name) for one in parts]
     for zombie in zombies:
         zombie.send({Place(topic, 0): a_batch(b"late")})
@@ -194,13 +194,15 @@ def test_each_task_without_rows_of_a_first_batch_fences_who_had_its_id(
 @pytest.mark.parametrize("end", ["commit", "abort"])
 def test_the_markers_of_a_write_are_deleted_at_its_end(options: SinkOptions, end: str) -> None:
     writer = BatchWriter(options)
-    part = Part(writer._write_id, 1)
-    sent = write_once(options, part, rows("a"))
+    task_write = TaskWrite(writer._write_id, 1)
+    sent = write_once(options, task_write, rows("a"))
     cluster = cluster_for(options.client)
-    assert part.name in groups.names(cluster)
+    assert task_write.name in groups.names(cluster)
     getattr(writer, end)([sent, None])
-    assert part.name not in groups.names(cluster)
-    assert [cluster.coordinator((kind, part.name)) for kind in Kind] == [None, None], "there is one for each write"
+    assert task_write.name not in groups.names(cluster)
+    assert [cluster.coordinator((kind, task_write.name)) for kind in Kind] == [None, None], (
+        "there is one for each write"
+    )
 
 
 # On a broker that says what it is told to
@@ -218,18 +220,18 @@ def refusing() -> Iterator[FakeBroker]:
         yield fake
 
 
-def test_a_transaction_timeout_that_the_broker_does_not_allow_is_said(refusing: FakeBroker, part: Any) -> None:
+def test_a_transaction_timeout_that_the_broker_does_not_allow_is_said(refusing: FakeBroker, task_write: Any) -> None:
     options = sink_options({"kafka.bootstrap.servers": refusing.bootstrap, "topic": "orders"})
     code = ErrorCode.INVALID_TRANSACTION_TIMEOUT
     refusing.answers[InitProducerIdRequest] = lambda request, version: InitProducerIdResponse(error_code=code)
     for values in (("a",), ()):
         with pytest.raises(BadOptions, match=r"kafka.transaction.timeout.ms is 900000.*transaction.max.timeout.ms"):
-            write_once(options, replace(part, task=len(values)), rows(*values))
+            write_once(options, replace(task_write, task=len(values)), rows(*values))
 
 
 @pytest.mark.parametrize(("timeout_ms", "said"), [("1", "TookTooLong"), ("900000", "ProducerFenced")])
 def test_who_is_fenced_after_the_transaction_timeout_is_told_what_to_do(
-    refusing: FakeBroker, part: Any, timeout_ms: str, said: str
+    refusing: FakeBroker, task_write: Any, timeout_ms: str, said: str
 ) -> None:
     given = {"kafka.transaction.timeout.ms": timeout_ms, "topic": "orders"}
     options = sink_options({"kafka.bootstrap.servers": refusing.bootstrap, **given})
@@ -240,11 +242,13 @@ def test_who_is_fenced_after_the_transaction_timeout_is_told_what_to_do(
 
     refusing.answers[AddOffsetsToTxnRequest] = fence
     with pytest.raises(Exception, match=r"kafka.transaction.timeout.ms|begin with a new producer") as caught:
-        write_once(options, part, rows("a"))
+        write_once(options, task_write, rows("a"))
     assert type(caught.value).__name__ == said
 
 
-def test_who_is_fenced_while_a_batch_is_under_way_leaves_no_connection_open(refusing: FakeBroker, part: Any) -> None:
+def test_who_is_fenced_while_a_batch_is_under_way_leaves_no_connection_open(
+    refusing: FakeBroker, task_write: Any
+) -> None:
     options = sink_options({"kafka.bootstrap.servers": refusing.bootstrap, "topic": "orders"})
     refused = TxnOffsetCommitResponsePartition(partition_index=0, error_code=ErrorCode.PRODUCER_FENCED)
     answer = TxnOffsetCommitResponse(topics=[TxnOffsetCommitResponseTopic(name="orders", partitions=[refused])])
@@ -255,7 +259,7 @@ def test_who_is_fenced_while_a_batch_is_under_way_leaves_no_connection_open(refu
         TxnOffsetCommitRequest: lambda request, version: answer,
     }
     with pytest.raises(ProducerFenced):
-        write_once(options, part, rows("a"))
+        write_once(options, task_write, rows("a"))
     gc.collect()  # what is open still is said then, which is an error here
 
 
@@ -264,18 +268,18 @@ def test_rows_that_differ_may_be_others() -> None:
 
 
 def test_without_transactions_it_is_at_least_once_and_said_once(
-    options: SinkOptions, part: Any, caplog: pytest.LogCaptureFixture
+    options: SinkOptions, task_write: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     if against_kafka():
         pytest.skip("this broker has transactions")
     exactly_once._warn_once.cache_clear()
     for _ in range(2):
-        sent = exactly_once.delivered(options, part, rows("a"))
+        sent = exactly_once.delivered(options, task_write, rows("a"))
         assert not sent.is_exactly_once
     assert [record.message for record in caplog.records if "offers no transactions" in record.message][1:] == []
     assert "at least once" in caplog.text
     with pytest.raises(BadOptions, match="needs a broker with transactions"):
-        exactly_once.delivered(replace(options, delivery=Delivery.EXACTLY_ONCE), part, rows("a"))
+        exactly_once.delivered(replace(options, delivery=Delivery.EXACTLY_ONCE), task_write, rows("a"))
 
 
 def test_tasks_that_differ_about_transactions_are_an_error(options: SinkOptions) -> None:

@@ -26,10 +26,10 @@ from tailrace.client.cluster.cluster import cluster_for
 from tailrace.client.cluster.metadata import TopicPartition
 from tailrace.client.produce import Producer
 from tailrace.records.record import Record, encode_batch
-from tailrace.spark.columns.ranges import ALL, Span
+from tailrace.spark.columns.ranges import ALL, NumberRange
 from tailrace.spark.data_source import BatchReader, FilteringReader, TailraceSource
 from tailrace.spark.source.options import source_options
-from tailrace.spark.source.pushdown import Wanted, wanted_by
+from tailrace.spark.source.pushdown import RowFilter, row_filter
 from tailrace.spark.source.reader import Range
 from tailrace.testing import Broker
 
@@ -151,23 +151,26 @@ def test_who_asks_for_push_down_where_spark_does_none_is_told(
 @pytest.mark.parametrize(
     ("filters", "wanted"),
     [
-        ([], Wanted()),
-        ([EqualTo(("partition",), 1), In(("partition",), (1, 2))], Wanted(partitions=frozenset({1}))),
-        ([In(("topic",), ("a", "b")), EqualNullSafe(("topic",), "a")], Wanted(topics=frozenset({"a"}))),
-        ([GreaterThan(("offset",), 5), LessThanOrEqual(("offset",), 9)], Wanted(offsets=Span(6, 9))),
-        ([In(("offset",), (7, 3, 5))], Wanted(offsets=Span(3, 7))),
-        ([GreaterThan(("timestamp",), at(5))], Wanted(times=Span(6, ALL.last))),
-        ([GreaterThanOrEqual(("timestamp",), at(5.001))], Wanted(times=Span(6, ALL.last))),
-        ([LessThan(("timestamp",), at(5))], Wanted(times=Span(ALL.first, 4))),
-        ([LessThan(("timestamp",), at(5.001))], Wanted(times=Span(ALL.first, 5))),
-        ([EqualTo(("timestamp",), at(5))], Wanted(times=Span(5, 5))),
-        ([EqualNullSafe(("partition",), None), IsNotNull(("offset",)), Not(EqualTo(("offset",), 1))], Wanted()),
-        ([EqualTo(("headers", "key"), "a"), EqualTo(("value",), b"a"), StringStartsWith(("topic",), "a")], Wanted()),
-        ([GreaterThan(("timestamp",), datetime(2026, 1, 1)), In(("offset",), ()), LessThan(("value",), b"")], Wanted()),
+        ([], RowFilter()),
+        ([EqualTo(("partition",), 1), In(("partition",), (1, 2))], RowFilter(partitions=frozenset({1}))),
+        ([In(("topic",), ("a", "b")), EqualNullSafe(("topic",), "a")], RowFilter(topics=frozenset({"a"}))),
+        ([GreaterThan(("offset",), 5), LessThanOrEqual(("offset",), 9)], RowFilter(offsets=NumberRange(6, 9))),
+        ([In(("offset",), (7, 3, 5))], RowFilter(offsets=NumberRange(3, 7))),
+        ([GreaterThan(("timestamp",), at(5))], RowFilter(times=NumberRange(6, ALL.last))),
+        ([GreaterThanOrEqual(("timestamp",), at(5.001))], RowFilter(times=NumberRange(6, ALL.last))),
+        ([LessThan(("timestamp",), at(5))], RowFilter(times=NumberRange(ALL.first, 4))),
+        ([LessThan(("timestamp",), at(5.001))], RowFilter(times=NumberRange(ALL.first, 5))),
+        ([EqualTo(("timestamp",), at(5))], RowFilter(times=NumberRange(5, 5))),
+        ([EqualNullSafe(("partition",), None), IsNotNull(("offset",)), Not(EqualTo(("offset",), 1))], RowFilter()),
+        ([EqualTo(("headers", "key"), "a"), EqualTo(("value",), b"a"), StringStartsWith(("topic",), "a")], RowFilter()),
+        (
+            [GreaterThan(("timestamp",), datetime(2026, 1, 1)), In(("offset",), ()), LessThan(("value",), b"")],
+            RowFilter(),
+        ),
     ],
 )
-def test_what_filters_want(filters: list[Filter], wanted: Wanted) -> None:
-    assert wanted_by(filters) == wanted
+def test_what_filters_want(filters: list[Filter], wanted: RowFilter) -> None:
+    assert row_filter(filters) == wanted
 
 
 def a_filter(topics: list[str]) -> st.SearchStrategy[Filter]:

@@ -15,13 +15,13 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from tailrace.client.cluster.metadata import TopicPartition as Place
 from tailrace.client.errors import GroupIsActive
-from tailrace.spark.pipelines.state.failures import may_pass
+from tailrace.spark.pipelines.failures import may_pass
 from tailrace.spark.source.json_files import lines
 from tailrace.spark.source.losses import FILE, DataLost, GoneSincePlanned
 from tailrace.spark.source.options import BadOptions, source_options
 from tailrace.spark.source.positions import Positions
 from tailrace.spark.source.reader import Range, ranges, read
-from tailrace.spark.source.recorded import RecordedPlan, write_ends
+from tailrace.spark.source.recorded_batches import RecordedPlan, write_ends
 from tailrace.spark.source.stream import StreamPlan
 from tailrace.testing import Broker
 

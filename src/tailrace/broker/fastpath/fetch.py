@@ -30,8 +30,7 @@ from tailrace.log.reader import View
 from tailrace.log.segment.segment import WouldWait
 from tailrace.log.segment.slices import FileSlice, Slice
 from tailrace.protocol import codec
-from tailrace.protocol.fetch_epochs import FINAL_EPOCH, NO_SESSION
-from tailrace.protocol.fetch_wire import BOUNDS, FetchAnswer, length_of_records
+from tailrace.protocol.fetch_wire import BOUNDS, FINAL_EPOCH, NO_SESSION, FetchAnswer, length_of_records
 from tailrace.protocol.frame import RequestHeader, encode_request, response_header
 from tailrace.protocol.message import is_flexible
 from tailrace.protocol.messages.fetch import (

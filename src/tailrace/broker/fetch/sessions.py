@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from tailrace.broker.core.api import ELEMENTS_MAX
 from tailrace.broker.core.errors import Refused
 from tailrace.protocol.errors import ErrorCode
-from tailrace.protocol.fetch_epochs import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, epoch_after
+from tailrace.protocol.fetch_wire import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, epoch_after
 from tailrace.protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData
 
 BUSY_MS = 120_000  # a session used since then is not given up for a new one

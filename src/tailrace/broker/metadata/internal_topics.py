@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator
 from tailrace.log.layout.errors import LogError
 from tailrace.log.log import Log
 from tailrace.records import batch
+from tailrace.records.decoders import Decoder
 from tailrace.records.record import Record, decode_records, encode_batch
-from tailrace.records.record_decoder import Decoder
 
 _PIECE_BYTES = 1 << 20
 

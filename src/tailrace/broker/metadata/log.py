@@ -20,7 +20,7 @@ from tailrace.broker.metadata.state import Metadata
 from tailrace.log.flush.queue import FlushQueue
 from tailrace.log.layout.errors import StorageError
 from tailrace.log.log import Log
-from tailrace.records.record_decoder import decode_with_python
+from tailrace.records.decoders import decode_with_python
 
 logger = logging.getLogger("tailrace.broker.metadata")
 

@@ -1,4 +1,4 @@
-"""`tailrace backup`: copies of a data directory, made while a broker works in it, and what can be done with them.
+"""`tailrace backup`: creates, lists, verifies, restores and prunes backups of a data directory.
 
 No broker is asked: like `tailrace log`, this verb reads the directory itself.
 """
@@ -19,12 +19,12 @@ from tailrace.cli.common.options import AsJson, DryRun
 from tailrace.cli.common.output import ExitCode, Failure
 
 if TYPE_CHECKING:
-    from tailrace.backup.copying import Copied
-    from tailrace.backup.creating import Plan, Result
+    from tailrace.backup.copy import Copied
+    from tailrace.backup.create import Plan, Result
     from tailrace.backup.manifest import Manifest
-    from tailrace.backup.restoring import Restored
+    from tailrace.backup.restore import Restored
     from tailrace.backup.store import Store
-    from tailrace.backup.verifying import BackupVerification
+    from tailrace.backup.verify import BackupVerification
 
 app = typer.Typer(
     help="Back up a data directory while its broker runs; check backups, and restore them.",
@@ -205,45 +205,45 @@ def prune(
 
 def _plan(data: Path, destination: Path) -> "Plan":
     """Nothing is written, so the place for backups need not be there."""
-    from tailrace.backup import creating
+    from tailrace.backup.create import check_directory, make_plan, open_source
     from tailrace.backup.manifest import KnownSegments
     from tailrace.backup.store import NotABackup, Store, known_segments, object_sizes
     from tailrace.log.disk.os_files import OperatingSystemFiles
 
     files = OperatingSystemFiles()
-    source = creating.open_source(files, _existing(data))
+    source = open_source(files, _existing(data))
     try:
         store = Store(files, str(destination.absolute()))
     except NotABackup:
-        return creating.make_plan(source, KnownSegments(), lambda _: False)
-    creating.check_directory(source, store)
+        return make_plan(source, KnownSegments(), lambda _: False)
+    check_directory(source, store)
     sizes = object_sizes(store)
-    return creating.make_plan(source, known_segments(store), lambda file: sizes.get(file.sha256) == file.size)
+    return make_plan(source, known_segments(store), lambda file: sizes.get(file.sha256) == file.size)
 
 
 def _create(data: Path, destination: Path, pace: float | None) -> "Result":
     import time
 
-    from tailrace.backup import creating
+    from tailrace.backup.create import Creation, check_directory, make_plan, open_source
     from tailrace.backup.store import WritableStore
     from tailrace.log.disk.os_files import OperatingSystemFiles
 
     os.nice(_NICENESS)  # a broker beside us comes first
     files = OperatingSystemFiles()
-    source = creating.open_source(files, _existing(data))
+    source = open_source(files, _existing(data))
     _refuse_inside(data, destination)
     store = WritableStore(files, str(destination.absolute()))
     try:
-        creating.check_directory(source, store)
-        total = creating.make_plan(source, store.known_segments(), store.has).bytes_to_copy
+        check_directory(source, store)
+        total = make_plan(source, store.known_segments(), store.has).bytes_to_copy
         with _copying("Copying", total, pace) as copied:
-            return creating.Creation(source, store, copied, now_ms=lambda: time.time_ns() // 1_000_000).run()
+            return Creation(source, store, copied, now_ms=lambda: time.time_ns() // 1_000_000).run()
     finally:
         store.close()
 
 
 def _verify(store: "Store", chosen: "list[Manifest]", pace: float | None) -> "list[BackupVerification]":
-    from tailrace.backup.verifying import verify_backup
+    from tailrace.backup.verify import verify_backup
 
     checked: dict[str, str | None] = {}
     sizes = {file.sha256: file.size for manifest in chosen for file in manifest.files}
@@ -253,7 +253,7 @@ def _verify(store: "Store", chosen: "list[Manifest]", pace: float | None) -> "li
 
 
 def _begins_anew(store: "Store", manifest: "Manifest", data: Path) -> bool:
-    from tailrace.backup.restoring import check_format, check_target
+    from tailrace.backup.restore import check_format, check_target
 
     check_format(manifest)
     return check_target(store.files, str(data.absolute()))
@@ -262,10 +262,10 @@ def _begins_anew(store: "Store", manifest: "Manifest", data: Path) -> bool:
 def _restore(
     store: "Store", manifest: "Manifest", data: Path, pace: float | None, *, accept_damage: bool
 ) -> "Restored":
-    from tailrace.backup import restoring
+    from tailrace.backup.restore import restore as restore_backup
 
     with _copying("Restoring", manifest.size, pace) as copied:
-        return restoring.restore(store, manifest, str(data.absolute()), copied, accept_damage=accept_damage)
+        return restore_backup(store, manifest, str(data.absolute()), copied, accept_damage=accept_damage)
 
 
 def _store(destination: Path) -> "Store":
@@ -314,7 +314,7 @@ def _refuse_inside(data: Path, destination: Path) -> None:
 
 @contextmanager
 def _copying(label: str, total: int, pace: float | None) -> "Iterator[Copied]":
-    from tailrace.backup.copying import Copied, Pace
+    from tailrace.backup.copy import Copied, Pace
 
     with output.progress_bar(label, total) as progress:
         yield Copied(progress, Pace(pace))
@@ -324,7 +324,7 @@ def _copying(label: str, total: int, pace: float | None) -> "Iterator[Copied]":
 def _in_words(what_now: str = "") -> Iterator[None]:
     """What can go wrong, with what to do next: `what_now` after an error of a disk."""
     from tailrace.backup.manifest import BadManifest
-    from tailrace.backup.restoring import BadBackup
+    from tailrace.backup.restore import BadBackup
     from tailrace.log.layout.errors import LogError
 
     try:
@@ -346,12 +346,14 @@ def _in_words(what_now: str = "") -> Iterator[None]:
 
 
 def _code_of(error: Exception) -> ExitCode:
-    from tailrace.backup import creating, restoring, store
+    from tailrace.backup.create import AnotherDirectory, NotADataDirectory
+    from tailrace.backup.restore import NotEmpty
+    from tailrace.backup.store import NoSuchBackup, NotABackup, NotForBackups, StoreInUse
     from tailrace.log.layout.errors import UnknownFormat
 
-    if isinstance(error, (creating.NotADataDirectory, store.NotABackup, store.NoSuchBackup)):
+    if isinstance(error, (NotADataDirectory, NotABackup, NoSuchBackup)):
         return ExitCode.NOT_FOUND
-    refusals = creating.AnotherDirectory, store.NotForBackups, store.StoreInUse, restoring.NotEmpty, UnknownFormat
+    refusals = AnotherDirectory, NotForBackups, StoreInUse, NotEmpty, UnknownFormat
     return ExitCode.REFUSED if isinstance(error, refusals) else ExitCode.FAILED
 
 

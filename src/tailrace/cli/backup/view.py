@@ -1,4 +1,4 @@
-"""How `tailrace backup` shows what it did, or would do."""
+"""Output of `tailrace backup`: plans and results."""
 
 import json
 from dataclasses import asdict
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from tailrace.cli.common import output
 
 if TYPE_CHECKING:
-    from tailrace.backup.creating import Plan, Result
+    from tailrace.backup.create import Plan, Result
     from tailrace.backup.manifest import Manifest
-    from tailrace.backup.restoring import Restored
-    from tailrace.backup.verifying import BackupVerification
+    from tailrace.backup.restore import Restored
+    from tailrace.backup.verify import BackupVerification
 
 
 def created(result: "Result") -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""The parts of confluent-kafka that the verbs use. Imported by those that run: it takes a tenth of a second."""
+"""The names of confluent-kafka that the verbs use. Imported only by verbs that run: it takes a tenth of a second."""
 
 from confluent_kafka import (
     OFFSET_BEGINNING,

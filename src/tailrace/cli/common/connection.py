@@ -1,4 +1,4 @@
-"""How the verbs reach a broker, ours or any Kafka: the options that say which, the clients, and errors in words.
+"""Connections of the verbs to brokers, ours or any Kafka: options, clients, and errors with exit codes.
 
 librdkafka, which does the work, talks a lot and ends nothing by itself: its logs are dropped, its errors are kept
 until somebody asks what the trouble is, and its error codes become a `Failure` with an exit code. It is imported on

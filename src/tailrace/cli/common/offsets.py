@@ -1,4 +1,4 @@
-"""Asking brokers for offsets, of many partitions at once."""
+"""Requests offsets of many partitions at once."""
 
 import time
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Options that mean the same in every verb that has them."""
+"""Options that mean the same in every verb."""
 
 from typing import Annotated
 

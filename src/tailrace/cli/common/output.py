@@ -1,4 +1,4 @@
-"""What the verbs share: how a failure ends the process, how values are shown, when there are colours and bars.
+"""Failures with exit codes, warnings, tables, progress bars, and values as text.
 
 Results go to stdout and everything else to stderr. Where stdout is no terminal, or NO_COLOR is set, output is plain.
 `rich` is imported by those who draw, when they do; so is all that a broker does not need, which starts with this, too.

@@ -1,4 +1,4 @@
-"""Where in a partition to begin or to end: `earliest`, `latest`, an offset, `last:N` or a time."""
+"""Parses a position in a partition: `earliest`, `latest`, an offset, `last:N` or a time."""
 
 import re
 from dataclasses import dataclass

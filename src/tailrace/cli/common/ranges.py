@@ -1,4 +1,4 @@
-"""From what offset to what offset each partition is read, once brokers were asked where that is."""
+"""Resolves positions to a range of offsets per partition."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -8,7 +8,7 @@ from tailrace.cli.common.offsets import Offsets, Partition
 from tailrace.cli.common.positions import Earliest, Last, Latest, Offset, Position, Time
 
 
-class Span(NamedTuple):
+class OffsetRange(NamedTuple):
     """The offsets wanted: from `first` on, and where there is an `end`, those before it."""
 
     first: int
@@ -21,7 +21,7 @@ class Span(NamedTuple):
 
 def resolve(
     offsets: Offsets, partitions: Iterable[Partition], start: Position, end: Position | None, *, follow: bool
-) -> dict[Partition, Span]:
+) -> dict[Partition, OffsetRange]:
     """Says on stderr where an offset asked for is no longer there."""
     partitions = list(partitions)
     low, high = offsets.earliest(partitions), offsets.latest(partitions)
@@ -31,7 +31,7 @@ def resolve(
         for partition in partitions:
             if first[partition] > start.offset:
                 output.warn(f"{partition} begins at offset {low[partition]}: what was before is gone")
-    return {partition: Span(first[partition], None if follow else ends[partition]) for partition in partitions}
+    return {partition: OffsetRange(first[partition], None if follow else ends[partition]) for partition in partitions}
 
 
 def firsts(

@@ -1,4 +1,4 @@
-"""Which topics somebody means: names, checked against what there is, or patterns.
+"""Selects topics by name or by pattern.
 
 A topic's name has only letters, digits, `.`, `_` and `-`. Whatever has another character in it is a pattern: a regular
 expression of Python's, which matches a whole name. Internal topics are meant only by patterns that begin with `__`.

@@ -1,4 +1,4 @@
-"""`tail --format`: a small template, compiled once, that says how a message is printed. Pure.
+"""`tail --format`: a small template, compiled once, for printing messages. Pure.
 
 %t topic, %p partition, %o offset, %k key, %v value (or %s, as kcat has it), %T timestamp in milliseconds, %d its time,
 %h headers as name=value with commas between, %K and %S the sizes of key and value in bytes (-1 for null), %% a per

@@ -1,4 +1,4 @@
-"""What `tailrace doctor` finds out about a broker: whether one answers, how fast, and what its pages say.
+"""Checks of `tailrace doctor` on a broker: whether it responds, how fast, and what its metrics say.
 
 The one request that it sends is ApiVersions in its oldest version, which every Kafka answers; so a broker is told from
 anything else that has taken its port.

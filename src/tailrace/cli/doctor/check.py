@@ -1,4 +1,4 @@
-"""One thing that `tailrace doctor` has looked at: how it stands, in words, and what to change."""
+"""One check of `tailrace doctor`: its state, in words, and what to change."""
 
 from dataclasses import asdict, dataclass
 from enum import StrEnum

@@ -1,4 +1,4 @@
-"""`tailrace doctor`: is this machine, and the broker on it, as it should be, and what to change if not."""
+"""`tailrace doctor`: checks this machine and its broker, and says what to change."""
 
 import json
 import sys

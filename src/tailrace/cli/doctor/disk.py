@@ -1,4 +1,4 @@
-"""What `tailrace doctor` finds out about the disk: its kind, its speed, its space, and what its file system can do.
+"""Checks of `tailrace doctor` on the disk: its kind, its speed, its space, and its file system.
 
 The speed is measured with a file that has no name from the moment it is open: nothing is left behind, however this
 ends.

@@ -1,4 +1,4 @@
-"""What `tailrace doctor` finds out about the machine: limits, memory, the clock, and what is installed."""
+"""Checks of `tailrace doctor` on the machine: limits, memory, clock, and installed versions."""
 
 import ctypes
 import os

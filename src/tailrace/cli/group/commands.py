@@ -1,7 +1,7 @@
-"""`tailrace group`: what groups there are, who is in them and how far they are; moving, copying and deleting them.
+"""`tailrace group`: lists, shows, resets, copies and deletes consumer groups.
 
 Works against any Kafka. Whatever moves or removes an offset is shown first, offset by offset, and is refused while the
-group has members: they would commit over it. What is only shown has its place in `group_view`.
+group has members: they would commit over it. `view` has the output.
 """
 
 import json
@@ -204,7 +204,7 @@ def delete(
     """
     from tailrace.cli.group import delete as deleting
     from tailrace.cli.group import groups
-    from tailrace.cli.group.choice import Choice
+    from tailrace.cli.group.partitions import Choice
 
     names = list(dict.fromkeys(names))
     choice = Choice(only, "--offsets") if only else None
@@ -260,7 +260,7 @@ def _position(to: str | None, shift: int | None) -> "Position | None":
 def _chosen(here: _Here, name: str, topics: list[str] | None, commits: "Commits") -> "list[Partition]":
     from tailrace.cli.common.offsets import partitions_of
     from tailrace.cli.common.selection import require
-    from tailrace.cli.group.choice import Choice
+    from tailrace.cli.group.partitions import Choice
 
     if topics:
         choice = Choice(topics, "--topic")

@@ -1,11 +1,11 @@
-"""What `tailrace group delete` deletes: a group, or some of its offsets."""
+"""The plan of `tailrace group delete`: a group, or some of its offsets."""
 
 from datetime import datetime
 
 from tailrace.cli.common import output
 from tailrace.cli.common.output import Failure
-from tailrace.cli.group.choice import Choice
 from tailrace.cli.group.groups import Commits, Groups
+from tailrace.cli.group.partitions import Choice
 
 
 class Deletion:

@@ -1,4 +1,4 @@
-"""Asking brokers about groups: who is in them, what they have committed, where that is in the logs. And changing it.
+"""Requests about groups: members, committed offsets and lag; and changes to committed offsets.
 
 A group nobody has heard of looks to a coordinator like one that is dead and has committed nothing. An offset is
 committed when a message was read; it names the next one.
@@ -26,13 +26,13 @@ from tailrace.cli.common.output import ExitCode, Failure, plural
 _MANY = 200  # groups asked about at a time: each is a request of its own
 
 
-class Commit(NamedTuple):
+class CommittedOffset(NamedTuple):
     offset: int
     metadata: str = ""
     leader_epoch: int = -1
 
 
-Commits = dict[Partition, Commit]
+Commits = dict[Partition, CommittedOffset]
 
 
 class Standing(NamedTuple):
@@ -116,12 +116,12 @@ class Groups:
         asked = [ConsumerGroupTopicPartitions(name)]
         return self._admin.list_consumer_group_offsets(asked, request_timeout=REQUEST_SECONDS)[name]
 
-    def _commit_of(self, name: str, place: TopicPartition) -> tuple[Partition, Commit]:
+    def _commit_of(self, name: str, place: TopicPartition) -> tuple[Partition, CommittedOffset]:
         partition = Partition(place.topic, place.partition)
         if place.error is not None:
             raise self._connection.failure(place.error, f"the offset of group {name} in {partition} cannot be had")
         epoch: int | None = place.leader_epoch
-        return partition, Commit(place.offset, place.metadata or "", -1 if epoch is None else epoch)
+        return partition, CommittedOffset(place.offset, place.metadata or "", -1 if epoch is None else epoch)
 
     def _refusal(self, error: KafkaError, doing: str) -> Failure:
         if error.code() == KafkaError.UNKNOWN_MEMBER_ID:  # what a coordinator says if members come meanwhile

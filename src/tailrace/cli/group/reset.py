@@ -1,4 +1,4 @@
-"""Where `tailrace group reset` moves a group: from what offset to what offset, and what that skips or repeats."""
+"""The plan of `tailrace group reset`: from which offset to which, and what that skips or repeats."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
@@ -7,7 +7,7 @@ from tailrace.cli.common import output
 from tailrace.cli.common import ranges as spans
 from tailrace.cli.common.offsets import Offsets, Partition
 from tailrace.cli.common.positions import Offset, Position
-from tailrace.cli.group.groups import Commit, Commits, Standing
+from tailrace.cli.group.groups import Commits, CommittedOffset, Standing
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -59,7 +59,9 @@ def shifted(where: dict[Partition, Standing], by: int) -> Plan:
 
 def commits_of(plan: Plan) -> Commits:
     return {
-        partition: Commit(move.target) for partition, move in plan.items() if move.is_change and move.target is not None
+        partition: CommittedOffset(move.target)
+        for partition, move in plan.items()
+        if move.is_change and move.target is not None
     }
 
 

@@ -1,4 +1,4 @@
-"""What `tailrace group` shows: the rows of a list, or one group in full; as JSON, or drawn for people."""
+"""Output of `tailrace group`: the rows of a list, or one group in full; as JSON, or for people."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any

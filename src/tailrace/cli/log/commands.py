@@ -1,4 +1,4 @@
-"""`tailrace log`: looking into a log on disk, without a broker.
+"""`tailrace log verify` and `dump`: read a log on disk, without a broker.
 
 The only verb that opens logs itself. `verify` and `dump` read, and do nothing else: they may look at a directory that
 a broker is at work in, or one they have no right to write. `repair` is in a module of its own.
@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tailrace.cli.common import output
-from tailrace.cli.common import pipes as stopping
+from tailrace.cli.common import broken_pipe, output
 from tailrace.cli.common.options import AsJson
 from tailrace.cli.common.output import ExitCode, Failure
 from tailrace.cli.log.repair import repair
@@ -38,7 +37,7 @@ app = typer.Typer(
 
 
 @app.command()
-@stopping.ending_with_the_reader()
+@broken_pipe.ending_with_the_reader()
 def verify(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="A partition, or a data directory with many.")],
     as_json: AsJson = False,
@@ -74,7 +73,7 @@ def verify(
 
 
 @app.command()
-@stopping.ending_with_the_reader()
+@broken_pipe.ending_with_the_reader()
 def dump(
     path: Annotated[Path, typer.Argument(metavar="FILE|DIR", help="A segment, a partition, or a data directory.")],
     as_json: AsJson = False,

@@ -1,4 +1,4 @@
-"""How `tailrace log dump` prints: records or batches, for people or as JSON lines.
+"""Printers of `tailrace log dump`: records or batches, for people or as JSON lines.
 
 A printer is given batches one by one and writes a line for each, or for each record in it. It knows record batches,
 and nothing of where they come from. JSON is written in UTF-8 whatever the terminal has.

@@ -1,4 +1,4 @@
-"""`tailrace log repair`: shows what would be done about damage, and does it when told to.
+"""`tailrace log repair`: shows the plan of a repair, and with --apply carries it out.
 
 The plan, and how it is carried out, is in `tailrace.log.tools.repair`. The directory is locked meanwhile: repair is
 refused while a broker has it open, and a broker that starts meanwhile is refused.

@@ -1,4 +1,4 @@
-"""What keeps a Spark verb from working, in words: an extra that is missing, or Java; options; a query that failed."""
+"""Failures of the Spark verbs as messages: a missing extra, no Java, wrong options, a failed query."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,12 +17,12 @@ def require_spark() -> None:
 def in_words() -> Iterator[None]:
     from pyspark.errors import PySparkException
 
-    from tailrace.spark.pipelines.find import place_of
-    from tailrace.spark.pipelines.replay.exact import NotExact
+    from tailrace.spark.pipelines.failures import RunFailed, is_of_client, reason_of
+    from tailrace.spark.pipelines.pipeline_file import place_of
+    from tailrace.spark.pipelines.replay.exact_replay import NotExact
     from tailrace.spark.pipelines.session.java import NoJava
-    from tailrace.spark.pipelines.state.failures import RunFailed, is_of_client, reason_of
     from tailrace.spark.pipelines.state.state import AlreadyRunning
-    from tailrace.spark.pipelines.state.stores import StoreError
+    from tailrace.spark.pipelines.stores import StoreError
     from tailrace.spark.source.options import BadOptions
 
     try:
@@ -47,7 +47,7 @@ def in_words() -> Iterator[None]:
 
 
 def _code(error: BaseException) -> ExitCode:
-    from tailrace.spark.pipelines.state.failures import Kind, kind_of
+    from tailrace.spark.pipelines.failures import Kind, kind_of
 
     codes = {
         Kind.NOT_REACHABLE: ExitCode.NOT_REACHABLE,

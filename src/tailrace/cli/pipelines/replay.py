@@ -1,4 +1,4 @@
-"""`tailrace replay`: a pipeline over history, into another place. Works against any Kafka; needs the `spark` extra."""
+"""`tailrace replay`: runs a pipeline over history, into another target, against any Kafka. Needs the `spark` extra."""
 
 import json
 from pathlib import Path
@@ -72,7 +72,7 @@ def replay(
 
 
 def _pipeline(file: Path, name: str | None) -> "Pipeline":
-    from tailrace.spark.pipelines.find import pipelines_in
+    from tailrace.spark.pipelines.pipeline_file import pipelines_in
 
     found = pipelines_in(file, [name] if name else ())
     if len(found) > 1:

@@ -60,7 +60,7 @@ def run(
     spark_errors.require_spark()
     with spark_errors.in_words():
         from tailrace.cli.pipelines.view import View
-        from tailrace.spark.pipelines.find import pipelines_in
+        from tailrace.spark.pipelines.pipeline_file import pipelines_in
         from tailrace.spark.pipelines.run import cadence, loss_choice
         from tailrace.spark.pipelines.session.session import session
 

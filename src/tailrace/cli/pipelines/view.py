@@ -1,6 +1,4 @@
-"""What `tailrace run` shows: lines of JSON for programs; for people a line for each pipeline, which changes in its
-place on a terminal, and comes now and then elsewhere.
-"""
+"""Output of `tailrace run`: JSON lines, or a line per pipeline, which is updated in place on a terminal."""
 
 import json
 import sys

@@ -82,8 +82,8 @@ def produce(
     forgotten once it is done. An interrupted load goes on with --resume, behind the last line known to be
     acknowledged: lines that were on the way when it was interrupted may be written twice, and none is left out.
     """
-    from tailrace.cli.produce.load import Load
-    from tailrace.cli.produce.parse import Parser
+    from tailrace.cli.produce.line_parser import Parser
+    from tailrace.cli.produce.transfer import Transfer
 
     if resume and source == Path("-"):
         raise Failure("--resume takes a FILE: what came through a pipe cannot be read again", ExitCode.USAGE)
@@ -101,9 +101,9 @@ def produce(
         what = "is no file" if source.exists() else "does not exist"
         raise Failure(f"{source} {what}", ExitCode.USAGE if source.exists() else ExitCode.NOT_FOUND)
     brokers = Connection(bootstrap, client_config)
-    load = Load(brokers, topic, None if source == Path("-") else source, parser, may_create=not dry_run)
+    transfer = Transfer(brokers, topic, None if source == Path("-") else source, parser, may_create=not dry_run)
     if dry_run:
-        load.check(resume=resume)
+        transfer.check(resume=resume)
     else:
-        load.run(resume=resume, acks=acks, compression=compression, timeout=timeout)
+        transfer.run(resume=resume, acks=acks, compression=compression, timeout=timeout)
     sys.stderr.flush()

@@ -1,10 +1,10 @@
-"""`tailrace serve`: its options, as `--help` shows them. Where they are plain they do not come here (`serving`)."""
+"""`tailrace serve`: its options, as `--help` shows them. Plain options bypass this module (`cli/serve/broker`)."""
 
 from typing import Annotated
 
 import typer
 
-from tailrace.cli.serve.serve import run_broker
+from tailrace.cli.serve.broker import run_broker
 
 Data = Annotated[str | None, typer.Option(metavar="DIR", help="Where logs are kept. [./tailrace-data]")]
 ListenOn = Annotated[

@@ -1,4 +1,4 @@
-"""`tailrace tail`: prints the messages of topics, and goes on as they come. Works against any Kafka."""
+"""`tailrace tail`: prints the messages of topics, and continues as new ones come. Works against any Kafka."""
 
 import sys
 from typing import TYPE_CHECKING, Annotated
@@ -12,10 +12,10 @@ from tailrace.cli.common.output import ExitCode, Failure
 if TYPE_CHECKING:
     from tailrace.cli.common.offsets import Partition
     from tailrace.cli.common.positions import Position
-    from tailrace.cli.common.ranges import Span
+    from tailrace.cli.common.ranges import OffsetRange
     from tailrace.cli.common.selection import Selection
-    from tailrace.cli.tail.follow import Reading
-    from tailrace.cli.tail.print import Line
+    from tailrace.cli.tail.follower import Reading
+    from tailrace.cli.tail.printer import Line
 
 _POLL_SECONDS = 0.2
 
@@ -94,7 +94,7 @@ def tail(
     """
     from tailrace.cli.common import positions
     from tailrace.cli.common.selection import Selection
-    from tailrace.cli.tail import print as printing
+    from tailrace.cli.tail import printer
 
     begin = None if start is None else positions.given(start, "--from")
     finish = None if end is None else positions.given(end, "--to")
@@ -103,7 +103,7 @@ def tail(
     if group == "":
         raise Failure("--group takes a name", ExitCode.USAGE)
     selection = Selection(topics, always=pattern)
-    line = printing.line(as_json=as_json, form=form, many_topics=len(topics) > 1 or not selection.is_fixed)
+    line = printer.line(as_json=as_json, form=form, many_topics=len(topics) > 1 or not selection.is_fixed)
     wanted = set(partitions) if partitions else None
     brokers = Connection(bootstrap, client_config)
     follows = follow and finish is None
@@ -121,7 +121,7 @@ def _spans(
     *,
     follow: bool,
     committed: bool,
-) -> "dict[Partition, Span]":
+) -> "dict[Partition, OffsetRange]":
     from tailrace.cli.common import ranges as spans
     from tailrace.cli.common.offsets import Offsets, partitions_of
     from tailrace.cli.common.positions import Earliest, Latest
@@ -144,17 +144,16 @@ def _spans(
 
 
 def _reading(
-    brokers: Connection, spans: "dict[Partition, Span]", group: str | None, *, follow: bool, uncommitted: bool
+    brokers: Connection, spans: "dict[Partition, OffsetRange]", group: str | None, *, follow: bool, uncommitted: bool
 ) -> "Reading":
     from tailrace.cli.common.offsets import Offsets
-    from tailrace.cli.tail import follow as following
-    from tailrace.cli.tail import membership
+    from tailrace.cli.tail import follower, group_member
 
     if group is None:
-        consumer = brokers.consumer(following.properties(follow=follow, uncommitted=uncommitted))
-        return following.Follower(brokers, consumer, spans, follow=follow)
-    consumer = brokers.consumer(membership.properties(group, follow=follow, uncommitted=uncommitted))
-    return membership.Member(brokers, consumer, Offsets(brokers, brokers.admin()), group, spans, follow=follow)
+        consumer = brokers.consumer(follower.properties(follow=follow, uncommitted=uncommitted))
+        return follower.Follower(brokers, consumer, spans, follow=follow)
+    consumer = brokers.consumer(group_member.properties(group, follow=follow, uncommitted=uncommitted))
+    return group_member.Member(brokers, consumer, Offsets(brokers, brokers.admin()), group, spans, follow=follow)
 
 
 def _print(
@@ -166,10 +165,10 @@ def _print(
     *,
     follow: bool,
 ) -> None:
-    from tailrace.cli.common import pipes as stopping
+    from tailrace.cli.common import broken_pipe
     from tailrace.util.shutdown import on_signals
 
-    stop, reader, out = on_signals(), stopping.Reader(), sys.stdout.buffer
+    stop, reader, out = on_signals(), broken_pipe.Reader(), sys.stdout.buffer
     left = count
     try:
         while not (stop.is_set() or reader.is_gone or reading.is_done or left == 0):
@@ -181,6 +180,6 @@ def _print(
             if follow:
                 reading.refresh(selection, lambda partition: wanted is None or partition.number in wanted)
     except BrokenPipeError:
-        stopping.leave_stdout()
+        broken_pipe.leave_stdout()
     finally:
         reading.close()

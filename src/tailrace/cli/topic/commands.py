@@ -1,7 +1,7 @@
-"""`tailrace topic`: what topics there are, and making, changing and deleting them. Works against any Kafka.
+"""`tailrace topic`: lists, shows, creates, alters and deletes topics. Works against any Kafka.
 
 Every change is checked by the broker first where it offers to, can be shown instead of made with --dry-run, and is
-told once it is made. What is only shown has its place in `topic_view`.
+told once it is made. `view` has the output.
 """
 
 import json

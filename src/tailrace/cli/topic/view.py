@@ -1,4 +1,4 @@
-"""What `tailrace topic` shows: the rows of a list, or one topic in full; as JSON, or drawn for people."""
+"""Output of `tailrace topic`: the rows of a list, or one topic in full; as JSON, or for people."""
 
 from collections import Counter
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""A cluster as one process sees it: its brokers and topics, remembered; connections to them, kept; errors, retried.
+"""A cluster as one process sees it: cached metadata, kept connections, retried errors.
 
     cluster = cluster_for(options)      # the same object each time, in one process
     cluster.topic("orders").partitions

@@ -1,4 +1,4 @@
-"""The brokers that keep groups and transactions: found, remembered, and asked until an answer comes."""
+"""Coordinators of groups and transactions: found, cached, and retried until they respond."""
 
 from collections.abc import Callable
 from enum import IntEnum

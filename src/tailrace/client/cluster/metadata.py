@@ -1,4 +1,4 @@
-"""What a cluster says about itself: its brokers, its topics, and who leads their partitions. Values only."""
+"""Brokers, topics and partition leaders of a cluster, as values."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

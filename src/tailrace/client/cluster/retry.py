@@ -1,4 +1,4 @@
-"""How long something is tried again, and how often: pauses that double, until a deadline.
+"""Retries with exponential backoff, until a deadline.
 
 Deadlines are times of `time.monotonic`.
 """

@@ -1,4 +1,4 @@
-"""One question about many partitions, put to all their leaders at once, and again to new leaders until all answered.
+"""One request about many partitions: split by leader, and repeated at new leaders until all have responded.
 
 The requests leave before the first answer is waited for, so it takes as long as the slowest leader. An error is raised
 when all have answered: who ends a transaction then knows that no batch of it is under way. What a question asks, and

@@ -1,4 +1,4 @@
-"""A connection to one broker: what it offers, who we are to it, then requests and answers.
+"""A connection to one broker: ApiVersions, authentication, then requests and responses.
 
 Requests may be sent ahead of the answers to earlier ones, which come in the same order. Each answer is checked against
 the request that it is for. Any error but a broker's own error codes closes the connection.

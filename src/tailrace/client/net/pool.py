@@ -1,4 +1,4 @@
-"""The connections of one process that wait for their next use, by address.
+"""Idle connections of one process, by address.
 
 A connection belongs to whoever has taken it, so that a long wait of one does not stand in the way of another, and
 threads need not know of each other. One that comes back with answers due is used again once these come. What a process

@@ -1,4 +1,4 @@
-"""Who we are, as SASL says it: PLAIN, and SCRAM (RFC 5802) with SHA-256 and SHA-512. No input, no output.
+"""SASL PLAIN and SCRAM (RFC 5802, SHA-256 and SHA-512) as conversations without I/O.
 
 A conversation is a generator: it gives the bytes to send and is sent what the broker answers, until it ends. It raises
 ValueError where the broker does not prove that it knows the password, too.

@@ -1,4 +1,4 @@
-"""The bytes of one connection: a socket, plain or TLS, that sends and receives frames until a deadline.
+"""A socket, plain or TLS, that sends and receives frames until a deadline.
 
 Every error closes it, and comes out as one of ours. A process that was forked off does not touch what it inherited:
 two that read from one socket would each get half of the answers.

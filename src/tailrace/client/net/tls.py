@@ -1,4 +1,4 @@
-"""The TLS side of a connection: contexts, made once for each set of options."""
+"""TLS contexts, one per set of options."""
 
 import functools
 import socket

@@ -1,4 +1,4 @@
-"""The messages that we speak, by API key: the table here is all of it.
+"""The messages of the protocol, one module per API: the table of API keys and their versions.
 
 Each API has a module beside this one, of its own name, which is imported when its messages are first asked for. Its
 classes declare their versions, and the table says the same (a test holds them together): who asks what we speak, as

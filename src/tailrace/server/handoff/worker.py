@@ -29,7 +29,7 @@ from contextlib import suppress
 from tailrace.log.disk.page_cache import read_ahead
 from tailrace.log.files.index import positions_in
 from tailrace.log.segment.slices import end_of_whole_batches
-from tailrace.protocol.fetch_epochs import FINAL_EPOCH, epoch_after
+from tailrace.protocol.fetch_wire import FINAL_EPOCH, epoch_after
 from tailrace.server.handoff.messages import (
     ANSWERS_MAX,
     HANDED_OFF_BYTES,

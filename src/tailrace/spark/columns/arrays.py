@@ -1,4 +1,4 @@
-"""Arrow arrays from what the kernels found in the records: the numbers themselves, and for the rest where it lies.
+"""Arrow arrays from the positions and numbers that the kernels found.
 
 Each array owns its memory, so that the bytes of a fetch may go while Spark still holds the rows.
 """

@@ -1,4 +1,4 @@
-"""How kernels are compiled: by numba, for types that are known beforehand, and kept in its cache on disk.
+"""Compiles kernels with numba, for types known beforehand, and keeps them in numba's cache on disk.
 
 Importing a module with kernels compiles them, which takes seconds, or loads them from the cache, which takes a fraction
 of one; so such a module is imported with the first rows. Where the cache can't be written or read, they are compiled

@@ -1,4 +1,4 @@
-"""The loops over every byte of a fetch, compiled (`compiling.py`): headers, records, and the copying of their fields.
+"""Compiled loops over the bytes of a fetch (see `compiler`): headers, records, and the copying of their fields.
 
 Compiled code does not check its indexes, so these rules keep it inside its arrays:
 
@@ -16,7 +16,7 @@ import numpy as np
 from numba import types
 
 from tailrace.records.batch import HEADER_SIZE, LENGTH_END, LENGTH_MIN, LOG_APPEND_TIME, MAGIC
-from tailrace.records.record_decoder import RECORD_SIZE_MIN
+from tailrace.records.decoders import RECORD_SIZE_MIN
 from tailrace.spark.columns.compiler import (
     BYTES,
     FIELDS,

@@ -1,4 +1,4 @@
-"""From the bytes of messages to columns: Json, Text and Raw.
+"""Decoders, from the bytes of messages to columns: Json, Text and Raw.
 
 A decoded frame has the decoded columns, and those that come with every message: key, topic, partition, offset,
 timestamp, and headers where they are read; then `_corrupt`, the bytes of a value that could not be decoded, if that is

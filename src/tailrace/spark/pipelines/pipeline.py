@@ -1,4 +1,4 @@
-"""What a pipeline is: a function from frame to frame, with what it reads, how that is decoded, and where it goes.
+"""The decorator `pipeline` and the class `Pipeline`: a function from frame to frame, with its source, decoder and sink.
 
     @pipeline(source="orders", decode=Json("id INT, amount DOUBLE"), sink=Topic("big"))
     def big(orders):
@@ -87,7 +87,7 @@ class Pipeline:
         spark: "SparkSession | None" = None,
     ) -> list[dict[str, Any]]:
         """Runs it over decoded rows, or over messages, which are decoded first: see `testing.run_on`."""
-        from tailrace.spark.pipelines.testing import run_on
+        from tailrace.spark.pipelines.sample_run import run_on
 
         return run_on(self, rows, messages, spark)
 

@@ -1,4 +1,4 @@
-"""What Spark says of a finished batch, in few words: a dict that becomes a line of JSON.
+"""What Spark reports of a finished batch, as a small dict that becomes a line of JSON.
 
 batch        its number
 at           when it began, in UTC

@@ -1,4 +1,4 @@
-"""`.run`: a pipeline as a live query, or once over what is there.
+"""`.run`: a pipeline as a live query, or once over the records that are there.
 
 A query that fails is started again, after a second, two, four … a minute, since what it met may pass: a broker that
 restarts, a disk that is full. It goes on from its checkpoint. After `HEALTHY` batches the count begins anew. What
@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Any
 
 from tailrace.client.cluster.cluster import cluster_for
 from tailrace.client.errors import ClientError
+from tailrace.spark.pipelines.failures import RunFailed, may_pass, reason_of
 from tailrace.spark.pipelines.progress import Finished, Progress
 from tailrace.spark.pipelines.session.session import any_session
 from tailrace.spark.pipelines.sinks import QuerySettings, Sink
-from tailrace.spark.pipelines.state.failures import RunFailed, may_pass, reason_of
 from tailrace.spark.pipelines.state.history import Keeper
 from tailrace.spark.pipelines.state.state import State
-from tailrace.spark.pipelines.state.stores import StoreError
+from tailrace.spark.pipelines.stores import StoreError
 from tailrace.spark.source.bounds import partitions_of, topics_of
 from tailrace.spark.source.options import FIRST, BadOptions, OnDataLoss, source_options
 from tailrace.spark.source.positions import Positions

@@ -1,4 +1,4 @@
-"""What a cluster needs whose machines do not have tailrace: an archive of its Python files, for `--py-files`."""
+"""Makes a zip of tailrace's Python files, for clusters that do not have it installed (`--py-files`)."""
 
 import zipfile
 from pathlib import Path

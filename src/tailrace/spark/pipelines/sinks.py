@@ -1,4 +1,4 @@
-"""Where the rows of a pipeline go, and what each place promises.
+"""Sinks: where the rows of a pipeline go, and what each guarantees.
 
 A sink can write a stream (a query with a checkpoint) and a batch (a replay). It holds no session and opens nothing
 before it is asked to write.
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tailrace.spark.pipelines.state import outputs
+from tailrace.spark.pipelines import outputs
 from tailrace.spark.source.options import BadOptions
 
 if TYPE_CHECKING:

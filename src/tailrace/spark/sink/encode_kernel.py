@@ -1,4 +1,4 @@
-"""The loops over every byte that is written, compiled (`compiling.py`): partitions, sizes, records, fingerprints.
+"""Compiled loops over the bytes that are written (see `columns/compiler`): partitions, sizes, records, fingerprints.
 
 A column of keys or values comes as the bytes of an Arrow array and as `fields`: where each begins in them, and how long
 it is, or NULL. Headers come as `lists`, each the first of its headers and how many there are, and as the columns of
@@ -11,7 +11,7 @@ their keys and values. The same columns go to each of these kernels:
 
 Compiled code does not check its indexes. So no byte is read before its field was compared with the bytes there are, and
 none is written before it was compared with the end of its batch. That columns have as many rows as they should is
-asked by the caller (`encoding.py`). Who fails returns a number below zero: the caller has mixed up columns, as nothing
+asked by the caller (`encoder`). Who fails returns a number below zero: the caller has mixed up columns, as nothing
 here comes from the wire.
 """
 

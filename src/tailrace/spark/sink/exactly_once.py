@@ -1,4 +1,4 @@
-"""Each row once, however often a task is tried: one transaction for each task of a batch, with a marker in it.
+"""Exactly-once writes: one transaction per task and batch, with a marker that tells a retry what is already written.
 
 The transactional id of a task, and the group of its marker, is `_tailrace-sink-<query>-<task>`. A task first takes over
 that id, which fences whoever had it and aborts what he left open. Then it reads the marker, an offset that the group
@@ -78,11 +78,11 @@ class SplitChanged(Exception):
 
 
 class TookTooLong(Exception):
-    def __init__(self, part: "Part", timeout_ms: int) -> None:
+    def __init__(self, task_write: "TaskWrite", timeout_ms: int) -> None:
         super().__init__(
-            f"{part.name} has written for longer than {timeout_ms} ms, so the broker has aborted its transaction. "
-            f"Allow more by the option {TIMEOUT}, up to the broker's transaction.max.timeout.ms; or let each task "
-            "write less, by more partitions; or give up transactions: option delivery=at-least-once"
+            f"{task_write.name} has written for longer than {timeout_ms} ms, so the broker has aborted its "
+            f"transaction. Allow more by the option {TIMEOUT}, up to the broker's transaction.max.timeout.ms; or let "
+            "each task write less, by more partitions; or give up transactions: option delivery=at-least-once"
         )
 
 
@@ -95,8 +95,8 @@ class AlreadyFurther(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """The part of a batch that one task writes."""
+class TaskWrite:
+    """The share of a batch that one task writes."""
 
     write_id: str  # of the query, or of a write that is no stream
     task: int
@@ -115,11 +115,11 @@ class Part:
 # In tasks
 
 
-def delivered(options: SinkOptions, part: Part, batches: Iterable[pa.RecordBatch]) -> Sent:
+def delivered(options: SinkOptions, task_write: TaskWrite, batches: Iterable[pa.RecordBatch]) -> Sent:
     """Writes as the option `delivery` says. Raises BadOptions where that cannot be had."""
     if is_exactly_once(options):
-        return write_once(options, part, batches)
-    return Sent(part.task, write(options, batches))
+        return write_once(options, task_write, batches)
+    return Sent(task_write.task, write(options, batches))
 
 
 def is_exactly_once(options: SinkOptions) -> bool:
@@ -150,54 +150,56 @@ _kept: dict[tuple[ClientOptions, str], tuple[TransactionalProducer, int]] = {}  
 _runs: dict[str, tuple[str | None, int]] = {}  # of each query, what this process works for, and since which batch
 
 
-def write_once(options: SinkOptions, part: Part, batches: Iterable[pa.RecordBatch]) -> Sent:
+def write_once(options: SinkOptions, task_write: TaskWrite, batches: Iterable[pa.RecordBatch]) -> Sent:
     cluster = cluster_for(options.client)
-    is_first = _is_first(part)
+    is_first = _is_first(task_write)
     found = chunks_for(options, cluster, batches)
     first = next(found, None)
     try:
         if first is None:
-            tally = _write_nothing(options, cluster, part, is_first)
+            tally = _write_nothing(options, cluster, task_write, is_first)
         else:
-            tally = _write(options, cluster, part, chain([first], found))
+            tally = _write(options, cluster, task_write, chain([first], found))
     finally:
-        if not part.is_of_stream:
-            coordinators.forget(cluster, part.name)
-    return Sent(part.task, tally.rows, part.write_id, is_exactly_once=True, is_first=is_first)
+        if not task_write.is_of_stream:
+            coordinators.forget(cluster, task_write.name)
+    return Sent(task_write.task, tally.rows, task_write.write_id, is_exactly_once=True, is_first=is_first)
 
 
-def _is_first(part: Part) -> bool:
+def _is_first(task_write: TaskWrite) -> bool:
     """Whether this batch is the first one of its run that this process works for: all its tasks are."""
-    run, since = _runs.get(part.write_id, (None, -1))
-    if part.is_of_stream and run != part.run:
-        _runs[part.write_id] = part.run, part.batch
+    run, since = _runs.get(task_write.write_id, (None, -1))
+    if task_write.is_of_stream and run != task_write.run:
+        _runs[task_write.write_id] = task_write.run, task_write.batch
         return True
-    return part.batch == since or not part.is_of_stream
+    return task_write.batch == since or not task_write.is_of_stream
 
 
-def _write_nothing(options: SinkOptions, cluster: Cluster, part: Part, is_first: bool) -> FingerprintTally:
+def _write_nothing(options: SinkOptions, cluster: Cluster, task_write: TaskWrite, is_first: bool) -> FingerprintTally:
     tally = FingerprintTally()
-    if is_first and part.is_of_stream:
-        _keep(options, part, _taken_over(options, cluster, part))
-    if (marker := _marker_at(cluster, part)) is not None:
-        _check_same(marker, part, tally)
+    if is_first and task_write.is_of_stream:
+        _keep(options, task_write, _taken_over(options, cluster, task_write))
+    if (marker := _marker_at(cluster, task_write)) is not None:
+        _check_same(marker, task_write, tally)
     return tally
 
 
-def _write(options: SinkOptions, cluster: Cluster, part: Part, chunks: Iterator[pa.RecordBatch]) -> FingerprintTally:
+def _write(
+    options: SinkOptions, cluster: Cluster, task_write: TaskWrite, chunks: Iterator[pa.RecordBatch]
+) -> FingerprintTally:
     begun = time.monotonic()
-    producer = _kept_producer(options, part)
+    producer = _kept_producer(options, task_write)
     if producer is None:
-        producer = _taken_over(options, cluster, part)
-        if (marker := _marker_at(cluster, part)) is not None:
-            return _read_through(options, part, marker, chunks)
+        producer = _taken_over(options, cluster, task_write)
+        if (marker := _marker_at(cluster, task_write)) is not None:
+            return _read_through(options, task_write, marker, chunks)
     tally = FingerprintTally()
     try:
-        producer.add_group(part.name)
+        producer.add_group(task_write.name)
         send(options, cluster, producer, chunks, tally)
         assert tally.topic is not None
         place = TopicPartition(tally.topic, 0)
-        producer.commit_offsets(part.name, {place: Committed(part.batch, str(tally))})
+        producer.commit_offsets(task_write.name, {place: Committed(task_write.batch, str(tally))})
         producer.commit()
     except GaveUp:  # nobody answers
         producer.close()
@@ -205,21 +207,21 @@ def _write(options: SinkOptions, cluster: Cluster, part: Part, chunks: Iterator[
     except ProducerFenced as error:  # nobody listens to us any more
         producer.close()
         if time.monotonic() - begun > options.transaction_timeout_ms / 1000:
-            raise TookTooLong(part, options.transaction_timeout_ms) from error
+            raise TookTooLong(task_write, options.transaction_timeout_ms) from error
         raise
     except BaseException:
         with suppress(ClientError):
             producer.abort()
         raise
-    _keep(options, part, producer)
+    _keep(options, task_write, producer)
     return tally
 
 
-def _taken_over(options: SinkOptions, cluster: Cluster, part: Part) -> TransactionalProducer:
+def _taken_over(options: SinkOptions, cluster: Cluster, task_write: TaskWrite) -> TransactionalProducer:
     """Raises BadOptions where the broker allows no transactions for as long."""
     timeout_ms = options.transaction_timeout_ms
     try:
-        return TransactionalProducer(cluster, part.name, timeout_ms)
+        return TransactionalProducer(cluster, task_write.name, timeout_ms)
     except Refused as error:
         if error.code != ErrorCode.INVALID_TRANSACTION_TIMEOUT:
             raise
@@ -230,45 +232,45 @@ def _taken_over(options: SinkOptions, cluster: Cluster, part: Part) -> Transacti
         ) from error
 
 
-def _keep(options: SinkOptions, part: Part, producer: TransactionalProducer) -> None:
-    if part.is_of_stream:
-        _kept[options.client, part.name] = producer, part.batch
+def _keep(options: SinkOptions, task_write: TaskWrite, producer: TransactionalProducer) -> None:
+    if task_write.is_of_stream:
+        _kept[options.client, task_write.name] = producer, task_write.batch
     if len(_kept) > KEPT_MAX:
         del _kept[next(iter(_kept))]
 
 
-def _kept_producer(options: SinkOptions, part: Part) -> TransactionalProducer | None:
+def _kept_producer(options: SinkOptions, task_write: TaskWrite) -> TransactionalProducer | None:
     """With a transaction that is open; None where there is none, where it was fenced, and where it has written this
     batch itself: then the marker is to be looked at.
     """
-    producer, batch = _kept.pop((options.client, part.name), (None, 0))
-    if producer is not None and batch < part.batch:
+    producer, batch = _kept.pop((options.client, task_write.name), (None, 0))
+    if producer is not None and batch < task_write.batch:
         with suppress(ProducerFenced):
-            producer.add_group(part.name)
+            producer.add_group(task_write.name)
             return producer
     return None
 
 
 def _read_through(
-    options: SinkOptions, part: Part, marker: Committed, chunks: Iterable[pa.RecordBatch]
+    options: SinkOptions, task_write: TaskWrite, marker: Committed, chunks: Iterable[pa.RecordBatch]
 ) -> FingerprintTally:
     """Of rows that are written."""
-    from tailrace.spark.sink.encode import Rows
+    from tailrace.spark.sink.encoder import Rows
 
     tally = FingerprintTally()
     for chunk in chunks:
         tally.add(Rows.of(chunk, options.topic))
-    _check_same(marker, part, tally)
-    logger.info("%s has written batch %d before: its %d rows are there", part.name, part.batch, tally.rows)
+    _check_same(marker, task_write, tally)
+    logger.info("%s has written batch %d before: its %d rows are there", task_write.name, task_write.batch, tally.rows)
     return tally
 
 
-def _marker_at(cluster: Cluster, part: Part) -> Committed | None:
+def _marker_at(cluster: Cluster, task_write: TaskWrite) -> Committed | None:
     """None unless this batch is written. Raises AlreadyFurther where a later one is."""
-    marker = marker_of(cluster, part.name)
-    if marker is not None and marker.offset > part.batch:
-        raise AlreadyFurther(part.name, marker.offset, part.batch)
-    return marker if marker is not None and marker.offset == part.batch else None
+    marker = marker_of(cluster, task_write.name)
+    if marker is not None and marker.offset > task_write.batch:
+        raise AlreadyFurther(task_write.name, marker.offset, task_write.batch)
+    return marker if marker is not None and marker.offset == task_write.batch else None
 
 
 def marker_of(cluster: Cluster, name: str) -> Committed | None:
@@ -277,10 +279,10 @@ def marker_of(cluster: Cluster, name: str) -> Committed | None:
     return max(found, key=lambda one: one.offset, default=None)
 
 
-def _check_same(marker: Committed, part: Part, tally: FingerprintTally) -> None:
+def _check_same(marker: Committed, task_write: TaskWrite, tally: FingerprintTally) -> None:
     if marker.metadata != str(tally):
         raise SplitChanged(
-            f"task {part.task} of batch {part.batch} has written other rows before than it has now "
+            f"task {task_write.task} of batch {task_write.batch} has written other rows before than it has now "
             f"({marker.metadata} then, {tally} now)"
         )
 
@@ -318,7 +320,7 @@ def forget(options: SinkOptions, write_id: str, sent: Iterable[Sent]) -> None:
     cluster = cluster_for(options.client)
     for one in sent:
         if one.is_exactly_once and one.rows:
-            name = Part(write_id, one.task).name
+            name = TaskWrite(write_id, one.task).name
             try:
                 groups.delete(cluster, name)
             except ClientError as error:

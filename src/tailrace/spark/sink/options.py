@@ -1,4 +1,4 @@
-"""The options of writing: those of Spark's own `kafka` format and of Kafka's producers, and `delivery`.
+"""The options of a write: those of Spark's `kafka` format and of Kafka's producers, and `delivery`.
 
 A property of producers (`kafka.…`) is used, has no effect here because of how this sink works, or is refused with the
 reason: one that is not known at all is refused by the client.

@@ -1,4 +1,4 @@
-"""Rows of one task to their topics: whole Arrow batches, encoded while those before them are on their way.
+"""Writes the rows of one task to their topics: each Arrow batch is encoded while earlier ones are in flight.
 
     sent = write(options, batches)        at least once: what is sent again within the task is written once
 
@@ -23,7 +23,7 @@ from tailrace.spark.sink.options import SinkOptions
 from tailrace.spark.source.options import BadOptions
 
 if TYPE_CHECKING:
-    from tailrace.spark.sink.encode import Rows
+    from tailrace.spark.sink.encoder import Rows
 
 CHUNK_BYTES_MAX = 8 << 20  # of rows that are encoded at once
 _FULL = 0.9  # of what batches may hold, so that keys that are not spread evenly need no second round
@@ -144,7 +144,7 @@ def send(
     options: SinkOptions, cluster: Cluster, producer: Producer, chunks: Iterable[pa.RecordBatch], tally: Tally
 ) -> None:
     """Counts the rows; the last of them may be under way still."""
-    from tailrace.spark.sink.encode import Encoder, Rows  # with the first rows: it loads the kernels
+    from tailrace.spark.sink.encoder import Encoder, Rows  # with the first rows: it loads the kernels
 
     encoder = Encoder(partial(_partition_count, cluster), options.codec, options.batch_bytes_max)
     for chunk in chunks:

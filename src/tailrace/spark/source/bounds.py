@@ -1,4 +1,4 @@
-"""From options to offsets: which partitions there are, and where reading them begins and ends."""
+"""From options to offsets: which partitions are read, and where that begins and ends."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -12,11 +12,11 @@ from tailrace.client.errors import TopicNotFound
 from tailrace.client.fetch import PartitionReader
 from tailrace.client.offsets import Found, earliest, latest, list_offsets
 from tailrace.client.options import Isolation
-from tailrace.spark.columns.ranges import ALL, Span
+from tailrace.spark.columns.ranges import ALL, NumberRange
 from tailrace.spark.source.losses import LOST_END, Loss, meet
 from tailrace.spark.source.options import EARLIEST, FIRST, GROUP, LATEST, NEXT, BadOptions, Bound, SourceOptions
 from tailrace.spark.source.positions import Offsets, Positions
-from tailrace.spark.source.pushdown import Wanted
+from tailrace.spark.source.pushdown import RowFilter
 
 Topics = Mapping[str, Topic]
 
@@ -28,7 +28,7 @@ class End:
     """Where a batch ends, and records of which times it has; of all where nothing is said."""
 
     positions: Positions
-    times: Mapping[TopicPartition, Span] = field(default_factory=dict)
+    times: Mapping[TopicPartition, NumberRange] = field(default_factory=dict)
 
 
 def topics_of(cluster: Cluster, options: SourceOptions, *, missing_ok: bool = False) -> Topics:
@@ -76,23 +76,23 @@ def end_of(cluster: Cluster, options: SourceOptions, topics: Topics) -> End:
     return _before(cluster, End(Positions(latest(cluster, places), ids)), before)
 
 
-def narrowed(cluster: Cluster, start: Positions, end: End, wanted: Wanted) -> tuple[Positions, End]:
+def narrowed(cluster: Cluster, start: Positions, end: End, row_filter: RowFilter) -> tuple[Positions, End]:
     """The part of a batch that has the rows that are wanted, and as few others as can be."""
     starts, ends = {}, {}
     for place, at in start.offsets.items():
-        is_wanted = (wanted.topics is None or place.topic in wanted.topics) and (
-            wanted.partitions is None or place.partition in wanted.partitions
+        is_wanted = (row_filter.topics is None or place.topic in row_filter.topics) and (
+            row_filter.partitions is None or place.partition in row_filter.partitions
         )
         if is_wanted and place in end.positions.offsets:
-            starts[place] = max(at, wanted.offsets.first)
-            ends[place] = min(end.positions.offsets[place], wanted.offsets.last + 1)
-    if wanted.times.first > 0:
-        found = list_offsets(cluster, dict.fromkeys(starts, wanted.times.first))
+            starts[place] = max(at, row_filter.offsets.first)
+            ends[place] = min(end.positions.offsets[place], row_filter.offsets.last + 1)
+    if row_filter.times.first > 0:
+        found = list_offsets(cluster, dict.fromkeys(starts, row_filter.times.first))
         starts = {place: max(at, _offset(found[place], ends[place])) for place, at in starts.items()}
-    times = {place: end.times.get(place, ALL).within(wanted.times) for place in ends}
+    times = {place: end.times.get(place, ALL).within(row_filter.times) for place in ends}
     narrow = End(Positions(ends, end.positions.topic_ids), times)
-    if 0 <= wanted.times.last < ALL.last:
-        narrow = _before(cluster, narrow, dict.fromkeys(ends, wanted.times.last + 1))
+    if 0 <= row_filter.times.last < ALL.last:
+        narrow = _before(cluster, narrow, dict.fromkeys(ends, row_filter.times.last + 1))
     return Positions(starts, start.topic_ids), narrow
 
 
@@ -183,7 +183,7 @@ def _before(cluster: Cluster, end: End, times: Mapping[TopicPartition, int]) -> 
         offset = _offset(found[place], ends[place])
         if stamped.get(place.topic) == "LogAppendTime" and _is_stamped(cluster, place, offset, ends[place]):
             ends[place] = min(offset, ends[place])
-        spans[place] = spans.get(place, ALL).within(Span(last=time - 1))
+        spans[place] = spans.get(place, ALL).within(NumberRange(last=time - 1))
     return End(Positions(ends, end.positions.topic_ids), spans)
 
 

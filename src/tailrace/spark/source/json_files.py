@@ -1,5 +1,5 @@
-"""Files of JSON: those of one object, which are replaced as a whole, and those with a line for each object, which are
-only added to. A kill may cut the last line, and nothing else.
+"""JSON files: single objects, replaced as a whole, and lines, which are only appended. A kill may truncate the last
+line, and nothing else.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Records that were to be read and are gone: never passed over in silence.
+"""Records that are gone before they were read: reported, never skipped in silence.
 
 What is missing is a range of one partition: retention or somebody has taken it, the log has lost its end, or the topic
 was deleted, perhaps to be made again. `onDataLoss` says what then happens:

@@ -100,7 +100,7 @@ class SourceOptions:
     state_directory: str | None = None
     filter_pushdown: bool = False
     prefetch: bool = True  # the rows of small batches of a stream (`small_batches.py`)
-    recorded_batches: str | None = None  # a file: play these again (`recorded.py`)
+    recorded_batches: str | None = None  # a file: play these again (`recorded_batches`)
     check_crcs: bool = True
 
 

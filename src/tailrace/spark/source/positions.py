@@ -1,4 +1,4 @@
-"""Offsets of many partitions, and how a checkpoint has them: in the JSON of Spark's own `kafka` format.
+"""Offsets of many partitions, in the JSON that Spark's `kafka` format has in its checkpoints.
 
     {"orders": {"0": 5, "1": 7}, "orders#id=cO4mA0T7TGqyIkjFMWiwHg": {}}
 

@@ -1,4 +1,4 @@
-"""Filters that Spark pushes down to a batch, as less to read.
+"""Filters that Spark pushes down to a batch, as a smaller range to read.
 
 Spark checks every one of them again on the rows that come, so what is not understood here is slower and not wrong.
 """
@@ -19,7 +19,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from tailrace.spark.columns.ranges import ALL, Span
+from tailrace.spark.columns.ranges import ALL, NumberRange
 
 T = TypeVar("T")
 
@@ -28,16 +28,16 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RowFilter:
     """What rows must have; None is anything."""
 
     topics: frozenset[str] | None = None
     partitions: frozenset[int] | None = None
-    offsets: Span = ALL
-    times: Span = ALL
+    offsets: NumberRange = ALL
+    times: NumberRange = ALL
 
-    def within(self, other: "Wanted") -> "Wanted":
-        return Wanted(
+    def within(self, other: "RowFilter") -> "RowFilter":
+        return RowFilter(
             _both(self.topics, other.topics),
             _both(self.partitions, other.partitions),
             self.offsets.within(other.offsets),
@@ -45,15 +45,15 @@ class Wanted:
         )
 
 
-def wanted_by(filters: Iterable[Filter]) -> Wanted:
+def row_filter(filters: Iterable[Filter]) -> RowFilter:
     """What all of them together let through, and perhaps more."""
-    wanted = Wanted()
+    found = RowFilter()
     for one in filters:
-        wanted = wanted.within(_wanted_by(one))
-    return wanted
+        found = found.within(_row_filter(one))
+    return found
 
 
-def _wanted_by(one: Filter) -> Wanted:
+def _row_filter(one: Filter) -> RowFilter:
     match one:
         case EqualTo((column,), value) | EqualNullSafe((column,), value):
             return _among(column, [value])
@@ -68,29 +68,29 @@ def _wanted_by(one: Filter) -> Wanted:
         case LessThanOrEqual((column,), value) if _is_number(value):
             return _between(column, ALL.first, _number(value))
         case _:
-            return Wanted()
+            return RowFilter()
 
 
-def _among(column: str, values: list[Any]) -> Wanted:
+def _among(column: str, values: list[Any]) -> RowFilter:
     if column == "topic" and all(isinstance(value, str) for value in values):
-        return Wanted(topics=frozenset(values))
+        return RowFilter(topics=frozenset(values))
     if not values or not all(_is_number(value) for value in values):
-        return Wanted()
+        return RowFilter()
     numbers = [_number(value) for value in values]
     if column == "partition":
-        return Wanted(partitions=frozenset(numbers))
+        return RowFilter(partitions=frozenset(numbers))
     return _between(column, min(numbers), max(numbers))
 
 
-def _between(column: str, first: int, last: int) -> Wanted:
+def _between(column: str, first: int, last: int) -> RowFilter:
     if column == "offset":
-        return Wanted(offsets=Span(first, last))
+        return RowFilter(offsets=NumberRange(first, last))
     if column == "timestamp":
         # Whole milliseconds between microseconds.
         first_ms = first if first == ALL.first else -(-first // 1000)
         last_ms = last if last == ALL.last else last // 1000
-        return Wanted(times=Span(first_ms, last_ms))
-    return Wanted()
+        return RowFilter(times=NumberRange(first_ms, last_ms))
+    return RowFilter()
 
 
 def _is_number(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""One task: a range of one partition as Arrow batches. Runs in Spark's Python workers."""
+"""Reads one task's range of one partition as Arrow batches, in Spark's Python workers."""
 
 import logging
 from collections.abc import Generator, Iterator, Mapping
@@ -11,8 +11,8 @@ from tailrace.client.cluster.cluster import cluster_for
 from tailrace.client.cluster.metadata import TopicPartition
 from tailrace.client.errors import OffsetOutOfRange, TopicNotFound, TopicRecreated
 from tailrace.client.fetch import PartitionReader
-from tailrace.spark.columns.decode import ColumnDecoder
-from tailrace.spark.columns.ranges import ALL, Span
+from tailrace.spark.columns.decoder import ColumnDecoder
+from tailrace.spark.columns.ranges import ALL, NumberRange
 from tailrace.spark.source.losses import DataLost, GoneSincePlanned, Loss
 from tailrace.spark.source.options import OnDataLoss, SourceOptions
 from tailrace.spark.source.positions import Positions, split
@@ -28,11 +28,11 @@ class Range(InputPartition):
     start: int
     end: int
     topic_id: bytes | None = None
-    times: Span = ALL
+    times: NumberRange = ALL
 
 
 def ranges(
-    start: Positions, end: Positions, min_partitions: int, times: Mapping[TopicPartition, Span] | None = None
+    start: Positions, end: Positions, min_partitions: int, times: Mapping[TopicPartition, NumberRange] | None = None
 ) -> list[Range]:
     """The ranges from one to the other, in at least so many pieces where there are so many records. What begins behind
     its end is empty: a start that was found anew after a crash, while the end was written down before.

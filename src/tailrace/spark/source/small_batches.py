@@ -1,4 +1,4 @@
-"""Small batches of a stream, read where they are planned.
+"""Small micro-batches, read by the process that plans them.
 
 A task that reads in Python costs Spark some 50 ms for a few rows: the way from its JVM to a Python worker and back. For
 what it calls a simple reader, Spark has a shorter way: rows that were read by the process that plans are sent along

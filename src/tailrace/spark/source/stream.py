@@ -1,4 +1,4 @@
-"""A stream of micro-batches, as Spark plans them: in a process of the driver's that lives as long as the query.
+"""Plans a stream of micro-batches, in a process of the driver that lives as long as the query.
 
     initial     where a new query begins. Spark asks more than once, so it is remembered; and the first `next_end`
                 answers with just that, so that an empty batch 0 writes it down. Likewise for partitions that come
@@ -16,9 +16,9 @@ from tailrace.client import groups
 from tailrace.client.cluster.cluster import Cluster, cluster_for
 from tailrace.client.cluster.metadata import TopicPartition
 from tailrace.client.errors import OffsetOutOfRange
+from tailrace.client.long_poll import wait_for_more
 from tailrace.client.offsets import earliest, latest
 from tailrace.client.options import Isolation
-from tailrace.client.wait import wait_for_more
 from tailrace.spark.source.bounds import Topics, begin_of, ids_of, partitions_of, start_of, topics_of
 from tailrace.spark.source.losses import LOST_END, Loss, meet
 from tailrace.spark.source.options import SourceOptions

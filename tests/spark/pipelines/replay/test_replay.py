@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tailrace.spark import Call, Json, Parquet, Pipeline, Topic, pipeline
-from tailrace.spark.pipelines.replay.exact import NotExact
+from tailrace.spark.pipelines.replay.exact_replay import NotExact
 from tailrace.spark.pipelines.state.history import Batch
 from tailrace.spark.pipelines.state.state import State
 from tailrace.spark.source.options import BadOptions

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.spark.pipelines.session import class_archive as archive
-from tailrace.spark.pipelines.session import java
-from tailrace.spark.pipelines.session import launch as launching
+from tailrace.spark.pipelines.session import java, launcher, session
 from tailrace.spark.pipelines.session.java import Java, NoJava
 from tailrace.spark.pipelines.session.session import expect_the_end_of_java, is_not_of_a_lost_java, settings
 
@@ -65,9 +64,14 @@ def test_only_a_local_master_stays_on_this_machine() -> None:
     assert settings("yarn")["spark.sql.adaptive.streaming.stateless.enabled"] == "false"
 
 
+def test_java_is_given_a_logging_configuration_that_exists() -> None:
+    (option,) = session._java_options({}, None)
+    assert Path(option.removeprefix("-Dlog4j2.configurationFile=file:")).is_file()
+
+
 def test_what_java_says_is_passed_on_but_for_one_remark(capfd: pytest.CaptureFixture[str]) -> None:
     said = b"WARNING: Using incubator modules: jdk.incubator.vector\n12:00:00 ERROR Disk: it is full\nno end"
-    launching.pass_on(io.BytesIO(said))
+    launcher.pass_on(io.BytesIO(said))
     assert capfd.readouterr().err == "12:00:00 ERROR Disk: it is full\nno end"
 
 

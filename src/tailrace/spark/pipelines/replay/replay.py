@@ -1,14 +1,14 @@
-"""`.replay`: a pipeline over history, into another place, with the live one left alone.
+"""`.replay`: plans and runs a pipeline over history, into another target, and leaves the live run alone.
 
 `mode="batch"` reads a closed range of the log as one batch. Rows that came too late for the live run count here, since
 a batch has no watermark; on windows that are closed, and where live has dropped nothing, the two say the same.
 
-`mode="exact"` runs the stream again over the very batches that the live run has recorded (`state.py`, `recorded.py`),
-those without data included, from its first one on: what was late is late again, and the result is live's, row by row,
-in some order. Its watermarks are compared with live's, batch by batch (`exact.py`).
+`mode="exact"` runs the stream again over the very batches that the live run has recorded (`state/`,
+`source/recorded_batches`), those without data included, from its first one on: what was late is late again, and the
+result is live's, row by row, in some order. Its watermarks are compared with live's, batch by batch (`exact_replay`).
 
-Beforehand (`plan_replay`) it says what the range has and what is missing from it (`extent.py`); afterwards (`Replayed`)
-by what the result may differ from live's, and how many windows the ends of the range have cut.
+`plan_replay` says what the range has and what is missing from it (`replay_range`), before anything is read. `Replayed`
+says how the result may differ from live's, and how many windows the ends of the range have cut.
 """
 
 import json
@@ -26,24 +26,24 @@ from typing import TYPE_CHECKING
 
 from tailrace.client.cluster.metadata import TopicPartition
 from tailrace.spark.pipelines.progress import Progress
-from tailrace.spark.pipelines.replay import exact
-from tailrace.spark.pipelines.replay.extent import (
+from tailrace.spark.pipelines.replay import exact_replay
+from tailrace.spark.pipelines.replay.repeatability import repeatability
+from tailrace.spark.pipelines.replay.replay_range import (
     EARLIEST,
     NOW,
     Completeness,
     End,
-    Extent,
+    ReplayRange,
     When,
-    extent_of,
+    replay_range_of,
     start_from,
     stop_from,
 )
-from tailrace.spark.pipelines.replay.places import check_place, clear
-from tailrace.spark.pipelines.replay.repeat import repeatability
+from tailrace.spark.pipelines.replay.row_counts import watched
+from tailrace.spark.pipelines.replay.targets import check_place, clear
 from tailrace.spark.pipelines.session.session import any_session
 from tailrace.spark.pipelines.sinks import Call, Console, QuerySettings, Sink, Topic
 from tailrace.spark.pipelines.state.history import Batch
-from tailrace.spark.pipelines.state.observer import watched
 from tailrace.spark.pipelines.state.state import State
 from tailrace.spark.source.options import BadOptions
 from tailrace.spark.source.positions import Positions
@@ -74,7 +74,7 @@ class Plan:
     """What a replay would read. Nothing has been read for it but some first records."""
 
     mode: Mode
-    extent: Extent
+    extent: ReplayRange
     batches: tuple[Batch, ...] = ()  # of live, for an exact one
     late_in_live: int | None = None  # rows of the range; None where no live run is recorded
     rows_per_second: float | None = None  # of live, at its best
@@ -110,7 +110,7 @@ def plan_replay(
     read, kept = pipeline.read_options(bootstrap, options), State.of(pipeline.name, state)
     if _mode(mode) is Mode.EXACT:
         return _exact_plan(read, kept, start, end)
-    extent = extent_of(read, start_from(start), stop_from(end))
+    extent = replay_range_of(read, start_from(start), stop_from(end))
     return _with_live(Plan(Mode.BATCH, extent), kept)
 
 
@@ -188,7 +188,7 @@ def _write_mode(job: _Job) -> str:
     return "overwrite" if job.overwrite else "error"
 
 
-def _within(messages: "DataFrame", extent: Extent) -> "DataFrame":
+def _within(messages: "DataFrame", extent: ReplayRange) -> "DataFrame":
     """Those whose own time is of the range, wherever they stand in the log."""
     from pyspark.sql import functions as F
 
@@ -218,7 +218,7 @@ def _run_exact(job: _Job) -> Replayed:
     place = job.state.directory / "replays" / time.strftime("%Y%m%dT%H%M%S")
     place.mkdir(parents=True)
     try:
-        exact.write_batches(place / "ends.jsonl", batches)
+        exact_replay.write_batches(place / "ends.jsonl", batches)
         read = {**job.read, "recordedBatches": str(place / "ends.jsonl")}
         frame = job.pipeline.frame_of(job.session.readStream.format("tailrace").options(**read).load())
         _check_repeatable(frame)
@@ -228,7 +228,7 @@ def _run_exact(job: _Job) -> Replayed:
             f"{job.pipeline.name}-replay", str(place / "checkpoint"), {}, job.pipeline.output_mode, job.client
         )
         query = job.sink.write_stream(frame, settings)
-        exact.play(query, place / "ends.jsonl", place / "checkpoint", batches, job.on_progress)
+        exact_replay.play(query, place / "ends.jsonl", place / "checkpoint", batches, job.on_progress)
     finally:
         shutil.rmtree(place, ignore_errors=True)
     return Replayed(job.plan, time.monotonic() - began)
@@ -247,9 +247,9 @@ def _exact_plan(read: Mapping[str, str], kept: State, start: When, end: When) ->
     until = stop_from(end)
     if until.offsets:
         raise BadOptions("an exact replay ends with a batch of the live run: say until when")
-    batches = exact.recorded(kept.batches(), until.time_ms)
-    starts, ends = exact.starts_of(batches), exact.ends_of(batches)
-    extent = extent_of(_assigned(read, starts), End(offsets=starts), End(offsets=ends))
+    batches = exact_replay.recorded(kept.batches(), until.time_ms)
+    starts, ends = exact_replay.starts_of(batches), exact_replay.ends_of(batches)
+    extent = replay_range_of(_assigned(read, starts), End(offsets=starts), End(offsets=ends))
     if extent.completeness is not Completeness.COMPLETE:
         raise BadOptions("not all that the live run has read may be there: " + "; ".join(map(str, extent.gaps)))
     return _with_live(Plan(Mode.EXACT, extent, tuple(batches)), kept)
@@ -276,7 +276,7 @@ def _with_live(plan: Plan, kept: State) -> Plan:
     return replace(plan, late_in_live=late, rows_per_second=max(rates, default=None))
 
 
-def _touches(one: Progress, extent: Extent) -> bool:
+def _touches(one: Progress, extent: ReplayRange) -> bool:
     """Whether a batch of live has read some of the range, or closed windows after it did."""
     begin, end = Positions.from_json(one["start"] or {}).offsets, Positions.from_json(one["end"]).offsets
     return any(

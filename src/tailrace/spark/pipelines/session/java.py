@@ -1,4 +1,4 @@
-"""Which Java there is. Spark's own answer to none is a long one."""
+"""Finds Java, and its version; reports in one line that there is none."""
 
 import os
 import re

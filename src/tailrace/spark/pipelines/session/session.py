@@ -1,5 +1,5 @@
 """A Spark session with the settings that pipelines need. From the second one on, it starts in about half the time
-(`archive.py`).
+(`class_archive`).
 """
 
 import atexit
@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tailrace.spark.pipelines.session import class_archive as archive
-from tailrace.spark.pipelines.session import java
-from tailrace.spark.pipelines.session import launch as launching
+from tailrace.spark.pipelines.session import java, launcher
 from tailrace.spark.source.options import BadOptions
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ def session(app: str = "tailrace", master: str | None = None, **conf: str) -> "S
         kept = archive.find(java.find(), _spark_version())
         wanted[_JAVA_OPTIONS] = " ".join(_java_options(wanted, kept))
         _set_environment(wanted["spark.master"])
-        launching.start_java(wanted)
+        launcher.start_java(wanted)
     builder = SparkSession.builder.appName(app)
     for name, value in wanted.items():
         builder = builder.config(name, str(value))

@@ -1,4 +1,4 @@
-"""The batches that a query has finished, kept beyond the hundred of which Spark's checkpoint knows.
+"""The finished batches of a query, kept beyond the hundred that Spark's checkpoint has.
 
 Spark writes `offsets/N` before batch N and `commits/N` after it: a line with a version, then JSON. Of a batch that has
 both, one line is added to `batches.jsonl`: where it ended, its watermark and its time, also where it had no data. That
@@ -19,7 +19,7 @@ from tailrace.spark.source.options import BadOptions
 logger = logging.getLogger(__name__)
 
 FILE = "batches.jsonl"
-PROGRESS = "progress.jsonl"  # beside it: `state.py`
+PROGRESS = "progress.jsonl"  # beside it: see `state`
 
 Offsets = dict[str, dict[str, int]]  # as `positions.Positions.to_json` has them
 

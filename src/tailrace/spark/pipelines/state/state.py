@@ -1,4 +1,4 @@
-"""What a pipeline keeps on disk, in one directory: by default `./tailrace-pipelines/<name>/`.
+"""The state directory of a pipeline: by default `./tailrace-pipelines/<name>/`.
 
 pipeline.json           whose it is: the pipeline's name, what it reads, and where it writes
 checkpoint/             Spark's: how far it is, and the state of windows and the like

@@ -1,0 +1,199 @@
+"""Creates a backup of a directory that a broker may be working in.
+
+The order of the logs makes the whole a state that could have been:
+
+    1  the logs that speak of others, such as committed offsets: none of them points behind the end of a log
+    2  the logs of topics, listed after that
+    3  the metadata log: every topic that a log belongs to, every producer id that a batch has, is in it
+
+A topic that was deleted meanwhile is in the metadata as deleted: its log, if it was copied before, is removed by the
+broker that opens the copy.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from tailrace import __version__
+from tailrace.backup.copy import Copied
+from tailrace.backup.log_copy import LogCopy, find_known
+from tailrace.backup.manifest import KnownSegments, Manifest, StoredFile, StoredLog
+from tailrace.backup.source import Look, Source, agree
+from tailrace.backup.store import Store, WritableStore
+from tailrace.backup.verify import damage_of
+from tailrace.log.disk.interface import Files, join, read_whole
+from tailrace.log.files.checkpoints import FORMAT_FILE
+from tailrace.log.layout.errors import LogError
+from tailrace.log.layout.names import TopicPartition, parse_partition
+
+METADATA_PARTITION = TopicPartition("__tailrace_metadata", 0)
+INTERNAL_PREFIX = "__"
+ROUNDS_MAX = 50
+_PATIENT_ROUNDS = 3  # while segments that do not fit together may be just being replaced
+_PATIENCE_S = 0.2
+_STUCK_ROUNDS = 25  # after so many in which nothing goes on, a swap was cut short
+
+
+class NotADataDirectory(LogError):
+    """There is nothing here that a broker of ours has written."""
+
+
+class AnotherDirectory(LogError):
+    """The backups that are there are of another data directory."""
+
+
+class KeepsChanging(LogError):
+    """A log is never the same for as long as it takes to copy it."""
+
+
+@dataclass(slots=True)
+class Plan:
+    """What a backup would do, as far as that can be known beforehand."""
+
+    logs: int = 0
+    segments: int = 0
+    bytes: int = 0
+    segments_to_copy: int = 0
+    bytes_to_copy: int = 0
+
+
+@dataclass(slots=True)
+class Result:
+    manifest: Manifest
+    notes: list[str] = field(default_factory=list)
+
+
+def open_source(files: Files, path: str) -> Source:
+    """Raises NotADataDirectory."""
+    if not files.exists(join(path, FORMAT_FILE)) or not files.exists(join(path, str(METADATA_PARTITION))):
+        raise NotADataDirectory(f"{path} is no data directory of tailrace's: it has no {METADATA_PARTITION}")
+    return Source(files, path)
+
+
+def partitions_in(files: Files, path: str, *, internal: bool) -> list[TopicPartition]:
+    """The logs that are there now but for the metadata's: those that speak of others, or those of topics."""
+    found = filter(None, map(parse_partition, files.directories_in(path)))
+    return [name for name in found if name != METADATA_PARTITION and name.topic.startswith(INTERNAL_PREFIX) == internal]
+
+
+def make_plan(source: Source, known: KnownSegments, has: Callable[[StoredFile], bool]) -> Plan:
+    plan = Plan()
+    names = [parse_partition(name) for name in source.files.directories_in(source.path)]
+    for name in filter(None, names):
+        if (look := source.look(name)) is None:
+            continue
+        plan.logs += 1
+        for seen in look.segments:
+            plan.segments += 1
+            plan.bytes += seen.size
+            if find_known(known, has, look, name, seen) is None:
+                plan.segments_to_copy += 1
+                plan.bytes_to_copy += seen.size
+    return plan
+
+
+def check_directory(source: Source, store: Store) -> str:
+    """The id of the data directory, which is the same for all backups in a store. Raises AnotherDirectory."""
+    look = source.look(METADATA_PARTITION)
+    directory_id = (look.topic_id if look else None) or ""
+    for kept in store.manifests()[0][-1:]:
+        if kept.directory_id != directory_id:
+            raise AnotherDirectory(
+                f"{store.path} has backups of another data directory (of {kept.source}): choose another place for these"
+            )
+    return directory_id
+
+
+class Creation:
+    """One backup being made. `run` does it all."""
+
+    def __init__(
+        self,
+        source: Source,
+        store: WritableStore,
+        copied: Copied,
+        *,
+        now_ms: Callable[[], int],
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._source = source
+        self._store = store
+        self._copied = copied
+        self._now_ms = now_ms
+        self._sleep = sleep
+        self._known = store.known_segments()
+        self._suspects: list[str] = []
+        self._notes: list[str] = []
+        began_ms = now_ms()
+        self._manifest = Manifest(
+            id=_new_id(began_ms, store.ids()),
+            source=source.path,
+            directory_id=check_directory(source, store),
+            data_format=_format_of(source),
+            began_ms=began_ms,
+            tailrace=__version__,
+        )
+
+    def run(self) -> Result:
+        """Afterwards the backup is there. Raises LogError, and OSError where a disk refuses; then it is not, and
+        what was copied is found by the next one.
+        """
+        files, path = self._source.files, self._source.path
+        self._add(partitions_in(files, path, internal=True))
+        self._add(partitions_in(files, path, internal=False))
+        self._add([METADATA_PARTITION])
+        manifest = self._manifest
+        manifest.damage = [damage.as_json() for damage in damage_of(self._store, manifest, self._suspects, Copied())]
+        manifest.copied_bytes = self._copied.stored_bytes
+        manifest.ended_ms = self._now_ms()
+        self._store.commit(manifest)
+        self._store.collect()
+        return Result(manifest, self._notes)
+
+    def _add(self, names: Iterable[TopicPartition]) -> None:
+        for name in names:
+            log = self._log(name)
+            if log is not None:
+                self._manifest.logs.append(log)
+            else:
+                self._notes.append(f"{name} was deleted while the backup was made, or just being created")
+
+    def _log(self, name: TopicPartition) -> StoredLog | None:
+        """The log as it is now, all of its bytes in the store; None where it is gone, or not there yet."""
+        is_stuck = False
+        seen: list[Look] = []
+        for number in range(ROUNDS_MAX):
+            before = self._source.look(name, past_swaps=is_stuck)
+            if before is None or not (before.topic_id or any(segment.size for segment in before.segments)):
+                return None
+            if before.is_being_swapped or (not before.is_contiguous and number < _PATIENT_ROUNDS):
+                seen = [*(one for one in seen if one == before), before]
+                is_stuck = before.is_being_swapped and len(seen) >= _STUCK_ROUNDS
+                self._sleep(_PATIENCE_S)
+                continue
+            with LogCopy(self._source, self._store, self._copied, self._known, name, before) as copy:
+                after = self._source.look(name, past_swaps=is_stuck)
+                if after is None:
+                    return None
+                log = copy.finish(agree(before, after), after.start_offset)
+            if log is not None:
+                if copy.is_suspect:
+                    self._suspects.append(log.name)
+                return log
+        raise KeepsChanging(
+            f"{name} does not stand still: its segments are replaced faster than they can be copied. Try again later"
+        )
+
+
+def _format_of(source: Source) -> int:
+    text = (read_whole(source.files, join(source.path, FORMAT_FILE)) or b"").strip()
+    if not text.isdigit():
+        raise NotADataDirectory(f"{source.path} has a {FORMAT_FILE} that says {text.decode(errors='replace')!r}")
+    return int(text)
+
+
+def _new_id(now_ms: int, taken: list[str]) -> str:
+    """The time, so that the order of names is that of backups, also where a clock was set back."""
+    name = datetime.fromtimestamp(now_ms / 1000, UTC).strftime("%Y%m%dT%H%M%S") + f".{now_ms % 1000:03}Z"
+    return name if not taken or name > taken[-1] else taken[-1] + "+"

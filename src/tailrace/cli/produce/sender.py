@@ -1,0 +1,131 @@
+"""Sends messages, and tracks which lines are acknowledged.
+
+The client's queue is bounded: when it is full, `send` waits, and so does whoever feeds us through a pipe. Lines of
+several partitions are acknowledged in any order, so the account is of those that are not: the first of them is how
+far a load surely got.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from tailrace.cli.common import output
+from tailrace.cli.common.client import KafkaError, KafkaException, Message, Producer
+from tailrace.cli.common.connection import Connection, reason_of
+from tailrace.cli.common.messages import Row
+from tailrace.cli.produce.bookmark import ResumePoint
+from tailrace.cli.produce.input_lines import Line
+
+_BATCH_BYTES = 1_000_000
+_QUEUE_KB = 64 << 10
+_SENDS_PER_POLL = 100
+_WAIT_SECONDS = 0.2
+_GIVE_UP_SECONDS = 5.0
+
+
+def properties(*, acks: str, compression: str, timeout: float, batch_bytes: int | None) -> dict[str, Any]:
+    return {
+        "acks": acks,
+        "enable.idempotence": acks == "all",
+        "partitioner": "murmur2_random",  # as Java's clients: a key has its partition, whoever writes it
+        "compression.type": compression,
+        "batch.size": min(_BATCH_BYTES, max(1, batch_bytes or _BATCH_BYTES)),
+        "message.max.bytes": 1_000_000_000,  # the broker knows better
+        "message.timeout.ms": int(timeout * 1000),
+        "queue.buffering.max.kbytes": _QUEUE_KB,
+        "queue.buffering.max.messages": 100_000,
+        "reconnect.backoff.max.ms": 2000,
+    }
+
+
+class Sender:
+    """`meanwhile` is called again and again while it waits; if it says so, a message not yet taken is given up."""
+
+    def __init__(
+        self, connection: Connection, producer: Producer, topic: str, begun: ResumePoint, meanwhile: Callable[[], bool]
+    ) -> None:
+        self.acknowledged = 0
+        self.trouble: str | None = None  # why the first of the lines that failed did
+        self.failed_line: int | None = None
+        self.is_unanswered = False  # whether that is because nobody said anything
+        self._connection = connection
+        self._producer = producer
+        self._topic = topic
+        self._meanwhile = meanwhile
+        self._taken = begun
+        self._waiting: dict[int, int] = {}  # lines not acknowledged, in their order, and where they begin
+        self._sends = 0
+        self._said_away = False
+
+    def send(self, row: Row, line: Line) -> None:
+        """Takes one message; the next one may have to wait. Does nothing once a message has failed."""
+        self._waiting[line.number] = line.position
+        self._taken = ResumePoint(line.end, line.number)
+        self._sends += 1
+        if self._sends % _SENDS_PER_POLL == 0:
+            self.poll()
+        while self.trouble is None:
+            try:
+                self._produce(row, line.number)
+                return
+            except BufferError:
+                self.poll(_WAIT_SECONDS)
+                if self._meanwhile():
+                    return
+            except KafkaException as error:
+                self._fail(line.number, error.args[0])
+
+    def poll(self, seconds: float = 0) -> None:
+        self._producer.poll(seconds)
+        self._watch()
+
+    def finish(self) -> None:
+        """Waits until all is acknowledged or something failed."""
+        while len(self._producer) and self.trouble is None:
+            self._producer.flush(_WAIT_SECONDS)
+            self._watch()
+            self._meanwhile()
+        if self.trouble is not None:
+            self._producer.purge()
+            self._producer.flush(_GIVE_UP_SECONDS)
+
+    @property
+    def progress(self) -> ResumePoint:
+        """How far all is acknowledged, without a gap."""
+        for number, position in self._waiting.items():
+            return ResumePoint(position, number - 1)
+        return self._taken
+
+    @property
+    def on_the_way(self) -> int:
+        return len(self._waiting)
+
+    def _produce(self, row: Row, number: int) -> None:
+        options: dict[str, Any] = {}
+        if row.partition is not None:
+            options["partition"] = row.partition
+        if row.timestamp is not None:
+            options["timestamp"] = row.timestamp
+        if row.headers:
+            options["headers"] = list(row.headers)
+        self._producer.produce(self._topic, row.value, row.key, on_delivery=partial(self._delivered, number), **options)
+
+    def _delivered(self, number: int, error: KafkaError | None, _: Message) -> None:
+        if error is None:
+            del self._waiting[number]
+            self.acknowledged += 1
+        elif error.code() not in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT):
+            self._fail(number, error)
+
+    def _fail(self, number: int, error: KafkaError) -> None:
+        if self.failed_line is None or number < self.failed_line:
+            self.failed_line = number
+            self.is_unanswered = error.code() in (KafkaError._MSG_TIMED_OUT, KafkaError._TRANSPORT)
+            silence = f"no answer from {self._connection.bootstrap}"
+            self.trouble = silence if self.is_unanswered else reason_of(error)
+
+    def _watch(self) -> None:
+        """Brokers that are away are waited for, and named once."""
+        if self._connection.is_away and not self._said_away and len(self._producer):
+            output.warn(f"no broker answers at {self._connection.bootstrap} ({self._connection.trouble}); waiting")
+            self._said_away = True
