@@ -451,8 +451,7 @@ def test_a_broker_that_is_killed_takes_the_process_with_it(tmp_path: Path) -> No
             for _ in range(BATCHES):
                 client.produce(VALUE)
             started = until(lambda: read_cold(client, tmp_path) and children_of(broker.process.pid))
-        broker.process.send_signal(signal.SIGKILL)
-        broker.process.wait(10)
+        broker.kill()
         until(lambda: all(map(is_gone, started)))
 
 
