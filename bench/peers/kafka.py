@@ -5,7 +5,6 @@ logger is on the class path, which spares it the writing of logs. Formatting the
 """
 
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from bench.harness.broker_process import BrokerProcess, die_with_parent
 from bench.peers.first_ack import wait_for_first_ack
+from tailrace.spark.pipelines.session.java import NoJava, find_in
 from tailrace.testing.broker_process import HOST, free_port
 
 VERSION = "4.3.1"
@@ -32,8 +32,10 @@ _BROKER_HEAP = ("-Xmx1G", "-Xms1G")
 
 def missing() -> str | None:
     """Why Kafka cannot be run here; None where it can."""
-    if shutil.which("java") is None:
-        return "no java on the PATH"
+    try:
+        find_in(None)
+    except NoJava as error:
+        return str(error)
     tools = jars() / f"kafka-tools-{VERSION}.jar"
     return None if tools.exists() else f"no {tools}; scripts/fetch-kafka gets it"
 

@@ -8,7 +8,7 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from crash.clients import COMMON
 from crash.victims import Victim, a_small_disk, kept_on_failure
 from raw_client import RawClient
+from waits import until
 
 from tailrace.protocol.errors import ErrorCode
 
@@ -114,13 +115,6 @@ def commit(broker: Victim, offset: int) -> None:
         assert found.offset == offset
     finally:
         consumer.close()
-
-
-def until(is_so: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 30
-    while not is_so():
-        assert time.monotonic() < deadline, "it does not become so"
-        time.sleep(0.05)
 
 
 def test_below_the_reserve_producers_try_again_until_there_is_room_and_everything_else_goes_on(tmp_path: Path) -> None:

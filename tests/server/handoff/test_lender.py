@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from brokers import fetch_request, from_offset, only_partition
 from compat.clients.java import TOOLS, run_tool
 from nodes import LOOPS, RunningNode
 from raw_client import RawClient
+from waits import until
 
 from tailrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tailrace.records.batch import split
@@ -433,14 +434,6 @@ def state_of(process_id: int) -> str | None:
         return Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0]
     except FileNotFoundError:
         return None
-
-
-def until(is_so: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + 10
-    while not (found := is_so()):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    return found
 
 
 def test_a_broker_that_is_killed_takes_the_process_with_it(tmp_path: Path) -> None:
