@@ -10,6 +10,8 @@ from nodes import LOOPS
 from tailrace.server.net.busy_poll import A_WHILE, AWAKE_S, LOOKS, SOME, SOON_S, Wakefulness
 from tailrace.server.processors import Processors
 
+HELD_UP_S = 1.0  # the response is that much in the future: the test may be held up for as long
+
 
 class CountingLoop:
     def __init__(self) -> None:
@@ -125,7 +127,7 @@ def test_the_client_is_looked_at_until_it_has_asked_and_then_everybody(answer_at
     now = time.perf_counter()
     for _ in range(2 * SOME):
         wakefulness.answered(client, now, now)
-    wakefulness._answered_at = time.perf_counter() + 1  # however long we are held up
+    wakefulness.answered(client, now, now + HELD_UP_S)
     loop.looks.pop()()
     assert client.looks == (answer_at or LOOKS)
     assert len(loop.looks) == 1, "the others have their turn"
@@ -143,7 +145,7 @@ def test_the_processor_is_given_up_once_for_an_answer_where_the_next_request_has
     now = time.perf_counter()
     for _ in range(2 * SOME):
         wakefulness.answered(client, now, now)
-    wakefulness._answered_at = time.perf_counter() + 1
+    wakefulness.answered(client, now, now + HELD_UP_S)
     loop.looks.pop()()
     assert looks_before == ([] if answer_at == 1 else [1])
     if answer_at == 0:
@@ -157,10 +159,9 @@ def test_a_request_that_waits_for_the_disk_is_not_looked_behind_before_it_is_ans
     now = time.perf_counter()
     for _ in range(2 * SOME):
         wakefulness.answered(client, now, now)
-    wakefulness._answered_at = time.perf_counter() + 1
+    wakefulness.answered(client, now, now + HELD_UP_S)
     loop.looks.pop()()
     assert client.looks == 2
     assert loop.looks == []
-    now = time.perf_counter()
-    wakefulness.answered(client, wakefulness._answered_at, now)
+    wakefulness.answered(client, now + HELD_UP_S, time.perf_counter())
     assert len(loop.looks) == 1, "now it is"
