@@ -11,6 +11,15 @@
     python -m bench.flames             where the broker's time goes, as pictures: see there, and docs/PERFORMANCE.md
     python -m bench.guard              whether the hot paths became slower than they were: see there
 
+    table       the measures by name
+    measures/   what is measured
+    harness/    what measures are made of: rounds, figures, places, broker processes, raw connections, the report
+    programs/   clients and servers that measures start as processes
+    peers/      the comparison with Apache Kafka, NATS, Redis and RabbitMQ
+    guard/      the comparison with an earlier revision
+    flames      flame graphs of the broker
+    results/    the newest full run of `bench.peers`
+
 Machines are shared and noisy, so no figure stands alone: what is measured and what it is measured against take turns
 in one process (A B, B A, A B ...), each round gives one comparison, and the median of those is what counts. Where the
 demand is absolute (so many a second) its better quartile counts, as noise only ever slows things down. A missed figure

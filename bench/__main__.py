@@ -6,10 +6,10 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from bench.measures import GROWTH_MEASURES, MEASURES, SPARK_MEASURES, UPKEEP_MEASURES
-from bench.place import VARIABLE
-from bench.report import show, write_json
-from bench.running import run
+from bench.harness.place import VARIABLE
+from bench.harness.report import show, write_json
+from bench.harness.runner import run
+from bench.table import GROWTH_MEASURES, MEASURES, SPARK_MEASURES, UPKEEP_MEASURES
 
 ALL = MEASURES | UPKEEP_MEASURES | GROWTH_MEASURES | SPARK_MEASURES
 

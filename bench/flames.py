@@ -22,9 +22,10 @@ from pathlib import Path
 from threading import Event, Thread
 from xml.sax.saxutils import escape
 
-from bench.place import temporary_place
-from bench.processes import BrokerProcess, RawConnection, broker_process
-from bench.serving import round_trips
+from bench.harness.broker_process import BrokerProcess, broker_process
+from bench.harness.place import temporary_place
+from bench.harness.raw_connection import RawConnection
+from bench.harness.requests import round_trips
 
 LEAST = 0.005  # of all samples
 _RATE = 250  # samples a second

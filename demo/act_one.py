@@ -62,7 +62,7 @@ def stream(broker: BrokerProcess, screen: Screen) -> Ledger:
         broker.kill()
         view.is_killed()
         broker.start()
-        while not broker.is_ready:
+        while not broker.is_ready():
             let_pass(TICK_SECONDS)
         view.serves_again(broker.start_seconds)
         let_pass(AFTER_SECONDS)

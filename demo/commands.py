@@ -11,9 +11,9 @@ from demo.screen import Screen
 
 def start(broker: BrokerProcess, screen: Screen) -> None:
     """Until it serves."""
-    screen.say(f"$ {broker.command}", "dim")
+    screen.say(f"$ {broker.shown_command}", "dim")
     broker.start()
-    while not broker.is_ready:
+    while not broker.is_ready():
         time.sleep(0.01)
     screen.say(f"It serves after {broker.start_seconds:.2f} s.")
 

@@ -11,7 +11,6 @@ code, and never changes one that is there (docs/FORMAT.md).
 """
 
 import json
-import re
 import shutil
 import signal
 import subprocess
@@ -29,6 +28,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from tailrace.records.batch import HEADER_SIZE, split
+from tailrace.testing import BrokerProcess
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 FOR_EVER = {"retention.ms": "-1"}  # or a later release deletes what it should find
@@ -47,21 +47,13 @@ Expected = dict[str, Any]
 
 
 @contextmanager
-def broker(data: Path, number: int = signal.SIGTERM) -> Iterator[str]:
+def broker(data: Path, number: signal.Signals = signal.SIGTERM) -> Iterator[str]:
     """Its address. It is ended by this signal."""
-    said = data.with_suffix(".said")
-    with said.open("wb") as file:
-        command = [sys.executable, "-m", "tailrace", "serve", "--data", str(data), "--listen", "127.0.0.1:0"]
-        command += ["--metrics", "off", "--set", "tailrace.journal.bytes=65536"]
-        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
+    process = BrokerProcess(data, configs={"tailrace.journal.bytes": "65536"})
     try:
-        while not (found := re.search(r"Connect any Kafka client to (\S+:\d+)", said.read_text())):
-            assert process.poll() is None, said.read_text()
-            time.sleep(0.02)
-        yield found[1]
+        yield process.start().bootstrap
     finally:
-        process.send_signal(number)
-        process.wait()
+        process.end(number)
 
 
 class Ledger:

@@ -11,4 +11,9 @@ of one request in flight.
 
 Noise is met by turns (ours, base, base, ours ...), by the median of the ratios of all rounds, and by brokers that are
 started anew several times. A path over its limit is measured again, and fails only if all attempts exceed the limit.
+
+    side      one side, as a process
+    append    an append to a log, as a process
+    work      the paths and their limits
+    verdict   ratios and whether they fail
 """

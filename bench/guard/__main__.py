@@ -17,10 +17,10 @@ from rich.table import Table
 from bench.guard import verdict
 from bench.guard.side import READY
 from bench.guard.work import LIMITS, title_of, unit_of
-from bench.harness import Bench
-from bench.place import Place, temporary_place
-from bench.processes import die_with_parent, environment
-from bench.running import ProgressLine
+from bench.harness.broker_process import die_with_parent, environment
+from bench.harness.measure import Bench
+from bench.harness.place import Place, temporary_place
+from bench.harness.runner import ProgressLine
 
 ROOT = Path(__file__).parents[2]
 RECORDED_BASE = Path(__file__).with_name("base.txt")

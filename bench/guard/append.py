@@ -7,8 +7,8 @@ Runs once for each side and round, with the `tailrace` that PYTHONPATH says. Use
 
 import time
 
-from bench.batches import NOW_MS, some_batches
-from bench.place import temporary_place
+from bench.harness.batches import NOW_MS, some_batches
+from bench.harness.place import temporary_place
 
 _TIMES, _BATCHES = 150, 100
 

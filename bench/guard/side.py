@@ -10,10 +10,10 @@ import subprocess
 import sys
 
 from bench.guard.work import APPEND, BROKER_WORK, prepare_fetch
-from bench.harness import Bench
-from bench.place import temporary_place
-from bench.processes import BrokerProcess, broker_process, environment
-from bench.serving import bare_writes
+from bench.harness.bare_disk import bare_writes
+from bench.harness.broker_process import BrokerProcess, broker_process, environment
+from bench.harness.measure import Bench
+from bench.harness.place import temporary_place
 
 READY = "ready"
 OPTIONS = ("--set", "tailrace.awake.processors=0")  # the host's power policy is the operator's, not the broker's

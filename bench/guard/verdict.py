@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bench.harness import Sample
+from bench.harness.measure import Sample
 
 
 @dataclass(frozen=True, slots=True)

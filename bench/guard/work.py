@@ -5,12 +5,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from bench import trees
-from bench.harness import percentile
-from bench.load import payload
-from bench.processes import BrokerProcess, RawConnection
-from bench.serving import base_offset, open_topic, produce_frame, round_trips
-from bench.waiting import fetch_frame
+from bench.harness import process_tree
+from bench.harness.broker_process import BrokerProcess
+from bench.harness.measure import percentile
+from bench.harness.raw_connection import RawConnection
+from bench.harness.requests import base_offset, fetch_frame, open_topic, produce_frame, round_trips
+from bench.programs.load import payload
 from tailrace.protocol.frame import encode_request
 from tailrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tailrace.records.record import Record, encode_batch
@@ -47,14 +47,14 @@ def _produce(broker: BrokerProcess, topic: str, size: int, number: int, batches:
     records, frame = _batch(topic, size, number)
     with RawConnection(broker.host, broker.port) as connection:
         open_topic(connection, topic)
-        before = trees.cpu_seconds(broker.process.pid)
+        before = process_tree.cpu_seconds(broker.process.pid)
         answer = b""
         for sent in range(batches + _IN_FLIGHT):
             if sent < batches:
-                connection.send(frame)
+                connection.send_frame(frame)
             if sent >= _IN_FLIGHT:
-                answer = connection.receive()
-        taken = trees.cpu_seconds(broker.process.pid) - before
+                answer = connection.receive_frame()
+        taken = process_tree.cpu_seconds(broker.process.pid) - before
         base_offset(answer)
     return taken / (batches * records / GB)
 
@@ -84,10 +84,10 @@ def fetch(broker: BrokerProcess) -> float:
     frames = [fetch_frame(_FETCHED, 1 + number * _RECORDS, 100) for number in range(_FETCHES)]
     size = 0
     with RawConnection(broker.host, broker.port) as connection:
-        before = trees.cpu_seconds(broker.process.pid)
+        before = process_tree.cpu_seconds(broker.process.pid)
         for frame in frames * 3:
             size += len(connection.exchange(frame))
-        taken = trees.cpu_seconds(broker.process.pid) - before
+        taken = process_tree.cpu_seconds(broker.process.pid) - before
     assert size > 3 * _FETCHES * MB // 2, "fetches were answered with too little"
     return taken / (size / GB)
 
@@ -100,10 +100,10 @@ def round_trip(broker: BrokerProcess) -> float:
     frame = produce_frame("guard-small", 1)
     with RawConnection(broker.host, broker.port) as connection:
         open_topic(connection, "guard-small")
-        before = trees.cpu_seconds(broker.process.pid)
+        before = process_tree.cpu_seconds(broker.process.pid)
         for _ in range(_ROUND_TRIPS):
             connection.exchange(frame)
-        return 1e6 * (trees.cpu_seconds(broker.process.pid) - before) / _ROUND_TRIPS
+        return 1e6 * (process_tree.cpu_seconds(broker.process.pid) - before) / _ROUND_TRIPS
 
 
 def acknowledgement(broker: BrokerProcess, acks: int) -> float:

@@ -7,4 +7,17 @@
 
 Needs scripts/fetch-kafka and scripts/fetch-peers. Writes `peers-DATE-TIME.json` (the schema of `bench/__init__.py`),
 `.md` and pictures to bench/results, or to where `--out` says. docs/BENCHMARKS.md says what the lines mean.
+
+    tools        the clients that load a broker, as processes: Kafka's own tools, kcat, confluent-kafka
+    kafka        Apache Kafka as a process
+    first_ack    waits for the first acknowledged message of a broker
+    session      the brokers of a run
+    throughput   produce and consume
+    latency      acknowledgements and end to end
+    catch_up     a consumer of cold history beside a producer
+    crowd        many producers, many consumers
+    footprint    memory, start, many partitions
+    others       NATS JetStream, Redis Streams, RabbitMQ
+    plot         ratios as SVG
+    markdown     the report
 """

@@ -10,13 +10,13 @@ from math import inf
 from pathlib import Path
 
 import tailrace
-from bench import kept
-from bench.harness import Bench, Figure
-from bench.peers import catching_up, crowd, footprint, kafka, latency, markdown, others, throughput
+from bench.harness.measure import Bench, Figure
+from bench.harness.place import VARIABLE
+from bench.harness.report import PeerInfo, show
+from bench.harness.runner import run
+from bench.measures import history as long_history
+from bench.peers import catch_up, crowd, footprint, kafka, latency, markdown, others, throughput
 from bench.peers.session import KAFKA, KAFKA_SYNCING, Session, is_full
-from bench.place import VARIABLE
-from bench.report import PeerInfo, show
-from bench.running import run
 
 PATIENCE_S = 45  # for the rounds of one comparison, so that a run takes at most half an hour on a slow machine, too
 LEEWAY_S = 6 * 60  # for what is close, likewise
@@ -24,7 +24,7 @@ RESULTS = Path(__file__).parents[1] / "results"
 
 
 def history(session: Session) -> list[Figure]:
-    return kept.throughput(session.bench)
+    return long_history.throughput(session.bench)
 
 
 # In the order in which they run. Memory is the last: its peak is that of the whole run.
@@ -41,7 +41,7 @@ MEASURES: dict[str, Callable[[Session], Iterable[Figure]]] = {
     "half": latency.half_of_peak,
     "crowd": crowd.small_producers,
     "fan-out": crowd.fan_out,
-    "cold": catching_up.cold,
+    "cold": catch_up.cold,
     "others": others.others,
     "history": history,
     "memory": footprint.memory,

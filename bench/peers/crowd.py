@@ -5,7 +5,7 @@ import sys
 from functools import partial
 from typing import Any
 
-from bench.harness import Demand, Figure, is_clear, percentile
+from bench.harness.measure import Demand, Figure, is_clear, percentile
 from bench.peers import tools
 from bench.peers.latency import most
 from bench.peers.session import MB, Peer, Session, against_kafka
@@ -37,7 +37,7 @@ def small_producers(session: Session) -> list[Figure]:
 
 def _crowd(seconds: int, peer: Peer) -> dict[str, Any]:
     where = [peer.broker.host, str(peer.broker.port), "crowd", str(CONNECTIONS), str(seconds)]
-    return dict(json.loads(tools.printed_by([sys.executable, "-m", "bench.peers.crowd_driver", *where])))
+    return dict(json.loads(tools.printed_by([sys.executable, "-m", "bench.programs.crowd_driver", *where])))
 
 
 def fan_out(session: Session) -> list[Figure]:
@@ -67,6 +67,6 @@ def _kcats(topic: str, count: int, peer: Peer) -> float:
 
 def _sockets(topic: str, peer: Peer) -> float:
     where = [peer.broker.host, str(peer.broker.port), topic, str(READERS)]
-    printed = tools.printed_by([sys.executable, "-m", "bench.reader", *where])
+    printed = tools.printed_by([sys.executable, "-m", "bench.programs.reader", *where])
     done = json.loads(printed.splitlines()[-1])
     return float(done["bytes"] / done["seconds"] / 1e6)

@@ -5,15 +5,17 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-from bench.harness import Bench, Figure, percentile
+from bench.harness.broker_process import BrokerProcess, broker_process
+from bench.harness.measure import Bench, Figure, percentile
+from bench.harness.raw_connection import RawConnection
+from bench.harness.topics import make_topic
 from bench.peers import kafka, tools
 from bench.peers.first_ack import wait_for_first_ack
 from bench.peers.latency import most
 from bench.peers.session import MB, Peer, Session, against_kafka
-from bench.processes import BrokerProcess, RawConnection, broker_process, start_broker
-from bench.topics import make_topic
 from tailrace.protocol.frame import decode_response, encode_request
 from tailrace.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from tailrace.testing.broker_process import free_port
 
 PARTITIONS = 10_000
 _TOPICS = 10
@@ -66,29 +68,24 @@ def start(session: Session) -> list[Figure]:
 
 
 def _start_ours(bench: Bench) -> float:
-    port = kafka.free_port()
     with bench.place.directory() as data:
-        begun = time.perf_counter()
-        process = start_broker(data, port)
-        try:
-            wait_for_first_ack(process, kafka.HOST, port)
-            return time.perf_counter() - begun
-        finally:
-            kafka.end(process)
-            if process.stdout is not None:
-                process.stdout.close()
+        return _start_s(BrokerProcess(data, port=free_port()))
 
 
 def _start_kafka(bench: Bench) -> float:
     with bench.place.directory() as data:
-        port = kafka.format_directory(Path(data))
-        begun = time.perf_counter()
-        process = kafka.start_kafka(Path(data))
-        try:
-            wait_for_first_ack(process, kafka.HOST, port)
-            return time.perf_counter() - begun
-        finally:
-            kafka.end(process)
+        return _start_s(kafka.KafkaProcess(Path(data)))
+
+
+def _start_s(broker: BrokerProcess) -> float:
+    """Seconds from the start of the process to its first acknowledged message."""
+    begun = time.perf_counter()
+    broker.start(wait=False)
+    try:
+        wait_for_first_ack(broker)
+        return time.perf_counter() - begun
+    finally:
+        broker.kill()
 
 
 def metadata(session: Session) -> list[Figure]:

@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from bench.harness import Demand, Figure, is_clear, percentile
-from bench.peers import echo, tools
+from bench.harness.measure import Demand, Figure, is_clear, percentile
+from bench.harness.raw_connection import RawConnection
+from bench.harness.requests import open_topic, round_trips
+from bench.measures.consumers import wake_times
+from bench.peers import tools
 from bench.peers.session import KAFKA, KAFKA_SYNCING, Peer, Session, against_kafka
-from bench.processes import RawConnection
-from bench.serving import open_topic, round_trips
-from bench.waiting import wake_times
+from bench.programs import echo
 
 PERCENTILES = (50, 99, 99.9)
 SYNCED_BY_BOTH = "both with an fsync"

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.harness import Figure
+from bench.harness.measure import Figure
+from bench.harness.report import Run, against, aim, caption, compared, must, ours, write_json
 from bench.peers import plot
-from bench.report import Run, against, aim, caption, compared, must, ours, write_json
 
 # By the first word of a figure's name; what stands nowhere comes last.
 PARTS = {

@@ -18,16 +18,17 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from bench import trees
-from bench.harness import Figure, Sample
+from bench.harness import process_tree
+from bench.harness.measure import Figure, Sample
 from bench.peers import kafka, tools
-from bench.peers.kafka import HOST, end, free_port, start_bound
+from bench.peers.kafka import end, start_bound
 from bench.peers.session import Peer, Session, against_kafka
 from bench.peers.tools import GB, Done
+from tailrace.testing.broker_process import HOST, free_port
 
 SIZE = 100
 NAME = "bench"  # of the stream, as in `others_client`
-_CLIENT = Path(__file__).with_name("others_client.py")
+_CLIENT = Path(__file__).parents[1] / "programs" / "others_client.py"
 _START_S = 60
 _RABBITMQ = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")  # not the wrapper around it, which wants another user
 
@@ -65,15 +66,15 @@ OTHERS = (
 @dataclass(frozen=True, slots=True)
 class Running:
     other: Other
-    process: "subprocess.Popen[str]"
+    process: "subprocess.Popen[bytes]"
     port: int
 
     def run(self, what: str, count: int) -> Done:
-        before = trees.cpu_seconds(self.process.pid)
+        before = process_tree.cpu_seconds(self.process.pid)
         python = home() / "venv/bin/python"
         command = [str(python), str(_CLIENT), self.other.client, what, str(self.port), str(count), str(SIZE)]
         done = json.loads(tools.printed_by(command))
-        cpu = trees.cpu_seconds(self.process.pid) - before
+        cpu = process_tree.cpu_seconds(self.process.pid) - before
         return Done(count / done["seconds"], cpu / (count * SIZE / GB))
 
 
@@ -115,7 +116,7 @@ def others(session: Session) -> list[Figure]:
 
 
 Both = tuple[Done, Done]
-Server = AbstractContextManager["subprocess.Popen[str]"]
+Server = AbstractContextManager["subprocess.Popen[bytes]"]
 
 
 def _both(running: Running, count: int) -> Both:
@@ -173,7 +174,7 @@ def _redis(directory: Path, port: int, other: Other) -> Server:
 
 
 @contextmanager
-def _rabbitmq(directory: Path, port: int, other: Other) -> Iterator["subprocess.Popen[str]"]:
+def _rabbitmq(directory: Path, port: int, other: Other) -> Iterator["subprocess.Popen[bytes]"]:
     """With a port mapper of its own, which Erlang would otherwise start and leave behind."""
     epmd = free_port()
     environment = os.environ | {
@@ -195,7 +196,7 @@ def _rabbitmq(directory: Path, port: int, other: Other) -> Iterator["subprocess.
 
 
 @contextmanager
-def _server(command: list[str], environment: dict[str, str] | None = None) -> Iterator["subprocess.Popen[str]"]:
+def _server(command: list[str], environment: dict[str, str] | None = None) -> Iterator["subprocess.Popen[bytes]"]:
     process = start_bound(command, env=environment)
     try:
         yield process
@@ -203,7 +204,7 @@ def _server(command: list[str], environment: dict[str, str] | None = None) -> It
         end(process)
 
 
-def _wait_for_port(process: "subprocess.Popen[str]", port: int) -> None:
+def _wait_for_port(process: "subprocess.Popen[bytes]", port: int) -> None:
     deadline = time.monotonic() + _START_S
     while True:
         with socket.socket() as probe:

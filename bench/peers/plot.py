@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
-from bench.harness import Figure, Sample
+from bench.harness.measure import Figure, Sample
 
 WIDTH, LABELS, VALUES = 960, 400, 76
 ROW, TOP, BOTTOM = 22, 46, 44

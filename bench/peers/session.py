@@ -12,13 +12,15 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TypeVar
 
-from bench.harness import Bench, Demand, Figure, compare
+from bench.harness.bare_disk import bare_writes
+from bench.harness.broker_process import BrokerProcess, broker_process
+from bench.harness.measure import Bench, Demand, Figure, compare
+from bench.harness.raw_connection import RawConnection
+from bench.harness.requests import open_topic, round_trips
+from bench.harness.topics import delete_topic, make_topic
+from bench.measures.consumers import wake_times
 from bench.peers import kafka, tools
-from bench.peers.watch import Watch
-from bench.processes import BrokerProcess, RawConnection, broker_process
-from bench.serving import bare_writes, open_topic, round_trips
-from bench.topics import delete_topic, make_topic
-from bench.waiting import wake_times
+from bench.programs.watch import Watch
 
 MB = 1 << 20
 KAFKA = "Kafka"

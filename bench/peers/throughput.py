@@ -13,13 +13,14 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 
-from bench import trees
-from bench.harness import Demand, Figure, compare, is_clear
-from bench.load import payload
-from bench.peers import echo, tools
+from bench.harness import process_tree
+from bench.harness.broker_process import BrokerProcess
+from bench.harness.measure import Demand, Figure, compare, is_clear
+from bench.peers import tools
 from bench.peers.session import MB, Peer, Session, against_kafka
 from bench.peers.tools import GB, Done
-from bench.processes import BrokerProcess
+from bench.programs import echo
+from bench.programs.load import payload
 
 SIZES = (100, 1000, 10_000)
 RATE = Demand("ratio", "least", 0.97, aim=1.0)
@@ -94,7 +95,7 @@ def _produce(session: Session, case: Case) -> list[Figure]:
 
         ours, theirs = session.versus(title, session.bench.pick(5, 2), once, warm_up=0, is_clear=_is_clear)
     figures = _figures(f"produce/{case.name}", title, case, ours, theirs, CPU_IN)
-    if case.is_plain and trees.kernel_cpu_seconds() is not None:
+    if case.is_plain and process_tree.kernel_cpu_seconds() is not None:
         costs = [[done.broker_cpu_per_gb + done.kernel_cpu_per_gb for done in side] for side in (ours, theirs)]
         title = f"CPU of the broker and of the kernel's threads, {title}"
         figures.append(against_kafka(f"cpu-in/{case.name}/kernel", title, "s/GB", costs[0], costs[1]))
@@ -126,10 +127,10 @@ def _with_kernel(work: Callable[[], Done], volume: int, session: Session) -> Don
     """Ours is synced before it is acknowledged, Kafka's whenever the kernel likes: both are charged for all of it."""
     os.sync()
     session.ready_memory(volume * 3 // 2)  # the last thing: the system gives back what is not used for a moment
-    before = trees.kernel_cpu_seconds()
+    before = process_tree.kernel_cpu_seconds()
     done = work()
     os.sync()
-    after = trees.kernel_cpu_seconds()
+    after = process_tree.kernel_cpu_seconds()
     return (
         done if before is None or after is None else replace(done, kernel_cpu_per_gb=(after - before) / (volume / GB))
     )

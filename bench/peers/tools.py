@@ -10,8 +10,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.harness.broker_process import BrokerProcess
 from bench.peers.kafka import java
-from bench.processes import BrokerProcess
 
 GB = 1e9
 _TIMEOUT = 600

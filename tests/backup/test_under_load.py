@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 from broker_process import BrokerProcess
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+from waits import until
 
 TOPIC, PARTITIONS = "orders", 2
 IMPATIENT = ("--set", "group.initial.rebalance.delay.ms=0", "--set", "group.min.session.timeout.ms=100")
@@ -81,13 +81,6 @@ class Clients:
         consumer.close()
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def read_all(bootstrap: str) -> tuple[dict[Place, bytes], dict[int, tuple[int, int]]]:
     """Every record by its place, and where each partition begins and ends."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader", "enable.partition.eof": False})
@@ -109,10 +102,10 @@ def test_what_was_acknowledged_before_a_backup_began_is_in_what_is_restored_and_
         admin = AdminClient({"bootstrap.servers": bootstrap})
         admin.create_topics([NewTopic(TOPIC, PARTITIONS, config={"segment.bytes": "1048576"})])[TOPIC].result()
         with Clients(bootstrap) as clients:
-            wait_until(lambda: len(clients.acknowledged) > 800 and len(clients.committed) == PARTITIONS)
+            until(lambda: len(clients.acknowledged) > 800 and len(clients.committed) == PARTITIONS)
             tailrace("create", tmp_path / "data", backups)
             admin.delete_records([TopicPartition(TOPIC, 0, 300)])[TopicPartition(TOPIC, 0, 300)].result()
-            wait_until(lambda: len(clients.acknowledged) > 1600)
+            until(lambda: len(clients.acknowledged) > 1600)
             before, committed = dict(clients.acknowledged), dict(clients.committed)
             second = tailrace("create", tmp_path / "data", backups)
         written, _ = read_all(bootstrap)
@@ -136,7 +129,7 @@ def test_what_was_acknowledged_before_a_backup_began_is_in_what_is_restored_and_
         configs = admin.describe_configs([resource])[resource].result()
         assert configs["segment.bytes"].value == "1048576"
         with Clients(bootstrap) as clients:
-            wait_until(lambda: len(clients.acknowledged) > 200 and len(clients.committed) == PARTITIONS)
+            until(lambda: len(clients.acknowledged) > 200 and len(clients.committed) == PARTITIONS)
         assert min(offset for partition, offset in clients.acknowledged if partition == 1) == bounds[1][1]
     assert ".cut" not in "".join(path.name for path in restored.rglob("*"))
 
@@ -151,7 +144,7 @@ def test_backups_that_are_killed_again_and_again_under_load_end_in_one_that_is_w
         admin = AdminClient({"bootstrap.servers": bootstrap})
         admin.create_topics([NewTopic(TOPIC, PARTITIONS, config={"segment.bytes": "1048576"})])[TOPIC].result()
         with Clients(bootstrap) as clients:
-            wait_until(lambda: len(clients.acknowledged) > 3000)
+            until(lambda: len(clients.acknowledged) > 3000)
             for _ in range(12):
                 process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
                 time.sleep(lot.uniform(0.3, 2.5))

@@ -5,7 +5,6 @@ one.
 """
 
 import os
-import re
 import subprocess
 import sys
 import time
@@ -16,39 +15,16 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
+from broker_process import BrokerProcess
 
-START_SECONDS = 20
 COMMAND = [sys.executable, "-m", "tailrace"]
 
 
 @contextmanager
-def our_broker(directory: Path, listen: str = "127.0.0.1:0") -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
+def our_broker(directory: Path, listen: str = "127.0.0.1:0") -> Iterator[tuple[str, BrokerProcess]]:
     """A broker of ours, with its data in `directory`: its address, and its process."""
-    said = directory.with_suffix(".said")
-    with said.open("wb") as file:
-        options = ["--listen", listen, "--metrics", "off", "--set", "group.initial.rebalance.delay.ms=0"]
-        command = [*COMMAND, "serve", "--data", str(directory), *options]
-        broker = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT)
-    try:
-        yield _address(said, broker), broker
-    finally:
-        broker.terminate()
-        try:
-            broker.wait(10)
-        except subprocess.TimeoutExpired:
-            broker.kill()
-            broker.wait()
-
-
-def _address(said: Path, broker: "subprocess.Popen[bytes]") -> str:
-    deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline:
-        if found := re.search(r"listening on (\S+:\d+)", said.read_text()):
-            return found[1]
-        if broker.poll() is not None:
-            break
-        time.sleep(0.02)
-    pytest.fail(f"the broker does not start: {said.read_text()}")
+    with BrokerProcess(directory, configs={"group.initial.rebalance.delay.ms": "0"}, listen=listen) as broker:
+        yield broker.bootstrap, broker
 
 
 @pytest.fixture(scope="session")

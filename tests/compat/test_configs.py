@@ -88,7 +88,7 @@ def test_a_brokers_configs_are_described_and_changed_by_a_client(broker: BrokerP
         change(AlterConfigOpType.SET, "num.partitions", "3")
     assert refused.value.args[0].code() == INVALID_REQUEST
     assert str(broker.data) in described("log.dirs").value
-    assert described("listeners").value.startswith(f"PLAINTEXT://{broker.address}")
+    assert described("listeners").value.startswith(f"PLAINTEXT://{broker.bootstrap}")
 
 
 @pytest.mark.needs("kafka")

@@ -14,8 +14,8 @@ import pytest
 from compat.brokers import BrokerProcess, new_broker
 from compat.clients.confluent import ConfluentClient
 from compat.conftest import running
-from compat.feeding import meanwhile
 from compat.groups import HEARTBEAT_MS, KINDS, SETTINGS, Group, Member, each_kind
+from compat.numbered_messages import meanwhile
 
 PARTITIONS = 6
 SHORT_MS = 2000  # the session of one that will crash, or fall silent

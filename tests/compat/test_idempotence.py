@@ -9,7 +9,7 @@ import pytest
 from compat.brokers import BrokerProcess
 from compat.clients.confluent import ConfluentClient
 from compat.contract import Client, each_client_that
-from compat.feeding import check_each_once_in_order, interrupted, numbered, paced
+from compat.numbered_messages import check_each_once_in_order, interrupted, numbered, paced
 from compat.proxy import FETCH, PRODUCE, LosingProxy, Loss
 
 COUNT = 400

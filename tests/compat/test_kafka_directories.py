@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from compat.brokers import START_SECONDS, KafkaProcess, TailraceProcess
+from compat.brokers import KafkaProcess, TailraceProcess
 from compat.clients.confluent import ConfluentClient
 from confluent_kafka import Producer
 
@@ -29,7 +29,7 @@ def everything(path: Path) -> dict[Path, tuple[int, bytes]]:
 
 def tailrace(*arguments: str | Path) -> tuple[int, str]:
     command = [sys.executable, "-m", "tailrace", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=START_SECONDS)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=KafkaProcess.start_s)
     return done.returncode, done.stdout + done.stderr
 
 
@@ -41,7 +41,7 @@ def send(address: str, *values: bytes) -> None:
     producer = Producer({"bootstrap.servers": address, "linger.ms": 0})
     for value in values:
         producer.produce("orders", value)
-    assert producer.flush(START_SECONDS) == 0
+    assert producer.flush(KafkaProcess.start_s) == 0
 
 
 @pytest.fixture(scope="module")
@@ -50,9 +50,9 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaProcess]:
     broker = KafkaProcess(tmp_path_factory.mktemp("compat") / "kafka")
     broker.start()
     with closing(broker):
-        with closing(ConfluentClient(broker.address)) as client:
+        with closing(ConfluentClient(broker.bootstrap)) as client:
             client.create_topic("orders")
-        send(broker.address, b"one", b"two")
+        send(broker.bootstrap, b"one", b"two")
         yield broker
 
 
@@ -62,7 +62,7 @@ def test_the_directory_of_a_running_kafka_is_refused_and_its_lock_is_seen(kafka:
     assert not (kafka.data / "tailrace.format").exists()
     with pytest.raises(DirectoryInUse):
         lock_directory(OperatingSystemFiles(), str(kafka.data))
-    send(kafka.address, b"three")
+    send(kafka.bootstrap, b"three")
 
 
 @pytest.mark.parametrize("is_clean", [False, True])
@@ -84,7 +84,7 @@ def ours(tmp_path: Path) -> Iterator[TailraceProcess]:
     broker = TailraceProcess(tmp_path / "tailrace")
     broker.start()
     with closing(broker):
-        send(broker.address, b"one")
+        send(broker.bootstrap, b"one")
         yield broker
 
 
@@ -96,7 +96,7 @@ def run_kafka_on(ours: TailraceProcess, tmp_path: Path, *, is_formatted: bool) -
             shutil.copy(file, ours.data)
     shutil.rmtree(kafka.data)
     kafka.data.symlink_to(ours.data)
-    done = subprocess.run(kafka.command(), capture_output=True, text=True, timeout=START_SECONDS)
+    done = subprocess.run(kafka.command(), capture_output=True, text=True, timeout=KafkaProcess.start_s)
     return done.returncode, done.stdout + done.stderr
 
 
@@ -112,8 +112,8 @@ def test_kafka_does_not_start_on_a_directory_that_our_broker_has_open(ours: Tail
     """Although the directory was formatted for Kafka: only the lock is left to keep it out."""
     code, said = run_kafka_on(ours, tmp_path, is_formatted=True)
     assert code != 0, said
-    send(ours.address, b"two")
+    send(ours.bootstrap, b"two")
     ours.restart()
-    send(ours.address, b"three")
-    with closing(ConfluentClient(ours.address)) as client, client.consumer("orders") as consumer:
+    send(ours.bootstrap, b"three")
+    with closing(ConfluentClient(ours.bootstrap)) as client, client.consumer("orders") as consumer:
         assert [each.message.value for each in consumer.take(3)] == [b"one", b"two", b"three"]

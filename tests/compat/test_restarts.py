@@ -9,7 +9,7 @@ import pytest
 from compat.brokers import BrokerProcess
 from compat.clients.confluent import ConfluentClient
 from compat.contract import Client, Refused, each_client_that
-from compat.feeding import check_each_once_in_order, interrupted, meanwhile, numbered, paced
+from compat.numbered_messages import check_each_once_in_order, interrupted, meanwhile, numbered, paced
 
 COUNT = 400
 End = Callable[[BrokerProcess], None]

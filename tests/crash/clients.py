@@ -47,7 +47,7 @@ class Clients:
         """`acks_1` is what a producer with `acks=1` is promised by what the broker will go through."""
         self.history = History()
         self.trouble: list[str] = []  # what no client should ever be told
-        self.common = COMMON | {"bootstrap.servers": broker.address}
+        self.common = COMMON | {"bootstrap.servers": broker.bootstrap}
         self.admin = AdminClient(self.common)
         self.stopping = threading.Event()
         self.acknowledged = 0  # roughly: counted by several threads

@@ -89,8 +89,8 @@ def run(
     path: Path, seconds: float, disturb: Callable[[BrokerProcess], BrokerProcess] | None = None, passes: int = 3
 ) -> None:
     """Until some passes were done, at least. Readers begin at several times."""
-    broker = BrokerProcess(path, *OPTIONS).__enter__()
-    bootstrap = "{}:{}".format(*broker.address)
+    broker = BrokerProcess(path, *OPTIONS).start()
+    bootstrap = broker.bootstrap
     try:
         topic = NewTopic(TOPIC, 1, config={"cleanup.policy": "compact"})
         admin = AdminClient({"bootstrap.servers": bootstrap})
@@ -158,11 +158,9 @@ def kill_child(broker: BrokerProcess) -> BrokerProcess:
 
 
 def kill_broker(broker: BrokerProcess) -> BrokerProcess:
-    address = "{}:{}".format(*broker.address)
     time.sleep(random.uniform(0, 0.5))
-    broker.process.kill()
-    broker.process.wait()
-    return BrokerProcess(broker.data, *OPTIONS, listen=address).__enter__()
+    broker.kill()
+    return broker.start()
 
 
 @pytest.mark.crash

@@ -26,7 +26,7 @@ class Sender:
 
     def __init__(self, broker: Victim) -> None:
         self._producer = Producer(
-            COMMON | {"bootstrap.servers": broker.address, "acks": "all", "retries": 0, "message.timeout.ms": 5_000}
+            COMMON | {"bootstrap.servers": broker.bootstrap, "acks": "all", "retries": 0, "message.timeout.ms": 5_000}
         )
         self.acknowledged: dict[int, list[bytes]] = {0: [], 1: []}
 
@@ -46,7 +46,7 @@ class Sender:
 
 
 def check_all_there(broker: Victim, sender: Sender) -> None:
-    client = ConfluentClient(broker.address)
+    client = ConfluentClient(broker.bootstrap)
     for partition, acknowledged in sender.acknowledged.items():
         end = client.offset("orders", "latest", partition=partition)
         assert end is not None
@@ -63,7 +63,7 @@ def test_a_partition_whose_file_cannot_be_written_says_so_until_the_next_start_a
     broker = Victim(tmp_path / "broker")
     with kept_on_failure(broker, call):
         broker.start()
-        client, sender = ConfluentClient(broker.address), Sender(broker)
+        client, sender = ConfluentClient(broker.bootstrap), Sender(broker)
         client.create_topic("orders", partitions=2)
         assert sender.send(0, *SOME) == sender.send(1, *SOME) == {KafkaError.NO_ERROR}
         with faulty(broker, call, "error=EIO", of=broker.data / "orders-0" / SEGMENT):
@@ -80,14 +80,14 @@ def test_a_partition_whose_file_cannot_be_written_says_so_until_the_next_start_a
         check_all_there(broker, sender)
         broker.kill()
         broker.verify()
-        assert "Traceback" not in broker.said()
+        assert "Traceback" not in broker.ever_said
 
 
 def test_a_full_disk_refuses_what_it_has_no_room_for_and_goes_on_when_it_has(tmp_path: Path) -> None:
     broker = Victim(tmp_path / "broker")
     with kept_on_failure(broker, "full"):
         broker.start()
-        client, sender = ConfluentClient(broker.address), Sender(broker)
+        client, sender = ConfluentClient(broker.bootstrap), Sender(broker)
         client.create_topic("orders", partitions=2)
         assert sender.send(0, *SOME) == {KafkaError.NO_ERROR}
         with faulty(broker, "pwrite64", "error=ENOSPC", of=broker.data / "orders-0" / SEGMENT):
@@ -104,20 +104,20 @@ def test_a_broker_whose_metadata_cannot_be_written_promises_nothing_any_more(tmp
     broker = Victim(tmp_path / "broker")
     with kept_on_failure(broker, call):
         broker.start()
-        client, sender = ConfluentClient(broker.address), Sender(broker)
+        client, sender = ConfluentClient(broker.bootstrap), Sender(broker)
         client.create_topic("orders", partitions=2)
         assert sender.send(0, *SOME) == {KafkaError.NO_ERROR}
-        before = len(broker.said())
+        before = len(broker.ever_said)
         with faulty(broker, call, "error=EIO", of=broker.data / "__tailrace_metadata-0" / SEGMENT):
             with pytest.raises(Refused):
                 client.create_topic("never")
             assert broker.ended_with(within=20) == 1
-        said = broker.said()[before:]
+        said = broker.ever_said[before:]
         assert "__tailrace_metadata-0" in said
         assert "the broker stops" in said
         assert "Traceback" not in said
         broker.start()
         check_all_there(broker, sender)
-        ConfluentClient(broker.address).create_topic("another")
+        ConfluentClient(broker.bootstrap).create_topic("another")
         broker.kill()
         broker.verify()

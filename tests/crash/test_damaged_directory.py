@@ -13,7 +13,6 @@ each case:
 
 import random
 import shutil
-import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -192,8 +191,7 @@ def serving(data: Path, *options: str, kill: bool = False) -> Iterator[tuple[Bro
         with RawClient(broker.address) as client:
             yield broker, client
         if kill:
-            broker.process.send_signal(signal.SIGKILL)
-            broker.process.wait()
+            broker.kill()
         else:
             assert broker.stop() == 0
 

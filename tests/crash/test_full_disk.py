@@ -8,7 +8,7 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from crash.clients import COMMON
 from crash.victims import Victim, a_small_disk, kept_on_failure
 from raw_client import RawClient
+from waits import until
 
 from tailrace.protocol.errors import ErrorCode
 
@@ -54,7 +55,7 @@ class Sender:
     """An idempotent producer that tries for as long as it takes, and what became of its messages."""
 
     def __init__(self, broker: Victim) -> None:
-        self._producer = Producer(COMMON | {"bootstrap.servers": broker.address, "enable.idempotence": True})
+        self._producer = Producer(COMMON | {"bootstrap.servers": broker.bootstrap, "enable.idempotence": True})
         self._sent = 0
         self.codes: list[int] = []
 
@@ -84,31 +85,30 @@ def a_broker(path: Path, **settings: str) -> Iterator[tuple[Victim, Filler, Send
         broker = Victim(path / "broker", data=disk / "data", settings=named)
         with kept_on_failure(broker, "full"):
             broker.start()
-            client = ConfluentClient(broker.address)
+            client = ConfluentClient(broker.bootstrap)
             client.create_topic("orders")
             client.close()
             sender = Sender(broker)
             sender.send(50)
             sender.finish()
             yield broker, Filler(disk), sender
-            assert "Traceback" not in broker.said()
+            assert "Traceback" not in broker.ever_said
 
 
 def refusal(broker: Victim) -> tuple[int, str]:
-    host, port = broker.address.split(":")
-    with RawClient((host, int(port))) as client:
+    with RawClient(broker.address) as client:
         answer = client.produce(LARGE)
         return answer.error_code, answer.error_message or ""
 
 
 def read_all(broker: Victim, count: int) -> list[int]:
-    client = ConfluentClient(broker.address)
+    client = ConfluentClient(broker.bootstrap)
     with contextlib.closing(client), client.consumer("orders") as consumer:
         return [int(each.message.value.split()[0]) for each in consumer.take(count)]
 
 
 def commit(broker: Victim, offset: int) -> None:
-    consumer = Consumer(COMMON | {"bootstrap.servers": broker.address, "group.id": "billing"})
+    consumer = Consumer(COMMON | {"bootstrap.servers": broker.bootstrap, "group.id": "billing"})
     try:
         consumer.commit(offsets=[TopicPartition("orders", 0, offset)], asynchronous=False)
         (found,) = consumer.committed([TopicPartition("orders", 0)], timeout=20)
@@ -117,17 +117,10 @@ def commit(broker: Victim, offset: int) -> None:
         consumer.close()
 
 
-def until(is_so: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 30
-    while not is_so():
-        assert time.monotonic() < deadline, "it does not become so"
-        time.sleep(0.05)
-
-
 def test_below_the_reserve_producers_try_again_until_there_is_room_and_everything_else_goes_on(tmp_path: Path) -> None:
     with a_broker(tmp_path) as (broker, filler, sender):
         filler.fill(leave=1 << 20)  # the reserve is a twentieth of the disk, 3.2 MiB
-        until(lambda: "the disk is nearly full" in broker.said())
+        until(lambda: "the disk is nearly full" in broker.ever_said)
         code, message = refusal(broker)
         assert code == ErrorCode.KAFKA_STORAGE_ERROR
         assert re.search(r"\d [KM]iB are free, .* keeps 3.2 MiB", message)
@@ -136,11 +129,11 @@ def test_below_the_reserve_producers_try_again_until_there_is_room_and_everythin
         assert len(sender.codes) == 50, "it is neither told yes nor no"
         assert read_all(broker, 50) == list(range(50))
         commit(broker, 7)
-        assert broker.said().count("the disk is nearly full") == 1
+        assert broker.ever_said.count("the disk is nearly full") == 1
         filler.remove()
         sender.finish()
         assert read_all(broker, 100) == list(range(100)), "none is lost, and none twice"
-        assert "free again" in broker.said()
+        assert "free again" in broker.ever_said
         broker.stop()
         broker.verify()
 
@@ -193,7 +186,7 @@ def test_a_broker_starts_read_only_on_a_full_disk_and_goes_on_when_there_is_room
         broker.stop() if is_clean else broker.kill()
         filler.fill(leave=0)
         broker.start()
-        assert ("so the broker starts read-only" in broker.said()) is not is_clean
+        assert ("so the broker starts read-only" in broker.ever_said) is not is_clean
         code, message = refusal(broker)
         assert (code, "no space left" in message) == (ErrorCode.KAFKA_STORAGE_ERROR, True)
         assert read_all(broker, 50) == list(range(50))
@@ -221,7 +214,7 @@ def test_expired_segments_make_room_before_anybody_is_refused(tmp_path: Path) ->
             sender.poll(0.5)
         sender.finish()
         until(lambda: sum(path.stat().st_size for path in broker.data.glob("orders-0/*.log")) <= 25 << 20)
-        assert "nearly full" not in broker.said()
-        assert "(budget)" in broker.said()
+        assert "nearly full" not in broker.ever_said
+        assert "(budget)" in broker.ever_said
         broker.stop()
         broker.verify()

@@ -43,34 +43,26 @@ class Victim(TailraceProcess):
 
     def command(self) -> list[str]:
         serve = [*self.under, sys.executable, *self._program, "serve", "--data", str(self.data)]
-        own = ("=".join(item) for item in self.settings.items())
+        own = ("=".join(item) for item in self.configs.items())
         settings = [part for setting in (*SETTINGS, *own) for part in ("--set", setting)]
-        return [*serve, "--listen", self.address, "--metrics", "off", *settings]
-
-    @property
-    def pid(self) -> int:
-        assert self._process is not None, "it is not running"
-        return self._process.pid
+        return [*serve, "--listen", self.listen, "--metrics", "off", *settings]
 
     def ended_with(self, *, within: float) -> int:
         """The exit status of a broker that ends by itself."""
-        assert self._process is not None, "it is not running"
         try:
-            return self._process.wait(within)
+            return self.process.wait(within)
         finally:
             self.kill()
 
     def live_for(self, seconds: float) -> bool:
         """Starts it, and kills it after so long, ready or not. Whether it was dead by then, by what it runs under."""
-        with self.output.open("ab") as output:
-            process = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+        self.start(wait=False)
         try:
-            return process.wait(seconds) == -signal.SIGKILL
+            return self.process.wait(seconds) == -signal.SIGKILL
         except subprocess.TimeoutExpired:
             return False
         finally:
-            process.kill()
-            process.wait()
+            self.kill()
 
     def verify(self) -> None:
         """Every byte on disk is right."""
@@ -78,7 +70,9 @@ class Victim(TailraceProcess):
         verified = subprocess.run(command, capture_output=True, text=True)
         assert verified.returncode == 0, verified.stdout + verified.stderr
 
-    def said(self) -> str:
+    @property
+    def ever_said(self) -> str:
+        """What it printed and logged in all starts."""
         return self.output.read_text(errors="replace")
 
 

@@ -14,7 +14,7 @@ from tailrace.log.files.directory_state import UNSAVED_OFFSETS_MAX
 
 
 def server(broker: BrokerProcess) -> str:
-    return ":".join(map(str, broker.address))
+    return broker.bootstrap
 
 
 def produced(broker: BrokerProcess, count: int, topic: str = "orders") -> list[int | str]:
@@ -46,8 +46,7 @@ def tailrace(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 def stop(broker: BrokerProcess, how: str) -> None:
-    broker.process.send_signal(signal.SIGKILL if how == "kill" else signal.SIGTERM)
-    broker.process.wait(20)
+    broker.end(signal.SIGKILL if how == "kill" else signal.SIGTERM)
 
 
 @pytest.mark.parametrize("how", ["clean", "kill"])

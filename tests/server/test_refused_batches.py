@@ -26,16 +26,13 @@ def refuse_by_reserve(node: RunningNode, files: FaultyFiles) -> None:
 
     def refuse_once() -> Exception:
         error = refusal()
+        files.space_left = None
         space.is_low = False
         return error
 
-    def make_low() -> None:
-        space.found = Space(0, 1 << 40)
-        space.is_low = True
-        space._is_asking = True  # so that no tick finds the real disk before the batch comes
-
     space.refusal = refuse_once  # type: ignore[method-assign,assignment]
-    node.on_loop(make_low)
+    files.space_left = Space(0, 1 << 40)
+    node.until(lambda: space.is_low)
 
 
 def refuse_by_full_disk(node: RunningNode, files: FaultyFiles) -> None:

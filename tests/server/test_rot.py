@@ -9,6 +9,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+import waits
 from broker_process import BrokerProcess
 from brokers import fetch_request, from_offset, only_partition, values_of
 from raw_client import RawClient
@@ -31,18 +32,14 @@ def metric(broker: BrokerProcess, name: str) -> float:
 
 
 def until(broker: BrokerProcess, name: str, value: float) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while metric(broker, name) != value:
-        assert time.monotonic() < deadline, broker.said
-        time.sleep(0.05)
+    waits.until(lambda: metric(broker, name) == value, WAIT_S, poll_s=0.05)
 
 
 def consumed(broker: BrokerProcess, first: int, count: int) -> tuple[list[bytes], int | None]:
     """What confluent-kafka reads from an offset on, up to an error."""
     from confluent_kafka import Consumer, TopicPartition
 
-    host, port = broker.address
-    consumer = Consumer({"bootstrap.servers": f"{host}:{port}", "group.id": "g", "auto.offset.reset": "error"})
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "g", "auto.offset.reset": "error"})
     consumer.assign([TopicPartition("orders", 0, first)])
     values: list[bytes] = []
     deadline = time.monotonic() + WAIT_S

@@ -38,6 +38,9 @@ ENDPOINT = Endpoint("127.0.0.1", 9092)
 NOW_MS = 1_800_000_000_000
 
 
+Jobs = deque[tuple[Job, Callable[[], object]]]  # each with what follows it on the loop
+
+
 class LocalBroker:
     def __init__(
         self, path: Path | str, configs: Mapping[str, str] | None = None, *, files: Files | None = None, seed: int = 0
@@ -49,7 +52,8 @@ class LocalBroker:
         self.hold_jobs = False
         self._files = files or OperatingSystemFiles()
         self._random = random.Random(seed)
-        self._jobs: deque[tuple[Job, Callable[[], object]]] = deque()
+        self._jobs: Jobs = deque()
+        self._held: dict[type, Jobs] = {}
         self.open()
 
     def open(self) -> None:
@@ -58,7 +62,7 @@ class LocalBroker:
             self.directory,
             BrokerConfigs(self.configs),
             self.now_ms,
-            start_job=lambda job, finish: self._jobs.append((job, finish)),
+            start_job=lambda job, finish: self._held.get(type(job), self._jobs).append((job, finish)),
             random_bytes=self._random.randbytes,
         )
         self.run_jobs()
@@ -176,6 +180,12 @@ class LocalBroker:
         self.broker.flushed(flush)
         if self.broker.failure is not None:
             raise self.broker.failure
+
+    def hold(self, *kinds: type) -> Jobs:
+        """From now on jobs of these classes wait in the queue that is returned, and the test runs them."""
+        held: Jobs = deque()
+        self._held |= dict.fromkeys(kinds, held)
+        return held
 
     def run_jobs(self) -> None:
         """Afterwards nothing is left to do in a thread."""

@@ -13,6 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
+from waits import until
+
 from tailrace.broker.metadata.topic_changes import create_topic
 from tailrace.log.disk.interface import Files
 from tailrace.server.http import Pages
@@ -98,10 +100,7 @@ class RunningNode:
 
     def until(self, is_so: Callable[[], object], timeout_s: float = 10) -> None:
         """Waits until something is so on the loop."""
-        deadline = time.monotonic() + timeout_s
-        while not self.on_loop(is_so):
-            assert time.monotonic() < deadline, "it does not become so"
-            time.sleep(0.005)
+        until(lambda: self.on_loop(is_so), timeout_s, poll_s=0.005)
 
     @property
     def address(self) -> tuple[str, int]:

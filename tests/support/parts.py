@@ -8,13 +8,12 @@ import functools
 import importlib.metadata
 import importlib.util
 import os
-import re
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-JAVA_MIN = 17
+from tailrace.spark.pipelines.session import java
+
 KAFKA_VERSION = "4.3.1"
 KAFKAJS_VERSION = "2.2.4"
 CONNECTOR_VERSION = "4.2.0"  # of Spark's own, and of the PySpark that it is for
@@ -44,13 +43,12 @@ def spark_connector() -> Path:
 
 
 def _java_missing() -> str | None:
-    if not (java := shutil.which("java")):
-        return "no java on the PATH"
-    answer = subprocess.run([java, "-version"], capture_output=True, text=True).stderr
-    version = re.search(r'version "(\d+)', answer)
-    if version and int(version[1]) >= JAVA_MIN:
-        return None
-    return f"java is not version {JAVA_MIN} or later: {answer.partition(chr(10))[0]}"
+    """Tests start `java` by its name, whatever JAVA_HOME says."""
+    try:
+        java.find_in(None)
+    except java.NoJava as missing:
+        return str(missing)
+    return None
 
 
 def _kafka_missing() -> str | None:

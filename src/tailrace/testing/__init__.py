@@ -1,26 +1,36 @@
-"""Tools for tests, shipped with the package: a broker in the test's process, and file systems that fail.
+"""Tools for tests, shipped with tailrace: real brokers, a raw client, and file systems that record, lose and fail.
 
-    broker           `Broker`: a real broker on a free port, in a thread of the test's process
-    plugin           pytest fixtures on top of it
-    history          records what clients sent and saw, and checks it against a broker's guarantees
-    faulty_files     files whose calls fail when a test wants it
-    losing_files     files that lose unsynced bytes when the process is killed
-    recording_files  an in-memory file system that can rebuild every state a power cut may leave
+    broker            `Broker`: a broker in the test's process
+    broker_process    `BrokerProcess`: `tailrace serve` as a process that can be stopped, killed and started again
+    raw_client        `RawClient`: requests, frames and any bytes over a bare socket
+    plugin            pytest fixtures of `Broker`
+    history           checks what producers, consumers and topic changes did against what a log may do
+    recording_files   a file system that records each change, to replay a power cut at any moment
+    losing_files      a file system that loses what was not synced
+    faulty_files      a file system with disk errors
 
-`Broker` is imported on first use, so that tests that use the files alone do not load a server.
+The names below are imported on first use: tests that only want the file systems need not load a server.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tailrace.testing.broker import Broker
+    from tailrace.testing.broker_process import BrokerNotReady, BrokerProcess
+    from tailrace.testing.raw_client import RawClient
 
-__all__ = ["Broker"]
+__all__ = ["Broker", "BrokerNotReady", "BrokerProcess", "RawClient"]
+
+_MODULES = {
+    "Broker": "broker",
+    "BrokerNotReady": "broker_process",
+    "BrokerProcess": "broker_process",
+    "RawClient": "raw_client",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "Broker":
-        from tailrace.testing.broker import Broker
-
-        return Broker
-    raise AttributeError(name)
+    if name not in _MODULES:
+        raise AttributeError(name)
+    return getattr(import_module(f"tailrace.testing.{_MODULES[name]}"), name)

@@ -9,15 +9,12 @@ do meanwhile.
 
 import asyncio
 import shutil
-import socket
 import tempfile
 import threading
 from collections.abc import Mapping
 from types import TracebackType
-from typing import TypeVar
 
 from tailrace.log.disk.interface import Files
-from tailrace.protocol.frame import decode_response, encode_request
 from tailrace.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -27,8 +24,7 @@ from tailrace.protocol.messages.create_topics import (
 from tailrace.server.node import Node
 from tailrace.server.run import new_event_loop
 from tailrace.server.settings import Listen
-
-Response = TypeVar("Response")
+from tailrace.testing.raw_client import RawClient
 
 STOP_S = 30.0
 IMPATIENT = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "100"}
@@ -117,15 +113,10 @@ class Broker:
             replication_factor=1,
             configs=[CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()],
         )
-        answer = self._ask(CreateTopicsRequest(topics=[wanted], timeout_ms=30_000), CreateTopicsResponse, version=7)
+        with RawClient((self.host, self.port), client_id="tailrace.testing", timeout_s=None) as client:
+            answer: CreateTopicsResponse = client.ask(CreateTopicsRequest(topics=[wanted], timeout_ms=30_000), 7)
         if answer.topics[0].error_code:
             raise ValueError(answer.topics[0].error_message)
-
-    def _ask(self, request: object, response: type[Response], version: int) -> Response:
-        with socket.create_connection((self.host, self.port)) as connection, connection.makefile("rb") as answers:
-            connection.sendall(encode_request(request, version, 0, "tailrace.testing"))
-            length = int.from_bytes(answers.read(4))
-            return decode_response(response, version, answers.read(length))[1]
 
     def restart(self) -> None:
         self.stop()

@@ -1,8 +1,7 @@
 """`compression.type`: what is kept is in the topic's codec, in the order of arrival, and nobody else waits for it."""
 
 import weakref
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from brokers import ENDPOINT, LocalBroker, a_batch, only_partition, produce_requ
 
 from tailrace.broker.apis.registry import APIS
 from tailrace.broker.core.api import Call, Silence
+from tailrace.broker.core.delayed import Pause
 from tailrace.broker.metadata.records import ConfigChanged
 from tailrace.broker.produce import recompression as recompressing
 from tailrace.protocol import codec
@@ -142,8 +142,7 @@ def test_what_comes_behind_waits_for_its_turn_and_other_partitions_do_not(tmp_pa
 def test_jobs_that_come_back_in_another_order_change_nothing(tmp_path: Path) -> None:
     with LocalBroker(tmp_path) as broker:
         broker.create_topic(compression_type="zstd")
-        held: list[tuple[Any, Callable[[], object]]] = []
-        broker.broker.recompressor._start_job = lambda job, finish: held.append((job, finish))
+        held = broker.hold(recompressing.Conversion, Pause)
         answers = [begin(broker, a_batch(b"%d" % n), acks=1) for n in range(6)]
         assert len(held) == recompressing.AT_ONCE, "the others wait until a thread is free"
         while held:
@@ -456,9 +455,8 @@ def test_batches_that_grow_are_changed_one_at_a_time_once_there_are_too_many_byt
     monkeypatch.setattr(recompressing, "WAITING_BYTES_MAX", 15_000)
     with LocalBroker(tmp_path) as broker:
         broker.create_topic(compression_type="uncompressed")
-        held: deque[tuple[Any, Callable[[], object]]] = deque()
+        held = broker.hold(recompressing.Conversion, Pause)
         recompressor = broker.broker.recompressor
-        recompressor._start_job = lambda job, finish: held.append((job, finish))
         answers = [begin(broker, a_batch(bytes(10_000), codec=Codec.ZSTD), acks=1) for _ in range(10)]
         first, second = held.popleft(), held.popleft()
         second[0].run()

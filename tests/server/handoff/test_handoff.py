@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from brokers import fetch_request, from_offset, only_partition
 from compat.clients.java import TOOLS, run_tool
 from nodes import LOOPS, RunningNode
 from raw_client import RawClient
+from waits import until
 
 from tailrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tailrace.records.batch import split
@@ -436,14 +437,6 @@ def state_of(process_id: int) -> str | None:
         return None
 
 
-def until(is_so: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + 10
-    while not (found := is_so()):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    return found
-
-
 def test_a_broker_that_is_killed_takes_the_process_with_it(tmp_path: Path) -> None:
     """All of it for real: the page cache has forgotten the history."""
     with BrokerProcess(tmp_path / "data", "--set", "log.segment.bytes=2097152") as broker:
@@ -452,8 +445,7 @@ def test_a_broker_that_is_killed_takes_the_process_with_it(tmp_path: Path) -> No
             for _ in range(BATCHES):
                 client.produce(VALUE)
             started = until(lambda: read_cold(client, tmp_path) and children_of(broker.process.pid))
-        broker.process.send_signal(signal.SIGKILL)
-        broker.process.wait(10)
+        broker.kill()
         until(lambda: all(map(is_gone, started)))
 
 

@@ -16,6 +16,8 @@ from tailrace.server.net.busy_poll import (
     BusyPoll,
 )
 
+HELD_UP_S = 1.0  # the response is that much in the future: the test may be held up for as long
+
 
 class CountingLoop:
     def __init__(self) -> None:
@@ -131,7 +133,7 @@ def test_the_client_is_looked_at_until_it_has_asked_and_then_everybody(answer_at
     now = time.perf_counter()
     for _ in range(2 * SOON_REQUESTS_MIN):
         wakefulness.answered(client, now, now)
-    wakefulness._answered_at = time.perf_counter() + 1  # however long we are held up
+    wakefulness.answered(client, now, now + HELD_UP_S)
     loop.looks.pop()()
     assert client.looks == (answer_at or LOOKS_AT_CLIENT)
     assert len(loop.looks) == 1, "the others have their turn"
@@ -149,7 +151,7 @@ def test_the_processor_is_given_up_once_for_an_answer_where_the_next_request_has
     now = time.perf_counter()
     for _ in range(2 * SOON_REQUESTS_MIN):
         wakefulness.answered(client, now, now)
-    wakefulness._answered_at = time.perf_counter() + 1
+    wakefulness.answered(client, now, now + HELD_UP_S)
     loop.looks.pop()()
     assert looks_before == ([] if answer_at == 1 else [1])
     if answer_at == 0:
@@ -163,10 +165,9 @@ def test_a_request_that_waits_for_the_disk_is_not_looked_behind_before_it_is_ans
     now = time.perf_counter()
     for _ in range(2 * SOON_REQUESTS_MIN):
         wakefulness.answered(client, now, now)
-    wakefulness._answered_at = time.perf_counter() + 1
+    wakefulness.answered(client, now, now + HELD_UP_S)
     loop.looks.pop()()
     assert client.looks == 2
     assert loop.looks == []
-    now = time.perf_counter()
-    wakefulness.answered(client, wakefulness._answered_at, now)
+    wakefulness.answered(client, now + HELD_UP_S, time.perf_counter())
     assert len(loop.looks) == 1, "now it is"

@@ -26,7 +26,11 @@ class Java:
 
 def find() -> Java:
     """The one that Spark takes: JAVA_HOME's, or the first in the PATH. Raises NoJava."""
-    home = os.environ.get("JAVA_HOME")
+    return find_in(os.environ.get("JAVA_HOME"))
+
+
+def find_in(home: str | None) -> Java:
+    """The one of that JAVA_HOME, or without one the first in the PATH. Raises NoJava."""
     found = str(Path(home, "bin", "java")) if home else shutil.which("java")
     where = f"JAVA_HOME ({home})" if home else "the PATH"
     advice = f"install one, such as openjdk-{LEAST}-jre-headless, or set JAVA_HOME"
