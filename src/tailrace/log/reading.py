@@ -195,10 +195,12 @@ class ReadableLog:
         if number == 0 and view.start < segment.base_offset:
             self.note_missing(missing_file(view.start, segment.base_offset))
         following, sums = view.segments[number + 1], segment.derived_files.read_sums()
-        if sums is None or (sums.log_size, sums.next_offset) != (segment.size, following.base_offset):
-            missing = self._missing_between(segment, following, wait=True)
-            if missing is not None:
-                self.note_missing(missing)
+        if sums is not None and (sums.log_size, sums.next_offset) == (segment.size, following.base_offset):
+            return
+        if segment.derived().is_partial:  # where its batches end is not known: the bad bytes are named, up to the end
+            segment.check(0, segment.size)
+        elif (missing := self._missing_between(segment, following, wait=True)) is not None:
+            self.note_missing(missing)
 
     def read(self, offset: int, max_bytes: int, *, up_to: int | None = None, wait: bool = True) -> FileSlice | None:
         """Whole batches, beginning with the one that holds `offset`: up to `max_bytes`, but one at least. None at
