@@ -378,7 +378,8 @@ class Case:
             return False
 
     def _start(self, healthy: bool) -> Broker | None:
-        broker = Broker(data=str(self.data), files=self.files)
+        # What is due in the compacted log is what the template has: it is not compacted once more.
+        broker = Broker({"log.cleaner.enable": "false"}, data=str(self.data), files=self.files)
         try:
             return broker.start()
         except (LogError, OSError) as error:
