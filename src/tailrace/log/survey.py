@@ -28,7 +28,7 @@ from tailrace.log.recorded_gaps import CorruptGaps, RecordedGap, has_gap, read_g
 from tailrace.log.scan import FoundBatch
 from tailrace.log.segment import DerivedCache, Segment
 from tailrace.log.sums import CHUNK_BYTES, ChunkSums, Gaps
-from tailrace.log.tail import ends_the_log
+from tailrace.log.tail import due_end, ends_the_log, may_be_unflushed
 from tailrace.log.walk import walk
 
 
@@ -214,14 +214,16 @@ class Survey:
         segment, end = self.segments[number], self.end_offset
         if end > segment.base_offset:
             yield overlap(segment.name, segment.base_offset, end)
-        elif self.current and self.current.derived.may_have_gaps:
-            self._reach(segment.base_offset)
         elif end < segment.base_offset:
-            if end >= self._cut_point:
-                last = self.segments[number - 1]
+            due, last = segment.base_offset, self.segments[number - 1]
+            if self.current is not None:
+                due = due_end(self.current.derived, due, self.recorded_gaps)
+            if end >= due:
+                self._reach(segment.base_offset)
+            elif may_be_unflushed(end, last, self._cut_point):
                 yield self._tail(number - 1, last.size, "bytes are missing between two segments")
             else:
-                yield missing_file(end, segment.base_offset)
+                yield missing_file(end, due)
 
     def _reach(self, offset: int) -> None:
         """The next batch begins at `offset`, which may leave a gap where gaps are allowed."""
@@ -321,7 +323,7 @@ class Survey:
 
     def _ends_here(self, damage: DamagedRange, number: int) -> bool:
         follower = self.segments[number + 1] if number + 1 < len(self.segments) else None
-        return damage.first_offset >= self._cut_point and ends_the_log(damage, self.segments[number], follower)
+        return ends_the_log(damage, self.segments[number], follower, self._cut_point)
 
     def _end(self, damage: DamagedRange, number: int) -> Iterator[Tail]:
         segment = self.segments[number]
