@@ -29,6 +29,11 @@ from tailrace.protocol.messages.delete_records import (
 )
 from tailrace.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from tailrace.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from tailrace.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from tailrace.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
@@ -240,6 +245,28 @@ def test_a_truncated_metadata_log_is_damage_and_not_an_end(tmp_path: Path, keep:
     repair(tmp_path)
     with LocalBroker(tmp_path, seed=1) as broker:
         assert broker.values() == [b"0", b"1", b"2", b"3", b"4"]
+
+
+@pytest.mark.parametrize("end", ["clean", "kill"])
+@pytest.mark.parametrize("keep", [0.0, 0.6])
+def test_so_is_a_truncated_log_of_the_groups(tmp_path: Path, keep: float, end: str) -> None:
+    with LocalBroker(tmp_path) as broker:
+        broker.create_topic()
+        for offset in range(9):
+            place = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
+            topic = OffsetCommitRequestTopic(name="orders", partitions=[place])
+            broker.ask(OffsetCommitRequest(group_id="billing", topics=[topic]), 8)
+    if end == "kill":
+        (tmp_path / ".kafka_cleanshutdown").unlink()
+    log = next((tmp_path / "__consumer_offsets-0").glob("*.log"))
+    log.write_bytes(log.read_bytes()[: int(log.stat().st_size * keep)])
+    assert not is_healthy(tmp_path)
+    for _ in range(2):
+        refuses_to_start(tmp_path)
+    assert not is_healthy(tmp_path)
+    repair(tmp_path)
+    assert is_healthy(tmp_path)
+    LocalBroker(tmp_path, seed=1).close()
 
 
 # Logs whose partition.metadata is lost

@@ -126,11 +126,16 @@ ONE_OF_EACH = [
     for number in (0, 1, len(SEGMENTS) - 2)
     for name, shift in ways_to_shift(bytes(SOUND.file(SEGMENTS[number])))
 ]
+FIRST = bytes(SOUND.file(SEGMENTS[0]))
+COINCIDENCES = [
+    ("the index entry of a moved batch leads into the damage behind it", SEGMENTS[0], swapped(FIRST, 5, 7)),
+    ("a shifted batch begins where the log ended", SEGMENTS[0], doubled(FIRST, 5, 7)),
+]
 
 
 @pytest.mark.parametrize("lost", ["", ".index", ".timeindex", ".sums"])
 def test_every_offset_of_a_shifted_segment_is_served_or_named(lost: str) -> None:
-    for name, path, shift in ONE_OF_EACH:
+    for name, path, shift in [*COINCIDENCES, *ONE_OF_EACH]:
         try:
             check(SOUND, path, shift, lost, 700)
         except Exception as error:
@@ -140,7 +145,7 @@ def test_every_offset_of_a_shifted_segment_is_served_or_named(lost: str) -> None
 
 def test_a_segment_that_is_shifted_under_a_running_broker_is_named_once_it_was_scrubbed() -> None:
     stored = stored_in(SOUND)
-    for name, path, shift in ONE_OF_EACH[::5]:
+    for name, path, shift in [*COINCIDENCES, *ONE_OF_EACH[::5]]:
         if len(shift.content) > len(SOUND.file(path)) and not shift.touched:
             continue  # bytes behind the end that the broker knows: the next start sees them
         disk = SOUND.copy()
@@ -157,7 +162,7 @@ def test_a_segment_that_is_shifted_under_a_running_broker_is_named_once_it_was_s
 @pytest.mark.parametrize("lost", ["", ".sums"])
 def test_a_repair_of_a_shifted_segment_keeps_all_that_was_served_before(lost: str) -> None:
     stored = stored_in(SOUND)
-    for name, path, shift in ONE_OF_EACH[::3]:
+    for name, path, shift in [*COINCIDENCES, *ONE_OF_EACH[::3]]:
         disk = with_shift(SOUND, path, shift, lost)
         named = check_reads(stored, read_log(opened(disk), 700))
         files = RecordingFiles(disk)
@@ -277,6 +282,16 @@ def save_derived(disk: Disk, path: str, gaps: Gaps) -> None:
     transactions = TransactionIndex()
     derived_files.save(derived, transactions, derived.summarise(size, chunks.sums, transactions), sync=True)
     log.close()
+
+
+def test_the_coincidences_are_such() -> None:
+    (_, _, moved), (_, _, shifted) = COINCIDENCES
+    index = opened(SOUND.copy()).segments[0].derived().index
+    places = {header.last_offset: (position, header.size) for position, header in split(moved.content)}
+    entry = index.at_or_before(12)
+    assert entry is not None
+    assert places[entry.last_offset][0] < entry.position < sum(places[11])
+    assert len(FIRST) in {position for position, _ in split(shifted.content)}
 
 
 def test_swapped_batches_in_the_last_segment_are_named_while_it_is_appended_to() -> None:

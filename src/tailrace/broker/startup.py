@@ -101,10 +101,13 @@ def _require_whole(directory: DataDirectory) -> None:
     """Raises LogUnavailable where a log of the broker's own lacks records that were flushed: the state that is left
     would be one that never was.
     """
-    for name, report in sorted(directory.reports.items()):
-        missing = [damage for damage in report.damage if not damage.length]
-        if missing and name.topic in INTERNAL_TOPICS:
-            raise LogUnavailable(name, directory.path, "; ".join(map(str, missing)), is_lost=True)
+    for name, log in sorted(directory.logs.items()):
+        if name.topic not in INTERNAL_TOPICS:
+            continue
+        for segment in log.segments[:-1]:  # a start before this one may have begun another behind what is lost
+            log.find_missing_around(segment)
+        if log.damage:
+            raise LogUnavailable(name, directory.path, "; ".join(map(str, log.damage)), is_lost=True)
 
 
 def _identify_metadata_log(directory: DataDirectory, metadata: Metadata, random_bytes: Callable[[int], bytes]) -> None:

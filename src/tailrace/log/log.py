@@ -95,11 +95,18 @@ class Log(ReadableLog):
         recorded_gaps: tuple[RecordedGap, ...] = (),
     ) -> None:
         """A log as recovery left it: everything in it is on disk. See `recovery.open_log`."""
-        super().__init__(files, directory, segments=segments, bounds=bounds, epochs=epochs, producers=producers)
+        super().__init__(
+            files,
+            directory,
+            segments=segments,
+            bounds=bounds,
+            epochs=epochs,
+            producers=producers,
+            recorded_gaps=recorded_gaps,
+        )
         self.configure(config)
         self.name = name_of(directory).encode()  # as the journal has it
         self.topic_id = topic_id
-        self.recorded_gaps = recorded_gaps  # what repairs have given up; readers pass over it
         self.recovery_point: int = bounds.end
         self.synced: int = bounds.end  # what its own files have; the rest may be in the journal
         self.offline: LogOffline | None = None

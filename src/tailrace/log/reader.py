@@ -5,18 +5,21 @@ segments and bounds are replaced as a whole, bytes once written never change, an
 """
 
 from collections.abc import Callable, Iterator
+from errno import EACCES, EIO, ENOENT
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
 from tailrace.log.disk.interface import Files
 from tailrace.log.files.index import AbortedTransaction
 from tailrace.log.files.leader_epochs import EpochEnd, LeaderEpochs
+from tailrace.log.files.recorded_gaps import RecordedGap
 from tailrace.log.layout.damage import DamagedRange, missing_file, missing_records
 from tailrace.log.layout.errors import Damaged, LogError, LogRemoved, OffsetOutOfRange, StorageError
 from tailrace.log.layout.offsets import EndOffset, HighWatermark, OffsetBounds, StartOffset
 from tailrace.log.segment.derived import Derived
 from tailrace.log.segment.segment import Segment, WouldWait, number_of_segment_at
 from tailrace.log.segment.slices import FileSlice
+from tailrace.log.segment.tail import due_end
 from tailrace.log.state.producer_state import ProducerState
 from tailrace.log.state.replay import replay_segments
 from tailrace.records import batch
@@ -28,6 +31,8 @@ Answer = TypeVar("Answer")
 
 _PIECE_BYTES = 1 << 20  # read at a time by whoever looks for a record
 _ENTRIES_MAX = 1024  # of an index, for who reads ahead: one for each 64 KB of 64 MB
+_UNREADABLE = {EACCES, EIO, ENOENT}  # a disk or a file is to blame, and not a process that has too much open
+_MISSING_MAX = 1000  # ranges that are remembered
 _REACHED_MAX = 16  # places where readers of a log have stopped: 3 KB, and there may be many logs
 
 
@@ -88,13 +93,17 @@ class ReadableLog:
         bounds: OffsetBounds,
         epochs: LeaderEpochs,
         producers: ProducerState,
+        recorded_gaps: tuple[RecordedGap, ...] = (),
     ) -> None:
         self.files = files
         self.directory = directory
         self.bounds = bounds
         self.epochs = epochs
         self.producers = producers
+        self.recorded_gaps = recorded_gaps  # what repairs have given up; readers pass over it
         self.is_removed = False
+        self._missing: tuple[DamagedRange, ...] = ()
+        self._unreadable: dict[int, DamagedRange] = {}  # by segment; replaced as a whole
         end = Position(segments[-1].base_offset, segments[-1].size)
         self.view = View(bounds.start, bounds.high_watermark, bounds.high_watermark, segments, end, 0, {})
         self.publish(segments)
@@ -105,6 +114,9 @@ class ReadableLog:
         if segments is not None:
             for segment, following in pairwise(segments):
                 segment.checks.limit = following.base_offset
+            self._missing = tuple(bad for bad in self._missing if start <= bad.last_offset < self.bounds.end)
+            bases = {segment.base_offset for segment in segments}
+            self._unreadable = {base: bad for base, bad in self._unreadable.items() if base in bases}
         self.view = View(
             start,
             high_watermark,
@@ -182,7 +194,37 @@ class ReadableLog:
     @property
     def damage(self) -> list[DamagedRange]:
         """What is known to be damaged now; a range nobody has read yet may come to it."""
-        return [known for segment in self.segments for known in segment.checks.damage]
+        known = [known for segment in self.segments for known in segment.checks.damage]
+        missing = [bad for bad in self._missing if not any(_holds(one, bad) for one in known)]
+        return [*known, *missing, *self._unreadable.values()]
+
+    def note_missing(self, bad: DamagedRange) -> DamagedRange:
+        """From now on, `damage` has these offsets, which no segment has. By any thread: if two come at once, one of
+        them may have to come again.
+        """
+        known = self._missing
+        if not any(_holds(one, bad) for one in known):
+            others = [one for one in known if not _holds(bad, one)]
+            self._missing = tuple(sorted((*others[: _MISSING_MAX - 1], bad), key=lambda one: one.first_offset))
+        return bad
+
+    def find_missing_around(self, segment: Segment) -> None:
+        """On return, `damage` has what no segment has just behind this sealed one, or before it if it is the first.
+        Waits for a disk.
+        """
+        view = self.view
+        if segment not in view.segments[:-1]:
+            return
+        number = view.segments.index(segment)
+        if number == 0 and view.start < segment.base_offset:
+            self.note_missing(missing_file(view.start, segment.base_offset))
+        following, sums = view.segments[number + 1], segment.derived_files.read_sums()
+        if sums is not None and (sums.log_size, sums.next_offset) == (segment.size, following.base_offset):
+            return
+        if segment.derived().is_partial:  # where its batches end is not known: the bad bytes are named, up to the end
+            segment.check(0, segment.size)
+        elif (missing := self._missing_between(segment, following, wait=True)) is not None:
+            self.note_missing(missing)
 
     def read(self, offset: int, max_bytes: int, *, up_to: int | None = None, wait: bool = True) -> FileSlice | None:
         """Whole batches, beginning with the one that holds `offset`: up to `max_bytes`, but one at least. None at
@@ -202,9 +244,13 @@ class ReadableLog:
             if offset >= end:
                 return None
             try:
-                return self._read(view, offset, end, max_bytes, wait)
+                found = self._read(view, offset, end, max_bytes, wait)
+                if self._unreadable:
+                    self._note_readable(offset)
+                return found
             except OSError as error:
                 if not self._has_lost_files(view, error):
+                    self._note_unreadable(view, offset, error)
                     raise self._cannot_be_read(error) from error
 
     def stretch(self, offset: int, max_bytes: int, *, up_to: int) -> Ahead | None:
@@ -232,6 +278,20 @@ class ReadableLog:
         except (Damaged, OSError, WouldWait):
             pass
         return None
+
+    def _note_unreadable(self, view: View, offset: int, error: OSError) -> None:
+        """From now on `damage` has what begins there, to the end of the segment, until it can be read again."""
+        segment = view.segments[max(0, number_of_segment_at(view.segments, offset))]
+        end = segment.checks.limit or view.high_watermark
+        known = self._unreadable.get(segment.base_offset)
+        if error.errno in _UNREADABLE and not (known and known.first_offset <= offset):
+            reason = f"reading it fails: {error.strerror}"
+            bad = DamagedRange(segment.name, 0, segment.size, offset, end - 1, reason)
+            self._unreadable = {**self._unreadable, segment.base_offset: bad}
+
+    def _note_readable(self, offset: int) -> None:
+        found = self._unreadable.items()
+        self._unreadable = {base: bad for base, bad in found if not bad.first_offset <= offset <= bad.last_offset}
 
     def _has_lost_files(self, view: View, error: OSError) -> bool:
         """Whether segments were deleted or replaced since somebody looked: then it is worth looking again."""
@@ -284,7 +344,7 @@ class ReadableLog:
         """
         segment = view.segments[number_of_segment_at(view.segments, offset)]
         if not segment.derived(wait=wait).may_have_gaps:
-            raise Damaged(missing_records(segment.name, offset, found))
+            raise Damaged(self.note_missing(missing_records(segment.name, offset, found)))
 
     def _is_near_end(self, view: View, segment: Segment, position: int, near: int) -> bool:
         """Whether a reader that stands behind `near` can have all the rest, without looking where batches end."""
@@ -303,7 +363,7 @@ class ReadableLog:
         """
         segments, visible = view.segments, view.visible
         if offset < segments[0].base_offset:
-            raise Damaged(missing_file(offset, segments[0].base_offset))
+            raise Damaged(self.note_missing(missing_file(min(offset, view.start), segments[0].base_offset)))
         first = number_of_segment_at(segments, offset)
         for number in range(first, len(segments)):
             segment = segments[number]
@@ -315,12 +375,18 @@ class ReadableLog:
             self._require_no_gap(segment, segments[number + 1], offset, wait)
 
     def _require_no_gap(self, segment: Segment, following: Segment, offset: int, wait: bool) -> None:
-        """A segment that was never compacted ends where the next begins; if not, a file between them is missing."""
+        """Raises Damaged where `offset` lies in what is missing between a segment and the next, or before it."""
+        missing = self._missing_between(segment, following, wait)
+        if missing is not None and offset <= missing.last_offset:
+            raise Damaged(self.note_missing(missing))
+
+    def _missing_between(self, segment: Segment, following: Segment, wait: bool) -> DamagedRange | None:
+        """What is missing behind the last batch of a segment: it was truncated, or a file behind it is lost."""
         derived = segment.derived(wait=wait)
-        if derived.next_offset >= following.base_offset or derived.may_have_gaps:
-            return
-        if offset < following.base_offset:
-            raise Damaged(missing_file(derived.next_offset, following.base_offset))
+        if derived.next_offset >= following.base_offset:
+            return None
+        due = due_end(derived, following.base_offset, self.recorded_gaps)
+        return missing_file(derived.next_offset, due) if derived.next_offset < due else None
 
     def _limit_before(self, segment: Segment, offset: int, limit: int, wait: bool) -> int:
         """The position of the batch that holds `offset`, or where damage hides it."""
@@ -448,6 +514,10 @@ class ReadableLog:
             return FoundTime(max(start, header.base_offset), header.max_timestamp)
         newest = max(readable, key=lambda record: record.timestamp, default=None)
         return FoundTime(newest.offset, newest.timestamp) if newest is not None else None
+
+
+def _holds(one: DamagedRange, other: DamagedRange) -> bool:
+    return one.first_offset <= other.first_offset and other.last_offset <= one.last_offset
 
 
 def _newer(one: FoundTime | None, other: FoundTime | None) -> FoundTime | None:

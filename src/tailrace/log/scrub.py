@@ -3,8 +3,8 @@
 A job reads pieces of sealed segments from the disk, not from what the system remembers of it, and holds them against
 the sums of their segment; where there are none, each batch against its own CRC. Where a piece is not what it was, it is
 distrusted: the check that readers wait for is made again, finds the batches to blame, and whoever asks for them is told
-from then on. The files beside a segment are held against its sums, too; if one is rotten, it is built anew when it is
-next needed.
+from then on. What is missing between two segments is found, too. The files beside a segment are held against its sums;
+if one is rotten, it is built anew when it is next needed.
 
 What is in the page cache is put there for somebody, so it is there again afterwards; what is not does not stay.
 """
@@ -66,11 +66,13 @@ class ScrubJob:
         if not piece.is_there:
             return
         segment, faults = piece.segment, list[str]()
-        known = segment.checks.damage
+        known = piece.log.damage
         try:
             if piece.start == 0:
                 faults = self._rotten_derived_files(piece)
-            self._read_again(piece)
+                piece.log.find_missing_around(segment)
+            if piece.end > piece.start:
+                self._read_again(piece)
         except OSError as error:
             where = f"{piece.partition}/{segment.name}, byte {piece.start} to {piece.end}"
             faults.append(f"{where}, cannot be read: {error}")
@@ -78,7 +80,7 @@ class ScrubJob:
             return  # what was found may be another's
         self.scrubbed_bytes += piece.end - piece.start
         self.faults += faults
-        new = [damage for damage in segment.checks.damage if damage not in known]
+        new = [damage for damage in piece.log.damage if damage not in known]
         self.damage += [str(damage._replace(file=f"{piece.partition}/{damage.file}")) for damage in new]
 
     def _read_again(self, piece: Piece) -> None:

@@ -171,9 +171,12 @@ def test_the_brokers_own_state_is_not_given_up_unless_that_is_said(data: Path) -
     before = everything(data)
     said, warned = tailrace("log", "repair", data, "--apply", code=REFUSED)
     assert "commits that stand there are forgotten" in said
-    assert "--internal" in warned
+    assert "--accept-loss --internal" in warned
+    for flag in ("--internal", "--accept-loss"):
+        assert "--accept-loss --internal" in tailrace("log", "repair", data, "--apply", flag, code=REFUSED)[1]
     assert everything(data) == before
-    tailrace("log", "repair", data, "--apply", "--internal")
+    assert "--internal --accept-loss --apply" in tailrace("log", "repair", data, code=FOUND)[0]
+    tailrace("log", "repair", data, "--apply", "--accept-loss", "--internal")
     assert asked("log", "verify", data)["healthy"]
 
 

@@ -2,7 +2,7 @@
 
 import time
 from concurrent.futures import ThreadPoolExecutor
-from errno import ENOSPC
+from errno import EIO, ENOSPC
 from pathlib import Path
 
 import pytest
@@ -134,3 +134,21 @@ def test_a_clean_start_writes_a_checkpoint_that_is_missing_or_older(tmp_path: Pa
         directory = DataDirectory(OperatingSystemFiles(), str(tmp_path))
         assert (tmp_path / RECOVERY_POINTS).read_bytes() == before
         directory.close(NOW)
+
+
+class UnreadableCheckpoints(FaultyFiles):
+    def called(self, kind: str, path: str) -> None:
+        super().called(kind, path)
+        if kind == "read_at" and path.endswith("-checkpoint") and path.startswith(f"{DATA}/"):
+            raise OSError(EIO, "Input/output error", path)
+
+
+def test_checkpoints_that_cannot_be_read_are_replaced() -> None:
+    disk = memory_files()
+    directory = DataDirectory(disk, DATA, SMALL)
+    write_log(directory.create(ORDERS), 5)
+    directory.close(NOW)
+    DataDirectory(UnreadableCheckpoints(disk), DATA, SMALL).close(NOW)
+    directory = DataDirectory(disk, DATA, SMALL)
+    assert directory.logs[ORDERS].end_offset > 0
+    assert directory.reports[ORDERS].was_clean

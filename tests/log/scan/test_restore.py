@@ -31,6 +31,7 @@ class Setup:
 
     files: RecordingFiles
     flushed_bytes: int
+    end_of_flushed: int
     written: dict[int, bytes]
     producers: dict[int, object]
 
@@ -51,7 +52,7 @@ def setup() -> Setup:
     log = directory.create(ORDERS, topic_id=TOPIC_ID)
     write_log(log, 6)
     log.flush()
-    flushed = log.active.size
+    flushed = log.active.size, log.end_offset
     queue = FlushQueue()
     queue.journal = make_journal(files, DATA, SIZE)
     for number in range(3):
@@ -59,7 +60,7 @@ def setup() -> Setup:
         queue.request(log)
         queue.run_all()
     assert log.synced < log.high_watermark == log.end_offset
-    return Setup(files, flushed, stored_batches(log), dict(log.producers.producers))
+    return Setup(files, *flushed, stored_batches(log), dict(log.producers.producers))
 
 
 def write_log_of_others(log: Log, batches: int, number: int) -> None:
@@ -146,6 +147,20 @@ def test_damage_to_what_was_flushed_stays_and_what_is_behind_comes_back(setup: S
     lost = {offset for bad in log.damage for offset in range(bad.first_offset, bad.last_offset + 1)}
     assert lost
     assert stored_batches(log) == {offset: data for offset, data in setup.written.items() if offset not in lost}
+
+
+@pytest.mark.parametrize("keep", [0.0, 0.5])
+def test_what_is_behind_comes_back_where_what_was_flushed_is_gone(setup: Setup, keep: float) -> None:
+    before = {offset for offset in setup.written if offset >= setup.end_of_flushed}
+    del setup.file[int(setup.flushed_bytes * keep) :]
+    directory, log = setup.start()
+    found = stored_batches(log)
+    assert before <= set(found)
+    assert {offset: setup.written[offset] for offset in found} == found
+    lost = {offset for bad in log.damage for offset in range(bad.first_offset, bad.last_offset + 1)}
+    assert set(setup.written) == set(found) | (set(setup.written) & lost)
+    assert log.append(batch_of(1), NOW).base_offset == max(setup.written) + 2, "no offset is given again"
+    directory.abandon()
 
 
 @pytest.mark.parametrize("more", [False, True])

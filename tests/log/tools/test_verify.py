@@ -120,6 +120,8 @@ def test_a_partition_is_verified_alone_with_what_its_data_directory_says_of_it()
     assert damage.file == last.rsplit("/")[-1]
     disk.names.pop(f"{DATA}/{CLEAN_SHUTDOWN}")
     disk.names.pop(f"{DATA}/{RECOVERY_POINTS}")
+    assert look(disk, PARTITION).damage == [damage], "as recovery has it: what sums speak of was flushed"
+    disk.names.pop(last.removesuffix(".log") + ".sums")
     found = look(disk, PARTITION)
     assert (found.damage, len(found.tail)) == ([], 1), "where nobody says what was flushed, all of it may be tail"
 

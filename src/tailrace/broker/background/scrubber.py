@@ -120,7 +120,7 @@ class Scrubber:
                     start = progress.start_in(partition, segment)
                     if segment.is_saved:
                         yield from (
-                            Piece(partition, log, segment, at) for at in range(start, segment.size, CHUNK_BYTES)
+                            Piece(partition, log, segment, at) for at in range(start, max(segment.size, 1), CHUNK_BYTES)
                         )
             yield None
 
@@ -169,7 +169,7 @@ class Scrubber:
 
     def look_at(self, partition: TopicPartition, log: Log, segment: Segment) -> None:
         """Somebody else has found rot in a sealed segment: in a moment readers know of it, and it is said."""
-        pieces = [Piece(partition, log, segment, at) for at in range(0, segment.size, CHUNK_BYTES)]
+        pieces = [Piece(partition, log, segment, at) for at in range(0, max(segment.size, 1), CHUNK_BYTES)]
         job = self._directory.begin_scrub(pieces)
         self._start_job(job, lambda: self._say(job))
 

@@ -16,10 +16,7 @@ SAID_MAX = 10  # lines of each kind
 def damaged_ranges(directory: DataDirectory) -> Iterator[DamagedRange]:
     """What readers are refused: found by them, by the scrubber or at the start."""
     for partition, log in directory.logs.items():
-        report = directory.reports.get(partition)
-        known = log.damage
-        missing = [bad for bad in report.damage if not bad.length and bad not in known] if report else []
-        for bad in (*known, *missing):
+        for bad in log.damage:
             if bad.last_offset >= log.start_offset:
                 yield bad._replace(file=f"{partition}/{bad.file}")
 

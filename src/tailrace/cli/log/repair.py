@@ -45,7 +45,8 @@ def repair(
         int | None, typer.Option("--partition", metavar="NUMBER", min=0, help="This partition of it alone.")
     ] = None,
     internal: Annotated[
-        bool, typer.Option("--internal", help="Also where the broker's own state would be forgotten.")
+        bool,
+        typer.Option("--internal", help="Also where the broker's own state would be forgotten, with --accept-loss."),
     ] = False,
     accept_loss: Annotated[
         bool, typer.Option("--accept-loss", help="Give up partitions that are lost: make them anew, without records.")
@@ -81,8 +82,8 @@ def repair(
             _show_completed(completed, output.console())
             _show_plan(plan, output.console())
         if not apply or plan.is_empty:
-            internal |= any(lost.is_internal for lost in plan.lost)
-            accept_loss |= bool(plan.lost)
+            internal |= bool(plan.internal_losses)
+            accept_loss |= bool(plan.lost or plan.internal_losses)
             command = _command(directory, topic, partition, internal=internal, accept_loss=accept_loss)
             _end_with_plan(plan, command, as_json=as_json)
         _require_leave(plan, internal=internal, accept_loss=accept_loss)
@@ -169,11 +170,11 @@ def _require_leave(plan: "RepairPlan", *, internal: bool, accept_loss: bool) -> 
             "with --accept-loss; --topic chooses another log",
             ExitCode.REFUSED,
         )
-    if plan.internal_losses and not internal:
+    if plan.internal_losses and not (internal and accept_loss):
         names = ", ".join(plan.internal_losses)
         raise Failure(
-            f"nothing was done: in {names} the broker's own state would be forgotten; --internal goes on all the same, "
-            "and --topic chooses another log",
+            f"nothing was done: in {names} the broker's own state would be forgotten; --accept-loss --internal goes on "
+            "all the same, and --topic chooses another log",
             ExitCode.REFUSED,
         )
 

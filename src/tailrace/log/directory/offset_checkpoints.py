@@ -151,10 +151,16 @@ class OffsetCheckpoints:
         content = encode_offsets(self._entries(CLEANER_OFFSETS))
         path = join(self._path, CLEANER_OFFSETS)
         if self._cleaner_offsets is None:
-            self._cleaner_offsets = read_whole(self._files, path)
+            self._cleaner_offsets = self._read_if_possible(path)
         if content != self._cleaner_offsets:
             replace_whole(self._files, path, content)
             self._cleaner_offsets = content
+
+    def _read_if_possible(self, path: str) -> bytes | None:
+        try:
+            return read_whole(self._files, path)
+        except OSError:  # it is replaced, then
+            return None
 
     def take_away(self, logs: Iterable[Log]) -> None:
         """These have no directory any more. Whoever saves from now on, whenever it was begun, leaves them out."""

@@ -10,10 +10,10 @@ from tailrace.log.layout.names import FLUSH_FAILED
 from tailrace.log.recovery.epoch_check import are_contradicted, epochs_of, sound_but_for_its_epoch
 from tailrace.log.recovery.segment_walk import SegmentWalk
 from tailrace.log.recovery.state import LostTail, RecoveryState
-from tailrace.log.recovery.tail import ends_the_log
-from tailrace.log.scan.restore import restore
+from tailrace.log.scan.restore import JournaledLog, restore
 from tailrace.log.scan.scan import FoundBatch
 from tailrace.log.segment.segment import Segment, number_of_segment_at
+from tailrace.log.segment.tail import due_end, ends_the_log, may_be_unflushed
 from tailrace.log.state.producer_state import ProducerState
 from tailrace.log.state.replay import replay_batch, replay_segments
 from tailrace.records.batch import LENGTH_END, NO_PRODUCER, BatchHeader
@@ -36,6 +36,13 @@ class LogScan(RecoveryState):
         self._restore(first, producers_from)
         if not self._epochs_are_known:
             self._rebuild_epochs()
+        tail = self._scan_segments(first, producers_from)
+        if tail is None:
+            self._go_on_behind_what_is_lost()
+        return tail
+
+    def _scan_segments(self, first: int, producers_from: int) -> LostTail | None:
+        """Scans the segments from this one on."""
         for number in range(first, len(self._segments)):
             segment = self._segments[number]
             if number > first and segment.base_offset != self._end and self._ends_before(segment, number):
@@ -44,12 +51,26 @@ class LogScan(RecoveryState):
             tail = self._scan_segment(segment, number, producers_from)
             if tail is not None:
                 return tail
-        self._go_on_behind_what_is_lost()
         return None
+
+    def _journaled_here(self) -> JournaledLog | None:
+        return self._journaled.get((self.place.name.encode(), self._topic_id or b""))
+
+    def _go_on_with_the_journal(self, producers_from: int) -> None:
+        """Batches that the journal has behind the end of the log were acknowledged, and so was all before them: what is
+        not there is lost, and they get a new segment.
+        """
+        journaled = self._journaled_here()
+        for base_offset, data in journaled.runs_from(self._end) if journaled else ():
+            if self._segments[-1].base_offset != base_offset:
+                self._go_on_at(base_offset)
+            segment = self._segments[-1] = self._segment(base_offset, len(data))
+            segment.log.write_at(0, data)
+            self._scan_segment(segment, len(self._segments) - 1, producers_from)
 
     def _restore(self, first: int, offset: int) -> None:
         """Afterwards the segments from this one on, and this offset, have what the journal has of them."""
-        journaled = self._journaled.get((self.place.name.encode(), self._topic_id or b""))
+        journaled = self._journaled_here()
         if journaled is None:
             return
         for number, segment in enumerate(self._segments[first:], first):
@@ -94,11 +115,13 @@ class LogScan(RecoveryState):
         if missing_from > segment.base_offset:
             self._damaged(segment, overlap(segment.name, segment.base_offset, missing_from))
             return False
-        if self._segments[number - 1].derived().may_have_gaps:
+        last = self._segments[number - 1]
+        due = due_end(last.derived(), segment.base_offset, self.recorded_gaps)
+        if missing_from >= due:
             return False
-        if missing_from >= self._cut_point:
+        if may_be_unflushed(missing_from, last, self._cut_point):
             return True
-        self.report.damage.append(missing_file(missing_from, segment.base_offset))
+        self.report.damage.append(missing_file(missing_from, due))
         return False
 
     def _scan_segment(self, segment: Segment, number: int, producers_from: int) -> LostTail | None:
@@ -177,12 +200,8 @@ class LogScan(RecoveryState):
         return self.place.recovery_point if following is None else following
 
     def _ends_the_log(self, damage: DamagedRange, number: int) -> bool:
-        segment = self._segments[number]
-        sums = segment.derived_files.read_sums()
-        if damage.first_offset < max(self._cut_point, sums.next_offset if sums else 0):
-            return False  # sums are written after a flush: what they speak of was safe
         follower = self._segments[number + 1] if number + 1 < len(self._segments) else None
-        return ends_the_log(damage, segment, follower)
+        return ends_the_log(damage, self._segments[number], follower, self._cut_point)
 
     def _go_on_behind_what_is_lost(self) -> None:
         """Flushed records that are gone keep their offsets, and bad bytes at the end stay: what comes gets a new

@@ -109,6 +109,7 @@ class Recovery(LogScan):
             tail = self._pass_4_scan(producers_from)
             if tail is not None:
                 self._pass_5_cut(tail)
+            self._go_on_with_the_journal(producers_from)
         self._settle_start()
         if not is_known:
             self._pass_6_sync(producers_from)
@@ -299,6 +300,9 @@ class Recovery(LogScan):
             compacted_to=self.place.compacted_to if self.place.compacted_to <= self._end else 0,
             recorded_gaps=self.recorded_gaps,
         )
+        for bad in self.report.damage:
+            if not bad.length and bad not in log.damage:
+                log.note_missing(bad)
         if self._cut_due is not None:
             log.before_append(self._cut_due)
         if self._epochs_are_due:

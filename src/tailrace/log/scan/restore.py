@@ -42,6 +42,20 @@ class JournaledLog:
             yield batch
             position, offset = position + len(batch), base_offset + last_offset_delta + 1
 
+    def runs_from(self, offset: int) -> list[tuple[int, bytes]]:
+        """The batches with records from `offset` on, without gaps in each run: its first offset, and its bytes."""
+        runs: list[tuple[int, list[memoryview]]] = []
+        end = -1
+        for batch in sorted(self._batches.values(), key=lambda one: int(EXTENT.unpack_from(one)[0])):
+            base_offset, _, last_offset_delta = EXTENT.unpack_from(batch)
+            if base_offset < max(offset, end):
+                continue
+            if base_offset != end:
+                runs.append((base_offset, []))
+            runs[-1][1].append(batch)
+            end = base_offset + last_offset_delta + 1
+        return [(first, b"".join(batches)) for first, batches in runs]
+
     def has(self, damage: DamagedRange) -> bool:
         """Whether the batch that is due where bad bytes begin is here."""
         parsed = parse_numbered(damage.file)

@@ -78,8 +78,8 @@ def _ends_at(item: FoundBatch | DamagedRange, boundary: Boundary) -> TypeGuard[D
 def _is_disproved(
     file: File, boundary: Boundary, bad: DamagedRange, end: int, rules: _Rules, limit: int | None
 ) -> bool:
-    """Whether the bytes were shifted, so that no batch begins at `boundary`: a batch lies across it, or one behind it
-    has an offset that belongs before it. `bad` is the damage that would end there.
+    """Whether the bytes were shifted, so that `boundary` says nothing: a batch lies across it, or one that begins there
+    or behind it has an offset that belongs before it. `bad` is the damage that would end there.
     """
     start: Boundary | None = Boundary(bad.position, bad.first_offset)
     if not any(True for _ in rules.scan(file, bad.position, end, bad.first_offset, limit)):
@@ -90,7 +90,7 @@ def _is_disproved(
         return start.offset < boundary.offset
     for found in rules.scan(file, start.position, end, start.offset, limit):
         if found.position + found.header.size > boundary.position:
-            return found.position < boundary.position
+            return found.position < boundary.position or found.header.base_offset < boundary.offset
     return False
 
 

@@ -6,4 +6,5 @@ trust           which bytes were checked, and which were found damaged
 slices          whole batches to send without decoding them, and where batches end
 preallocation   disk blocks ahead of the end
 truncation      keeps aside what is cut off
+tail            tells a lost write from damage at the end of a log
 """

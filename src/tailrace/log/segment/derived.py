@@ -27,6 +27,7 @@ class Derived:
         "max_timestamp",
         "max_timestamp_offset",
         "next_offset",
+        "summed_to",
         "sums",
         "time_index",
     )
@@ -40,6 +41,7 @@ class Derived:
         self.gaps = gaps
         self.is_partial = False  # built from a log that has lost records: it may have had later timestamps
         self.sums: Sums | None = None
+        self.summed_to = 0  # where the log ended when sums were written, though it may have lost bytes since
         self.bytes_since_entry = 0
 
     @classmethod
@@ -83,7 +85,7 @@ class Derived:
         copied = Derived(self.index.copy(), self.time_index.copy(), self.next_offset, self.gaps)
         copied.max_timestamp, copied.max_timestamp_offset = self.max_timestamp, self.max_timestamp_offset
         copied.sums, copied.bytes_since_entry = self.sums, self.bytes_since_entry
-        copied.is_partial = self.is_partial
+        copied.is_partial, copied.summed_to = self.is_partial, self.summed_to
         return copied
 
     def summarise(self, log_size: int, chunks: tuple[int, ...], transactions: TransactionIndex) -> Sums:
@@ -143,6 +145,8 @@ class DerivedFiles:
         """
         sums = self.read_sums()
         derived = self.rebuild(size, sums.gaps if sums else self.gaps_without_sums)
+        if sums is not None:
+            derived.summed_to = sums.next_offset
         if sums is not None and not derived.is_partial and sums.log_size == size:
             derived.sums = sums
         elif sums is not None and sums.max_timestamp > derived.max_timestamp:
@@ -173,6 +177,8 @@ class DerivedFiles:
         index = OffsetIndex(self._base_offset, self._read(INDEX) or b"")
         times = TimeIndex(self._base_offset, self._read(TIME_INDEX) or b"")
         derived = Derived(index, times, self._base_offset, sums.gaps if sums else self.gaps_without_sums)
+        if sums is not None:
+            derived.summed_to = sums.next_offset
         if sums is not None and sums.log_size <= size:
             derived.sums = sums
             if sums.offset_index.matches(index.data) and sums.time_index.matches(times.data):

@@ -134,12 +134,18 @@ class Checks:
         return True
 
     def _fits(self, derived: Derived, walked: "Walked") -> bool:
-        """Whether each index entry of this range leads to the batch that it names, or into damage."""
+        """Whether each index entry of this range leads to the batch that it names, or into the damage that hides it: a
+        batch may also stand before or behind the damage that took its place.
+        """
         entries = derived.index.entries_between(walked.start, walked.end)
         return all(
-            walked.batches.get(position) == last_offset or self.damage_at(position) is not None
+            walked.batches.get(position) == last_offset or self._hides(position, last_offset)
             for last_offset, position in entries
         )
+
+    def _hides(self, position: int, offset: int) -> bool:
+        damage = self.damage_at(position)
+        return damage is not None and damage.first_offset <= offset <= damage.last_offset
 
     def condemn(self, boundary: Boundary) -> None:
         """Names all from the first damage up to `boundary`, in a segment that is shifted and cannot be derived anew."""

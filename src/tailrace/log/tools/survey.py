@@ -25,11 +25,11 @@ from tailrace.log.layout.config import LogConfig
 from tailrace.log.layout.damage import DamagedRange, missing_file, overlap
 from tailrace.log.layout.names import LOG, numbered, parse_numbered
 from tailrace.log.recovery.epoch_check import are_contradicted, epochs_of, sound_but_for_its_epoch
-from tailrace.log.recovery.tail import ends_the_log
 from tailrace.log.scan.scan import FoundBatch
 from tailrace.log.scan.walk import walk
 from tailrace.log.segment.derived import Derived
 from tailrace.log.segment.segment import DerivedCache, Segment
+from tailrace.log.segment.tail import due_end, ends_the_log, may_be_unflushed
 
 
 class Tail(NamedTuple):
@@ -216,14 +216,16 @@ class Survey:
         segment, end = self.segments[number], self.end_offset
         if end > segment.base_offset:
             yield overlap(segment.name, segment.base_offset, end)
-        elif self.current and self.current.derived.may_have_gaps:
-            self._reach(segment.base_offset)
         elif end < segment.base_offset:
-            if end >= self._cut_point:
-                last = self.segments[number - 1]
+            due, last = segment.base_offset, self.segments[number - 1]
+            if self.current is not None:
+                due = due_end(self.current.derived, due, self.recorded_gaps)
+            if end >= due:
+                self._reach(segment.base_offset)
+            elif may_be_unflushed(end, last, self._cut_point):
                 yield self._tail(number - 1, last.size, "bytes are missing between two segments")
             else:
-                yield missing_file(end, segment.base_offset)
+                yield missing_file(end, due)
 
     def _reach(self, offset: int) -> None:
         """The next batch begins at `offset`, which may leave a gap where gaps are allowed."""
@@ -323,7 +325,7 @@ class Survey:
 
     def _ends_here(self, damage: DamagedRange, number: int) -> bool:
         follower = self.segments[number + 1] if number + 1 < len(self.segments) else None
-        return damage.first_offset >= self._cut_point and ends_the_log(damage, self.segments[number], follower)
+        return ends_the_log(damage, self.segments[number], follower, self._cut_point)
 
     def _end(self, damage: DamagedRange, number: int) -> Iterator[Tail]:
         segment = self.segments[number]
