@@ -55,6 +55,7 @@ sys.argv = ["tailrace", "serve", "--set", "nothing"]
 try:
     main()
 finally:
+    from tailrace.server import logging, run  # as a start does that has read its settings
     print(*sys.modules)
 """
 
