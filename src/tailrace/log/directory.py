@@ -7,6 +7,7 @@
     log-start-offset-checkpoint          where each log begins
     cleaner-offset-checkpoint            up to where each log is compacted
     tailrace.journal                     what was committed and is perhaps not in its log yet: read after a crash
+    tailrace.journal.<number>            a journal that has records of a log that is unavailable: read with it
     .kafka_cleanshutdown                 there if, and only if, the last stop was clean
     .lock                                held by the process that has the directory open
     tailrace.format                      the version of what we write; a newer one is refused
@@ -32,7 +33,7 @@ from tailrace.log.epochs import FILE_NAME as EPOCHS_FILE
 from tailrace.log.errors import JobUnderWay, LogOffline, LogUnavailable, OutOfSpace, SegmentsMissing, StorageError
 from tailrace.log.files import Files, join, parent, read_whole, remove_if_there, replace_whole, write_whole
 from tailrace.log.journal import FILE_NAME as JOURNAL_FILE
-from tailrace.log.journal import Journal, has_commits, open_journal, read_journal
+from tailrace.log.journal import Journal, has_commits, keep_journal, open_journal, read_journal
 from tailrace.log.log import Log
 from tailrace.log.names import (
     INTERNAL_TOPICS,
@@ -76,7 +77,8 @@ class DataDirectory:
         self.removing: dict[TopicPartition, RemoveJob] = {}  # their names are not free yet
         self.leftovers: list[str] = []  # directories of removed logs, to be deleted
         self.put_away: set[str] = set()  # and those, with what was set aside
-        self.journal: Journal | None = None  # as it was found; who wants one and has none can make it (`log/journal`)
+        self.journal: Journal | None = None  # once it is begun; who wants one and has none can make it (`log/journal`)
+        self._is_journal_begun = False
         self.record_start: Callable[[], None] | None = None  # what the broker had no room to write; until it is done
         self._cache = DerivedCache()
         self._last_checkpoint_ms: int | None = None
@@ -121,7 +123,6 @@ class DataDirectory:
         if not is_saved or not state.clean or not state.is_ours:
             self._save_what_recovery_found()
         self._raise_format()
-        self.journal = open_journal(self.files, self.path)
 
     def _raise_format(self) -> None:
         """Before anything is written that an older release would not read: the journal."""
@@ -314,21 +315,25 @@ class DataDirectory:
         what the journal has of it. At the start, before anything is appended. Waits for the disk. Raises StorageError.
         """
         log = self.logs[partition]
+        is_journaled = (log.name, topic_id) in self._unclaimed
         try:
+            if is_journaled:
+                self._take_back_epoch(log)  # first: once the log has its topic id, any start brings the records back
             replace_whole(self.files, join(log.directory, PARTITION_METADATA), encode_topic_id(topic_id))
             log.topic_id = topic_id
-            if (log.name, topic_id) in self._unclaimed:
+            if is_journaled:
                 self._recover_again(partition, log)
         except OSError as error:
             raise StorageError(f"{partition} in {self.path} could not be adopted", error) from error
 
-    def _recover_again(self, partition: TopicPartition, log: Log) -> None:
-        """With what the journal has of the log, which was opened without. The epoch that the first recovery began at
-        its end goes: what comes back was written before.
-        """
-        log.let_go()
+    def _take_back_epoch(self, log: Log) -> None:
+        """The one that recovery began at the log's end: what comes back from the journal was written before."""
         log.epochs.truncate(log.end_offset)
         replace_whole(self.files, join(log.directory, EPOCHS_FILE), log.epochs.encode())
+
+    def _recover_again(self, partition: TopicPartition, log: Log) -> None:
+        """With what the journal has of the log, which was opened without."""
+        log.let_go()
         offsets = log.recovery_point, log.start_offset, log.compacted_to
         place = Place(log.directory, partition, "", False, *offsets)
         self.logs[partition], self.reports[partition] = recover(
@@ -415,16 +420,35 @@ class DataDirectory:
 
     def _void_journal(self) -> None:
         """Afterwards nobody needs what is in it, and nothing in it counts."""
+        self.begin_journal()
         if self.journal is not None:
             for log in self.logs.values():
                 if log.offline is None:
                     log.flush()
             self.journal.begin_session()
 
-    def use_journal(self, size: int) -> Journal | None:
-        """The journal, if one of this size is there. Of another one nothing is left; and 0 is none. Right after the
-        start: nobody may need yet what is in it.
+    def begin_journal(self) -> None:
+        """On return, nothing in the journal counts: the logs have it all. At the end of a start, when no log is left to
+        be adopted; a start that fails before leaves the journal to the next one. A journal that has records of a log
+        that is unavailable is kept under another name, until that log is back. Raises StorageError.
         """
+        if self._is_journal_begun or self.journal is not None:
+            return
+        needed = {str(partition).encode() for partition in self.unavailable} & {name for name, _ in self._unclaimed}
+        try:
+            if not self.was_clean:
+                keep_journal(self.files, self.path, needed)
+            self.journal = open_journal(self.files, self.path)
+        except OSError as error:
+            raise StorageError(f"the journal in {self.path} cannot be begun", error) from error
+        self._unclaimed = {}
+        self._is_journal_begun = True
+
+    def use_journal(self, size: int) -> Journal | None:
+        """The journal, begun, if one of this size is there. Of another one nothing is left; and 0 is none. Right after
+        the start: nobody may need yet what is in it.
+        """
+        self.begin_journal()
         if self.journal is not None and self.journal.size != size:
             self._close_journal()
             remove_if_there(self.files, join(self.path, JOURNAL_FILE))
@@ -478,6 +502,7 @@ class DataDirectory:
 
     def _empty_journal(self) -> None:
         """On return, nothing in the journal counts: the logs have it all. One that cannot be written is removed."""
+        self.begin_journal()
         try:
             if self.journal is not None:
                 self.journal.begin_session()
