@@ -1,5 +1,6 @@
 """Acknowledged records that only the journal has are there after any number of starts, whatever goes wrong in them."""
 
+import shutil
 from collections.abc import Callable
 from errno import EIO
 from pathlib import Path
@@ -10,8 +11,9 @@ from brokers import NOW_MS, LocalBroker
 from tailrace.broker.configs import BrokerConfigs
 from tailrace.broker.opening import open_broker
 from tailrace.log.directory import DataDirectory
+from tailrace.log.errors import StorageError
 from tailrace.log.files import OperatingSystemFiles
-from tailrace.log.journal import FILE_NAME
+from tailrace.log.journal import FILE_NAME, has_commits
 from tailrace.log.names import TopicPartition
 from tailrace.testing.faulty_files import FaultyFiles
 
@@ -133,3 +135,45 @@ def test_a_start_that_dies_leaves_the_journal_to_the_next(
         for topic in ("orders", "kept"):
             assert broker.values(topic)[-3:] == LAST
             assert not list(broker.log(topic).damage)
+
+
+@pytest.mark.parametrize("which", ["its session", "its commits"])
+def test_without_a_journal_that_can_be_read_nothing_starts_and_nothing_is_lost(tmp_path: Path, which: str) -> None:
+    journaled(tmp_path)
+    reads = 0
+
+    def is_bad(path: str) -> bool:
+        nonlocal reads
+        reads += path.endswith(FILE_NAME)
+        return path.endswith(FILE_NAME) and (which == "its session" or reads > 1)
+
+    for _ in range(2):
+        reads = 0
+        with pytest.raises(StorageError, match=f"{FILE_NAME} cannot be read: refused.*or move it away"):
+            LocalBroker(tmp_path, SMALL, files=failing("read_at", is_bad, EIO))
+    with LocalBroker(tmp_path, SMALL) as broker:
+        assert broker.values()[-3:] == LAST
+
+
+def test_a_clean_stop_of_the_release_before_is_clean_although_it_left_writes_in_the_journal(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = shutil.copytree(Path(__file__).parents[1] / "data" / "format-2" / "stopped", tmp_path / "data")
+    marker, journal = (data / ".kafka_cleanshutdown").read_bytes(), data / FILE_NAME
+    with LocalBroker(data, SMALL) as broker:
+        broker.create_topic()
+        for number in range(40):
+            broker.produce(b"%d" % number)
+            broker.tick(1)
+        broker.produce(b"journaled")
+        written = journal.read_bytes()
+    journal.write_bytes(written)
+    (data / ".kafka_cleanshutdown").write_bytes(marker)
+    assert has_commits(OperatingSystemFiles(), str(data))
+    epochs = {path: path.read_bytes() for path in data.rglob("leader-epoch-checkpoint")}
+    caplog.clear()
+    with caplog.at_level("WARNING"), LocalBroker(data, SMALL) as broker:
+        assert broker.directory.was_clean
+        assert broker.broker.metadata.unclean_starts == 0
+        assert {path: path.read_bytes() for path in epochs} == epochs
+    assert not [message for message in caplog.messages if "given up by a repair" not in message]

@@ -25,9 +25,9 @@ from tailrace.broker.removals import finish_deletion, finish_removal
 from tailrace.broker.topics import METADATA_TOPIC, Topic
 from tailrace.broker.waiting import StartJob
 from tailrace.log.directory import DataDirectory
-from tailrace.log.errors import LogError, LogUnavailable, OutOfSpace
+from tailrace.log.errors import LogError, OutOfSpace
 from tailrace.log.log import Log
-from tailrace.log.names import INTERNAL_TOPICS, METADATA_PARTITION, PARTITION_METADATA, TopicPartition
+from tailrace.log.names import METADATA_PARTITION, PARTITION_METADATA, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -45,10 +45,9 @@ def open_broker(
     random_bytes: Callable[[int], bytes],
 ) -> Broker:
     """A broker with the state that the directory's metadata log tells of. May wait for a disk. Raises NotOurs,
-    UnknownRecord, LogUnavailable where a log of the broker's own lacks records, or what a damaged metadata log raises.
+    UnknownRecord, or what a damaged metadata log raises.
     """
     metadata = Metadata(configs)
-    _require_whole(directory)
     log, first = _load_metadata(directory, metadata, now_ms, random_bytes)
     delayed = _record_start(log, metadata, first, now_ms)
     _forget_deleted(directory, metadata)
@@ -95,16 +94,6 @@ def _delay_appends(broker: Broker, delayed: list[MetadataRecord], now_ms: int) -
     for log in broker.directory.logs.values():
         if log is not broker.metadata_log.log:
             log.before_append(broker.metadata_log.write_delayed)
-
-
-def _require_whole(directory: DataDirectory) -> None:
-    """Raises LogUnavailable where a log of the broker's own lacks records that were flushed: the state that is left
-    would be one that never was.
-    """
-    for name, report in sorted(directory.reports.items()):
-        missing = [damage for damage in report.damage if not damage.length]
-        if missing and name.topic in INTERNAL_TOPICS:
-            raise LogUnavailable(name, directory.path, "; ".join(map(str, missing)), is_lost=True)
 
 
 def _identify_metadata_log(directory: DataDirectory, metadata: Metadata, random_bytes: Callable[[int], bytes]) -> None:

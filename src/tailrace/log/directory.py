@@ -37,6 +37,7 @@ from tailrace.log.journal import Journal, has_commits, keep_journal, open_journa
 from tailrace.log.log import Log
 from tailrace.log.names import (
     INTERNAL_TOPICS,
+    LOG,
     PARTITION_METADATA,
     REMOVED,
     STRAY,
@@ -46,7 +47,7 @@ from tailrace.log.names import (
     put_away_name,
 )
 from tailrace.log.partition_metadata import encode_topic_id
-from tailrace.log.recovery import RecoveryReport, recover
+from tailrace.log.recovery import NO_SEGMENT, RecoveryReport, recover
 from tailrace.log.removal import DeleteJob, Removal, RemoveJob
 from tailrace.log.restoring import Journaled, by_log
 from tailrace.log.saved_offsets import NotedOffsets, OffsetsJob, SavedOffsets
@@ -54,7 +55,8 @@ from tailrace.log.segment import DerivedCache
 
 CHECKPOINT_MS = 60_000
 _NOT_THE_LOGS_FAULT = (ENOSPC, EDQUOT, EMFILE, ENFILE, EROFS)  # it would be the same with any other log
-_CLEAN_SHUTDOWN_CONTENT = b'{"version":0,"brokerEpoch":-1}'
+# Kafka reads the first two, and ignores others. Releases before left writes in the journal, and did not say "emptied".
+_CLEAN_SHUTDOWN_CONTENT = b'{"version":0,"brokerEpoch":-1,"journal":"emptied"}'
 
 logger = logging.getLogger(__name__)
 
@@ -121,7 +123,7 @@ class DataDirectory:
             self.files.sync_directory(self.path)  # first: what a checkpoint names must be there
         is_saved = self.saved_offsets.are_on_disk(self.note_offsets(), state)
         if not is_saved or not state.clean or not state.is_ours:
-            self._save_what_recovery_found()
+            self._save_what_recovery_found(state)
         self._raise_format()
 
     def _raise_format(self) -> None:
@@ -134,6 +136,10 @@ class DataDirectory:
         """Before anything is changed: without a log of its own the broker does not start."""
         for partition in sorted(state.missing(directories)):
             self._is_unavailable(partition, state, "its directory is missing, and a checkpoint names it", is_lost=True)
+        own = [name for name in state.named if name.topic in INTERNAL_TOPICS and str(name) in directories]
+        for partition in sorted(own) if state.clean and state.is_ours else ():
+            if not any(LOG in name for name in self.files.files_in(join(self.path, str(partition)))):
+                self._is_unavailable(partition, state, NO_SEGMENT, is_lost=True)
 
     def _is_unavailable(self, partition: TopicPartition, state: DirectoryState, reason: str, *, is_lost: bool) -> None:
         error = LogUnavailable(partition, self.path, reason, is_lost=is_lost)
@@ -144,10 +150,12 @@ class DataDirectory:
         self.saved_offsets.keep(partition, *((offsets or {}).get(partition) for offsets in known))
 
     def _doubt_clean_stop(self, state: DirectoryState) -> None:
-        """A clean stop leaves nothing in the journal. Where there is something, the marker of one is not to be
-        believed: the logs may lack what the journal has.
+        """A clean stop leaves nothing in the journal, and its marker says so. Where there is something, that marker is
+        not to be believed: the logs may lack what the journal has.
         """
-        if state.clean and has_commits(self.files, self.path):
+        if not state.clean or read_whole(self.files, join(self.path, CLEAN_SHUTDOWN)) != _CLEAN_SHUTDOWN_CONTENT:
+            return
+        if has_commits(self.files, self.path):
             logger.warning(
                 "%s in %s says that the last stop was clean, and %s has writes: logs are recovered as after a crash",
                 CLEAN_SHUTDOWN,
@@ -189,9 +197,9 @@ class DataDirectory:
         log.is_enrolled = False
         log.enrol = self.saved_offsets.enrol
 
-    def _save_what_recovery_found(self) -> None:
+    def _save_what_recovery_found(self, state: DirectoryState) -> None:
         """So that what one start has looked at the next need not look at again. Where there is no room, a later
-        checkpoint does it.
+        checkpoint does it; and a log that has no name in the recovery points gets it with its next flush.
         """
         try:
             for log in self.logs.values():
@@ -200,6 +208,11 @@ class DataDirectory:
             self._save_offsets()
         except OutOfSpace as error:
             logger.warning("%s: the next start has to look at the same again", error)
+            known = self.named if state.recovery_points is None else state.recovery_points
+            for partition in self.logs.keys() - known:
+                log = self.logs[partition]
+                log.unflushed.named(log.directory)  # so that a flush, which enrols it, comes before the journal has it
+                self._to_be_enrolled(log)
 
     def _take_clean_marker(self) -> None:
         if self.was_clean:

@@ -22,7 +22,7 @@ from collections.abc import Collection, Iterator, Sequence
 from errno import ENOSPC
 from typing import TYPE_CHECKING, NamedTuple
 
-from tailrace.log.errors import without_frames
+from tailrace.log.errors import JournalUnreadable, without_frames
 from tailrace.log.files import Data, File, Files, block_buffer, join, remove_if_there
 from tailrace.log.names import CUT
 from tailrace.records.checksum import crc32c
@@ -276,7 +276,7 @@ def _session_of(file: File) -> int | None:
 
 def read_journal(files: Files, directory: str) -> list[Part]:
     """What the last session has written and is still there, in the order of writing; before that, what earlier ones
-    have that are kept for a log that is unavailable.
+    have that are kept for a log that is unavailable. Raises JournalUnreadable.
     """
     paths = [*_kept(files, directory), join(directory, FILE_NAME)]
     return [part for path in paths for part in _parts_in(files, path)]
@@ -315,8 +315,7 @@ def _parts_in(files: Files, path: str) -> list[Part]:
             return []
         halves = [list(_read_half(file, BLOCK_BYTES + half * half_bytes, half_bytes, session)) for half in (0, 1)]
     except OSError as error:
-        logger.error("%s cannot be read, and the logs are recovered without it: %s", file.path, error)
-        return []
+        raise JournalUnreadable(path, error) from error
     finally:
         file.close()
     commits = sorted((commit for half in halves for commit in half), key=lambda commit: commit[0])
