@@ -18,6 +18,7 @@ from functools import cached_property
 from tailrace.log.admission import FORMAT_VERSION
 from tailrace.log.checkpoints import FORMAT_FILE
 from tailrace.log.directory_state import DirectoryState
+from tailrace.log.errors import JournalUnreadable
 from tailrace.log.files import Files, join, read_whole
 from tailrace.log.journal import read_journal
 from tailrace.log.names import TopicPartition
@@ -67,7 +68,7 @@ class CompactionHistory:
                     return []
                 values += (record.value or b"" for record in decode_records(finding.window, finding.at))
             journaled = [] if self._state.clean else read_journal(self._files, self._path)
-        except (CorruptBatch, OSError):
+        except (CorruptBatch, JournalUnreadable, OSError):
             return []
         if survey.start_offset or survey.gaps:
             return []

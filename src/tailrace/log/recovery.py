@@ -42,7 +42,7 @@ from tailrace.log.errors import SegmentsMissing
 from tailrace.log.files import Files, join, read_whole, remove_if_there, replace_whole
 from tailrace.log.jobs import NO_ROOM
 from tailrace.log.log import Log
-from tailrace.log.names import FLUSH_FAILED, LOG, PARTITION_METADATA, is_leftover, parse_numbered
+from tailrace.log.names import FLUSH_FAILED, INTERNAL_TOPICS, LOG, PARTITION_METADATA, is_leftover, parse_numbered
 from tailrace.log.offsets import OffsetBounds
 from tailrace.log.partition_metadata import read_topic_id
 from tailrace.log.producer_state import ProducerState
@@ -56,6 +56,8 @@ from tailrace.log.segment_walk import SegmentWalk
 from tailrace.log.tail import due_end, ends_the_log, may_be_unflushed
 from tailrace.log.transaction_index import TransactionIndex
 from tailrace.records.batch import LENGTH_END, NO_PRODUCER, BatchHeader
+
+NO_SEGMENT = "its directory has no segment, and a checkpoint names it"
 
 logger = logging.getLogger(__name__)
 
@@ -116,7 +118,8 @@ def recover(
     journaled: Journaled | None = None,
 ) -> tuple[Log, RecoveryReport]:
     """The same for a log whose data directory says what `place` says, and whose journal has what is `journaled`. Raises
-    SegmentsMissing where a checkpoint names the log and it has no segment, and OSError where it cannot be read.
+    SegmentsMissing where a checkpoint names the log and it has no segment, or one of the broker's own lacks flushed
+    records, and OSError where it cannot be read.
     """
     recovery = Recovery(files, place, config, cache or DerivedCache(), journaled or {})
     try:
@@ -190,7 +193,7 @@ class Recovery:
             if parsed is not None and parsed[1] == LOG:
                 found.append((parsed[0], size))
         if not found and self.place.is_named:
-            raise SegmentsMissing("its directory has no segment, and a checkpoint names it")
+            raise SegmentsMissing(NO_SEGMENT)
         self._segments = [self._segment(base_offset, size) for base_offset, size in sorted(found)]
         if not found:
             self._segments = [self._first_segment()]
@@ -369,7 +372,7 @@ class Recovery:
         if first.base_offset <= self._start_offset:
             return False
         if self._start_offset < self._cut_point:
-            self.report.damage.append(missing_file(self._start_offset, first.base_offset))
+            self._missing(missing_file(self._start_offset, first.base_offset))
             return False
         self._end = self._start_offset
         self._segments.insert(0, self._segment(self._start_offset, 0))
@@ -391,7 +394,7 @@ class Recovery:
         if may_be_unflushed(missing_from, last, self._cut_point):
             self._pass_5_cut(number - 1, last.size, "bytes are missing between two segments")
             return True
-        self.report.damage.append(missing_file(missing_from, due))
+        self._missing(missing_file(missing_from, due))
         return False
 
     def _scan_segment(self, segment: Segment, number: int, producers_from: int) -> bool:
@@ -491,10 +494,18 @@ class Recovery:
         if self._end < end or any(known.length and known.end == last.size for known in last.checks.damage):
             self._go_on_at(end)
 
+    def _missing(self, damage: DamagedRange) -> None:
+        """Flushed records are gone. Of the broker's own logs that is not accepted, and nothing may change before: else
+        the next start would take for whole what is left.
+        """
+        if self.place.partition is not None and self.place.partition.topic in INTERNAL_TOPICS:
+            raise SegmentsMissing(str(damage))
+        self.report.damage.append(damage)
+
     def _go_on_at(self, end: int) -> None:
         """What comes gets a new segment, there. What lies before it and is not in the log is missing."""
         if self._end < end:
-            self.report.damage.append(missing_file(self._end, end))
+            self._missing(missing_file(self._end, end))
         self._segments.append(self._segment(end, 0))
         self._segments[-1].create()
         self._end = end
