@@ -75,12 +75,18 @@ def remove_segments(directory: Path) -> None:
 
 
 def refuses_to_start(path: Path) -> None:
-    directory = DataDirectory(OperatingSystemFiles(), str(path))
     with pytest.raises(LogError, match=r"gone|cannot be read"):
+        start(path)
+
+
+def start(path: Path) -> None:
+    directory = DataDirectory(OperatingSystemFiles(), str(path))
+    try:
         open_broker(
             directory, BrokerConfigs({}), NOW_MS, start_job=lambda job, finish: None, random_bytes=lambda n: bytes(n)
         )
-    directory.abandon()
+    finally:
+        directory.abandon()
 
 
 LOSSES = pytest.mark.parametrize("lose", [remove_directory, remove_segments])
@@ -205,14 +211,17 @@ def test_a_removal_that_a_crash_cut_short_is_no_loss(tmp_path: Path) -> None:
         assert broker.produce(b"new").base_offset == 0
 
 
+@LOSSES
 @pytest.mark.parametrize("name", [METADATA, "__consumer_offsets-0"])
-def test_without_a_log_of_its_own_the_broker_does_not_start_and_touches_nothing(tmp_path: Path, name: str) -> None:
+def test_without_a_log_of_its_own_the_broker_does_not_start_and_touches_nothing(
+    tmp_path: Path, name: str, lose: Callable[[Path], None]
+) -> None:
     stopped(tmp_path)
     if name != METADATA:
         directory = DataDirectory(OperatingSystemFiles(), str(tmp_path))
         directory.create(TopicPartition("__consumer_offsets", 0), topic_id=bytes(16))
         directory.close(0)
-    shutil.rmtree(tmp_path / name)
+    lose(tmp_path / name)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     with pytest.raises(LogUnavailable, match="--apply --accept-loss --internal"):
         LocalBroker(tmp_path)
@@ -267,6 +276,30 @@ def test_so_is_a_truncated_log_of_the_groups(tmp_path: Path, keep: float, end: s
     repair(tmp_path)
     assert is_healthy(tmp_path)
     LocalBroker(tmp_path, seed=1).close()
+
+
+@pytest.mark.parametrize("stop", ["clean", "kill"])
+@pytest.mark.parametrize("sums", ["there", "lost"])
+def test_a_truncated_log_of_the_groups_refuses_every_start_until_it_is_given_up(
+    tmp_path: Path, stop: str, sums: str
+) -> None:
+    data = shutil.copytree(Path(__file__).parents[1] / "data" / "format-2" / "stopped", tmp_path / "data")
+    if stop == "kill":
+        (data / ".kafka_cleanshutdown").unlink()
+    log = next((data / "__consumer_offsets-0").glob("*.log"))
+    content = log.read_bytes()
+    log.write_bytes(content[: 12 + int.from_bytes(content[8:12])])  # the first batch
+    if sums == "lost":
+        log.with_suffix(".sums").unlink()
+    before = sorted(path.name for path in log.parent.iterdir() if path.suffix in (".log", ".metadata"))
+    for _ in range(3):
+        with pytest.raises(LogUnavailable, match=r"are gone .* --apply --accept-loss --internal"):
+            LocalBroker(data)
+    assert sorted(path.name for path in log.parent.iterdir() if path.suffix in (".log", ".metadata")) == before
+    repair(data)
+    for _ in range(2):
+        with LocalBroker(data) as broker:
+            assert not broker.directory.unavailable
 
 
 # Logs whose partition.metadata is lost
@@ -388,7 +421,7 @@ def test_a_marker_of_a_clean_stop_that_was_none_loses_nothing_that_the_journal_h
         broker._jobs.clear()
         broker.directory.abandon()
         log.write_bytes(log.read_bytes()[:size])  # as a power cut would have left it
-        (tmp_path / ".kafka_cleanshutdown").write_bytes(b'{"version":0,"brokerEpoch":-1}')
+        (tmp_path / ".kafka_cleanshutdown").write_bytes(b'{"version":0,"brokerEpoch":-1,"journal":"emptied"}')
         broker.open()
         assert broker.values()[-1] == b"journaled"
         assert broker.broker.metadata.unclean_starts == 1

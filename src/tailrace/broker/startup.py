@@ -45,7 +45,7 @@ def open_broker(
     random_bytes: Callable[[int], bytes],
 ) -> Broker:
     """A broker with the state that the directory's metadata log tells of. May wait for a disk. Raises NotOurs,
-    UnknownRecord, LogUnavailable where a log of the broker's own lacks records, or what a damaged metadata log raises.
+    UnknownRecord, LogUnavailable where a log of the broker's own is damaged, or what a damaged metadata log raises.
     """
     metadata = Metadata(configs)
     _require_whole(directory)

@@ -10,12 +10,14 @@ from logs import DATA, ORDERS, SMALL, batch_of, memory_files, write_log
 
 from tailrace.log.directory.directory import DataDirectory
 from tailrace.log.disk.os_files import OperatingSystemFiles
-from tailrace.log.files.checkpoints import RECOVERY_POINTS, decode_offsets
+from tailrace.log.files.checkpoints import RECOVERY_POINTS, START_OFFSETS, decode_offsets, encode_offsets
+from tailrace.log.flush.journal_write import bytes_to_journal
 from tailrace.log.layout.errors import OutOfSpace
 from tailrace.log.layout.names import TopicPartition
 from tailrace.testing.faulty_files import FaultyFiles
 
 NOW = 5000
+OTHER = TopicPartition("other", 0)
 
 
 def named(path: Path) -> set[TopicPartition]:
@@ -152,3 +154,53 @@ def test_checkpoints_that_cannot_be_read_are_replaced() -> None:
     directory = DataDirectory(disk, DATA, SMALL)
     assert directory.logs[ORDERS].end_offset > 0
     assert directory.reports[ORDERS].was_clean
+
+
+def a_killed_directory(path: Path) -> None:
+    directory = DataDirectory(OperatingSystemFiles(), str(path))
+    for partition in (ORDERS, OTHER):
+        log = directory.create(partition, topic_id=bytes(16))
+        log.append(batch_of(1), NOW)
+        log.flush()
+    directory.checkpoint(NOW)
+    directory.abandon()
+
+
+def start_without_room(path: Path) -> DataDirectory:
+    files = FaultyFiles(OperatingSystemFiles())
+    files.fail("write_at", ENOSPC, name="checkpoint", forever=True)
+    directory = DataDirectory(files, str(path))
+    files.heal()
+    return directory
+
+
+@pytest.mark.parametrize("how", ["flush", "checkpoint"])
+def test_a_log_without_a_name_that_a_start_without_room_has_found_is_named_by_its_next_flush(
+    tmp_path: Path, how: str
+) -> None:
+    a_killed_directory(tmp_path)
+    for name in (RECOVERY_POINTS, START_OFFSETS):
+        (tmp_path / name).write_bytes(encode_offsets({OTHER: 0}))
+    directory = start_without_room(tmp_path)
+    assert named(tmp_path) == {OTHER}
+    log = directory.logs[ORDERS]
+    if how == "flush":
+        log.append(batch_of(1), NOW)
+        assert bytes_to_journal(log) == 0, "it does not go into the journal before"
+        log.flush()
+    else:
+        directory.checkpoint(NOW)
+    assert named(tmp_path) == {ORDERS, OTHER}
+    directory.close(NOW)
+    assert named(tmp_path) == {ORDERS, OTHER}
+
+
+def test_a_new_log_is_not_the_only_name_where_the_recovery_points_were_damaged(tmp_path: Path) -> None:
+    a_killed_directory(tmp_path)
+    (tmp_path / RECOVERY_POINTS).write_bytes(b"garbled")
+    directory = start_without_room(tmp_path)
+    new = directory.create(TopicPartition("new", 0))
+    new.append(batch_of(1), NOW)
+    new.flush()
+    assert named(tmp_path) == {ORDERS, OTHER, TopicPartition("new", 0)}
+    directory.close(NOW)

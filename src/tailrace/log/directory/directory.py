@@ -7,6 +7,7 @@
     log-start-offset-checkpoint          where each log begins
     cleaner-offset-checkpoint            up to where each log is compacted
     tailrace.journal                     what was acknowledged and is perhaps not in its log yet: read after a crash
+    tailrace.journal.<number>            a journal that has records of a log that is unavailable: read with it
     .kafka_cleanshutdown                 there if, and only if, the last stop was clean
     .lock                                held by the process that has the directory open
     tailrace.format                      the version of what we write; a newer one is refused
@@ -39,7 +40,7 @@ from tailrace.log.disk.interface import (
 )
 from tailrace.log.files.directory_state import DirectoryState, PartitionDirectory
 from tailrace.log.files.journal_file import FILE_NAME as JOURNAL_FILE
-from tailrace.log.files.journal_file import read_journal
+from tailrace.log.files.journal_file import keep_journal, read_journal
 from tailrace.log.files.leader_epochs import FILE_NAME as EPOCHS_FILE
 from tailrace.log.files.partition_metadata import encode_topic_id
 from tailrace.log.flush.journal import Journal, MakeJournalJob, open_journal
@@ -54,6 +55,7 @@ from tailrace.log.layout.errors import (
 )
 from tailrace.log.layout.names import (
     INTERNAL_TOPICS,
+    LOG,
     PARTITION_METADATA,
     REMOVED,
     STRAY,
@@ -64,7 +66,7 @@ from tailrace.log.layout.names import (
 )
 from tailrace.log.log import Log
 from tailrace.log.recovery.recovery import recover
-from tailrace.log.recovery.state import RecoveryReport
+from tailrace.log.recovery.state import NO_SEGMENT, RecoveryReport
 from tailrace.log.scan.restore import Journaled, by_log
 from tailrace.log.scrub import Piece, ScrubJob
 from tailrace.log.segment.segment import DerivedCache
@@ -92,9 +94,8 @@ class DataDirectory:
         self.removing: dict[TopicPartition, RemoveJob] = {}  # their names are not free yet
         self.leftovers: list[str] = []  # directories of removed logs, to be deleted
         self.put_away: set[str] = set()  # and those, with what was set aside
-        self.journal: Journal | None = (
-            None  # as it was found; who wants one and has none can make it (`log/flush/journal`)
-        )
+        self.journal: Journal | None = None  # once it is begun; one can be made where there is none
+        self._is_journal_begun = False
         self.record_start: Callable[[], None] | None = None  # what the broker had no room to write; until it is done
         self._cache = DerivedCache()
         self._offsets_noted = 0
@@ -126,14 +127,17 @@ class DataDirectory:
             self.files.sync_directory(self.path)  # first: what a checkpoint names must be there
         is_saved = self.offset_checkpoints.are_on_disk(self.note_offsets(), state)
         if not is_saved or not state.clean or not state.is_ours:
-            self._save_what_recovery_found()
+            self._save_what_recovery_found(state)
         raise_format(self.files, self.path)
-        self.journal = open_journal(self.files, self.path)
 
     def _note_missing(self, state: DirectoryState, directories: Collection[str]) -> None:
         """Before anything is changed: without a log of its own the broker does not start."""
         for partition in sorted(state.missing(directories)):
             self._is_unavailable(partition, state, "its directory is missing, and a checkpoint names it", is_lost=True)
+        own = [name for name in state.named if name.topic in INTERNAL_TOPICS and str(name) in directories]
+        for partition in sorted(own) if state.clean and state.is_ours else ():
+            if not any(LOG in name for name in self.files.files_in(join(self.path, str(partition)))):
+                self._is_unavailable(partition, state, NO_SEGMENT, is_lost=True)
 
     def _is_unavailable(self, partition: TopicPartition, state: DirectoryState, reason: str, *, is_lost: bool) -> None:
         error = LogUnavailable(partition, self.path, reason, is_lost=is_lost)
@@ -177,9 +181,9 @@ class DataDirectory:
         log.is_enrolled = False
         log.enrol = self.offset_checkpoints.enrol
 
-    def _save_what_recovery_found(self) -> None:
+    def _save_what_recovery_found(self, state: DirectoryState) -> None:
         """So that what one start has looked at the next need not look at again. Where there is no room, a later
-        checkpoint does it.
+        checkpoint does it; and a log that has no name in the recovery points gets it with its next flush.
         """
         try:
             for log in self.logs.values():
@@ -188,6 +192,11 @@ class DataDirectory:
             self._save_offsets()
         except OutOfSpace as error:
             logger.warning("%s: the next start has to look at the same again", error)
+            known = self.named if state.recovery_points is None else state.recovery_points
+            for partition in self.logs.keys() - known:
+                log = self.logs[partition]
+                log.unflushed.named(log.directory)  # so that a flush, which enrols it, comes before the journal has it
+                self._to_be_enrolled(log)
 
     # Logs that come and go
 
@@ -296,21 +305,25 @@ class DataDirectory:
         what the journal has of it. At the start, before anything is appended. Waits for the disk. Raises StorageError.
         """
         log = self.logs[partition]
+        is_journaled = (log.name, topic_id) in self._unclaimed
         try:
+            if is_journaled:
+                self._take_back_epoch(log)  # first: once the log has its topic id, any start brings the records back
             replace_whole(self.files, join(log.directory, PARTITION_METADATA), encode_topic_id(topic_id))
             log.topic_id = topic_id
-            if (log.name, topic_id) in self._unclaimed:
+            if is_journaled:
                 self._recover_again(partition, log)
         except OSError as error:
             raise StorageError(f"{partition} in {self.path} could not be adopted", error) from error
 
-    def _recover_again(self, partition: TopicPartition, log: Log) -> None:
-        """With what the journal has of the log, which was opened without. The epoch that the first recovery began at
-        its end goes: what comes back was written before.
-        """
-        log.let_go()
+    def _take_back_epoch(self, log: Log) -> None:
+        """The one that recovery began at the log's end: what comes back from the journal was written before."""
         log.epochs.truncate(log.end_offset)
         replace_whole(self.files, join(log.directory, EPOCHS_FILE), log.epochs.encode())
+
+    def _recover_again(self, partition: TopicPartition, log: Log) -> None:
+        """With what the journal has of the log, which was opened without."""
+        log.let_go()
         offsets = log.recovery_point, log.start_offset, log.compacted_to
         place = PartitionDirectory(log.directory, partition, "", False, *offsets)
         self.logs[partition], self.reports[partition] = recover(
@@ -386,16 +399,35 @@ class DataDirectory:
 
     def _void_journal(self) -> None:
         """Afterwards nobody needs what is in it, and nothing in it counts."""
+        self.begin_journal()
         if self.journal is not None:
             for log in self.logs.values():
                 if log.offline is None:
                     log.flush()
             self.journal.begin_session()
 
-    def use_journal(self, size: int) -> Journal | None:
-        """The journal, if one of this size is there. Of another one nothing is left; and 0 is none. Right after the
-        start: nobody may need yet what is in it.
+    def begin_journal(self) -> None:
+        """On return, nothing in the journal counts: the logs have it all. At the end of a start, when no log is left to
+        be adopted; a start that fails before leaves the journal to the next one. A journal that has records of a log
+        that is unavailable is kept under another name, until that log is back. Raises StorageError.
         """
+        if self._is_journal_begun or self.journal is not None:
+            return
+        needed = {str(partition).encode() for partition in self.unavailable} & {name for name, _ in self._unclaimed}
+        try:
+            if not self.was_clean:
+                keep_journal(self.files, self.path, needed)
+            self.journal = open_journal(self.files, self.path)
+        except OSError as error:
+            raise StorageError(f"the journal in {self.path} cannot be begun", error) from error
+        self._unclaimed = {}
+        self._is_journal_begun = True
+
+    def use_journal(self, size: int) -> Journal | None:
+        """The journal, begun, if one of this size is there. Of another one nothing is left; and 0 is none. Right after
+        the start: nobody may need yet what is in it.
+        """
+        self.begin_journal()
         if self.journal is not None and self.journal.size != size:
             self._close_journal()
             remove_if_there(self.files, join(self.path, JOURNAL_FILE))
@@ -466,6 +498,7 @@ class DataDirectory:
 
     def _empty_journal(self) -> None:
         """On return, nothing in the journal counts: the logs have it all. One that cannot be written is removed."""
+        self.begin_journal()
         try:
             if self.journal is not None:
                 self.journal.begin_session()

@@ -10,7 +10,8 @@ from tailrace.log.files.journal_file import has_journal_writes
 
 logger = logging.getLogger(__name__)
 
-_CLEAN_SHUTDOWN_CONTENT = b'{"version":0,"brokerEpoch":-1}'
+# Kafka reads the first two, and ignores others. Releases before left writes in the journal, and did not say "emptied".
+_CLEAN_SHUTDOWN_CONTENT = b'{"version":0,"brokerEpoch":-1,"journal":"emptied"}'
 
 
 def make_directory(files: Files, path: str) -> None:
@@ -36,9 +37,10 @@ def raise_format(files: Files, path: str) -> None:
 
 def take_clean_marker(files: Files, path: str) -> bool:
     """Removes the marker of a clean shutdown, which is there, on disk. Returns whether it is to be believed: a clean
-    stop leaves nothing in the journal. Where there is something, the logs may lack it.
+    stop leaves nothing in the journal, and its marker says so. Where there is something, the logs may lack it.
     """
-    is_believed = not has_journal_writes(files, path)
+    is_ours = read_whole(files, join(path, CLEAN_SHUTDOWN)) == _CLEAN_SHUTDOWN_CONTENT
+    is_believed = not is_ours or not has_journal_writes(files, path)
     if not is_believed:
         logger.warning(
             "%s in %s says that the last stop was clean, and %s has writes: logs are recovered as after a crash",

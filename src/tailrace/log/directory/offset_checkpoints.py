@@ -116,9 +116,10 @@ class OffsetCheckpoints:
         """Whether `state`, as it was found, has these offsets and no others: then there is nothing to save."""
         with self._mutex:
             self._note(noted)
-            self._recovery_points = state.recovery_points or {}
+            entries = self._entries(RECOVERY_POINTS)
+            self._recovery_points = entries if state.recovery_points is None else state.recovery_points
             return (
-                self._entries(RECOVERY_POINTS) == state.recovery_points
+                entries == state.recovery_points
                 and self._entries(START_OFFSETS) == state.start_offsets
                 and self._entries(CLEANER_OFFSETS) == (state.cleaner_offsets or {})
             )

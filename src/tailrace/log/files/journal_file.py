@@ -10,10 +10,11 @@ specified in docs/FORMAT.md.
 
 import logging
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from tailrace.log.disk.interface import Data, File, Files, block_buffer, join
+from tailrace.log.layout.errors import JournalUnreadable
 from tailrace.records.checksum import crc32c
 
 logger = logging.getLogger(__name__)
@@ -110,18 +111,47 @@ def session_of(file: File) -> int | None:
 
 
 def read_journal(files: Files, directory: str) -> list[JournalEntry]:
-    """What the last session has written and is still there, in the order of writing."""
-    if not files.exists(join(directory, FILE_NAME)):
+    """What the last session has written and is still there, in the order of writing; before that, what earlier ones
+    have that are kept for a log that is unavailable. Raises JournalUnreadable.
+    """
+    paths = [*_kept(files, directory), join(directory, FILE_NAME)]
+    return [entry for path in paths for entry in _entries_in(files, path)]
+
+
+def keep_journal(files: Files, directory: str, needed: Collection[bytes]) -> None:
+    """On return, a journal that has something of these logs has another name, under which it is read as well. Where
+    there are no such logs, those that were kept before are gone.
+    """
+    kept, path = _kept(files, directory), join(directory, FILE_NAME)
+    if not needed:
+        for one in reversed(kept):
+            files.remove(one)
+    elif any(entry.name in needed for entry in _entries_in(files, path)):
+        aside = f"{path}.{len(kept) + 1}"
+        files.rename(path, aside)
+        files.sync_directory(directory)
+        logger.warning("%s has records of a log that is offline, and is kept as %s until that is back", path, aside)
+
+
+def _kept(files: Files, directory: str) -> list[str]:
+    """The paths of the journals that are kept, the oldest first."""
+    paths: list[str] = []
+    while files.exists(path := join(directory, f"{FILE_NAME}.{len(paths) + 1}")):
+        paths.append(path)
+    return paths
+
+
+def _entries_in(files: Files, path: str) -> list[JournalEntry]:
+    if not files.exists(path):
         return []
-    file = files.open(join(directory, FILE_NAME))
+    file = files.open(path)
     try:
         session, half_bytes = session_of(file), half_size(file.size())
         if session is None:
             return []
         halves = [list(_read_half(file, BLOCK_BYTES + half * half_bytes, half_bytes, session)) for half in (0, 1)]
     except OSError as error:
-        logger.error("%s cannot be read, and the logs are recovered without it: %s", file.path, error)
-        return []
+        raise JournalUnreadable(path, error) from error
     finally:
         file.close()
     writes = sorted((write for half in halves for write in half), key=lambda write: write[0])

@@ -98,8 +98,22 @@ class LogUnavailable(StorageError):
         return LogUnavailable(self.partition, self.data_directory, self.reason, is_lost=self.is_lost)
 
 
+class JournalUnreadable(StorageError):
+    """The disk does not give the journal back, and it may have acknowledged records that no log has."""
+
+    def __init__(self, path: str, cause: OSError) -> None:
+        LogError.__init__(
+            self,
+            f"{path} cannot be read: {cause.strerror or cause}. It may have acknowledged records that no log has. "
+            "Make it readable; or move it away, which gives these records up; and start again",
+        )
+        self.cause = cause
+
+
 class SegmentsMissing(LogError):
-    """A checkpoint names this log, and it has no segment."""
+    """A checkpoint names this log, and it has no segment. Or it is one of the broker's own, and lacks records that were
+    flushed.
+    """
 
 
 class JobUnderWay(LogError):

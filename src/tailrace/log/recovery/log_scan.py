@@ -101,7 +101,7 @@ class LogScan(RecoveryState):
         if first.base_offset <= self._start_offset:
             return False
         if self._start_offset < self._cut_point:
-            self.report.damage.append(missing_file(self._start_offset, first.base_offset))
+            self._missing(missing_file(self._start_offset, first.base_offset))
             return False
         self._end = self._start_offset
         self._segments.insert(0, self._segment(self._start_offset, 0))
@@ -121,7 +121,7 @@ class LogScan(RecoveryState):
             return False
         if may_be_unflushed(missing_from, last, self._cut_point):
             return True
-        self.report.damage.append(missing_file(missing_from, due))
+        self._missing(missing_file(missing_from, due))
         return False
 
     def _scan_segment(self, segment: Segment, number: int, producers_from: int) -> LostTail | None:

@@ -42,7 +42,7 @@ from tailrace.log.layout.names import FLUSH_FAILED, LOG, PARTITION_METADATA, is_
 from tailrace.log.layout.offsets import OffsetBounds
 from tailrace.log.log import Log
 from tailrace.log.recovery.log_scan import LogScan
-from tailrace.log.recovery.state import Cut, LostTail, RecoveryReport
+from tailrace.log.recovery.state import NO_SEGMENT, Cut, LostTail, RecoveryReport
 from tailrace.log.scan.restore import Journaled
 from tailrace.log.segment.preallocation import give_back
 from tailrace.log.segment.segment import DerivedCache, Segment
@@ -83,7 +83,8 @@ def recover(
     journaled: Journaled | None = None,
 ) -> tuple[Log, RecoveryReport]:
     """The same for a log whose data directory says what `place` says, and whose journal has what is `journaled`. Raises
-    SegmentsMissing where a checkpoint names the log and it has no segment, and OSError where it cannot be read.
+    SegmentsMissing where a checkpoint names the log and it has no segment, or one of the broker's own lacks flushed
+    records, and OSError where it cannot be read.
     """
     recovery = Recovery(files, place, config, cache or DerivedCache(), journaled or {})
     try:
@@ -133,7 +134,7 @@ class Recovery(LogScan):
             if parsed is not None and parsed[1] == LOG:
                 found.append((parsed[0], size))
         if not found and self.place.is_named:
-            raise SegmentsMissing("its directory has no segment, and a checkpoint names it")
+            raise SegmentsMissing(NO_SEGMENT)
         self._segments = [self._segment(base_offset, size) for base_offset, size in sorted(found)]
         if not found:
             self._segments = [self._first_segment()]

@@ -9,9 +9,13 @@ from tailrace.log.files.leader_epochs import LeaderEpochs
 from tailrace.log.files.recorded_gaps import RecordedGap
 from tailrace.log.layout.config import LogConfig
 from tailrace.log.layout.damage import DamagedRange, missing_file
+from tailrace.log.layout.errors import SegmentsMissing
+from tailrace.log.layout.names import INTERNAL_TOPICS
 from tailrace.log.scan.restore import Journaled
 from tailrace.log.segment.segment import DerivedCache, Segment
 from tailrace.log.state.producer_state import ProducerState
+
+NO_SEGMENT = "its directory has no segment, and a checkpoint names it"
 
 
 class Cut(NamedTuple):
@@ -104,10 +108,18 @@ class RecoveryState:
         segment.checks.report(damage)
         self.report.damage.append(damage)
 
+    def _missing(self, damage: DamagedRange) -> None:
+        """Flushed records are gone. Of the broker's own logs that is not accepted, and nothing may change before: else
+        the next start would take for whole what is left.
+        """
+        if self.place.partition is not None and self.place.partition.topic in INTERNAL_TOPICS:
+            raise SegmentsMissing(str(damage))
+        self.report.damage.append(damage)
+
     def _go_on_at(self, end: int) -> None:
         """What comes gets a new segment, there. What lies before it and is not in the log is missing."""
         if self._end < end:
-            self.report.damage.append(missing_file(self._end, end))
+            self._missing(missing_file(self._end, end))
         self._segments.append(self._segment(end, 0))
         self._segments[-1].create()
         self._end = end

@@ -20,6 +20,7 @@ from tailrace.log.disk.interface import Files, join, read_whole
 from tailrace.log.files.checkpoints import FORMAT_FILE
 from tailrace.log.files.directory_state import DirectoryState
 from tailrace.log.files.journal_file import read_journal
+from tailrace.log.layout.errors import JournalUnreadable
 from tailrace.log.layout.names import TopicPartition
 from tailrace.log.scan.scan import FoundBatch
 from tailrace.log.tools.survey import Survey
@@ -67,7 +68,7 @@ class MetadataHistory:
                     return []
                 values += (record.value or b"" for record in decode_records(finding.window, finding.at))
             journaled = [] if self._state.clean else read_journal(self._files, self._path)
-        except (CorruptBatch, OSError):
+        except (CorruptBatch, JournalUnreadable, OSError):
             return []
         if survey.start_offset or survey.gaps:
             return []

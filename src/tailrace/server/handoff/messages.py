@@ -7,8 +7,7 @@ the next release. So fields are only ever added at the end, with a default.
 import marshal
 from typing import NamedTuple
 
-from tailrace.protocol.fetch_epochs import FINAL_EPOCH
-from tailrace.protocol.fetch_wire import FetchAnswer
+from tailrace.protocol.fetch_wire import FINAL_EPOCH, FetchAnswer
 
 HANDED_OFF_MAX = 16  # connections at a time
 HANDED_OFF_BYTES = 64 << 20  # of records, before the connection goes back
