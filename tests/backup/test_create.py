@@ -118,11 +118,12 @@ def test_a_third_backup_of_a_directory_in_which_nothing_happens_copies_nothing()
 
 
 def rewritten(files: RecordingFiles, broker: LocalBroker, number: int = 1) -> None:
-    """A segment as compaction leaves it: of the same name, with a batch less."""
+    """A segment as compaction leaves it: of the same name, with a batch less, and its last one in place."""
     segment = broker.log().segments[number]
     data = segment.log.read_at(0, segment.size)
     headers = [header for item in segment.batches(0, segment.size) if isinstance(item, tuple) for header in [item[1]]]
-    data = data[: -headers[-1].size]
+    end = len(data) - headers[-1].size
+    data = data[: end - headers[-2].size] + data[end:]
     chunks = ChunkSums()
     chunks.update(data)
     sums = Sums(len(data), segment.derived().next_offset, 0, 0, chunks.sums, gaps=Gaps.COMPACTED)

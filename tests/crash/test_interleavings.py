@@ -218,7 +218,7 @@ class Interleaving:
             self._say(f"finish FlushJob: high watermark {self.log.high_watermark}")
 
     def begin_commit(self) -> None:
-        journal, size = self.directory.journal, bytes_to_journal(self.log)
+        journal, size = self.directory.use_journal(BYTES_MIN), bytes_to_journal(self.log)
         assert journal is not None
         if self.commit is None and size and journal.make_room(size_of_journal_write(1, len(self.log.name), size)):
             self.commit = JournalWriteJob(journal, [self.log])

@@ -166,3 +166,18 @@ def test_threads_that_come_back_to_a_closed_loop_end() -> None:
     for thread in list(workers._threads):
         thread.join(5)
         assert not thread.is_alive()
+
+
+def test_a_thread_whose_work_came_back_at_once_is_seen(
+    loop_factory: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def main(workers: Workers) -> None:
+        back = asyncio.Event()
+        workers.submit(lambda: None, back.set)
+        await back.wait()
+        assert not workers.under_way
+        assert workers.is_at_work
+        workers.stop()
+        assert not workers.is_at_work
+
+    run(loop_factory, main)

@@ -35,7 +35,7 @@ from tailrace.log.state.replay import remove_snapshots
 if TYPE_CHECKING:
     from tailrace.log.log import Log
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.log")
 
 NO_ROOM = (ENOSPC, EDQUOT)
 

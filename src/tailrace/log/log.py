@@ -64,7 +64,7 @@ from tailrace.records.batch import BatchHeader
 from tailrace.records.checksum import crc32c
 from tailrace.records.control import NO_MARKER, Marker, marker_of
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.log")
 
 
 class Room(NamedTuple):

@@ -323,7 +323,7 @@ async def _finish(workers: Sequence[Workers]) -> None:
         for one in workers:
             one.stop()
         await asyncio.sleep(0)
-        if not any(one.under_way for one in workers):
+        if not any(one.is_at_work for one in workers):
             return
 
 

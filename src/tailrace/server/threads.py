@@ -35,6 +35,11 @@ class Workers:
         """Whether what is submitted now has to wait for a thread."""
         return self._under_way >= self._count
 
+    @property
+    def is_at_work(self) -> bool:
+        """Whether something has not come back, or a thread is there for it: a job that came back at once leaves one."""
+        return bool(self._under_way or self._threads)
+
     def submit(self, work: Work, done: Work) -> None:
         """`work` is run in a thread, and then `done` on the loop, also where `work` has failed."""
         self._under_way += 1

@@ -45,7 +45,7 @@ from tailrace.spark.source.recorded_batches import RecordedPlan
 from tailrace.spark.source.small_batches import SimpleReader, Together, note_ends, read_small, read_together
 from tailrace.spark.source.stream import Json, StreamPlan
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.spark")
 
 FORMAT = "tailrace"
 _PUSHDOWN = "spark.sql.python.filterPushdown.enabled"

@@ -23,7 +23,7 @@ from tailrace.log.layout.errors import LogError, StorageError
 from tailrace.log.log import Log
 from tailrace.log.segment.segment import Segment
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.log.compaction")
 
 BeginPass = Callable[[PassSpec], Pass]
 

@@ -73,7 +73,7 @@ from tailrace.log.segment.segment import DerivedCache
 
 _NOT_THE_LOGS_FAULT = (ENOSPC, EDQUOT, EMFILE, ENFILE, EROFS)  # it would be the same with any other log
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.log.directory")
 
 
 class DataDirectory:

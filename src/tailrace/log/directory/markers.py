@@ -8,7 +8,7 @@ from tailrace.log.files.checkpoints import CLEAN_SHUTDOWN, FORMAT_FILE
 from tailrace.log.files.journal_file import FILE_NAME as JOURNAL_FILE
 from tailrace.log.files.journal_file import has_journal_writes
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.log.directory")
 
 # Kafka reads the first two, and ignores others. Releases before left writes in the journal, and did not say "emptied".
 _CLEAN_SHUTDOWN_CONTENT = b'{"version":0,"brokerEpoch":-1,"journal":"emptied"}'

@@ -17,7 +17,7 @@ from tailrace.log.disk.interface import Data, File, Files, block_buffer, join
 from tailrace.log.layout.errors import JournalUnreadable
 from tailrace.records.checksum import crc32c
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.log.files")
 
 FILE_NAME = "tailrace.journal"
 BLOCK_BYTES = 4096

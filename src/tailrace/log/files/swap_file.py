@@ -18,7 +18,7 @@ from tailrace.log.files.checkpoints import CorruptCheckpoint, decode_lines, enco
 from tailrace.log.layout.names import CLEANED, DERIVED, LOG, SWAP, numbered, parse_numbered
 from tailrace.records.checksum import crc32c
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.log.files")
 
 
 class Swap(NamedTuple):

@@ -31,7 +31,7 @@ from tailrace.log.layout.errors import without_frames
 from tailrace.log.layout.names import CUT
 from tailrace.log.log import Log
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.log.flush")
 
 _ZEROS_AT_ONCE = 1 << 20
 

@@ -33,7 +33,7 @@ from tailrace.log.jobs import FlushJob, SaveJob
 from tailrace.log.layout.errors import LogError, LogOffline, LogRemoved, OutOfSpace
 from tailrace.log.log import Log
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.log.flush")
 
 Job = FlushJob | SaveJob
 Notify = Callable[[LogError | None], None]

@@ -18,7 +18,7 @@ from tailrace.log.state.producer_state import ProducerState
 from tailrace.log.state.replay import replay_batch, replay_segments
 from tailrace.records.batch import LENGTH_END, NO_PRODUCER, BatchHeader
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.log.recovery")
 
 
 class LogScan(RecoveryState):

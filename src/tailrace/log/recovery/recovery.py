@@ -49,7 +49,7 @@ from tailrace.log.segment.segment import DerivedCache, Segment
 from tailrace.log.segment.truncation import cut_off
 from tailrace.log.state.replay import load_snapshot, remove_snapshots
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.log.recovery")
 
 
 def open_log(

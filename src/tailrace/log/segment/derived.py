@@ -15,7 +15,7 @@ from tailrace.log.scan.scan import FoundBatch, Scan, header_at
 from tailrace.log.scan.walk import Boundary, walk
 from tailrace.records.batch import LENGTH_END, NO_TIMESTAMP, BatchHeader
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.log.segment")
 
 
 class Derived:

@@ -26,7 +26,7 @@ from tailrace.spark.source.options import BadOptions
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.spark.pipelines")
 
 OWNER = "_tailrace_owner.json"
 NO_BATCH = -1

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from tailrace.spark.pipelines.pipeline import Pipeline
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.spark.pipelines")
 
 HEALTHY = 5  # batches after which earlier failures are forgotten
 MOST_RESTARTS, MOST_RESTARTS_ONCE = 10, 3

@@ -60,7 +60,7 @@ PREFIX = "_tailrace-sink-"
 KEPT_MAX = 256  # producers, which are small
 TIMEOUT = "kafka.transaction.timeout.ms"
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.spark.sink")
 
 
 class SplitChanged(Exception):

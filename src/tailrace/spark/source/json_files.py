@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.spark.source")
 
 
 def lines(path: Path) -> Iterator[dict[str, Any]]:

@@ -18,7 +18,7 @@ from tailrace.client.cluster.metadata import TopicPartition
 from tailrace.spark.source.json_files import append, lines
 from tailrace.spark.source.options import OnDataLoss, SourceOptions
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.spark.source")
 
 FILE = "losses.jsonl"
 MARK = "TAILRACE_DATA_LOST"  # in the text of the error, which is all that Spark passes on

@@ -17,7 +17,7 @@ from tailrace.spark.source.losses import DataLost, GoneSincePlanned, Loss
 from tailrace.spark.source.options import OnDataLoss, SourceOptions
 from tailrace.spark.source.positions import Positions, split
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.spark.source")
 
 
 @dataclass

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
     from tailrace.spark.pipelines.pipeline import Pipeline
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.spark.pipelines.replay")
 
 ROWS_A_TASK = 1_000_000  # so that a long replay can show how far it is, and a task that is tried again is not long
 LOOK_S = 0.2

@@ -16,7 +16,7 @@ from pathlib import Path
 from tailrace.spark.source.json_files import append, lines
 from tailrace.spark.source.options import BadOptions
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tailrace.spark.pipelines.state")
 
 FILE = "batches.jsonl"
 PROGRESS = "progress.jsonl"  # beside it: see `state`
