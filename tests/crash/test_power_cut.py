@@ -348,5 +348,5 @@ def test_the_harness_sees_a_loss_where_a_half_is_written_to_too_soon(monkeypatch
     monkeypatch.setattr("tailrace.log.flush.journal._is_past", lambda *_: True)
     commit_until_the_journal_begins_anew(recorded)
     calls = len(recorded.files.calls)
-    with pytest.raises(AssertionError, match="readers had seen what is gone|are missing"):
+    with pytest.raises(AssertionError, match=r"readers had seen what is gone|are missing"):
         check_all(recorded, calls, recorded.files.power_cuts(calls, limit=60))
