@@ -39,18 +39,28 @@ def take_clean_marker(files: Files, path: str) -> bool:
     """Removes the marker of a clean shutdown, which is there, on disk. Returns whether it is to be believed: a clean
     stop leaves nothing in the journal, and its marker says so. Where there is something, the logs may lack it.
     """
-    is_ours = read_whole(files, join(path, CLEAN_SHUTDOWN)) == _CLEAN_SHUTDOWN_CONTENT
-    is_believed = not is_ours or not has_journal_writes(files, path)
-    if not is_believed:
+    doubt = _doubt(files, path)
+    if doubt is not None:
         logger.warning(
-            "%s in %s says that the last stop was clean, and %s has writes: logs are recovered as after a crash",
+            "%s in %s says that the last stop was clean, and %s: logs are recovered as after a crash",
             CLEAN_SHUTDOWN,
             path,
-            JOURNAL_FILE,
+            doubt,
         )
     files.remove(join(path, CLEAN_SHUTDOWN))
     files.sync_directory(path)
-    return is_believed
+    return doubt is None
+
+
+def _doubt(files: Files, path: str) -> str | None:
+    """Why the marker is not to be believed; None where it is."""
+    try:
+        is_ours = read_whole(files, join(path, CLEAN_SHUTDOWN)) == _CLEAN_SHUTDOWN_CONTENT
+    except PermissionError:
+        raise
+    except OSError as error:
+        return f"it cannot be read ({error.strerror})"
+    return f"{JOURNAL_FILE} has writes" if is_ours and has_journal_writes(files, path) else None
 
 
 def leave_clean_marker(files: Files, path: str) -> None:
