@@ -192,6 +192,8 @@ def check(script: Script, calls: int, disk: RecordingFiles) -> None:
 
 
 def check_name_is_free(directory: DataDirectory, disk: RecordingFiles) -> None:
+    if ORDERS in directory.unavailable:  # a checkpoint still names it: a start of the broker forgets deleted topics
+        directory.forget([ORDERS])
     if ORDERS in directory.logs:
         job = directory.begin_remove([ORDERS])
         job.run()
