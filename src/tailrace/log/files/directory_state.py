@@ -20,8 +20,8 @@ from tailrace.log.files.checkpoints import (
 from tailrace.log.layout.names import METADATA_PARTITION, TopicPartition
 
 UNSAVED_OFFSETS_MAX = 1 << 32
-"""How many offsets a log can have behind its recovery point: a segment has half as many at most, and each that is full
-makes a checkpoint due."""
+"""How many offsets a log has at most behind its recovery point while checkpoints can be saved: a segment has half as
+many at most, and each that is full makes a checkpoint due. Not enforced where saves keep failing."""
 
 
 class CompactionHistory(Protocol):
