@@ -64,5 +64,5 @@ def test_any_bytes_are_read_or_refused_in_the_one_way(data: bytes) -> None:
 def test_entries_have_just_as_many_fields_as_asked_for() -> None:
     data = encode_lines(["a b", "c d"])
     assert decode_lines(data, fields=2) == [["a", "b"], ["c", "d"]]
-    with pytest.raises(CorruptCheckpoint, match="other than 3 fields"):
+    with pytest.raises(CorruptCheckpoint, match="does not have 3 fields"):
         decode_lines(data, fields=3)

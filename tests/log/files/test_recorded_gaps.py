@@ -63,4 +63,4 @@ def test_a_gap_is_in_the_segment_that_has_one_of_its_offsets() -> None:
 
 def test_it_says_what_is_lost_and_where_the_bytes_are() -> None:
     assert str(GAP).startswith("offsets 10 to 19 are lost, and given up by a repair at 2026-11-16")
-    assert str(GAP).endswith("the bytes that were there are in 00000000000000000000.log.812.cut")
+    assert str(GAP).endswith("the damaged bytes are kept in 00000000000000000000.log.812.cut")

@@ -26,73 +26,77 @@ class File(Protocol):
     def path(self) -> str: ...
 
     def write_at(self, position: int, data: Data) -> None:
-        """All of `data` is written, or OSError is raised and any part of it may be."""
+        """Writes all of `data`. Raises OSError on failure; any part of it may have been written then."""
 
     def write_synced_at(self, position: int, data: Data) -> None:
-        """The same, and afterwards it is on disk: as to write and to sync, in one."""
+        """Writes all of `data` and syncs it in one call: on return, it is on disk."""
 
     def write_past_cache(self) -> None:
-        """From now on what is written goes to the disk past the page cache, where the file system has that: whole
-        blocks, from a `block_buffer`. It must stay pinned, and nothing is read from it any more.
+        """Makes later writes bypass the page cache, where the file system supports that. They must be whole blocks from
+        a `block_buffer`. The file must stay pinned, and must not be read any more.
         """
 
     def read_at(self, position: int, size: int) -> bytes:
         """Up to `size` bytes; fewer only where the file ends."""
 
     def read_cached_at(self, position: int, size: int) -> Data | None:
-        """The same, but None where that would wait for the disk."""
+        """Reads like `read_at`, but returns None where that would wait for the disk."""
 
     def size(self) -> int: ...
 
     def truncate(self, size: int) -> None: ...
 
     def reserve(self, position: int, size: int) -> bool:
-        """Afterwards the disk has blocks for these bytes, which may lie behind the end; the file is as long as before.
-        False where it has none to spare, or knows no such thing.
+        """Preallocates disk blocks for these bytes, which may lie behind the end of the file. The file's size does not
+        change. Returns False where the disk has no blocks to spare, or the system does not support this.
         """
 
     def give_back(self) -> None:
-        """Afterwards there are no blocks behind the end of the file. Only its writer may: nobody appends meanwhile."""
+        """Frees the blocks behind the end of the file. Only the writer of the file may call this, and not during an
+        append.
+        """
 
     def sync(self) -> None:
-        """Afterwards all that was written is on disk, with the file's size."""
+        """Flushes everything that was written, and the file's size, to disk."""
 
     def sync_descriptor(self) -> int | None:
-        """For who can have it synced in another way than by `sync`; None where that has to be called. The file must be
-        pinned.
-        """
-
-    def forget_cached(self, position: int = 0, size: int = 0) -> None:
-        """Afterwards what is read there, or with no size all behind, comes from the disk, not from what the system
-        remembers of it.
-        """
-
-    def send_to(self, descriptor: int, position: int, size: int) -> int:
-        """Sends up to `size` bytes to a socket without copying them through this process; says how many went. The file
+        """Returns a descriptor that can be synced by other means than `sync`; None where only `sync` will do. The file
         must be pinned.
         """
 
+    def forget_cached(self, position: int = 0, size: int = 0) -> None:
+        """Drops these bytes from the page cache, so that the next read of them comes from the disk. With no size,
+        everything from `position` on.
+        """
+
+    def send_to(self, descriptor: int, position: int, size: int) -> int:
+        """Sends up to `size` bytes to a socket without copying them through this process. Returns how many were sent.
+        The file must be pinned.
+        """
+
     def send_cached_to(self, descriptor: int, position: int, size: int) -> int | None:
-        """The same, but None where that would wait for the disk."""
+        """Sends like `send_to`, but returns None where that would wait for the disk."""
 
     def read_ahead(self, position: int, size: int) -> bool:
-        """Afterwards these bytes, and about as many behind them, are on their way from the disk; it is not waited for
-        them. Says whether they were all there, as far as one sample tells. The file must be pinned.
+        """Starts reading these bytes, and about as many behind them, into the page cache, without waiting for them.
+        Returns whether all of them were cached already, judged by a sample. The file must be pinned.
         """
 
     def descriptor(self) -> int:
-        """For another process to read from. The file must be pinned."""
+        """Returns the descriptor, for another process to read from. The file must be pinned."""
 
     def pin(self) -> None: ...
 
     def unpin(self) -> None: ...
 
     def close(self) -> None:
-        """Afterwards only who has it pinned can use it. Never opened again: its name may be another file's by then."""
+        """Closes the file once the last pin is released. It is never opened again: another file may have its name by
+        then.
+        """
 
 
 class Space(NamedTuple):
-    """Of a disk, in bytes: what this process may still write, and what there is of it in all."""
+    """The space of a disk in bytes: free for this process, and in total."""
 
     free: int
     total: int
@@ -102,35 +106,35 @@ class Files(Protocol):
     """The calls that concern names rather than bytes."""
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """A file that exists, or with `create` one that may be new. Without, a missing file raises on first use."""
+        """Opens a file. With `create`, a missing file is created; without, it raises FileNotFoundError on first use."""
 
     def files_in(self, directory: str) -> dict[str, int]:
-        """The plain files of a directory with their sizes."""
+        """Returns the regular files of a directory with their sizes."""
 
     def directories_in(self, directory: str) -> list[str]: ...
 
     def exists(self, path: str) -> bool: ...
 
     def make_directory(self, path: str) -> None:
-        """Afterwards the directory is there; its parent is not synced yet."""
+        """Creates the directory, unless it exists. Does not sync its parent."""
 
     def rename(self, source: str, target: str) -> None:
-        """Of a file, or of a directory with all that is in it."""
+        """Renames a file, or a directory with everything in it."""
 
     def remove(self, path: str) -> None:
-        """Afterwards the name is gone; who has the file pinned can still read it."""
+        """Removes the name. While the file is pinned it can still be read."""
 
     def remove_directory(self, path: str) -> None:
-        """Afterwards the directory, which must be empty, is gone."""
+        """Removes an empty directory."""
 
     def sync_directory(self, path: str) -> None:
-        """Afterwards the names in the directory, new and gone, are on disk."""
+        """Makes created, renamed and removed names in the directory durable."""
 
     def modified_ms(self, path: str) -> int:
-        """When a file was last written, by the wall clock."""
+        """Returns when a file was last written, by the wall clock."""
 
     def space(self, path: str) -> Space:
-        """Of the disk that `path` is on. May take long, where that is not at hand."""
+        """Returns the space of the disk that `path` is on. May block for long on a network file system."""
 
     def lock(self, path: str) -> "Lock | None":
         """Locks the file `path` and its directory against all others, this process included (see `log/disk/locks`).
@@ -143,7 +147,7 @@ class Lock(Protocol):
 
 
 def read_whole(files: Files, path: str) -> bytes | None:
-    """The bytes of a small file, or None where there is none."""
+    """Returns the bytes of a small file, or None if it does not exist."""
     file = files.open(path)
     try:
         return file.read_at(0, file.size())
@@ -154,7 +158,7 @@ def read_whole(files: Files, path: str) -> bytes | None:
 
 
 def write_whole(files: Files, path: str, data: Data, *, sync: bool = True) -> None:
-    """Afterwards `path` holds `data` alone. Not atomic: for derived files that carry their own checksum."""
+    """Replaces the contents of `path` by `data`. Not atomic: for derived files that carry their own checksum."""
     file = files.open(path, create=True)
     try:
         file.truncate(0)
@@ -166,20 +170,20 @@ def write_whole(files: Files, path: str, data: Data, *, sync: bool = True) -> No
 
 
 def replace_whole(files: Files, path: str, data: Data) -> None:
-    """Afterwards `path` holds `data`, on disk; a crash at any point leaves either the old bytes or the new."""
+    """Replaces the contents of `path` by `data`, durably. A crash leaves either the old or the new bytes."""
     put_in_place(files, path, data)
     files.sync_directory(parent(path))
 
 
 def put_in_place(files: Files, path: str, data: Data) -> None:
-    """The same, but on disk only once the directory is synced."""
+    """Replaces the contents of `path` by `data`, atomically. Durable once the directory is synced."""
     temporary = path + ".tmp"
     write_whole(files, temporary, data)
     files.rename(temporary, path)
 
 
 def remove_if_there(files: Files, path: str) -> None:
-    with suppress(FileNotFoundError):  # rather than to look first: somebody else may be removing it, too
+    with suppress(FileNotFoundError):  # instead of checking first: another thread may be removing it, too
         files.remove(path)
 
 
@@ -196,5 +200,5 @@ def name_of(path: str) -> str:
 
 
 def block_buffer(size: int) -> memoryview:
-    """Memory that a disk can read by itself, as it begins where a page does."""
+    """Returns page-aligned memory, as direct writes need it."""
     return memoryview(mmap.mmap(-1, size))

@@ -76,7 +76,7 @@ def _flock(descriptor: int) -> bool:
 def _flock_directory(descriptor: int) -> bool:
     try:
         return _flock(descriptor)
-    except OSError:  # NFS, for one, has no such lock on directories: then the locks on the file have to do
+    except OSError:  # NFS, for one, has no locks on directories: the locks on the file have to suffice there
         return True
 
 

@@ -14,7 +14,7 @@ from tailrace.log.disk.page_cache import fill_without_waiting, is_cached, read_a
 
 
 def default_descriptor_limit() -> int:
-    """Half of what the process may open, 4,000 at most: the other half belongs to connections."""
+    """Returns half of what the process may open, 4,000 at most. The other half is left to connections."""
     limit = os.sysconf("SC_OPEN_MAX")  # -1 where there is none
     return 4000 if limit < 0 else max(16, min(4000, limit // 2))
 
@@ -51,7 +51,7 @@ class OperatingSystemFiles:
     def exists(self, path: str) -> bool:
         try:
             os.stat(path)
-        except (FileNotFoundError, NotADirectoryError):  # any other error does not say that there is none
+        except (FileNotFoundError, NotADirectoryError):  # any other error does not prove that the file is missing
             return False
         return True
 
@@ -89,13 +89,13 @@ class OperatingSystemFiles:
 
 
 class DescriptorPool:
-    """Keeps at most `limit` descriptors open. The victim is one that nobody pins and nobody used since it was last
-    looked at.
+    """Keeps at most `limit` descriptors open. It closes those that are not pinned and were not used since the pool last
+    considered them.
     """
 
     def __init__(self, limit: int) -> None:
         self.mutex = threading.Lock()
-        self.is_over_limit = False  # then all of them are pinned
+        self.is_over_limit = False  # if True, all of them are pinned
         self._limit = limit
         self._files: OrderedDict[OperatingSystemFile, None] = OrderedDict()
 
@@ -103,7 +103,9 @@ class DescriptorPool:
         return len(self._files)
 
     def opened(self, file: "OperatingSystemFile") -> None:
-        """Called with the mutex held. Where everything is pinned the limit gives way: a reader is never refused."""
+        """Adds an open file. Called with the mutex held. If all files are pinned, the pool exceeds its limit rather
+        than refuse a reader.
+        """
         self._files[file] = None
         self._shrink_to(self._limit)
         self.is_over_limit = len(self._files) > self._limit
@@ -117,21 +119,21 @@ class DescriptorPool:
                 self._files[candidate] = None
 
     def make_room(self) -> None:
-        """The process has no descriptor left: afterwards it has some, unless all that are here are pinned."""
+        """Closes some descriptors because the process has none left. Does nothing if all are pinned."""
         with self.mutex:
             self._shrink_to(max(0, len(self._files) - _GIVEN_UP_AT_ONCE))
             self.is_over_limit = len(self._files) > self._limit
 
     def forget(self, file: "OperatingSystemFile") -> None:
-        """Called with the mutex held."""
+        """Drops a file from the pool. Called with the mutex held."""
         del self._files[file]
         self.is_over_limit = len(self._files) > self._limit
 
 
 _NO_DESCRIPTOR = -1
 _STAT_BLOCK = 512
-_STRAY_BYTES = 64 << 10  # that a file may have beside its data: not worth a call, which says that it was changed
-_GIVEN_UP_AT_ONCE = 32  # descriptors, where the process has no other left
+_STRAY_BYTES = 64 << 10  # blocks beyond the data that are not worth a truncation, which would change the file's mtime
+_GIVEN_UP_AT_ONCE = 32  # descriptors closed at a time when the process has none left
 
 
 class OperatingSystemFile:
@@ -203,7 +205,7 @@ class OperatingSystemFile:
                 self._close_descriptor()
 
     def close(self) -> None:
-        """Afterwards the descriptor is closed, or will be when the last pin goes."""
+        """Closes the descriptor, at once or when the last pin is released."""
         with self._pool.mutex:
             self._closed = True
             if not self._pins and self._descriptor != _NO_DESCRIPTOR:
@@ -237,15 +239,15 @@ class OperatingSystemFile:
             self.unpin()
 
     def write_past_cache(self) -> None:
-        assert self._pins, "only what is pinned stays as it is"
-        with suppress(OSError):  # some file systems, and systems, have no such thing
+        assert self._pins, "the file must be pinned"
+        with suppress(OSError):  # not supported by every file system or operating system
             system_calls.set_direct(self._descriptor, True)
 
     def write_synced_at(self, position: int, data: Data) -> None:
         descriptor = self._pin()
         try:
             if not system_calls.write_synced(descriptor, position, data):
-                system_calls.set_direct(descriptor, False)  # which may be what it does not take
+                system_calls.set_direct(descriptor, False)  # a direct write may be what failed
                 self.write_at(position, data)
                 system_calls.sync(descriptor)
         except OSError as error:
@@ -307,7 +309,7 @@ class OperatingSystemFile:
         try:
             found = os.fstat(descriptor)
             if found.st_blocks * _STAT_BLOCK > found.st_size + _STRAY_BYTES:
-                os.ftruncate(descriptor, found.st_size)  # whichever file this is, nothing but blocks can be lost
+                os.ftruncate(descriptor, found.st_size)  # to its own size: only blocks behind the end are freed
         finally:
             self.unpin()
 
@@ -322,7 +324,7 @@ class OperatingSystemFile:
             self.unpin()
 
     def sync_descriptor(self) -> int | None:
-        assert self._pins, "only what is pinned is synced so"
+        assert self._pins, "the file must be pinned"
         return self._descriptor if sys.platform == "linux" else None
 
     def forget_cached(self, position: int = 0, size: int = 0) -> None:
@@ -334,18 +336,18 @@ class OperatingSystemFile:
             self.unpin()
 
     def send_to(self, descriptor: int, position: int, size: int) -> int:
-        assert self._pins, "only what is pinned is sent"  # so nobody takes the descriptor away, and no lock is needed
+        assert self._pins, "the file must be pinned"  # so the pool cannot close the descriptor, and no lock is needed
         return os.sendfile(descriptor, self._descriptor, position, size)
 
     def read_ahead(self, position: int, size: int) -> bool:
-        assert self._pins, "only what is pinned is read ahead"
+        assert self._pins, "the file must be pinned"
         return read_ahead(self._descriptor, position, size)
 
     def descriptor(self) -> int:
-        assert self._pins, "only what is pinned is shown"
+        assert self._pins, "the file must be pinned"
         return self._descriptor
 
     def send_cached_to(self, descriptor: int, position: int, size: int) -> int | None:
-        assert self._pins, "only what is pinned is sent"
+        assert self._pins, "the file must be pinned"
         own = self._descriptor
         return os.sendfile(descriptor, own, position, size) if is_cached(own, position, size) else None

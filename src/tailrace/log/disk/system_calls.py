@@ -1,5 +1,6 @@
-"""System calls on descriptors that differ by system: synced and direct writes, syncs, and blocks for bytes that may lie
-behind the end of a file, which Python's own `posix_fallocate` cannot ask for.
+"""System calls on descriptors that differ by system: synced and direct writes, syncs, and preallocation.
+
+Preallocated blocks may lie behind the end of a file, which Python's own `posix_fallocate` cannot do.
 """
 
 import errno
@@ -14,7 +15,7 @@ from tailrace.log.disk.interface import Data
 _SYNCED: int | None = getattr(os, "RWF_DSYNC", None)
 _DIRECT: int = getattr(os, "O_DIRECT", 0)
 
-SCARCE_BYTES = 16 << 30  # with less free, and less than a tenth of the disk, there is nothing to spare
+SCARCE_BYTES = 16 << 30  # with less than this free, and less than a tenth of the disk, nothing is preallocated
 
 _KEEP_SIZE = 1
 
@@ -28,13 +29,13 @@ def reserve(descriptor: int, position: int, size: int) -> bool:
 
 
 def is_scarce(disk: os.statvfs_result) -> bool:
-    """Whether somebody may be refused soon for want of what others have ahead."""
+    """Returns whether preallocated blocks could soon make other writes fail for lack of space."""
     return disk.f_bavail < disk.f_blocks // 10 and disk.f_bavail * disk.f_frsize < SCARCE_BYTES
 
 
 @cache
 def _fallocate() -> Callable[[int, int, int, int], int] | None:
-    """The system's, if it has one. Looked for when it is wanted, as `ctypes` takes some milliseconds."""
+    """Returns the C library's `fallocate`, if it has one. Looked up on first use: `ctypes` takes some milliseconds."""
     if sys.platform != "linux":
         return None
     try:
@@ -50,7 +51,7 @@ def _fallocate() -> Callable[[int, int, int, int], int] | None:
 
 
 def write_synced(descriptor: int, position: int, data: Data) -> bool:
-    """Whether the system can do both in one, and did."""
+    """Writes and syncs in one system call. Returns False where the system cannot, or wrote only a part."""
     if _SYNCED is None:
         return False
     try:

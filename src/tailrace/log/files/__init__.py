@@ -8,5 +8,5 @@ checksums            the checksum file of a segment
 recorded_gaps        offsets that a repair has given up
 swap_file            replaces segments by compacted ones, at once or not at all
 journal_file         the journal's format, and reading it after a crash (writing: `log/flush/journal`)
-directory_state      what the small files of a data directory say of each log, as a start finds them
+directory_state      the state of each log according to the checkpoints of a data directory, at a start
 """

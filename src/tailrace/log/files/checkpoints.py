@@ -1,10 +1,11 @@
-"""Kafka's small text files: a version, a count, then a line an entry; and the names of those of a data directory.
+"""Kafka's checkpoint files, which are small text files, and their names in a data directory.
 
-    recovery-point-offset-checkpoint   topic partition offset: from where a crash makes us scan
-    log-start-offset-checkpoint        topic partition offset: what was deleted below stays deleted
+    recovery-point-offset-checkpoint   topic partition offset: recovery scans from here after a crash
+    log-start-offset-checkpoint        topic partition offset: records below it are deleted
     cleaner-offset-checkpoint          topic partition offset: below it the log is compacted
 
-The count makes a cut file show. They are replaced as a whole, so that a crash leaves the old one or the new one.
+A file has a line with the version, one with the count, then one per entry. The count reveals a truncated file. Files
+are replaced as a whole, so that a crash leaves the old one or the new one.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,7 +22,7 @@ _VERSION = 0
 
 
 class CorruptCheckpoint(ValueError):
-    """The file is not what its first two lines promise."""
+    """A checkpoint file is truncated, damaged or of an unknown version."""
 
 
 def encode_lines(lines: Iterable[str]) -> bytes:
@@ -30,16 +31,16 @@ def encode_lines(lines: Iterable[str]) -> bytes:
 
 
 def decode_lines(data: bytes, *, fields: int) -> list[list[str]]:
-    """The entries, split into their fields. Raises CorruptCheckpoint unless all that the file announces is there."""
+    """Returns the entries, split into fields. Raises CorruptCheckpoint unless the file is complete."""
     try:
         version, count, *lines = data.decode().splitlines()
         if int(version) != _VERSION or int(count) != len(lines) or not data.endswith(b"\n"):
-            raise CorruptCheckpoint(f"version {version}, {count} entries announced, {len(lines)} found")
+            raise CorruptCheckpoint(f"version {version}, {count} entries expected, {len(lines)} found")
     except ValueError as error:
         raise CorruptCheckpoint(str(error)) from None
     entries = [line.split(" ") for line in lines]
     if any(len(entry) != fields for entry in entries):
-        raise CorruptCheckpoint(f"an entry has other than {fields} fields")
+        raise CorruptCheckpoint(f"an entry does not have {fields} fields")
     return entries
 
 
@@ -48,11 +49,11 @@ def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
 
 
 def decode_offsets(data: bytes) -> dict[TopicPartition, int]:
-    """Raises CorruptCheckpoint, also for names and offsets that no log can have."""
+    """Decodes a checkpoint of offsets. Raises CorruptCheckpoint, also for invalid partition names and offsets."""
     found = {}
     for topic, partition, offset in decode_lines(data, fields=3):
         where = parse_partition(f"{topic}-{partition}")
         if where is None or not (offset.isascii() and offset.isdigit()):
-            raise CorruptCheckpoint(f"{topic!r} {partition!r} {offset!r} is no entry")
+            raise CorruptCheckpoint(f"invalid entry {topic!r} {partition!r} {offset!r}")
         found[where] = int(offset)
     return found

@@ -1,11 +1,10 @@
-"""The checksum file of a segment: checksums over its raw bytes, headers included, and what a clean start must know.
+"""The checksum file of a segment: checksums over its raw bytes, headers included, and what a clean start needs.
 
-A batch's own CRC does not cover its offset, length and epoch, and says nothing of a batch that is missing. So a
-sealed segment gets a small file beside it with a CRC-32C for every MiB. It speaks of a *prefix*: as segments only
-grow, sums written at a clean stop stay true for those bytes when the segment goes on. docs/FORMAT.md has the
-layout.
+A batch's own CRC does not cover its offset, length and epoch, and does not reveal a missing batch. So a sealed segment
+gets a small file beside it with a CRC-32C for every MiB. It covers a *prefix* of the segment: as segments only grow,
+checksums written at a clean stop stay valid when more is appended. docs/FORMAT.md has the layout.
 
-Where the file is missing (a segment of Kafka's) batches are checked by their own CRC. Where it is damaged it is
+If the file is missing (a segment written by Kafka), batches are checked by their own CRC. If it is damaged, it is
 ignored.
 """
 
@@ -30,11 +29,11 @@ class Gaps(IntEnum):
     NONE = 0
     COMPACTED = 1
     REPAIRED = 2
-    UNKNOWN = 3  # nobody has said: a segment of Kafka's, which may have been compacted
+    UNKNOWN = 3  # a segment written by Kafka, which may have been compacted
 
 
 class Prefix(NamedTuple):
-    """So many bytes of a derived file, and their checksum."""
+    """The size of a prefix of a derived file, and its checksum."""
 
     size: int = 0
     crc: int = 0
@@ -48,7 +47,7 @@ class Prefix(NamedTuple):
 
 
 class ChunkSums:
-    """A checksum for each MiB, kept up as bytes are appended."""
+    """A checksum for each MiB, updated as bytes are appended."""
 
     def __init__(self) -> None:
         self._size = 0
@@ -56,7 +55,7 @@ class ChunkSums:
 
     @classmethod
     def resume(cls, sums: "Sums") -> "ChunkSums":
-        """Goes on behind the last byte that `sums` speaks of."""
+        """Returns checksums that continue behind the last byte which `sums` covers."""
         resumed = cls()
         resumed._size, resumed._sums = sums.log_size, list(sums.chunks)
         return resumed
@@ -71,7 +70,7 @@ class ChunkSums:
         return tuple(self._sums)
 
     def read_up_to(self, file: File, end: int) -> None:
-        """Afterwards the bytes of `file` up to `end` are summed, too."""
+        """Reads `file` up to `end` and adds its bytes to the checksums."""
         while self._size < end:
             self.update(file.read_at(self._size, min(CHUNK_BYTES, end - self._size)))
 
@@ -90,7 +89,7 @@ class ChunkSums:
 
 
 class Sums(NamedTuple):
-    """What the `.sums` file says."""
+    """The contents of a `.sums` file."""
 
     log_size: int
     next_offset: int
@@ -103,7 +102,7 @@ class Sums(NamedTuple):
     transaction_index: Prefix = Prefix()
 
     def chunk_is_intact(self, number: int, data: Data) -> bool:
-        """Whether `data` is chunk `number`, to the byte. The last chunk ends where the sums do."""
+        """Returns whether `data` is exactly chunk `number`. The last chunk ends at `log_size`."""
         return crc32c(data) == self.chunks[number]
 
     def chunk_bounds(self, number: int) -> tuple[int, int]:
@@ -123,7 +122,7 @@ class Sums(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes) -> "Sums | None":
-        """None where these bytes are not a whole and intact sums file of a version we know."""
+        """Decodes a checksum file. Returns None if it is truncated, damaged or of an unknown version."""
         if len(data) < _HEAD.size + _WORD.size or crc32c(data[:-4]) != _WORD.unpack_from(data, len(data) - 4)[0]:
             return None
         magic, version, gaps, chunk_bytes, *numbers, chunk_count = _HEAD.unpack_from(data)

@@ -1,6 +1,6 @@
-"""The state in which a data directory was left: what its small files say of each log in it.
+"""The state in which a data directory was left: the offset checkpoints of its logs, and whether the stop was clean.
 
-Recovery and `log verify` begin here, so that both know the same of a log before they read it.
+Recovery and `log verify` both start from it, before they read a log.
 """
 
 from collections.abc import Collection
@@ -20,22 +20,22 @@ from tailrace.log.files.checkpoints import (
 from tailrace.log.layout.names import METADATA_PARTITION, TopicPartition
 
 UNSAVED_OFFSETS_MAX = 1 << 32
-"""How many offsets a log has at most behind its recovery point while checkpoints can be saved: a segment has half as
-many at most, and each that is full makes a checkpoint due. Not enforced where saves keep failing."""
+"""The most offsets that a log has behind its recovery point while checkpoints can be saved: a segment has half as many
+at most, and each full segment triggers a checkpoint. Not enforced while saves keep failing."""
 
 
 class CompactionHistory(Protocol):
-    """What a data directory proves of compaction (`log/tools/compaction_history`)."""
+    """What a data directory proves about compaction (`log/tools/compaction_history`)."""
 
     def rules_out(self, partition: TopicPartition) -> bool:
-        """Whether this partition was certainly never compacted."""
+        """Returns whether this partition was certainly never compacted."""
 
 
 class PartitionDirectory(NamedTuple):
-    """One partition's directory, and what the checkpoints say of it. `prefix` stands before the names of its files
-    where there are several partitions.
+    """One partition's directory, with its offsets from the checkpoints. Reports put `prefix` before the names of its
+    files if there are several partitions.
 
-    Recovery point and start offset are None where nobody knows them.
+    Recovery point and start offset are None if they are unknown.
     """
 
     directory: str
@@ -45,7 +45,7 @@ class PartitionDirectory(NamedTuple):
     recovery_point: int | None = None
     start_offset: int | None = None
     compacted_to: int = 0
-    is_named: bool = False  # by an offset checkpoint: then it has had a segment, on disk
+    is_named: bool = False  # by an offset checkpoint: if so, it had a segment on disk
     history: CompactionHistory | None = None  # for tools that look at a whole data directory
 
     @property
@@ -53,25 +53,25 @@ class PartitionDirectory(NamedTuple):
         return name_of(self.directory)
 
     def cut_point(self, start_offset: int) -> float:
-        """From here on, bad bytes may be a write that was lost rather than damage."""
+        """Returns the offset from which bad bytes may be a lost write rather than damage."""
         return inf if self.clean else max(self.recovery_point or 0, start_offset)
 
     def may_have_reached(self, offset: int, end: int) -> bool:
-        """Whether this log, which ends at `end`, may have had records up to `offset`, although no recovery point says
-        so: after a crash, as far as two segments can go. A clean stop has a recovery point at the end.
+        """Returns whether this log, which ends at `end`, may have had records up to `offset` beyond its recovery point:
+        after a crash, at most two segments. After a clean stop the recovery point is the end.
         """
         return not self.clean and offset - end <= UNSAVED_OFFSETS_MAX
 
     def with_latest_start(self, files: Files) -> "PartitionDirectory":
-        """The same place, with the start offset that is on disk by now."""
+        """Returns a copy with the start offset that is on disk now."""
         if self.partition is None or self.start_offset is None:
             return self
         state = DirectoryState(files, parent(self.directory))
         return self._replace(start_offset=state.offset_of(self.partition, state.start_offsets))
 
     def was_never_compacted(self, following: int | None) -> bool:
-        """Of a segment that ends at `following`, or is the last: compaction stays away from what lies behind the
-        recovery point. What lies before it was not compacted either if that is ruled out for the whole log.
+        """Returns whether the segment that ends at `following` (None: the last one) was certainly never compacted:
+        because it reaches beyond the recovery point, or because the history rules it out for the whole log.
         """
         if self.history is not None and self.partition is not None and self.history.rules_out(self.partition):
             return True
@@ -79,7 +79,7 @@ class PartitionDirectory(NamedTuple):
 
 
 class DirectoryState:
-    """What the small files of a data directory say."""
+    """The offset checkpoints of a data directory, and whether the last stop was clean."""
 
     def __init__(self, files: Files, path: str) -> None:
         self.clean = files.exists(join(path, CLEAN_SHUTDOWN))
@@ -88,7 +88,7 @@ class DirectoryState:
         self.start_offsets = self._offsets(files, path, START_OFFSETS)
         self.cleaner_offsets = self._offsets(files, path, CLEANER_OFFSETS)
         known = (self.recovery_points, self.start_offsets, self.cleaner_offsets)
-        # Each of these has had a log, on disk: see `OffsetCheckpoints.enrol`.
+        # Each of these had a log on disk: see `OffsetCheckpoints.enrol`.
         self.named = {partition for offsets in known for partition in offsets or ()}
         self.is_ours = files.exists(join(path, FORMAT_FILE)) or METADATA_PARTITION in self.named
 
@@ -97,18 +97,20 @@ class DirectoryState:
             data = read_whole(files, join(path, name))
             return None if data is None else decode_offsets(data)
         except PermissionError:
-            raise  # the operator's mistake, and not the disk's
+            raise  # the operator's mistake, not the disk's
         except (CorruptCheckpoint, OSError):
             self.damaged.append(name)
             return None
 
     def offset_of(self, partition: TopicPartition, offsets: dict[TopicPartition, int] | None) -> int | None:
-        """None where nobody knows. A log of ours that the file does not name was made after it: it began at 0 then."""
+        """Returns the partition's offset, or None if it is unknown. In tailrace's own directory, a log that the
+        checkpoint does not name was created after it, and starts at 0.
+        """
         return None if offsets is None else offsets.get(partition, 0 if self.is_ours else None)
 
     def missing(self, directories: Collection[str]) -> set[TopicPartition]:
-        """The named partitions that have no directory among these. In a directory that another program wrote, none is
-        missing.
+        """Returns the named partitions that have no directory among these. In a directory that another program wrote,
+        none is missing.
         """
         if not self.is_ours:
             return set()
@@ -116,8 +118,8 @@ class DirectoryState:
         return {one for one in self.named if str(one) not in present and self._had_log(one)}
 
     def _had_log(self, partition: TopicPartition) -> bool:
-        """Whether the checkpoints agree that there was such a partition: that both know it, or one of them, where its
-        first flush has just put it there. A name in one of them alone is a name that went bad.
+        """Returns whether the checkpoints agree that this partition existed: both name it, or the recovery points name
+        it with 0, as its first flush writes it. Any other name in one of them alone is corrupt.
         """
         if self.recovery_points is None or self.start_offsets is None:
             return True

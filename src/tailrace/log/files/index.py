@@ -6,11 +6,11 @@
     .txnindex  34 bytes an entry: version (int16, 0), producer id, first offset, last offset (of the abort marker), last
     stable offset, of an aborted transaction
 
-The first two are sparse: an entry is made for the first batch that begins more than `index.interval.bytes` after the
-last one indexed. Entries are kept in memory just as they stand in the file, so that loading and saving copy bytes and a
-lookup unpacks what it compares.
+The first two are sparse: the first batch that begins more than `index.interval.bytes` after the last indexed one gets
+an entry. Entries have the same format in memory as in the file: loading and saving copy bytes, and a lookup unpacks
+only the entries that it compares.
 
-A reader that wants only committed records gets the aborted transactions with its bytes, and leaves out what they name.
+A `read_committed` consumer gets the aborted transactions along with the batches, and skips their records.
 """
 
 import struct
@@ -38,7 +38,7 @@ class TimeEntry(NamedTuple):
 
 
 class OffsetIndex:
-    """Where to begin looking for an offset."""
+    """Maps an offset to the position from which to search for it."""
 
     ENTRY_SIZE = _OFFSET_ENTRY.size
 
@@ -63,9 +63,9 @@ class OffsetIndex:
         return OffsetIndex(self._base_offset, self.data)
 
     def at_or_before(self, offset: int) -> IndexEntry | None:
-        """The last entry whose batch ends at or before `offset`: the search for it begins there."""
+        """Returns the last entry whose batch ends at or before `offset`: the search for it begins there."""
         if (last := self.last()) is not None and last.last_offset <= offset:
-            return last  # readers at the end of the log, the most there are, need no search
+            return last  # most readers are at the end of the log, and need no search
         number = bisect_right(range(len(self)), offset, key=lambda n: self.entry(n).last_offset)
         return self.entry(number - 1) if number else None
 
@@ -74,33 +74,33 @@ class OffsetIndex:
         return self.entry(number - 1) if number else None
 
     def _number_behind(self, position: int) -> int:
-        """Of the first entry that points behind `position`. Every Fetch asks."""
+        """Returns the number of the first entry that points behind `position`. Called by every Fetch."""
         data, size = self.data, self.ENTRY_SIZE
         return bisect_right(range(len(self)), position, key=lambda n: _POSITION.unpack_from(data, n * size)[0])
 
     def positions_after(self, position: int) -> list[int]:
-        """Where later batches are said to begin: anchors for whoever lost the thread at `position`."""
+        """Returns where later batches begin according to the index: anchors for a resync after `position`."""
         number = self._number_behind(position)
         return [self.entry(later).position for later in range(number, len(self))]
 
     def entries_between(self, start: int, end: int) -> list[IndexEntry]:
-        """The entries that point from `start` on to before `end`."""
+        """Returns the entries that point from `start` to before `end`."""
         return [self.entry(number) for number in range(self._number_behind(start - 1), self._number_behind(end - 1))]
 
     def thinned(self, start: int, end: int, most: int) -> bytes:
-        """At most so many of the entries that point from `start` on to before `end`, spread over them."""
+        """Returns at most `most` of the entries that point from `start` to before `end`, spread evenly."""
         first, behind = self._number_behind(start - 1), self._number_behind(end - 1)
         entries = bytes(self.data[first * self.ENTRY_SIZE : behind * self.ENTRY_SIZE])
         every = -(-(behind - first) // most) or 1
         return memoryview(entries).cast("Q")[::every].tobytes()
 
     def keep_before(self, position: int) -> None:
-        """Afterwards no entry points to `position` or beyond."""
+        """Drops the entries that point to `position` or beyond."""
         number = self._number_behind(position - 1)
         del self.data[number * self.ENTRY_SIZE :]
 
     def is_sound(self, log_size: int) -> bool:
-        """Whether these bytes can be an index of a log of that size: whole entries, growing, inside of the file."""
+        """Returns whether this can be the index of a segment of that size: whole entries, rising, inside the file."""
         if len(self.data) % self.ENTRY_SIZE:
             return False
         last_offset, last_position = -1, -1
@@ -112,12 +112,12 @@ class OffsetIndex:
 
 
 def positions_in(entries: bytes) -> list[int]:
-    """Of an offset index: where batches begin."""
+    """Returns the positions in the encoded entries of an offset index."""
     return [position for _, position in _OFFSET_ENTRY.iter_unpack(entries)]
 
 
 class TimeIndex:
-    """The largest timestamp up to an offset: everything before an entry is older than, or as old as, its timestamp."""
+    """The largest timestamp up to an offset: no record before an entry is newer than its timestamp."""
 
     ENTRY_SIZE = _TIME_ENTRY.size
 
@@ -129,7 +129,7 @@ class TimeIndex:
         return len(self.data) // self.ENTRY_SIZE
 
     def append(self, timestamp: int, last_offset: int) -> None:
-        """An entry that says nothing new is left out: timestamps in the index only grow."""
+        """Adds an entry if its timestamp is larger than the last one: timestamps in the index only grow."""
         data = self.data
         if not data or timestamp > _TIME_ENTRY.unpack_from(data, len(data) - self.ENTRY_SIZE)[0]:
             data += _TIME_ENTRY.pack(timestamp, last_offset - self._base_offset)
@@ -145,12 +145,12 @@ class TimeIndex:
         return TimeIndex(self._base_offset, self.data)
 
     def before(self, timestamp: int) -> TimeEntry | None:
-        """The last entry older than `timestamp`: no record up to its offset is as new as that."""
+        """Returns the last entry older than `timestamp`: every record up to its offset is older, too."""
         number = bisect_right(range(len(self)), timestamp - 1, key=lambda n: self.entry(n).timestamp)
         return self.entry(number - 1) if number else None
 
     def keep_before(self, offset: int) -> None:
-        """Afterwards no entry names `offset` or a later one."""
+        """Drops the entries of `offset` and later ones."""
         number = bisect_right(range(len(self)), offset - 1, key=lambda n: self.entry(n).last_offset)
         del self.data[number * self.ENTRY_SIZE :]
 
@@ -166,7 +166,7 @@ class TimeIndex:
 
 
 def least_size_of_full_index(limit: int, interval_bytes: int) -> int:
-    """A log that is smaller has no index which `Segment.has_full_index` finds full: it has not so many entries."""
+    """Returns the size below which a segment has too few index entries for `Segment.has_full_index`."""
     entries = max(0, limit - 2 * TimeIndex.ENTRY_SIZE) // TimeIndex.ENTRY_SIZE
     return entries * interval_bytes
 
@@ -188,15 +188,15 @@ class TransactionIndex:
         self.data += _TRANSACTION_ENTRY.pack(_TRANSACTION_VERSION, *aborted)
 
     def __iter__(self) -> Iterator[AbortedTransaction]:
-        for _, *fields in _TRANSACTION_ENTRY.iter_unpack(bytes(self.data)):  # a copy: its owner may append meanwhile
+        for _, *fields in _TRANSACTION_ENTRY.iter_unpack(bytes(self.data)):  # a copy: the log may append meanwhile
             yield AbortedTransaction(*fields)
 
     def overlapping(self, first: int, end: int) -> list[AbortedTransaction]:
-        """The aborted transactions with records at `first` or later and before `end`."""
+        """Returns the aborted transactions with records from `first` to before `end`."""
         return [aborted for aborted in self if aborted.last_offset >= first and aborted.first_offset < end]
 
     def keep_before(self, offset: int) -> None:
-        """Afterwards no abort marker at `offset` or later is listed."""
+        """Drops the transactions whose abort marker is at `offset` or later."""
         kept = [aborted for aborted in self if aborted.last_offset < offset]
         self.data.clear()
         for aborted in kept:

@@ -1,11 +1,11 @@
 """The journal's file: its format, and how it is read after a crash.
 
-    block 0    the session: one for each opening of the directory; what other sessions wrote counts for nothing
+    block 0    the session id: a new one at each opening of the directory; writes of other sessions are ignored
     2 halves   journal writes, one behind the other, each from a block's start:
                head · for each log: its name, topic id, segment, position, length · the bytes of all of them
 
-Writing is `log/flush/journal`; what a log lacks after a crash is taken from here by `log/scan/restore`. The bytes are
-specified in docs/FORMAT.md.
+`log/flush/journal` writes it; `log/scan/restore` takes what a log lacks after a crash from it. docs/FORMAT.md specifies
+the bytes.
 """
 
 import logging
@@ -34,7 +34,7 @@ _ENTRY = struct.Struct(">16sQQIH")  # topic id, segment, position, length, lengt
 
 
 class JournalEntry(NamedTuple):
-    """What a write has of one log: whole batches that stand at `position` of a segment."""
+    """The part of a journal write that belongs to one log: whole batches at `position` of a segment."""
 
     name: bytes
     topic_id: bytes
@@ -48,7 +48,7 @@ def half_size(size: int) -> int:
 
 
 def size_of_journal_write(logs: int, names: int, data: int) -> int:
-    """What a write of so many logs takes, by the bytes of their names and what they have."""
+    """Returns the size of a journal write of so many logs, with the bytes of their names and of their batches."""
     return _in_blocks(_HEAD.size + logs * _ENTRY.size + names + data)
 
 
@@ -57,7 +57,7 @@ def _in_blocks(size: int) -> int:
 
 
 def encode_journal_write(buffer: memoryview, session: int, sequence: int, entries: Sequence[JournalEntry]) -> int:
-    """Afterwards `buffer` begins with it. Says how long it is: it ends where a block does."""
+    """Encodes a journal write at the start of `buffer`. Returns its size, a multiple of the block size."""
     at = _HEAD.size
     for name, topic_id, segment, position, data in entries:
         _ENTRY.pack_into(buffer, at, topic_id, segment, position, len(data), len(name))
@@ -75,8 +75,8 @@ def encode_journal_write(buffer: memoryview, session: int, sequence: int, entrie
 
 
 def decode_journal_write(data: memoryview, session: int) -> tuple[int, list[JournalEntry], int] | None:
-    """The sequence, the entries and the size of the write that `data` begins with; None where there is none,
-    or one of another session.
+    """Returns the sequence, the entries and the size of the write at the start of `data`; None if there is none, or it
+    is of another session.
     """
     if len(data) < _HEAD.size:
         return None
@@ -111,16 +111,16 @@ def session_of(file: File) -> int | None:
 
 
 def read_journal(files: Files, directory: str) -> list[JournalEntry]:
-    """What the last session has written and is still there, in the order of writing; before that, what earlier ones
-    have that are kept for a log that is unavailable. Raises JournalUnreadable.
+    """Returns the entries of the last session that are still in the journal, in the order of writing. Before them stand
+    those of earlier journals that are kept for an unavailable log. Raises JournalUnreadable.
     """
     paths = [*_kept(files, directory), join(directory, FILE_NAME)]
     return [entry for path in paths for entry in _entries_in(files, path)]
 
 
 def keep_journal(files: Files, directory: str, needed: Collection[bytes]) -> None:
-    """On return, a journal that has something of these logs has another name, under which it is read as well. Where
-    there are no such logs, those that were kept before are gone.
+    """Renames the journal if it has entries of the `needed` logs. `read_journal` reads it under its new name, too. If
+    no log is needed, removes the journals that were kept before.
     """
     kept, path = _kept(files, directory), join(directory, FILE_NAME)
     if not needed:
@@ -130,11 +130,11 @@ def keep_journal(files: Files, directory: str, needed: Collection[bytes]) -> Non
         aside = f"{path}.{len(kept) + 1}"
         files.rename(path, aside)
         files.sync_directory(directory)
-        logger.warning("%s has records of a log that is offline, and is kept as %s until that is back", path, aside)
+        logger.warning("%s has records of an offline log: kept as %s until that log is back", path, aside)
 
 
 def _kept(files: Files, directory: str) -> list[str]:
-    """The paths of the journals that are kept, the oldest first."""
+    """Returns the paths of the kept journals, the oldest first."""
     paths: list[str] = []
     while files.exists(path := join(directory, f"{FILE_NAME}.{len(paths) + 1}")):
         paths.append(path)
@@ -159,7 +159,7 @@ def _entries_in(files: Files, path: str) -> list[JournalEntry]:
 
 
 def has_journal_writes(files: Files, directory: str) -> bool:
-    """Whether the last session has written something that is still there. Reads a few bytes."""
+    """Returns whether the journal has writes of the last session. Reads a few bytes only."""
     if not files.exists(join(directory, FILE_NAME)):
         return False
     file = files.open(join(directory, FILE_NAME))
@@ -175,7 +175,7 @@ def has_journal_writes(files: Files, directory: str) -> bool:
 
 
 def _read_half(file: File, start: int, size: int, session: int) -> Iterator[tuple[int, list[JournalEntry]]]:
-    """As far as each follows the one before it: behind them may stand what the half held before."""
+    """Yields the writes of a half while their sequence is without gaps. Older writes may stand behind them."""
     data, at, expected = memoryview(file.read_at(start, size)), 0, None
     while (found := decode_journal_write(data[at:], session)) is not None:
         sequence, entries, length = found

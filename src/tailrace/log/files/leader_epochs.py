@@ -1,8 +1,8 @@
 """Leader epochs: which range of the log was written in which epoch, in Kafka's `leader-epoch-checkpoint` format.
 
-The epoch rises with every unclean start, so that a client can tell the record it read at an offset before a crash
-from another one written there afterwards. The first line of the file is the version (0), the second the count, then
-`epoch offset` each.
+The epoch rises with every unclean start, so that a client can distinguish the record that it read at an offset before a
+crash from another one that was written there after it. The first line of the file is the version (0), the second the
+count; each other line is `epoch offset`.
 """
 
 from bisect import bisect_right
@@ -44,28 +44,26 @@ class LeaderEpochs:
     __hash__ = None  # type: ignore[assignment]
 
     def assign(self, epoch: int, offset: int) -> bool:
-        """Afterwards records from `offset` on belong to `epoch`; says whether that is news. An epoch never goes
-        back.
-        """
+        """Starts `epoch` at `offset`. Returns False, and changes nothing, unless it is larger than the latest one."""
         if epoch <= self.latest:
             return False
-        # Without those in which nothing was written; and as a new list, since others may be looking at the old one.
+        # Drops epochs in which nothing was written. A new list, as other threads may be reading the old one.
         self._starts = [*(start for start in self._starts if start.start_offset < offset), EpochStart(epoch, offset)]
         return True
 
     def replace(self, other: "LeaderEpochs") -> None:
-        """Afterwards this one says what the other does. Whoever holds it sees that."""
+        """Takes over the epochs of `other`, in place: all references to this object see them."""
         self._starts = list(other._starts)
 
     def stretch_at(self, offset: int) -> tuple[int | None, int | None]:
-        """The epoch that `offset` was written in, if known, and the offset at which the next one begins, if any."""
+        """Returns the epoch of `offset`, if known, and the offset where the next epoch begins, if any."""
         starts = self._starts
         number = bisect_right(starts, offset, key=lambda start: start.start_offset)
         following = starts[number].start_offset if number < len(starts) else None
         return (starts[number - 1].epoch if number else None), following
 
     def end_of(self, epoch: int, log_end: int) -> EpochEnd:
-        """Where the largest epoch not above `epoch` ends: what OffsetForLeaderEpoch answers."""
+        """Returns where the largest epoch not above `epoch` ends, as OffsetForLeaderEpoch responds."""
         starts = self._starts
         if epoch == UNDEFINED_EPOCH or not starts or epoch > starts[-1].epoch:
             return EpochEnd(UNDEFINED_EPOCH, UNDEFINED_OFFSET)
@@ -77,7 +75,7 @@ class LeaderEpochs:
         return EpochEnd(starts[number - 1].epoch, starts[number].start_offset)
 
     def truncate(self, end: int) -> None:
-        """Afterwards no epoch begins at `end` or beyond."""
+        """Drops the epochs that begin at `end` or beyond."""
         self._starts = [start for start in self._starts if start.start_offset < end]
 
     def encode(self) -> bytes:
@@ -85,7 +83,7 @@ class LeaderEpochs:
 
     @classmethod
     def decode(cls, data: bytes) -> "LeaderEpochs":
-        """Raises CorruptCheckpoint where the file is cut, or its epochs do not rise."""
+        """Decodes a checkpoint. Raises CorruptCheckpoint if it is truncated, or its epochs do not rise."""
         try:
             starts = [EpochStart(int(epoch), int(offset)) for epoch, offset in decode_lines(data, fields=2)]
         except ValueError as error:

@@ -3,8 +3,8 @@
     version: 0
     topic_id: <22 characters: the 16 bytes in URL-safe base64, without padding>
 
-A topic that is deleted and made again under the same name has another id: so a log of the old one is told from one
-of the new.
+A topic that is deleted and created again under the same name gets another id, so a log of the old topic can be
+recognized.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -26,20 +26,20 @@ def encode_topic_id(topic_id: bytes) -> bytes:
 
 
 def decode_topic_id(data: bytes) -> bytes:
-    """Raises CorruptCheckpoint where this is no such file, or one of another version."""
+    """Decodes a `partition.metadata` file. Raises CorruptCheckpoint if it is damaged or of another version."""
     lines = data.split(b"\n")
     if len(lines) < 2 or lines[0].strip() != _VERSION_LINE or not lines[1].startswith(_ID_KEY):
-        raise CorruptCheckpoint(f"no version and topic id, but {data[:60]!r}")
+        raise CorruptCheckpoint(f"expected a version and a topic id, found {data[:60]!r}")
     text = lines[1][len(_ID_KEY) :].strip()
     try:
         topic_id = urlsafe_b64decode(text + b"==")
     except ValueError as error:
         raise CorruptCheckpoint(str(error)) from None
     if len(text) != _ID_LENGTH or urlsafe_b64encode(topic_id)[:_ID_LENGTH] != text:
-        raise CorruptCheckpoint(f"{text!r} is no topic id")
+        raise CorruptCheckpoint(f"{text!r} is not a topic id")
     return topic_id
 
 
 def read_topic_id(files: Files, directory: str) -> bytes:
-    """That of the log in this directory. Raises CorruptCheckpoint, also where there is none, and OSError."""
+    """Returns the topic id of the log in this directory. Raises OSError, and CorruptCheckpoint if there is none."""
     return decode_topic_id(read_whole(files, join(directory, PARTITION_METADATA)) or b"")

@@ -1,12 +1,12 @@
-"""The swap file: compacted segments replace old ones at once, or not at all.
+"""The swap file: compacted segments replace old ones atomically.
 
-    1  the new files lie beside the old ones, `….cleaned`, on disk. Without the next step they mean nothing
-    2  a small file, `….swap`, says which segments they replace. The moment it is on disk, they do
-    3  the new files get their names, the old ones go
-    4  the small file goes
+    1  write the new files beside the old ones, as `….cleaned`, durably. They do not count yet
+    2  write a small file, `….swap`, that lists the segments to replace. Once it is on disk, the new files count
+    3  rename the new files, remove the old ones
+    4  remove the swap file
 
-After a crash a start finds what is left of it: with the small file it does 3 and 4, as often as need be; without it,
-it removes the new files.
+After a crash, the next start completes or undoes this: if there is a swap file, it repeats 3 and 4; if not, it removes
+the new files.
 """
 
 import logging
@@ -22,14 +22,14 @@ logger = logging.getLogger("tailrace.log.files")
 
 
 class Swap(NamedTuple):
-    """The segment at `base_offset` takes the place of the one there, and of those at `others`."""
+    """The new segment at `base_offset` replaces the old one with that base offset, and those at `others`."""
 
     base_offset: int
     others: tuple[int, ...]
-    suffixes: tuple[str, ...]  # of the files that it has
+    suffixes: tuple[str, ...]  # of the new segment's files
 
     def encode(self) -> bytes:
-        """In the manner of Kafka's checkpoints, and with a sum: it says what may be deleted."""
+        """Encodes it like Kafka's checkpoints, with a checksum, as it decides what is deleted."""
         lines = [f"file {suffix}" for suffix in self.suffixes] + [f"replaces {base}" for base in self.others]
         return encode_lines([*lines, f"crc32c {_sum(lines)}"])
 
@@ -38,7 +38,7 @@ class Swap(NamedTuple):
         """Raises CorruptCheckpoint."""
         *entries, last = decode_lines(data, fields=2) or [["", ""]]
         if last != ["crc32c", str(_sum([" ".join(entry) for entry in entries]))]:
-            raise CorruptCheckpoint("its sum is not that of its lines")
+            raise CorruptCheckpoint("its checksum does not match")
         suffixes = tuple(value for word, value in entries if word == "file")
         return cls(base_offset, tuple(int(value) for word, value in entries if word == "replaces"), suffixes)
 
@@ -48,17 +48,17 @@ def _sum(lines: Iterable[str]) -> int:
 
 
 def announce(files: Files, directory: str, swap: Swap) -> None:
-    """The new segment counts from the moment that the directory is synced."""
+    """Writes the swap file. The new segment counts once the directory is synced."""
     put_in_place(files, join(directory, numbered(swap.base_offset, SWAP)), swap.encode())
 
 
 def carry_out(files: Files, directory: str, swap: Swap) -> None:
-    """Afterwards, on disk, the new files have their names, the old ones are gone, and nothing tells of the swap. May
-    be done again after any part of it.
+    """Renames the new files, removes the old ones, then removes the swap file; all durably. Can be repeated after an
+    interruption at any point.
     """
     stem = join(directory, numbered(swap.base_offset, ""))
     if files.exists(stem + LOG + CLEANED):
-        for suffix in DERIVED:  # first: sums of other bytes would make the new ones look damaged
+        for suffix in DERIVED:  # first: checksums of the old bytes would make the new ones look damaged
             remove_if_there(files, stem + suffix)
         files.rename(stem + LOG + CLEANED, stem + LOG)
     for suffix in DERIVED:
@@ -71,12 +71,12 @@ def carry_out(files: Files, directory: str, swap: Swap) -> None:
             remove_if_there(files, join(directory, numbered(base, suffix)))
     files.sync_directory(directory)
     files.remove(stem + SWAP)
-    # Before anything else is written: or the next pass's files might be taken for those that this one spoke of.
+    # Before anything else is written: otherwise this swap file might be applied to the files of the next pass.
     files.sync_directory(directory)
 
 
 def announced(files: Files, directory: str, names: Iterable[str]) -> list[Swap]:
-    """The swaps that were not carried out to their end, of those that can be read."""
+    """Returns the unfinished swaps, except those whose file cannot be read."""
     found = []
     for name in names:
         parsed = parse_numbered(name)
@@ -84,19 +84,19 @@ def announced(files: Files, directory: str, names: Iterable[str]) -> list[Swap]:
             try:
                 found.append(Swap.decode(parsed[0], read_whole(files, join(directory, name)) or b""))
             except (CorruptCheckpoint, ValueError) as error:
-                logger.error("%s in %s is damaged, and what it speaks of is left as it is: %s", name, directory, error)
+                logger.error("%s in %s is damaged: %s. Its segments are left as they are", name, directory, error)
     return found
 
 
 def replaced_segments(swaps: Iterable[Swap], names: Collection[str]) -> set[int]:
-    """Of swaps that were cut short: segments that are still there although a new one has their place."""
+    """Returns the base offsets of segments that unfinished swaps have replaced and not removed yet."""
     begun = [swap for swap in swaps if numbered(swap.base_offset, LOG) + CLEANED not in names]
     return {base for swap in begun for base in swap.others}
 
 
 def finish_swaps(files: Files, directory: str, names: Iterable[str]) -> bool:
-    """At a start: afterwards every swap that was announced is carried out, and nothing is left of others. Says whether
-    there was any. One that cannot be read is left alone, with all of its files: they are somebody's data.
+    """Completes announced swaps at startup, and removes the files of others. Returns whether there were any. A swap
+    file that cannot be read is left alone with all of its segments: they may be the only copy of the data.
     """
     if not any(name.endswith((SWAP, CLEANED)) for name in names):
         return False
@@ -107,7 +107,7 @@ def finish_swaps(files: Files, directory: str, names: Iterable[str]) -> bool:
 
 
 def remove_unwanted(files: Files, directory: str) -> None:
-    """Afterwards no new segment is left that no swap speaks of."""
+    """Removes compacted segments that no swap file lists."""
     names = files.files_in(directory)
     for name in names:
         if name.endswith(CLEANED) and name.split(".")[0] + SWAP not in names:

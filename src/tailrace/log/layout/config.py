@@ -19,7 +19,7 @@ class LogConfig(NamedTuple):
     min_compaction_lag_ms: int = 0
     max_compaction_lag_ms: int = _NO_LIMIT
     min_cleanable_dirty_ratio: float = 0.5
-    flush_messages: int = _NO_LIMIT  # of its own: the queue flushes every log after a second, or 32 MB
+    flush_messages: int = _NO_LIMIT  # beside this, the flush queue flushes every log after a second, or 32 MB
     flush_ms: int = _NO_LIMIT
-    retention_ms: int = 7 * 24 * 3600 * 1000  # -1 is for ever
-    retention_bytes: int = -1  # -1 is all
+    retention_ms: int = 7 * 24 * 3600 * 1000  # -1: no limit
+    retention_bytes: int = -1  # -1: no limit

@@ -1,7 +1,7 @@
 """Damaged ranges: bytes of a log that cannot be trusted, by file, position and offsets.
 
-Damage is named, never served and never "cleaned up". `position` and `length` say where the bad bytes are in `file`;
-where a whole file is missing, its length is 0. The offsets, both inclusive, are those that cannot be read. Where
+Damaged bytes are reported. They are never served to clients, and never removed silently. `position` and `length` locate
+the bad bytes in `file`; if a whole file is missing, the length is 0. The offsets, both inclusive, cannot be read. Where
 the bytes are surplus (a batch that stands twice, bytes inserted between two batches), no offset is lost and the last
 offset is one below the first.
 """
@@ -25,7 +25,7 @@ class DamagedRange(NamedTuple):
 
     @property
     def offsets(self) -> int:
-        """How many offsets cannot be read."""
+        """The number of offsets that cannot be read."""
         return self.last_offset - self.first_offset + 1
 
     def __str__(self) -> str:
@@ -46,15 +46,17 @@ class DamagedRange(NamedTuple):
 
 
 def overlap(file: str, first_offset: int, end: int) -> DamagedRange:
-    """A segment begins with offsets that the one before it has, too."""
+    """Returns the damage of a segment that begins with offsets which the one before it has, too."""
     return DamagedRange(file, 0, 0, first_offset, end - 1, "the segment before it has these offsets, too")
 
 
 def missing_file(first_offset: int, following: int) -> DamagedRange:
-    """Records from `first_offset` to before `following` should be in a file that is not there, or not long enough."""
+    """Returns the damage where the records from `first_offset` to before `following` are in no file, or their file is
+    too short.
+    """
     return missing_records(numbered(first_offset, LOG), first_offset, following)
 
 
 def missing_records(file: str, first_offset: int, following: int) -> DamagedRange:
-    """Records from `first_offset` to before `following` should be in `file`, and are not."""
+    """Returns the damage where `file` lacks the records from `first_offset` to before `following`."""
     return DamagedRange(file, 0, 0, first_offset, following - 1, "the records that should be here are missing")

@@ -1,4 +1,6 @@
-"""The errors that a log raises. Disk trouble is a family of its own: it is never the caller's fault."""
+"""The errors that a log raises. Errors of the disk have their own base class, `StorageError`: they are never the
+caller's fault.
+"""
 
 from typing import TypeVar
 
@@ -9,25 +11,27 @@ Raised = TypeVar("Raised", bound=BaseException)
 
 
 def without_frames(error: Raised) -> Raised:
-    """The same error, for an attribute: its traceback would keep all that the frames below and above had at hand, such
-    as a request's bytes, and most often the object that keeps it, in a cycle.
+    """Returns the error without traceback and causes, so that an object can keep it.
+
+    A traceback keeps the local variables of all its frames alive, such as a request's bytes, and most often also the
+    object that keeps the error, in a cycle.
     """
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)
 
 
 class LogError(Exception):
-    """Base of everything the log raises on purpose."""
+    """Base class of the errors that a log raises on purpose."""
 
 
 class OffsetOutOfRange(LogError):
     def __init__(self, offset: int, start: int, end: int) -> None:
-        super().__init__(f"offset {offset} is outside of the log, which has {start} to {end}")
+        super().__init__(f"offset {offset} is out of range: the log has offsets {start} to {end}")
         self.offset, self.start, self.end = offset, start, end
 
 
 class Damaged(LogError):
-    """The bytes asked for lie in a damaged range. Everything before and after it can be read."""
+    """The requested bytes lie in a damaged range. Everything before and after it can be read."""
 
     def __init__(self, damage: DamagedRange) -> None:
         super().__init__(str(damage))
@@ -47,7 +51,7 @@ class InvalidProducerEpoch(InvalidAppend):
 
 
 class StorageError(LogError):
-    """The disk refused. `cause` is what the operating system said; the message names the file it said it of."""
+    """A disk operation failed. `cause` is the operating system's error; the message names the file."""
 
     def __init__(self, message: str, cause: OSError) -> None:
         reason = cause.strerror or str(cause)
@@ -63,19 +67,17 @@ class OutOfSpace(StorageError):
 
 
 class LogOffline(StorageError):
-    """This log takes no more appends until it is opened anew: a write or fsync failed, so memory and disk may
-    differ.
-    """
+    """A write or fsync failed, so memory and disk may differ. The log takes no more appends until it is reopened."""
 
     def again(self) -> "LogOffline":
-        """One to be raised. The log keeps this one: it must not keep the frames of those who were refused."""
+        """Returns a copy to raise. The log keeps this one, which must not hold the frames of refused requests."""
         return LogOffline(self.message, self.cause)
 
 
 class LogUnavailable(StorageError):
-    """A partition that the offset checkpoints name, or that has a directory, and whose log cannot be opened.
+    """The log of a partition cannot be opened, although an offset checkpoint names it or its directory exists.
 
-    `is_lost` says that there are no segments to open: the directory, or all of them, are gone.
+    `is_lost`: there are no segments to open, because all of them or the whole directory are gone.
     """
 
     def __init__(self, partition: TopicPartition, data_directory: str, reason: str, *, is_lost: bool) -> None:
@@ -86,42 +88,42 @@ class LogUnavailable(StorageError):
         is_internal = partition.topic in INTERNAL_TOPICS
         if is_lost:
             flags = "--apply --accept-loss --internal" if is_internal else "--apply --accept-loss"
-            remedy = f"Restore it from a backup, or give its records up: tailrace log repair {data_directory} {flags}"
+            remedy = f"Restore it from a backup, or give up its records: tailrace log repair {data_directory} {flags}"
         else:
             remedy = "Make it readable, or restore it from a backup, and start again"
-        what = f"the broker's own log {partition}" if is_internal else str(partition)
+        what = f"internal partition {partition}" if is_internal else str(partition)
         LogError.__init__(self, f"{what} in {data_directory} is offline: {reason}. {remedy}")
         self.cause = OSError(reason)
 
     def again(self) -> "LogUnavailable":
-        """One to be raised. The partition keeps this one: it must not keep the frames of refused requests."""
+        """Returns a copy to raise. The partition keeps this one, which must not hold the frames of refused requests."""
         return LogUnavailable(self.partition, self.data_directory, self.reason, is_lost=self.is_lost)
 
 
 class JournalUnreadable(StorageError):
-    """The disk does not give the journal back, and it may have acknowledged records that no log has."""
+    """The journal cannot be read, and it may hold acknowledged records that are in no log."""
 
     def __init__(self, path: str, cause: OSError) -> None:
         LogError.__init__(
             self,
-            f"{path} cannot be read: {cause.strerror or cause}. It may have acknowledged records that no log has. "
-            "Make it readable; or move it away, which gives these records up; and start again",
+            f"cannot read {path}: {cause.strerror or cause}. It may hold acknowledged records that are in no log. "
+            "Make it readable, or move it away, which gives up these records; then start again",
         )
         self.cause = cause
 
 
 class SegmentsMissing(LogError):
-    """A checkpoint names this log, and it has no segment. Or it is one of the broker's own, and lacks records that were
-    flushed.
+    """An offset checkpoint names this log, and it has no segment; or the log of an internal topic lacks flushed
+    records.
     """
 
 
 class JobUnderWay(LogError):
-    """Another flush or checkpoint of this log has not come back yet."""
+    """Another flush or checkpoint of this log is still running."""
 
 
 class LogClosed(LogError):
-    """The log was closed; the caller should have stopped using it."""
+    """The log was closed. The caller should have stopped using it."""
 
 
 class LogRemoved(LogClosed):
@@ -136,7 +138,7 @@ class DirectoryInUse(LogError):
 
 
 class ForeignDirectory(LogError):
-    """The directory is Apache Kafka's, or another program's. Nothing in it was changed."""
+    """The directory belongs to Apache Kafka or another program. Nothing in it was changed."""
 
 
 class UnknownFormat(LogError):

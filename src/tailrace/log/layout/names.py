@@ -2,12 +2,13 @@
 
 <topic>-<partition>/<20 digits of the base offset>.log   and beside it .index .timeindex .txnindex .sums
 <topic>-<partition>/<20 digits of an offset>.snapshot    the producers as they stood at that offset
-<topic>-<partition>/<20 digits>.log.cleaned              compacted, and not in its place yet; so its derived files
-<topic>-<partition>/<20 digits>.swap                     says which segments these replace: then they do
-<topic>-<partition>.<32 hexadecimal digits>-delete       was removed: its files are being deleted
-<topic>-<partition>.<32 hexadecimal digits>-stray        was set aside: nobody knows its topic
+<topic>-<partition>/<20 digits>.log.cleaned              a compacted segment before its swap; likewise its derived files
+<topic>-<partition>/<20 digits>.swap                     lists the segments that the compacted one replaces
+<topic>-<partition>.<32 hexadecimal digits>-delete       removed: its files are being deleted
+<topic>-<partition>.<32 hexadecimal digits>-stray        set aside: its topic is not in the metadata log
 
-Those of directories end in letters, so they are never taken for a partition's; and a topic may be called `x-delete`.
+Names of removed and stray directories end in letters, so they never parse as a partition, even if a topic is called
+`x-delete`.
 """
 
 import re
@@ -24,7 +25,7 @@ CUT = ".cut"
 CLEANED = ".cleaned"
 SWAP = ".swap"
 TEMPORARY = ".tmp"
-FLUSH_FAILED = "flush-failed"  # left by a log that went offline: the page cache is not to be believed
+FLUSH_FAILED = "flush-failed"  # left by a log that went offline: the page cache cannot be trusted
 PARTITION_METADATA = "partition.metadata"
 REMOVED = "-delete"
 STRAY = "-stray"
@@ -55,13 +56,13 @@ def numbered(offset: int, suffix: str) -> str:
 
 
 def parse_numbered(name: str) -> tuple[int, str] | None:
-    """The offset and the suffix of a file's name, or None where it has another form."""
+    """Returns the offset and the suffix of a file's name, or None if it is not `<20 digits>.<suffix>`."""
     match = _NUMBERED.fullmatch(name)
     return (int(match[1]), match[2]) if match else None
 
 
 def is_leftover(name: str, names: Collection[str]) -> bool:
-    """Whether a file, one of these, is of no use any more: a temporary one, or derived from a log that is gone."""
+    """Returns whether a file of `names` is of no use: temporary, or derived from a segment that is gone."""
     parsed = parse_numbered(name)
     is_orphan = parsed is not None and parsed[1] in DERIVED and numbered(parsed[0], LOG) not in names
     return is_orphan or name.endswith(TEMPORARY)
@@ -73,8 +74,8 @@ def parse_partition(directory: str) -> TopicPartition | None:
 
 
 def put_away_name(partition: TopicPartition, number: int, suffix: str) -> str:
-    """What a partition's directory is called once it is none any more. The number, 128 bits of it, tells it from
-    others of the same partition; the topic is shortened where a file system would not take the name.
+    """Returns the name of a partition's directory after removal. The low 128 bits of `number` make it unique among
+    those of the same partition. The topic is shortened if the name is too long for a file system.
     """
     ending = f"-{partition.partition}.{number % (1 << 128):032x}{suffix}"
     return partition.topic[: _NAME_MAX - len(ending)] + ending
@@ -85,7 +86,7 @@ def is_put_away(directory: str) -> bool:
 
 
 def without_remains(partitions: Iterable[TopicPartition], directories: Iterable[str]) -> set[TopicPartition]:
-    """Those of the partitions whose removal has left none of these directories."""
+    """Returns the partitions that have no removed directory (`-delete`) among these."""
     ending = len(put_away_name(TopicPartition("", 0), 0, REMOVED)) - len("-0")
     removed = {name[:-ending] for name in directories if is_put_away(name) and name.endswith(REMOVED)}
     return {one for one in partitions if put_away_name(one, 0, REMOVED)[:-ending] not in removed}

@@ -2,11 +2,11 @@
 
 Every log has three of them. All are *next* offsets, so exclusive as an upper bound:
 
-    start           the first offset that can be read; what lies below was deleted
-    high watermark  everything below it is on disk: what readers may see, and what a power cut cannot take back
+    start           the first offset that can be read; records below it were deleted
+    high watermark  everything below it is on disk: readers may see it, and it survives a power cut
     end             the offset that the next record gets
 
-`start ≤ high watermark ≤ end` holds at all times: `OffsetBounds` has no other way to change them than the four below.
+`start ≤ high watermark ≤ end` holds at all times: the four methods of `OffsetBounds` are the only way to change them.
 """
 
 from typing import NewType
@@ -39,20 +39,20 @@ class OffsetBounds:
         return self._end
 
     def appended(self, end: int) -> None:
-        """Records up to `end` were written, and none of them is flushed."""
+        """Moves the end after an append. The new records are not flushed yet."""
         assert end >= self._end, f"an append cannot move the end back from {self._end} to {end}"
         self._end = EndOffset(end)
 
     def flushed(self, up_to: int) -> None:
-        """Everything below `up_to` is on disk. Late news of an earlier flush changes nothing."""
+        """Raises the high watermark to `up_to`. An earlier flush that is reported late changes nothing."""
         self._set(self._start, max(self._high_watermark, up_to), self._end)
 
     def deleted(self, below: int) -> None:
-        """Nothing below `below` can be read any more."""
+        """Raises the start offset to `below`."""
         self._set(max(self._start, below), self._high_watermark, self._end)
 
     def truncated(self, end: int) -> None:
-        """The log ends at `end` again, and what remains is on disk."""
+        """Moves the end and the high watermark back to `end`. What remains is on disk."""
         assert end <= self._end, f"a truncation cannot move the end from {self._end} to {end}"
         self._set(self._start, end, end)
 
