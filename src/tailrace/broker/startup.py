@@ -123,7 +123,7 @@ def _identify_metadata_log(directory: DataDirectory, metadata: Metadata, random_
 
 def _adopt(directory: DataDirectory, name: TopicPartition, topic_id: bytes) -> None:
     directory.adopt(name, topic_id)
-    logger.warning("%s in %s/%s was lost or damaged: rewritten", PARTITION_METADATA, directory.path, name)
+    logger.warning("%s in %s/%s was lost or damaged, and has been rewritten", PARTITION_METADATA, directory.path, name)
 
 
 def _forget_deleted(directory: DataDirectory, metadata: Metadata) -> None:

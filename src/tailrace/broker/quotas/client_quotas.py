@@ -187,7 +187,7 @@ class QuotaMeter:
         return bucket
 
     def _forget(self, now: float) -> None:
-        """Drops full buckets; and, if that is not enough, the older half, whose entities start again with full buckets."""
+        """Drops full buckets; if that is not enough, also the older half, whose entities start again with full ones."""
         kept = {name: bucket for name, bucket in self._buckets.items() if not bucket.is_full(now)}
         if len(kept) > BUCKETS_MAX // 2:
             kept = dict(list(kept.items())[-BUCKETS_MAX // 2 :])
