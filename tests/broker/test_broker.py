@@ -84,6 +84,6 @@ def test_a_duty_that_fails_keeps_no_other_from_its_turn(tmp_path: Path, monkeypa
         ticks: list[int] = []
         monkeypatch.setattr(broker.broker.retention, "tick", fail)
         monkeypatch.setattr(broker.broker.scrubber, "tick", ticks.append)
-        with pytest.raises(ExceptionGroup, match="duties have failed"):
+        with pytest.raises(ExceptionGroup, match="background tasks failed"):
             broker.tick()
         assert ticks == [broker.now_ms]

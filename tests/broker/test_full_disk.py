@@ -66,7 +66,7 @@ def test_a_broker_that_was_killed_starts_read_only_on_a_full_disk_and_goes_on_wh
     commit(broker, 3)
     broker.create_topic("taken")
     assert broker.broker.metadata.leader_epoch == epoch + 1, "starts that appended nothing count as one"
-    assert caplog.messages.count("there is room on the disk again: appends are taken") == 1
+    assert caplog.messages.count("the disk has room again: appends are accepted") == 1
     check_epochs(broker)
     broker.kill()
     assert (broker.values(), broker.values(partition=1)) == ([b"one", b"two", b"three"], [b"other"])

@@ -336,7 +336,7 @@ def test_a_log_without_its_topic_id_is_adopted_where_there_is_no_doubt(
         assert broker.values() == [b"0", b"1", b"2", b"3", b"4"]
         assert broker.produce(b"5").base_offset == 5
         assert file.read_bytes() == before
-        assert "is rewritten" in caplog.text
+        assert "has been rewritten" in caplog.text
         broker.kill()
         assert broker.values()[-1] == b"5"
 

@@ -7,7 +7,7 @@
 
 Nothing in this package waits, starts a thread or opens a socket: `start_job` has work done elsewhere.
 
-Groups and compaction, which the first responses do not need, are imported on first use: a start is faster so.
+Groups and compaction are imported on first use, which makes the start faster.
 """
 
 from collections.abc import Callable, Sequence
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from tailrace.broker.background.compaction import Compactor
     from tailrace.broker.groups.coordinator import GroupCoordinator
 
-LOGS_MADE_MAX = 100  # by one request: each takes some system calls, and others wait meanwhile
+LOGS_MADE_MAX = 100  # per request: creating a log takes some system calls, and other requests wait meanwhile
 
 
 class Broker:
@@ -103,8 +103,8 @@ class Broker:
         self.fetch_bytes_max = self.configs.number("fetch.max.bytes")
         self.quotas = QuotaMeter(metadata.quotas, self.configs.quota_window_s)
         self.timers = Timers()  # of groups
-        self.all_topics: MetadataCache[bytes] = MetadataCache(metadata)  # as Metadata says them, by version
-        self._may_make = LOGS_MADE_MAX  # by the request at hand
+        self.all_topics: MetadataCache[bytes] = MetadataCache(metadata)  # encoded Metadata responses, by version
+        self._may_make = LOGS_MADE_MAX  # left for the current request
         self._failure: LogOffline | None = None
         for name, log in directory.logs.items():
             partition = self.partition(name.topic, name.partition)
@@ -127,17 +127,17 @@ class Broker:
         return GroupCoordinator(self)
 
     def load_groups(self) -> None:
-        """Begins to read them, where there are any."""
+        """Starts reading the groups' log, if there is one."""
         if any(name.topic == OFFSETS_TOPIC for name in self.directory.logs):
             self.groups.load()
 
     # Requests
 
     def handle(self, api: Api, request: Any, call: Call) -> Any:
-        """The answer, or a DelayedResponse. It leaves when all of the metadata that it may rest on is on disk."""
+        """Returns the response, or a DelayedResponse. It leaves once all metadata that it may depend on is on disk."""
         self._may_make = LOGS_MADE_MAX
         answer = api.handle(request, call, self)
-        if self.metadata_log.is_settled or isinstance(answer, Silence | Fetch):  # a Fetch sees to it itself
+        if self.metadata_log.is_settled or isinstance(answer, Silence | Fetch):  # a Fetch waits for the metadata itself
             return answer
         return MetadataFlushedResponse(self.metadata_log.when_settled(), answer)
 
@@ -151,16 +151,16 @@ class Broker:
         return found.partition(index) if found is not None else None
 
     def log_for_append(self, partition: Partition) -> Log:
-        """The partition's log, made now where there is none. Raises StorageError, or Refused while the one before it
-        is being removed, or where one request would make too many.
+        """Returns the partition's log, and creates it if there is none. Raises StorageError; and Refused while the
+        previous log of that name is being removed, or if one request would create too many logs.
         """
         if partition.log is not None:
             return partition.log
         if partition.unavailable is not None:
             raise partition.unavailable.again()
         if not self._may_make:
-            raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "too many partitions at once are new: the next try gets on")
-        # In the logs it is until the deletion of the topic before this one, of the same name, is on disk.
+            raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "too many new partitions in one request: try again")
+        # The log stays in `directory.logs` until the deletion of the previous topic of that name is on disk.
         if partition.name in self.directory.removing or partition.name in self.directory.logs:
             raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.name} is still being deleted")
         self.metadata_log.write_delayed()
@@ -183,23 +183,25 @@ class Broker:
         self.sizes.measure(log)
 
     def partition_of(self, log: Log) -> Partition | None:
-        """Whose log it is; None of one that was removed."""
+        """Returns the partition that the log belongs to; None if the log was removed."""
         return self._partitions.get(log)
 
     def leader_epoch(self, partition: Partition | None) -> int:
-        """Of a partition that nobody has touched, too."""
+        """Returns the leader epoch of a partition, also of one that has no log yet."""
         if partition is None or partition.log is None:
             return self.metadata.leader_epoch
         return partition.log.leader_epoch
 
     def appended(self, partition: Partition, log: Log, now_ms: int) -> None:
-        """To be told after every append: readers that wait at the end want it flushed at once."""
+        """Schedules the flush of what was appended. Must be called after every append. If fetches wait at the end of
+        the partition, the flush is requested at once.
+        """
         self.flushes.appended(log, now_ms)
         if partition.waiting_fetches:
             self.flushes.request(log)
 
     def when_flushed(self, partition: Partition) -> Flushed:
-        """Resolved once all that is in the partition now is on disk."""
+        """Returns a response that is resolved once all that the partition holds now is on disk."""
         flushed = Flushed()
         if partition.log is None:
             flushed.resolve(partition.unavailable.again() if partition.unavailable is not None else None)
@@ -208,7 +210,7 @@ class Broker:
         return flushed
 
     def flushed(self, job: Job | JournalWriteJob) -> None:
-        """Takes a job back that was run: those who waited for it, writers and readers, are told."""
+        """Takes back a flush job that has run, and resolves the responses and fetches that waited for it."""
         self.flushes.finished(job)
         if isinstance(job, JournalWriteJob):
             for log in job.logs:
@@ -225,8 +227,8 @@ class Broker:
                 partition.moved()
 
     def remove_logs(self, topics: Sequence[Topic]) -> DelayedResponse[None]:
-        """Takes the logs of topics that the metadata no longer knows from the disk; who waits to read them is told.
-        Resolved when their names are free again.
+        """Deletes the logs of topics that are no longer in the metadata, and wakes the fetches that wait for them.
+        The response is resolved when their names can be used again.
         """
         removed: DelayedResponse[None] = DelayedResponse()
         names, gone = [], []
@@ -260,11 +262,11 @@ class Broker:
 
     @property
     def failure(self) -> LogOffline | None:
-        """Why this broker can promise nothing any more: one of its own logs takes nothing."""
+        """Why this broker can no longer guarantee anything: the log of an internal topic takes no appends."""
         return self.metadata_log.log.offline or self._failure
 
     def notice(self, log: Log) -> None:
-        """A log has met an error: if it is one of our own, and takes nothing any more, that is the end."""
+        """Checks a log that has met an error. If an internal topic can take no more appends, the broker has failed."""
         partition = self._partitions.get(log)
         if log.offline is not None and partition is not None and partition.topic.is_internal:
             self._failure = log.offline
@@ -273,12 +275,14 @@ class Broker:
 
     @property
     def next_deadline(self) -> int | None:
-        """When `advance` has something to do, by the steady clock."""
+        """When `advance` has something to do, by the steady clock; None if nothing is due."""
         return self.timers.next_deadline
 
     def tick(self, now_ms: int, steady_ms: int) -> None:
-        """Some times a second. Raises what duties have met that nobody foresaw, after all have had their turn."""
-        duties: Sequence[Callable[[], None]] = (
+        """Runs all background tasks; called some times a second. Raises unexpected errors as an ExceptionGroup after
+        all tasks have run.
+        """
+        tasks: Sequence[Callable[[], None]] = (
             lambda: self.clock.tick(now_ms, steady_ms),
             lambda: self.refused_batches.expire(steady_ms),
             lambda: self.checkpointer.tick(now_ms, steady_ms),
@@ -291,16 +295,16 @@ class Broker:
             lambda: self.advance(now_ms, steady_ms),
         )
         errors = []
-        for duty in duties:
+        for task in tasks:
             try:
-                duty()
+                task()
             except Exception as error:  # noqa: BLE001 - raised again when all are done
                 errors.append(error)
         if errors:
-            raise ExceptionGroup("duties have failed", errors)
+            raise ExceptionGroup("background tasks failed", errors)
 
     def advance(self, now_ms: int, steady_ms: int) -> None:
-        """At the next deadline."""
+        """Lets the groups do what is due by now. Called at the next deadline, and with each tick."""
         self.groups.tell_time(now_ms, steady_ms)
         self.groups.advance()
 
@@ -315,5 +319,5 @@ class MetadataFlushedResponse(DependentResponse[Any]):
         settled.when_resolved(self._is_settled)
 
     def _is_settled(self, error: object) -> None:
-        if error is None:  # if not, the process is about to stop: nobody may be told
+        if error is None:  # if there is an error, the process is about to stop, and must not respond
             self._first.when_resolved(self.resolve)

@@ -1,12 +1,12 @@
 """Opens a broker: replays the metadata log first, and then matches every other log with it.
 
 1  the directory is opened, with recovery where the last stop was not clean
-2  the metadata log is replayed; in an empty directory it begins with the cluster's name, and where a repair has given
-   up some of it, what the logs can tell of that comes back
-3  an unclean stop is counted, on disk: from now on everything is appended under a new leader epoch
-4  logs of topics that were deleted are removed; a log whose `partition.metadata` is lost is adopted where there can be
-   no doubt whose it is; other unknown logs are set aside, never deleted
-5  the others have that leader epoch, at least, also where a crash came before their own was written
+2  the metadata log is replayed; in an empty directory it begins with the cluster id. Where a repair has given up some
+   of it, metadata is restored from the partitions' logs as far as possible
+3  an unclean stop is counted, on disk: everything appended from now on has a new leader epoch
+4  logs of deleted topics are removed; a log without `partition.metadata` is adopted if its topic is certain; other
+   unknown logs are moved aside, never deleted
+5  all other logs get at least that leader epoch, also if a crash came before their own was written
 """
 
 import logging
@@ -33,7 +33,7 @@ logger = logging.getLogger("tailrace.broker")
 
 
 class NotOurs(LogError):
-    """A directory with logs and no metadata log: somebody else's, or one that has lost it."""
+    """The directory has logs but no metadata log: it belongs to another program, or has lost its metadata log."""
 
 
 def open_broker(
@@ -44,8 +44,10 @@ def open_broker(
     start_job: StartJob,
     random_bytes: Callable[[int], bytes],
 ) -> Broker:
-    """A broker with the state that the directory's metadata log tells of. May wait for a disk. Raises NotOurs,
-    UnknownRecord, LogUnavailable where a log of the broker's own is damaged, or what a damaged metadata log raises.
+    """Opens a broker with the state that the directory's metadata log describes. May wait for a disk.
+
+    Raises NotOurs, UnknownRecord, LogUnavailable if the log of an internal topic is damaged, and what a damaged
+    metadata log raises.
     """
     metadata = Metadata(configs)
     _require_whole(directory)
@@ -53,8 +55,8 @@ def open_broker(
     delayed = _record_start(log, metadata, first, now_ms)
     _forget_deleted(directory, metadata)
     stale = _sort_out(directory, metadata)
-    removal = directory.begin_remove(stale) if stale else None  # a log without a topic is none of the broker's
-    for known in directory.logs.values():  # one whose creation was cut short does not know its epoch
+    removal = directory.begin_remove(stale) if stale else None  # the broker expects a topic for every log
+    for known in directory.logs.values():  # a log whose creation was cut short has no epoch yet
         if known.offline is None:
             known.raise_leader_epoch(metadata.leader_epoch)
     rule_out_gaps(directory, metadata)
@@ -98,20 +100,20 @@ def _delay_appends(broker: Broker, delayed: list[MetadataRecord], now_ms: int) -
 
 
 def _require_whole(directory: DataDirectory) -> None:
-    """Raises LogUnavailable where a log of the broker's own lacks records that were flushed: the state that is left
-    would be one that never was.
+    """Raises LogUnavailable if the log of an internal topic lacks records that were flushed: replaying the rest would
+    give a state that never existed.
     """
     for name, log in sorted(directory.logs.items()):
         if name.topic not in INTERNAL_TOPICS:
             continue
-        for segment in log.segments[:-1]:  # a start before this one may have begun another behind what is lost
+        for segment in log.segments[:-1]:  # an earlier start may have begun a new segment after the lost records
             log.find_missing_around(segment)
         if log.damage:
             raise LogUnavailable(name, directory.path, "; ".join(map(str, log.damage)), is_lost=True)
 
 
 def _identify_metadata_log(directory: DataDirectory, metadata: Metadata, random_bytes: Callable[[int], bytes]) -> None:
-    """On return, the metadata log has the topic id that it speaks of; or, where a repair has given that up, some id."""
+    """Gives the metadata log the topic id that its records name; or a new id, if a repair has given those up."""
     log, topic = directory.logs[METADATA_PARTITION], metadata.topics.get(METADATA_TOPIC)
     if topic is not None and log.topic_id != topic.topic_id:
         _adopt(directory, METADATA_PARTITION, topic.topic_id)
@@ -121,32 +123,33 @@ def _identify_metadata_log(directory: DataDirectory, metadata: Metadata, random_
 
 def _adopt(directory: DataDirectory, name: TopicPartition, topic_id: bytes) -> None:
     directory.adopt(name, topic_id)
-    logger.warning("%s in %s/%s was lost or damaged, and is rewritten", PARTITION_METADATA, directory.path, name)
+    logger.warning("%s in %s/%s was lost or damaged, and has been rewritten", PARTITION_METADATA, directory.path, name)
 
 
 def _forget_deleted(directory: DataDirectory, metadata: Metadata) -> None:
-    """On return, no partition counts as lost whose topic was deleted; nor does one that a wrong checkpoint names."""
+    """Removes partitions of deleted topics from the unavailable ones, and those that a wrong checkpoint names."""
     if directory.logs[METADATA_PARTITION].recorded_gaps:
-        return  # a topic that it does not know may be one that was given up
+        return  # an unknown topic may be one whose records a repair has given up
     gone = [name for name in directory.unavailable if metadata.partition_count(name.topic) <= name.partition]
     if gone:
         directory.forget(gone)
         job = directory.begin_save_offsets()
         job.run()
-        with suppress(OutOfSpace):  # a later checkpoint does it
+        with suppress(OutOfSpace):  # a later checkpoint saves them
             job.finish()
 
 
 def _metadata_log(directory: DataDirectory, random_bytes: Callable[[int], bytes]) -> tuple[Log, list[MetadataRecord]]:
-    """The log, and what it has to begin with where it is new."""
+    """Returns the metadata log; and, if it is new, the records that it begins with."""
     log = directory.logs.get(METADATA_PARTITION)
     if log is not None and log.end_offset > 0:
         return log, []
     others = [str(name) for name in directory.logs if name != METADATA_PARTITION]
     if others:
         raise NotOurs(
-            f"{directory.path} has logs, such as {min(others)}, and no {METADATA_PARTITION}, which says what they are. "
-            f"If it is tailrace's, restore {METADATA_PARTITION} from a backup; if not, choose another directory"
+            f"{directory.path} has logs, such as {min(others)}, but no {METADATA_PARTITION}, which describes them. "
+            f"If it is a data directory of tailrace, restore {METADATA_PARTITION} from a backup; "
+            "if not, choose another directory"
         )
     topic_id = random_bytes(16)
     if log is None:
@@ -158,8 +161,8 @@ def _metadata_log(directory: DataDirectory, random_bytes: Callable[[int], bytes]
 def _record_start(
     log: Log, metadata: Metadata, first: list[MetadataRecord], now_ms: int
 ) -> list[MetadataRecord] | None:
-    """Writes what the log has to begin with, or that the last stop was unclean. Where the disk has no room for the
-    latter, the broker starts all the same, and takes no appends: returns what is to be written before the first one.
+    """Writes the first records of the log, or the record of an unclean stop. If the disk has no room for the latter,
+    the broker starts nevertheless, and takes no appends: returns the records to write before the first append.
     """
     is_new, pending = log.end_offset == 0, first
     try:
@@ -173,8 +176,8 @@ def _record_start(
         for change in pending:
             metadata.replay(change)
         logger.error(
-            "the disk is full, so the broker starts read-only: %s. Records are served, and appends are refused until "
-            "there is room",
+            "the disk is full, so the broker starts read-only: %s. Fetches are served; appends are refused until "
+            "there is room. Free some disk space",
             error,
         )
         return pending
@@ -182,8 +185,8 @@ def _record_start(
 
 
 def _sort_out(directory: DataDirectory, metadata: Metadata) -> list[TopicPartition]:
-    """Afterwards every log in the directory is one that the metadata knows; returns those that were deleted, which
-    are still there.
+    """Matches every log in the directory with the metadata: adopts it, or moves it aside. Returns the logs of deleted
+    topics, which are still in the directory.
     """
     stale = []
     for name, log in list(directory.logs.items()):
@@ -204,9 +207,9 @@ def _sort_out(directory: DataDirectory, metadata: Metadata) -> list[TopicPartiti
 
 
 def _is_surely_of(name: TopicPartition, log: Log, topic: Topic, directory: DataDirectory, metadata: Metadata) -> bool:
-    """Whether a log without a topic id, or with an unknown one, can only be this topic's: a checkpoint names it, and
-    the metadata log, which is whole, has never had another topic of that name. One that a repair has made anew, and
-    that has no records, is the topic's at any rate.
+    """Whether a log without a topic id, or with an unknown one, must belong to this topic: a checkpoint names it, and
+    the metadata log, which is complete, has never had another topic of that name. A log without records, created by a
+    repair, belongs to the topic in any case.
     """
     if name not in directory.named or name.partition >= topic.partition_count or log.topic_id in metadata.topics_by_id:
         return False

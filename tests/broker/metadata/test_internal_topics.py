@@ -38,7 +38,7 @@ def test_one_that_ends_before_its_end_is_an_error_of_whoever_replays_it(
         broker.create_topic()
         log = broker.broker.metadata_log.log
         monkeypatch.setattr(Log, "read", lambda *_, **__: None)
-        with pytest.raises(NotRead, match="ends at offset 0, and not at"):
+        with pytest.raises(NotRead, match="ends at offset 0 instead of"):
             replay_all(log, Metadata())
         monkeypatch.undo()
 

@@ -59,7 +59,7 @@ def test_a_topic_whose_creation_was_lost_comes_back_with_its_records(
         assert topic.partition_count == 2, "as far as there were logs"
         assert broker.values(partition=1) == [b"kept"]
         assert broker.values("other") == [b"also kept"]
-        assert "brought back by what the logs say" in caplog.text
+        assert "restored from the partitions' logs" in caplog.text
         assert broker.ask(InitProducerIdRequest(transactional_id=None), 4).producer_id > 500
         caplog.clear()
         broker.restart()

@@ -5,12 +5,12 @@ from typing import Any, NamedTuple
 
 from tailrace.protocol.messages import ApiKey
 
-FRAME_BYTES_MAX = 8 << 20  # of a request that is not a Produce: 50,000 partitions in a Fetch take half of it
-ELEMENTS_MAX = 20_000  # topics, partitions, configs … in one request: what is worked off in a few dozen milliseconds
+FRAME_BYTES_MAX = 8 << 20  # of a request other than Produce: a Fetch of 50,000 partitions takes half of it
+ELEMENTS_MAX = 20_000  # topics, partitions, configs … in one request: processed in a few dozen milliseconds
 
 
 class Endpoint(NamedTuple):
-    """Where a client reaches this broker: what it is told in Metadata."""
+    """The address at which clients reach this broker, as in Metadata responses."""
 
     host: str
     port: int
@@ -20,18 +20,20 @@ class Endpoint(NamedTuple):
 
 
 class Call(NamedTuple):
-    """One request: who asks, how, and when."""
+    """The context of one request: version, client and time."""
 
     version: int
     client_id: str | None
     endpoint: Endpoint
     now_ms: int  # wall clock
-    steady_ms: int = 0  # a clock that never jumps, and stands while the broker is held up
+    steady_ms: int = 0  # a monotonic clock, which stops while the process is suspended
     client_host: str = ""
 
 
 class Silence:
-    """The answer to a Produce that wants none. Where it failed the connection is closed: the only way to say so."""
+    """The result of a Produce with acks=0: no response. If the Produce failed, the connection is closed, as that is the
+    only way to report an error.
+    """
 
     __slots__ = ("close",)
 
@@ -44,7 +46,7 @@ Handler = Callable[[Any, Call, Any], Any]
 
 
 class Api(NamedTuple):
-    """One API key: each module in `apis/` has one, and together they are what we speak."""
+    """One API key and its handler. Each module in `apis/` has one; together they are the supported APIs."""
 
     key: ApiKey
     handle: Handler

@@ -18,7 +18,7 @@ StartJob = Callable[[Job, Callable[[], None]], None]
 """Runs a job in a thread, and calls the function on the broker's own thread when it has run."""
 
 _PENDING = object()
-STEPS_AT_ONCE = 200  # of work that is done in turns: each is to take a tenth of a millisecond at most, but rarely
+STEPS_AT_ONCE = 200  # of incremental work: a step usually takes less than a tenth of a millisecond
 
 
 class DelayedResponse(Generic[Answer]):
@@ -48,7 +48,7 @@ class DelayedResponse(Generic[Answer]):
         """Passes the response on to the callback of `when_resolved`. Only the first call counts."""
         if self._answer is _PENDING:
             self._answer = answer
-            tell, self._tell = self._tell, None  # which leads back here where one answer rests on another
+            tell, self._tell = self._tell, None  # cleared first: the callback may call `resolve` again
             if tell is not None:
                 tell(answer)
 
@@ -124,7 +124,7 @@ class IncrementalResponse(DelayedResponse[Answer]):
 
 
 class Pause:
-    """A job that does nothing: by the time it is finished, others have had their turn."""
+    """A job that does nothing. While it runs, other work gets its turn."""
 
     def run(self) -> None:
         pass

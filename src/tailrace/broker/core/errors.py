@@ -4,16 +4,17 @@ from tailrace.log.layout import errors as log_errors
 from tailrace.protocol.errors import ErrorCode
 from tailrace.records.errors import CorruptBatch, CorruptRecords, TooLarge
 
-_WORDS_MAX = 1_000  # of a message: a string in an answer has 32,767 bytes at most, and names are the clients'
+# of an error message: a string in a response has at most 32,767 bytes, and clients choose the names in it
+_WORDS_MAX = 1_000
 
 
 def in_short(message: str) -> str:
-    """The same if it is short, else its beginning: so that any answer with it can be encoded."""
+    """Shortens a message that is too long, so that any response with it can be encoded."""
     return message if len(message) <= _WORDS_MAX else f"{message[:_WORDS_MAX]}…"
 
 
 class Refused(Exception):
-    """A request, or a part of it, is not carried out: the code for the client, and why, for people."""
+    """A request, or a part of it, is refused, with an error code for the client and a message for people."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
         self.code = code
@@ -21,11 +22,11 @@ class Refused(Exception):
         super().__init__(self.message)
 
 
-# The first that fits counts.
+# The first match counts.
 _CODES: tuple[tuple[type[Exception], ErrorCode], ...] = (
     (TooLarge, ErrorCode.MESSAGE_TOO_LARGE),  # clients split a batch that is too large, and try again
-    (CorruptRecords, ErrorCode.INVALID_RECORD),  # it was sent like that: another try brings the same
-    (CorruptBatch, ErrorCode.CORRUPT_MESSAGE),  # it may have become so on its way: clients try again
+    (CorruptRecords, ErrorCode.INVALID_RECORD),  # the client sent it like that: a retry brings the same
+    (CorruptBatch, ErrorCode.CORRUPT_MESSAGE),  # may have been corrupted in transit: clients retry
     (log_errors.OutOfOrderSequence, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
     (log_errors.InvalidProducerEpoch, ErrorCode.INVALID_PRODUCER_EPOCH),
     (log_errors.InvalidAppend, ErrorCode.INVALID_RECORD),

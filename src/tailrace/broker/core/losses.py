@@ -14,7 +14,7 @@ SAID_MAX = 10  # lines of each kind
 
 
 def damaged_ranges(directory: DataDirectory) -> Iterator[DamagedRange]:
-    """What readers are refused: found by them, by the scrubber or at the start."""
+    """Yields the ranges that fetches are refused, found by a fetch, by the scrubber or at the start."""
     for partition, log in directory.logs.items():
         for bad in log.damage:
             if bad.last_offset >= log.start_offset:
@@ -22,20 +22,20 @@ def damaged_ranges(directory: DataDirectory) -> Iterator[DamagedRange]:
 
 
 def recorded_gaps(directory: DataDirectory) -> Iterator[tuple[str, RecordedGap]]:
-    """What readers pass over, with the names of the partitions."""
+    """Yields the gaps that fetches skip, with the names of their partitions."""
     for partition, log in directory.logs.items():
         for gap in log.recorded_gaps:
-            if gap.last_offset + 1 >= log.start_offset:  # one just before the start is a partition's that was lost
+            if gap.last_offset + 1 >= log.start_offset:  # a gap just before the start means that the partition was lost
                 yield str(partition), gap
 
 
 def offline_logs(directory: DataDirectory) -> dict[str, LogOffline]:
-    """The partitions that take no appends until the broker is restarted, and why."""
+    """Returns the partitions that take no appends until the broker is restarted, with the reason."""
     return {str(partition): log.offline for partition, log in directory.logs.items() if log.offline is not None}
 
 
 def announce(directory: DataDirectory) -> None:
-    """Says what is known at the start; nobody has looked at most of the bytes by then."""
+    """Logs the data loss known at the start, when most bytes have not been read yet."""
     _say(logging.ERROR, [str(error) for error in directory.unavailable.values()])
     _say(logging.ERROR, [str(bad) for bad in damaged_ranges(directory)])
     _say(logging.WARNING, [f"{partition}: {gap}" for partition, gap in recorded_gaps(directory)])

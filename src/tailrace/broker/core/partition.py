@@ -17,9 +17,10 @@ class WaitingFetch(Protocol):
 
 
 class Partition:
-    """There is no log, and nothing on disk, until the first append. Until then it is empty, and can be read so.
+    """One partition. It has no log, and nothing on disk, until the first append; until then it reads as empty.
 
-    `unavailable` says why there is no log although there should be one: then it can be neither read nor written.
+    `unavailable` is the reason if the log should be there but cannot be opened. It can then be neither read nor
+    written.
     """
 
     __slots__ = ("has_queue", "index", "log", "topic", "unavailable", "waiting_fetches")
@@ -57,6 +58,6 @@ class Partition:
         return self.log is not None and self.log.end_offset > self.log.high_watermark
 
     def moved(self) -> None:
-        """Makes all waiting fetches look again: there is more to read, or the topic is gone."""
+        """Makes all waiting fetches look again, as there is more to read, or the topic is gone."""
         for fetch in list(self.waiting_fetches):
             fetch.partition_moved()

@@ -9,31 +9,31 @@ from tailrace.log.layout.names import INTERNAL_TOPICS
 METADATA_TOPIC = "__tailrace_metadata"
 OFFSETS_TOPIC = "__consumer_offsets"
 NAME_LENGTH_MAX = 249
-PARTITIONS_MAX = 100_000  # of one topic: a request that asks for more is a mistake
+PARTITIONS_MAX = 100_000  # of one topic: a request for more is a mistake
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def why_not_a_name(name: str) -> str | None:
-    """What is wrong with the name of a topic; None where nothing is."""
+    """Returns what is wrong with a topic name, or None."""
     if not name:
-        return "a topic needs a name"
+        return "the topic name is empty"
     if name in (".", ".."):
-        return f"a topic cannot be called {name!r}"
+        return f"{name!r} is not a valid topic name"
     if len(name) > NAME_LENGTH_MAX:
-        return f"the name of a topic has at most {NAME_LENGTH_MAX} characters, not {len(name)}"
+        return f"a topic name has at most {NAME_LENGTH_MAX} characters; this one has {len(name)}"
     if not _LEGAL_NAME.fullmatch(name):
         return f"{name!r} has characters other than letters, digits, '.', '_' and '-'"
     return None
 
 
 def as_metric(name: str) -> str:
-    """What the name of a topic becomes in the names of metrics. No two topics may become the same there."""
+    """Returns the topic's name as it appears in metric names. No two topics may share one."""
     return name.replace(".", "_")
 
 
 class Topic:
-    """A topic costs next to nothing until a partition of it is touched: only then is there an object for that."""
+    """A topic. It is cheap until one of its partitions is used: only then is a Partition created."""
 
     __slots__ = (
         "_partitions",
@@ -53,7 +53,7 @@ class Topic:
         self.is_internal = name in INTERNAL_TOPICS
         self.overrides: dict[str, str] = {}
         self.config: TopicConfig = topic_config(self.overrides, broker)
-        self.fragments: dict[int, bytes] = {}  # how Metadata says it, by version
+        self.fragments: dict[int, bytes] = {}  # encoded for Metadata responses, by version
         self._partitions: dict[int, Partition] = {}
 
     def partition(self, index: int) -> Partition | None:
@@ -64,12 +64,12 @@ class Topic:
         return found
 
     def peek(self, index: int) -> Partition | None:
-        """The partition if somebody has touched it."""
+        """Returns the partition if it has been used since the start, else None."""
         return self._partitions.get(index)
 
     @property
     def touched(self) -> list[Partition]:
-        """The partitions that somebody has asked for since the start."""
+        """The partitions that have been used since the start."""
         return list(self._partitions.values())
 
     def add_partitions(self, partition_count: int) -> None:
@@ -77,7 +77,7 @@ class Topic:
         self.fragments.clear()
 
     def configure(self, broker: BrokerConfigs) -> None:
-        """Afterwards what is appended obeys the configs as they are now."""
+        """Applies the current configs to the topic and to its logs."""
         self.config = topic_config(self.overrides, broker)
         for partition in self._partitions.values():
             if partition.log is not None:

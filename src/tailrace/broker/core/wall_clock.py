@@ -1,8 +1,8 @@
 """Decides whether the wall clock is trusted enough to delete records by age.
 
-A clock that jumps ahead may be wrong, and put right soon. Until it is, or for PATIENCE_MS, nothing is deleted by age:
-retention and compaction check `is_trusted` first. What need not survive a restart does not need this: it counts by the
-steady clock, which never jumps.
+A clock that jumps ahead may be wrong, and may soon be corrected. Until then, or for PATIENCE_MS, nothing is deleted by
+age: retention and compaction check `is_trusted` first. State that need not survive a restart uses the steady clock,
+which never jumps.
 """
 
 import logging

@@ -1,7 +1,7 @@
 """Decides config changes: checks requested values against the registry, and returns metadata records.
 
-Nothing changes here. The caller appends the records, and their replay changes the state. A topic, or a broker, gets all
-of the changes that are asked for it, or none.
+Nothing changes here. The caller appends the records, and their replay changes the state. The changes for one topic or
+broker are made all together, or not at all.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Operation(IntEnum):
-    """What can be done to a config, in Kafka's numbers."""
+    """Operations on a config, by Kafka's numbers."""
 
     SET = 0
     DELETE = 1
@@ -38,11 +38,11 @@ class Operation(IntEnum):
 
 
 def checked_overrides(overrides: Mapping[str, str | None], configs: BrokerConfigs) -> dict[str, str]:
-    """The configs of a topic that is to be created, as they are kept. Raises Refused."""
+    """Returns the configs of a topic to be created, as they are stored. Raises Refused."""
     checked: dict[str, str] = {}
     for name, text in overrides.items():
         if text is None:
-            raise Refused(ErrorCode.INVALID_CONFIG, f"{name} needs a value")
+            raise Refused(ErrorCode.INVALID_CONFIG, f"{name} has no value")
         try:
             checked[name] = _checked(topic_key(name), text)
         except InvalidConfig as error:
@@ -57,8 +57,8 @@ def _checked(key: ConfigKey, text: str) -> str:
 
 
 def _check_together(overrides: Mapping[str, str], configs: BrokerConfigs) -> None:
-    """Raises Refused where a topic cannot have all of them: what is written has to be one that can be replayed."""
-    if not overrides.keys().isdisjoint(COMPRESSION_KEYS):  # all others were looked at one by one, which is enough
+    """Raises Refused if a topic cannot have all of these configs: what is written must be replayable."""
+    if not overrides.keys().isdisjoint(COMPRESSION_KEYS):  # all others have been checked one by one, which is enough
         try:
             topic_config(overrides, configs)
         except InvalidConfig as error:
@@ -70,14 +70,16 @@ def _check_together(overrides: Mapping[str, str], configs: BrokerConfigs) -> Non
     if int(least.text or 0) > int(most.text or 0):
         raise Refused(
             ErrorCode.INVALID_CONFIG,
-            f"min.compaction.lag.ms is {least.text}, which is more than max.compaction.lag.ms, {most.text}",
+            f"min.compaction.lag.ms ({least.text}) is greater than max.compaction.lag.ms ({most.text})",
         )
 
 
 def alter_topic(topic: Topic, changes: Sequence["AlterableConfig"], configs: BrokerConfigs) -> list[MetadataRecord]:
-    """Raises Refused where one of the changes cannot be made."""
+    """Returns the records that change a topic's configs. Raises Refused if one of the changes cannot be made."""
     if topic.is_internal:
-        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} is internal: its configs are the broker's")
+        raise Refused(
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} is an internal topic: its configs cannot be changed"
+        )
     own = topic.overrides
     try:
         wanted = _wanted(changes, topic_key, lambda name: topic_entry(name, own, configs).text)
@@ -89,14 +91,16 @@ def alter_topic(topic: Topic, changes: Sequence["AlterableConfig"], configs: Bro
 
 
 def alter_broker(name: str, changes: Sequence["AlterableConfig"], configs: BrokerConfigs) -> list[MetadataRecord]:
-    """Of one broker, or with "" of all of them. Raises Refused where one of the changes cannot be made."""
+    """Returns the records that change the configs of one broker, or with "" of all brokers. Raises Refused if one of
+    the changes cannot be made.
+    """
     if name:
         check_broker(name, configs)
-    # To take back what nobody can have set changes nothing, and is no error.
+    # Deleting a config that cannot be set at run time changes nothing, and is no error.
     is_set = (change for change in changes if change.config_operation != Operation.DELETE)
     if fixed := sorted(change.name for change in is_set if _is_fixed(change.name)):
         raise Refused(
-            ErrorCode.INVALID_REQUEST, f"only a start with another value can change {', '.join(fixed)}, not a request"
+            ErrorCode.INVALID_REQUEST, f"cannot be changed at run time, only at the start: {', '.join(fixed)}"
         )
     own = configs.at_run_time.get(name, {})
     try:
@@ -108,13 +112,15 @@ def alter_broker(name: str, changes: Sequence["AlterableConfig"], configs: Broke
 
 
 def check_broker(name: str, configs: BrokerConfigs) -> None:
-    """Raises Refused where this is another broker, or none."""
+    """Raises Refused if `name` is not this broker's."""
     if name != configs.node_name:
-        raise Refused(ErrorCode.INVALID_REQUEST, f"there is no broker {name[:250]!r} here: it is {configs.node_name}")
+        raise Refused(ErrorCode.INVALID_REQUEST, f"unknown broker {name[:250]!r}: this is broker {configs.node_name}")
 
 
 def no_such_type(kind: int) -> Refused:
-    return Refused(ErrorCode.INVALID_REQUEST, f"there are no configs of type {kind}: 2 is topics, 4 brokers, 8 loggers")
+    return Refused(
+        ErrorCode.INVALID_REQUEST, f"unknown config resource type {kind}: 2 is topic, 4 broker, 8 broker logger"
+    )
 
 
 def _is_fixed(name: str) -> bool:
@@ -125,13 +131,13 @@ def _is_fixed(name: str) -> bool:
 def _wanted(
     changes: Sequence["AlterableConfig"], find: Callable[[str], ConfigKey], current: Callable[[str], str | None]
 ) -> dict[str, str | None]:
-    """The values that the changes come to; None is back to the default. Raises Refused, InvalidConfig."""
+    """Returns the resulting value of each changed config; None is the default. Raises Refused, InvalidConfig."""
     wanted: dict[str, str | None] = {}
     for change in changes:
         if change.name in wanted:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"{change.name} is changed twice")
+            raise Refused(ErrorCode.INVALID_REQUEST, f"{change.name} appears twice in the request")
         if change.config_operation == Operation.DELETE:
-            wanted[change.name] = None  # of one that we do not know, too: there is nothing to take back
+            wanted[change.name] = None  # also of an unknown config: there is nothing to delete
         else:
             wanted[change.name] = _new_text(change, find, current)
     return wanted
@@ -139,14 +145,14 @@ def _wanted(
 
 def _new_text(change: "AlterableConfig", find: Callable[[str], ConfigKey], current: Callable[[str], str | None]) -> str:
     if change.config_operation not in (Operation.SET, Operation.APPEND, Operation.SUBTRACT):
-        raise Refused(ErrorCode.INVALID_REQUEST, f"there is no operation {change.config_operation} on configs")
+        raise Refused(ErrorCode.INVALID_REQUEST, f"unknown config operation {change.config_operation}")
     if change.value is None:
-        raise Refused(ErrorCode.INVALID_REQUEST, f"{change.name} needs a value")
+        raise Refused(ErrorCode.INVALID_REQUEST, f"{change.name} has no value")
     key = find(change.name)
     if change.config_operation == Operation.SET:
         return _checked(key, change.value)
     if key.type is not ConfigType.LIST:
-        raise Refused(ErrorCode.INVALID_CONFIG, f"{key.name} is no list: nothing can be added to it, or taken from it")
+        raise Refused(ErrorCode.INVALID_CONFIG, f"{key.name} is not a list: use SET instead of APPEND or SUBTRACT")
     old, parts = parts_of(current(key.name) or ""), parts_of(change.value)
     if change.config_operation == Operation.APPEND:
         return _checked(key, ",".join(dict.fromkeys([*old, *parts])))
@@ -155,7 +161,7 @@ def _new_text(change: "AlterableConfig", find: Callable[[str], ConfigKey], curre
 
 
 def _records(kind: int, name: str, own: Mapping[str, str], wanted: Mapping[str, str | None]) -> list[MetadataRecord]:
-    """One for each value that becomes another one."""
+    """Returns one record for each value that changes."""
     return [
         ConfigChanged(resource_type=kind, resource_name=name, key=key, value=text)
         for key, text in wanted.items()

@@ -26,8 +26,8 @@ logger = logging.getLogger("tailrace.broker.metadata")
 
 
 def replay_all(log: Log, metadata: Metadata) -> None:
-    """Afterwards the state is what the log says, as far as readers may see it. Raises UnknownRecord, or LogError."""
-    # Not by the compiled decoder, which takes longer to import than a few thousand topics take to read.
+    """Replays the log, up to the high watermark, into the state. Raises UnknownRecord, or LogError."""
+    # The compiled decoder takes longer to import than reading a few thousand topics in Python.
     for record in records_of(log, decode_with_python):
         change = metadata_records.decode(record)
         try:
@@ -35,11 +35,11 @@ def replay_all(log: Log, metadata: Metadata) -> None:
         except KeyError:
             if not log.recorded_gaps:
                 raise
-            logger.warning("%s speaks of a topic whose creation was lost, and given up by a repair", change)
+            logger.warning("ignored %s: a repair has given up the creation of its topic", change)
 
 
 def write_records(log: Log, metadata: Metadata, changes: Sequence[MetadataRecord], now_ms: int) -> None:
-    """Afterwards the records are appended, as one batch, and the state is changed."""
+    """Appends the records as one batch, and replays them into the state."""
     _append(log, changes, now_ms)
     for change in changes:
         metadata.replay(change)
@@ -50,7 +50,7 @@ def _append(log: Log, changes: Sequence[MetadataRecord], now_ms: int) -> None:
 
 
 class Result(Protocol):
-    """The part of a response that is about one of the requested changes."""
+    """The part of a response that reports one of the requested changes."""
 
     error_code: int
     error_message: str | None
@@ -68,12 +68,14 @@ class MetadataLog:
 
     @property
     def is_settled(self) -> bool:
-        """Whether all that was written is on disk."""
+        """Whether all that was written has been flushed."""
         log = self.log
-        return log.view.high_watermark >= log.bounds.end  # spelled out: each answer asks
+        return log.view.high_watermark >= log.bounds.end  # inlined: every response checks this
 
     def write(self, changes: Sequence[MetadataRecord], now_ms: int) -> None:
-        """Afterwards the state is changed, and a flush of it is due. Raises StorageError, and nothing has changed."""
+        """Appends the records, changes the state and requests a flush. Raises StorageError, and then nothing has
+        changed.
+        """
         self.write_delayed()
         write_records(self.log, self._metadata, changes, now_ms)
         self._flushes.request(self.log)
@@ -83,7 +85,7 @@ class MetadataLog:
         try:
             self.write(changes, now_ms)
         except StorageError as error:
-            logger.error("%s: nothing was changed", error)
+            logger.error("cannot write to the metadata log: %s. Nothing was changed", error)
             for result in results:
                 if not result.error_code:
                     result.error_code, result.error_message = code_of(error), str(error)
@@ -91,13 +93,15 @@ class MetadataLog:
         return True
 
     def delay(self, changes: Sequence[MetadataRecord], now_ms: int) -> None:
-        """Takes records that are in the state already, and for which a start found no room on the disk. They have to be
-        on disk before anything is appended to any log.
+        """Takes records that are already in the state, but for which the disk had no room at the start. They must be on
+        disk before anything is appended to any log.
         """
         self._delayed, self._delayed_ms = changes, now_ms
 
     def write_delayed(self) -> None:
-        """On return no records are delayed. Raises StorageError if they are not on disk: mostly as there is no room."""
+        """Writes the delayed records, if there are any. Raises StorageError if they are not on disk, mostly for lack of
+        room.
+        """
         if self._delayed is None:
             return
         if self._delayed:
@@ -108,7 +112,7 @@ class MetadataLog:
             raise StorageError("an unclean start is being recorded", OSError(EAGAIN, "try again"))
         self.log.flush()
         self._delayed = None
-        logger.warning("there is room on the disk again: appends are taken")
+        logger.warning("the disk has room again: appends are accepted")
 
     def when_settled(self) -> Flushed:
         settled: Flushed = Flushed()

@@ -24,7 +24,7 @@ _OURS = "tailrace"
 
 
 def levels() -> dict[str, str]:
-    """The level that each logger goes by, in the order of their names."""
+    """Returns the effective level of each logger, by name."""
     names = [name for name in logging.Logger.manager.loggerDict if name.startswith(f"{_OURS}.")]
     return {name: _level_of(name) for name in [ROOT, *sorted(names)]}
 
@@ -44,9 +44,9 @@ def alter_loggers(changes: Sequence[AlterableConfig], *, validate_only: bool) ->
     wanted: dict[str, int] = {}
     for change in changes:
         if change.name in wanted:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"{change.name} is changed twice")
+            raise Refused(ErrorCode.INVALID_REQUEST, f"{change.name} appears twice in the request")
         if change.name not in known:
-            raise Refused(ErrorCode.INVALID_CONFIG, f"there is no logger {change.name[:250]!r}")
+            raise Refused(ErrorCode.INVALID_CONFIG, f"unknown logger {change.name[:250]!r}")
         wanted[change.name] = _wanted_level(change)
     for name, level in wanted.items():
         if not validate_only:
@@ -57,8 +57,8 @@ def _wanted_level(change: AlterableConfig) -> int:
     if change.config_operation == Operation.DELETE and change.name != ROOT:
         return logging.NOTSET
     if change.config_operation != Operation.SET:
-        raise Refused(ErrorCode.INVALID_REQUEST, f"the level of {change.name} can be set, and nothing else")
+        raise Refused(ErrorCode.INVALID_REQUEST, f"the level of {change.name} can only be set")
     level = LEVELS.get((change.value or "").strip())
     if level is None:
-        raise Refused(ErrorCode.INVALID_CONFIG, f"the level of {change.name} is one of {', '.join(LEVELS)}")
+        raise Refused(ErrorCode.INVALID_CONFIG, f"the level of {change.name} must be one of {', '.join(LEVELS)}")
     return level

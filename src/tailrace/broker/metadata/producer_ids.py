@@ -18,10 +18,10 @@ class ProducerIds:
         self._next = self._end = metadata.next_producer_id
 
     def take(self, now_ms: int) -> int:
-        """An id that nobody has had before. Raises StorageError where it cannot be recorded."""
+        """Returns an id that was never used before. Raises StorageError if its block cannot be recorded."""
         if self._next == self._end:
             end = self._next + BLOCK
             self._log.write([ProducerIdsReserved(next_producer_id=end)], now_ms)
-            self._end = end  # not before: an id of a block that could not be recorded is nobody's
+            self._end = end  # only now: ids of a block that could not be recorded must not be used
         self._next += 1
         return self._next - 1

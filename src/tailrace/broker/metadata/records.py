@@ -1,7 +1,7 @@
 """The records of the metadata log: one class for each kind of change, and its encoding.
 
-The key of a record is the number of its kind and the version of its bytes; the value is the message as our codec writes
-it. A kind is never given another meaning, and a new field comes with a new version, so that an older log can be read.
+The key of a record holds its kind and the version of its encoding; the value is the message as our codec encodes it. A
+kind never changes its meaning, and a new field comes with a new version, so that older logs can be read.
 """
 
 import struct
@@ -16,19 +16,19 @@ _KEY = struct.Struct(">hh")
 
 
 class UnknownRecord(Exception):
-    """The metadata log holds what this release does not know: a newer one wrote it."""
+    """The metadata log holds a record that this release does not know: a newer release wrote it."""
 
 
 @message(versions="0", flexible="0+")
 class ClusterCreated:
-    """The first record: the name this cluster has for ever."""
+    """The first record: the permanent id of the cluster."""
 
     cluster_id: str = string()
 
 
 @message(versions="0", flexible="0+")
 class StartedUncleanly:
-    """The process before did not stop cleanly. `count` of them is the leader epoch of all that is appended now."""
+    """The previous process did not stop cleanly. `count` is the leader epoch of everything appended from now on."""
 
     count: int = int32()
 
@@ -54,7 +54,7 @@ class TopicDeleted:
 
 @message(versions="0", flexible="0+")
 class ConfigChanged:
-    """A config of a topic (2) or of the brokers (4), by Kafka's numbers; None takes it back to its default."""
+    """A config of a topic (2) or of brokers (4), by Kafka's numbers. None restores the default."""
 
     resource_type: int = int8()
     resource_name: str = string()
@@ -64,14 +64,14 @@ class ConfigChanged:
 
 @message(versions="0", flexible="0+")
 class ProducerIdsReserved:
-    """Every producer id below `next_producer_id` may have been given away."""
+    """Every producer id below `next_producer_id` may have been allocated."""
 
     next_producer_id: int = int64()
 
 
 @structure
 class QuotaEntityPart:
-    """A user, a client id or an address, by Kafka's names for these kinds; None is the default of its kind."""
+    """A user, a client id or an address, by Kafka's names for these types. None is the default of its type."""
 
     kind: str = string()
     name: str | None = string(null="0+")
@@ -79,7 +79,7 @@ class QuotaEntityPart:
 
 @message(versions="0", flexible="0+")
 class ClientQuotaChanged:
-    """A quota of an entity is set, or taken back."""
+    """A quota of an entity is set, or removed."""
 
     entity: list[QuotaEntityPart] = array(QuotaEntityPart)
     key: str = string()
@@ -113,17 +113,17 @@ _VERSION = 0
 
 
 def encode(change: MetadataRecord, timestamp: int) -> Record:
-    """A record without an offset: the batch it goes into gives it one."""
+    """Encodes a change as a record without an offset; the batch assigns one."""
     key = _KEY.pack(_NUMBERS[type(change)], _VERSION)
     return Record(0, timestamp, key, codec.encode(change, _VERSION))
 
 
 def decode(record: Record) -> MetadataRecord:
-    """Raises UnknownRecord for what this release cannot read."""
+    """Decodes a record. Raises UnknownRecord if this release cannot read it."""
     try:
         kind, version = _KEY.unpack(record.key or b"")
         return codec.decode(_KINDS[kind], version, record.value or b"")
     except (struct.error, KeyError, Malformed, ValueError) as error:
         raise UnknownRecord(
-            f"record {record.offset} of the metadata log is of a kind that this release does not know: {error!r}"
+            f"this release cannot read record {record.offset} of the metadata log: {error!r}"
         ) from error

@@ -1,9 +1,9 @@
 """Restores metadata that a repair of the metadata log has given up, as far as the partitions' logs can tell.
 
-Each log knows the name, the id and the partition of its topic, and which producers have written to it. So topics whose
-creation is lost come back, with as many partitions as have logs, and neither producer ids nor leader epochs are given
-twice; configs, and topics that were never written to, do not come back. It is written into the metadata log, as if it
-happened now.
+Each log has the name, the id and the partition of its topic, and the producers that have written to it. So topics whose
+creation is lost are restored, with as many partitions as have logs, and neither producer ids nor leader epochs are used
+twice. Configs, and topics that were never written to, are not restored. The restored records are appended to the
+metadata log as new changes.
 """
 
 import logging
@@ -31,7 +31,7 @@ def new_cluster_id(random_bytes: Callable[[int], bytes]) -> str:
 def bring_back(
     directory: DataDirectory, metadata: Metadata, random_bytes: Callable[[int], bytes]
 ) -> list[MetadataRecord]:
-    """The records that are missing from the metadata, and can be told from the logs."""
+    """Returns the records that are missing from the metadata, and can be derived from the logs."""
     records: list[MetadataRecord] = []
     if not metadata.cluster_id:
         records.append(ClusterCreated(cluster_id=new_cluster_id(random_bytes)))
@@ -43,7 +43,7 @@ def bring_back(
     if used >= metadata.next_producer_id:
         records.append(ProducerIdsReserved(next_producer_id=used + 1))
     for record in records:
-        logger.warning("lost from the metadata, and brought back by what the logs say: %s", record)
+        logger.warning("lost from the metadata log, restored from the partitions' logs: %s", record)
     return records
 
 

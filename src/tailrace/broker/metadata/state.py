@@ -1,8 +1,8 @@
 """The state that the metadata log describes: topics, configs, quotas, the cluster id, producer ids.
 
-`replay` is the only way to change it, while running and while starting; so a second process that replays the same
-records has an equal state. The state is as far as the log was *appended*; a response that depends on it leaves when
-that is flushed (`MetadataLog`).
+`replay` is the only way to change it, while running and while starting, so a second process that replays the same
+records has an equal state. The state includes all that was *appended* to the log; a response that depends on it leaves
+when that is flushed (`MetadataLog`).
 """
 
 import logging
@@ -35,22 +35,22 @@ class Metadata:
         self.quotas = ClientQuotas()
         self.topics: dict[str, Topic] = {}
         self.topics_by_id: dict[bytes, Topic] = {}
-        self.deleted: dict[bytes, str] = {}  # names of topics that were deleted, by their ids, which stay theirs
+        self.deleted: dict[bytes, str] = {}  # names of deleted topics, by id; an id is never reused
         self.compacted_once: set[str] = set()  # topics that have, or had, a policy with `compact`; "" for a default
-        self._names_as_metrics: dict[str, str] = {}  # every name, by what it becomes with underscores for dots
-        self.revision = 0  # grows with every change: what was made from an earlier one is out of date
+        self._names_as_metrics: dict[str, str] = {}  # topic names, by their names in metrics
+        self.revision = 0  # increases with every change: invalidates caches
 
     @property
     def leader_epoch(self) -> int:
-        """The epoch of what is appended from now on."""
+        """The leader epoch of all that is appended from now on."""
         return self.unclean_starts
 
     def colliding(self, name: str) -> str | None:
-        """A topic whose name is the same as `name` once dots are underscores, as they are in the names of metrics."""
+        """Returns a topic whose name equals `name` in metrics, where dots become underscores; None if there is none."""
         return self._names_as_metrics.get(as_metric(name))
 
     def partition_count(self, topic: str) -> int:
-        """0 of a topic that is not there."""
+        """Returns the number of partitions; 0 if there is no such topic."""
         found = self.topics.get(topic)
         return found.partition_count if found is not None else 0
 
@@ -100,7 +100,7 @@ class Metadata:
         self.quotas.set(entity, record.key, None if record.is_removed else record.value)
 
     def describe(self) -> dict[str, object]:
-        """All of it in plain values: what two replays of one log must agree on."""
+        """Returns the state in plain values. Two replays of one log must agree on it."""
         return {
             "cluster_id": self.cluster_id,
             "unclean_starts": self.unclean_starts,
@@ -139,8 +139,8 @@ class MetadataCache(Generic[Value]):
 
 
 def _valid_value(record: records.ConfigChanged) -> str | None:
-    """A value that another release took and this one does not is as if it were not set: a record that was written once
-    must never be why a directory does not open.
+    """Returns the recorded value, or None if this release does not accept it: a record that was written once must never
+    keep a directory from opening.
     """
     if record.value is None:
         return None
@@ -149,7 +149,7 @@ def _valid_value(record: records.ConfigChanged) -> str | None:
         (topic_key if is_of_topic else broker_key)(record.key).parse(record.value)
     except InvalidConfig as error:
         whose = f"topic {record.resource_name}" if is_of_topic else f"broker {record.resource_name}".rstrip()
-        logger.warning("%s: a config that was set counts as not set: %s", whose, error)
+        logger.warning("%s: ignored a stored config value: %s", whose, error)
         return None
     return record.value
 

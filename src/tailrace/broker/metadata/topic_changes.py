@@ -24,9 +24,9 @@ def create_topic(
     random_bytes: Callable[[int], bytes],
     beside: dict[str, str] | None = None,
 ) -> list[MetadataRecord]:
-    """The first record is a TopicCreated. Raises Refused where there can be no such topic.
+    """Returns the records that create a topic; the first is a TopicCreated. Raises Refused if it cannot be created.
 
-    `beside` has the topics that are created by the same request, by what they become as metrics: this one is added.
+    `beside` has the other topics that the same request creates, by their names in metrics; this one is added.
     """
     check_new_name(metadata, name, beside or {})
     _check_count(partition_count)
@@ -43,7 +43,7 @@ def new_topic(
     configs: Mapping[str, str],
     random_bytes: Callable[[int], bytes],
 ) -> list[MetadataRecord]:
-    """What brings a topic into being, with nothing checked: one of ours, or one that was."""
+    """Returns the records that create a topic, without checks: for internal topics, and for topics to be restored."""
     topic_id = _new_id(metadata, random_bytes)
     created: list[MetadataRecord] = [TopicCreated(topic_id=topic_id, name=name, partition_count=partition_count)]
     return created + [
@@ -53,20 +53,21 @@ def new_topic(
 
 
 def check_new_name(metadata: Metadata, name: str, beside: Mapping[str, str]) -> None:
-    """Raises Refused where no topic of this name can be created, beside those that there are."""
+    """Raises Refused if no topic of this name can be created beside the existing ones and `beside`."""
     check_name(name)
     if name in metadata.topics:
-        raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"there is a topic {name!r} already")
+        raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} already exists")
     if name in INTERNAL_TOPICS:
-        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} is a name the broker keeps for itself")
+        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} is reserved for an internal topic")
     if (other := metadata.colliding(name) or beside.get(as_metric(name))) is not None:
         raise Refused(
-            ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} and {other!r} are the same where dots become underscores"
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"{name!r} collides with {other!r}: metric names do not distinguish dots from underscores",
         )
 
 
 def check_name(name: str) -> None:
-    """Raises Refused for a name that no topic can have."""
+    """Raises Refused for an invalid topic name."""
     if (reason := why_not_a_name(name)) is not None:
         raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
 
@@ -79,7 +80,7 @@ def _check_count(partition_count: int) -> None:
 
 
 def _new_id(metadata: Metadata, random_bytes: Callable[[int], bytes]) -> bytes:
-    """Never one that Kafka keeps for itself, and never one that was used."""
+    """Returns an id that Kafka does not reserve, and that was never used."""
     while True:
         topic_id = random_bytes(16)
         is_reserved = int.from_bytes(topic_id) < 2
@@ -91,17 +92,17 @@ def check_replication_factor(factor: int) -> None:
     if factor not in (1, DEFAULT):
         raise Refused(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"a replication factor of {factor}, where there is one broker: it is 1, or -1 for the default",
+            f"the replication factor is {factor}, but there is one broker: it must be 1, or -1 for the default",
         )
 
 
 def check_placement(placed: Iterable[Sequence[int]], node_id: int) -> None:
-    """Raises Refused unless every partition is placed on this broker, and nowhere else."""
+    """Raises Refused unless every partition is assigned to this broker alone."""
     for index, brokers in enumerate(placed):
         if list(brokers) != [node_id]:
             raise Refused(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"the {index + 1}. partition is placed on {list(brokers)[:10]}, where there is one broker, {node_id}",
+                f"partition {index} is assigned to {list(brokers)[:10]}, but there is one broker, {node_id}",
             )
 
 
@@ -113,11 +114,14 @@ def delete_topic(topic: Topic) -> MetadataRecord:
 
 def add_partitions(topic: Topic, partition_count: int) -> MetadataRecord:
     if topic.is_internal:
-        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} is internal: its partitions are the broker's")
+        raise Refused(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"{topic.name} is an internal topic: its partition count cannot be changed",
+        )
     if partition_count <= topic.partition_count:
         raise Refused(
             ErrorCode.INVALID_PARTITIONS,
-            f"{topic.name} has {topic.partition_count} partitions, and can only get more, not {partition_count}",
+            f"{topic.name} has {topic.partition_count} partitions already, and cannot be changed to {partition_count}",
         )
     _check_count(partition_count)
     return PartitionsAdded(topic_id=topic.topic_id, partition_count=partition_count)

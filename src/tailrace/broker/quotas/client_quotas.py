@@ -1,15 +1,15 @@
 """Client quotas: how much users, clients and addresses may do per second, and how long to throttle one over it.
 
-    ClientQuotas   what was set, by entity: a part of the metadata
-    QuotaMeter     what was done of late, by entity: in memory alone
+    ClientQuotas   the configured quotas, by entity: a part of the metadata
+    QuotaMeter     recent usage, by entity: in memory only
 
-An entity is a user, a client id, both, or an address, each by its name or as the default (None) of its kind. Of all
-that fit a client the most exact counts, in Kafka's order (`_levels`); what it allows, all connections share that the
-entity means: those of one client id, say.
+An entity is a user, a client id, both, or an address, each by its name or as the default (None) of its type. Of all
+entities that match a client, the most specific applies, in Kafka's order (`_levels`). All connections that belong to
+the entity share its quota: those of one client id, for example.
 
-What an entity may do is a bucket. It fills at the rate of the quota, up to what a window may hold; a request takes its
-bytes out, after the fact, and may leave a debt, which is waited off. So a client may do as much at once as a window
-allows, and over a longer time no more than its rate.
+Each entity has a token bucket. It fills at the rate of the quota, up to what a window allows. A request takes its bytes
+out afterwards, and may leave the bucket in debt; the client is throttled until the debt is gone. So a client may use
+the quota of a whole window at once, and over a longer time no more than its rate.
 """
 
 import math
@@ -26,24 +26,25 @@ REQUEST_PERCENTAGE = "request_percentage"
 CONTROLLER_MUTATION_RATE = "controller_mutation_rate"
 CONNECTION_CREATION_RATE = "connection_creation_rate"
 
-DEBT_S_MAX = 3600  # a debt is waited off by then, whatever it is
-REQUEST_WAIT_MS_MAX = 1000  # for the time of requests, at once: who is silent for longer would be put out of its group
-CONNECTION_WAIT_MS_MAX = 1000  # a connection that is one too many is closed by then
-BUCKETS_MAX = 10_000  # client ids cost nothing to make up
-NAME_LENGTH_MAX = 256  # of a bucket: a longer one goes by its digest
+DEBT_S_MAX = 3600  # no debt takes longer than this to clear
+# for the time of requests: a client that is silent for longer would lose its group membership
+REQUEST_WAIT_MS_MAX = 1000
+CONNECTION_WAIT_MS_MAX = 1000  # a connection over the limit is closed after at most this time
+BUCKETS_MAX = 10_000  # a client can make up any number of client ids
+NAME_LENGTH_MAX = 256  # of a bucket's name: a longer one is replaced by its digest
 
 Entity = tuple[tuple[str, str | None], ...]
-"""Kinds and names, in the order of the kinds; None is the default."""
+"""Types and names, ordered by type; None is the default."""
 
 
 class ClientQuotas:
     def __init__(self) -> None:
-        self.values: dict[Entity, dict[str, float]] = {}  # empty where nobody is held back: the one test that costs
-        self.revision = 0  # grows with every change
-        self._holders: Counter[str] = Counter()  # how many have a quota, by its key
+        self.values: dict[Entity, dict[str, float]] = {}  # empty if there are no quotas: checked first, as it is cheap
+        self.revision = 0  # increases with every change
+        self._holders: Counter[str] = Counter()  # how many entities have a quota, by its key
 
     def set(self, entity: Entity, key: str, value: float | None) -> None:
-        """None takes it back."""
+        """Sets a quota; None removes it."""
         self.revision += 1
         values = self.values.setdefault(entity, {})
         self._holders[key] += (value is not None) - (key in values)
@@ -55,7 +56,7 @@ class ClientQuotas:
             del self.values[entity]
 
     def limit(self, key: str, user: str, client_id: str) -> "Limit | None":
-        """What counts for a client; None where it may do as it likes."""
+        """Returns the limit that applies to a client; None if there is none."""
         if not self._holders[key]:
             return None
         for entity, scope in _levels(user, client_id):
@@ -73,13 +74,13 @@ class ClientQuotas:
 
 
 class Limit(NamedTuple):
-    scope: Entity  # who shares it
-    rate: float  # a second
+    scope: Entity  # the entity that shares the limit
+    rate: float  # per second
 
 
 def _levels(user: str, client_id: str) -> Iterator[tuple[Entity, Entity]]:
-    """Which entities fit a client, the most exact first, and who shares what each allows: the default of users is for
-    each of them, not for all together.
+    """Yields the entities that match a client, most specific first, each with the entity that shares its quota: the
+    default for users applies to each user, not to all together.
     """
     both: Entity = ((CLIENT_ID, client_id), (USER, user))
     this_user: Entity = ((USER, user),)
@@ -95,7 +96,7 @@ def _levels(user: str, client_id: str) -> Iterator[tuple[Entity, Entity]]:
 
 
 class Bucket:
-    """Full at first. What is in it is in the units of the quota: bytes, per cent of a second, connections."""
+    """A token bucket, full at first. Its units are those of the quota: bytes, per cent of a second, connections."""
 
     __slots__ = ("_at", "_capacity", "left", "rate")
 
@@ -106,44 +107,44 @@ class Bucket:
         self.left = self._capacity
 
     def fill(self, now: float) -> float:
-        """What is in it by now."""
+        """Returns what is in the bucket by now."""
         if now > self._at:
             self.left = min(self._capacity, self.left + (now - self._at) * self.rate)
             self._at = now
         return self.left
 
     def take(self, amount: float, now: float) -> float:
-        """The seconds after which nothing is owed any more."""
+        """Takes `amount` out, and returns the seconds until the bucket is out of debt."""
         self.left = max(self.fill(now) - amount, -self.rate * DEBT_S_MAX)
         return max(0.0, -self.left / self.rate)
 
     def is_full(self, now: float) -> bool:
-        """Then it may be forgotten: a new one is the same."""
+        """Whether the bucket is full, and may be dropped: a new one would be the same."""
         return self.fill(now) >= self._capacity
 
 
 def _in_short(name: str | None) -> str | None:
-    """So that buckets, which are bounded in number, are so in bytes."""
+    """Shortens a long name to its digest, so that the buckets take a bounded amount of memory."""
     if name is None or len(name) <= NAME_LENGTH_MAX:
         return name
-    from hashlib import blake2b  # for the few who have such names: it takes 2 ms of a start
+    from hashlib import blake2b  # imported here, for few clients: the import takes 2 ms of a start
 
     return blake2b(name.encode(errors="surrogatepass"), digest_size=16).hexdigest()
 
 
 class QuotaMeter:
-    """Times are seconds of a clock that never jumps."""
+    """Measures usage, and computes throttle times. Times are seconds of the steady clock."""
 
     def __init__(self, quotas: ClientQuotas, window_s: float) -> None:
-        """A client may do at once what its rate allows in `window_s`."""
+        """A client may use at once what its rate allows in `window_s`."""
         self.quotas = quotas
-        self.throttled: Counter[str] = Counter()  # how often somebody had to wait, by quota
+        self.throttled: Counter[str] = Counter()  # number of throttled requests or connections, by quota
         self._window_s = window_s
         self._buckets: dict[tuple[str, Entity], Bucket] = {}
 
     def charge(self, key: str, user: str, client_id: str, amount: float, now: float) -> int:
-        """A client has done so much: the milliseconds that it has to wait now. What is less than half of one is left to
-        the next time.
+        """Charges a client for `amount`, and returns its throttle time in milliseconds. Less than half a millisecond is
+        rounded to 0, and stays in the bucket as debt.
         """
         limit = self.quotas.limit(key, user, client_id)
         if limit is None:
@@ -153,18 +154,18 @@ class QuotaMeter:
         return min(wait_ms, REQUEST_WAIT_MS_MAX) if key == REQUEST_PERCENTAGE else wait_ms
 
     def at_once(self, key: str, user: str, client_id: str) -> float:
-        """How much a client may do with one request."""
+        """Returns how much a client may use with one request."""
         limit = self.quotas.limit(key, user, client_id)
         return limit.rate * self._window_s if limit is not None else math.inf
 
     def connect(self, host: str, now: float) -> int:
-        """An address opens a connection: 0 where it may. Else it has to wait so many milliseconds, and nothing is
-        counted.
+        """Charges an address for a new connection, and returns 0. If its quota is used up, returns the throttle time in
+        milliseconds instead, and charges nothing.
         """
         limit = self.quotas.limit_of_address(CONNECTION_CREATION_RATE, host)
         if limit is None:
             return 0
-        window_s = max(self._window_s, 1 / limit.rate)  # or there would never be room for one
+        window_s = max(self._window_s, 1 / limit.rate)  # else the bucket would never hold a whole connection
         bucket = self._bucket(CONNECTION_CREATION_RATE, limit, window_s, now)
         missing = 1 - bucket.fill(now)
         if missing <= 0:
@@ -174,7 +175,9 @@ class QuotaMeter:
         return min(math.ceil(missing / limit.rate * 1000), CONNECTION_WAIT_MS_MAX)
 
     def _bucket(self, key: str, limit: Limit, window_s: float, now: float) -> Bucket:
-        """A new one where there is none, or where the quota has changed: what was owed is forgotten then."""
+        """Returns the bucket of a limit; a new one if there is none, or if the quota has changed, which cancels any
+        debt.
+        """
         name = key, tuple((kind, _in_short(name)) for kind, name in limit.scope)
         bucket = self._buckets.get(name)
         if bucket is None or bucket.rate != limit.rate:
@@ -184,7 +187,7 @@ class QuotaMeter:
         return bucket
 
     def _forget(self, now: float) -> None:
-        """Those that say nothing go; and if that is not enough, the older half: they begin anew, and full."""
+        """Drops full buckets; if that is not enough, also the older half, whose entities start again with full ones."""
         kept = {name: bucket for name, bucket in self._buckets.items() if not bucket.is_full(now)}
         if len(kept) > BUCKETS_MAX // 2:
             kept = dict(list(kept.items())[-BUCKETS_MAX // 2 :])

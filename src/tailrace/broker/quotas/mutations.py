@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class Mutations:
-    """Those of one request. Afterwards its answer says `throttle_time_ms`."""
+    """The mutations of one request. `throttle_time_ms` is the throttle time for its response."""
 
     def __init__(self, call: Call, broker: "Broker", *, refused_from: int) -> None:
-        """`refused_from` is the first version in which clients know that they may be refused."""
+        """`refused_from` is the first version whose clients understand THROTTLING_QUOTA_EXCEEDED."""
         self.throttle_time_ms = 0
         self._is_strict = call.version >= refused_from
         self._client_id = call.client_id or ""
@@ -28,13 +28,13 @@ class Mutations:
         self._meter = broker.quotas
 
     def add(self, partitions: int) -> None:
-        """Raises Refused where the client has to wait first."""
+        """Charges the client for `partitions`. Raises Refused if the client must wait first."""
         if not self._meter.quotas.values:
             return
         if self._is_strict and (wait_ms := self._charge(0)):
             self.throttle_time_ms = wait_ms
             code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
-            raise Refused(code, f"{CONTROLLER_MUTATION_RATE} is used up: try again in {wait_ms} ms")
+            raise Refused(code, f"{CONTROLLER_MUTATION_RATE} is exceeded: retry after {wait_ms} ms")
         wait_ms = self._charge(partitions)
         if not self._is_strict:
             self.throttle_time_ms = wait_ms
