@@ -41,7 +41,7 @@ def _end(message: str, code: ExitCode) -> None:
 
 
 def _wants_stack_trace() -> bool:
-    """Said before the verb, as in `tailrace --debug log verify`: behind it, the word may belong to somebody else."""
+    """Whether --debug stands before the verb, as in `tailrace --debug log verify`: after it, it may be an argument."""
     for argument in sys.argv[1:]:
         if not argument.startswith("-"):
             return False

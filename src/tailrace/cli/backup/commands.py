@@ -177,7 +177,7 @@ def prune(
     \b
     tailrace backup prune /mnt/backups --keep 7
 
-    Where a manifest is damaged, nothing is deleted: that backup is none of those to keep, and nobody knows what it has.
+    Where a manifest is damaged, nothing is deleted: which bytes that backup needs is not known.
     """
     from tailrace.backup.store import WritableStore
     from tailrace.log.disk.os_files import OperatingSystemFiles

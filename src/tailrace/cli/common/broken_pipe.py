@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 class Reader:
-    """Whoever reads our stdout. When it is gone, as `head` is after some lines, we end, and it is no error."""
+    """The reader of our stdout. When it is gone, as `head` is after some lines, the verb ends without an error."""
 
     def __init__(self) -> None:
         self._poll = select.poll()
@@ -29,7 +29,7 @@ def ending_with_the_reader() -> Iterator[None]:
     finally:
         try:
             sys.stdout.flush()
-        except BrokenPipeError:  # how it ended counts, not that nobody has read to the end
+        except BrokenPipeError:  # how it ended counts, not that the output was not read to the end
             leave_stdout()
 
 

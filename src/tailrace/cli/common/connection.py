@@ -1,8 +1,8 @@
 """Connections of the verbs to brokers, ours or any Kafka: options, clients, and errors with exit codes.
 
-librdkafka, which does the work, talks a lot and ends nothing by itself: its logs are dropped, its errors are kept
-until somebody asks what the trouble is, and its error codes become a `Failure` with an exit code. It is imported on
-first use.
+librdkafka, which does the work, logs a lot and gives up on nothing by itself: its logs are dropped, its last error is
+kept for the message of a failure, and its error codes become a `Failure` with an exit code. It is imported on first
+use.
 """
 
 import re
@@ -25,7 +25,7 @@ DEFAULT = "127.0.0.1:9092"
 REQUEST_SECONDS = 15.0
 
 _PATIENCE_SECONDS = 5.0
-_SILENT_SECONDS = 1.0  # after that, whoever sits before a terminal is told what we wait for
+_SILENT_SECONDS = 1.0  # after that, a terminal shows what the verb waits for
 _COMPLETION_SECONDS = 1.0
 
 Bootstrap = Annotated[
@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 
 class Connection:
-    """The brokers somebody named: makes clients for them, and knows what the clients last complained about."""
+    """The brokers of --bootstrap: makes clients for them, and keeps the last error that the clients reported."""
 
     def __init__(self, bootstrap: str, client_config: list[str] | None = None) -> None:
         self.bootstrap = bootstrap

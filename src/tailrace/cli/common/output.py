@@ -41,7 +41,7 @@ def warn(message: str) -> None:
 
 def console(*, markup: bool = True) -> "Console":
     """Where tables are drawn. Piped into a file or a program, lines are as long as they need to be. Without `markup`,
-    what is in brackets is printed as it is, whoever chose it.
+    what is in brackets is printed as it is, whatever its source.
     """
     from rich.console import Console
 
@@ -71,11 +71,11 @@ def draw(drawn: "Table", on: "Console") -> None:
 
 
 def confirm(question: str) -> None:
-    """Goes on only if somebody says yes."""
+    """Returns only if the user says yes."""
     import typer
 
     if not sys.stdin.isatty():
-        raise Failure("nothing was done: nobody is there to be asked; --yes goes on without", ExitCode.REFUSED)
+        raise Failure("nothing was done: there is no terminal to ask at; --yes goes on without", ExitCode.REFUSED)
     if not typer.confirm(question, err=True):
         raise Failure("nothing was done", ExitCode.REFUSED)
 

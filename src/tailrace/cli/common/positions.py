@@ -63,7 +63,7 @@ def parse(text: str, now: datetime, zone: tzinfo | None = None) -> Position:
 
 
 def given(text: str, option: str) -> Position:
-    """What somebody said with `option`, just now."""
+    """The position given with `option`; times are relative to now."""
     try:
         return parse(text, datetime.now().astimezone())
     except times.NoTime as error:

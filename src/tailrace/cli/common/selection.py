@@ -55,7 +55,7 @@ def similar(name: str, topics: Iterable[str]) -> list[str]:
 
 
 def require(names: Iterable[str], topics: Collection[str], bootstrap: str, *, makes: bool = False) -> None:
-    """Whoever names a topic that is not there may have meant another."""
+    """Raises a `Failure` where a topic is not there, with similar names that may have been meant."""
     for name in names:
         if name in topics:
             continue

@@ -51,7 +51,7 @@ def _receive(connection: socket.socket, size: int) -> bytes:
 
 
 def broker_checks(host: str, port: int, metrics: tuple[str, int], *, is_wanted: bool) -> Iterator[Check]:
-    """`is_wanted` where somebody has named the broker: then it is a problem if there is none."""
+    """Checks the broker. `is_wanted` where the user named it: then it is a problem if there is none."""
     name, where = "broker", f"{host}:{port}"
     try:
         with socket.create_connection((host, port), _TIMEOUT_S) as connection:
@@ -59,7 +59,7 @@ def broker_checks(host: str, port: int, metrics: tuple[str, int], *, is_wanted: 
             yield _round_trips(connection, where)
     except ConnectionRefusedError:
         if is_wanted:
-            yield problem(name, f"nobody listens at {where}", "start it: tailrace serve; or name another: -b HOST:PORT")
+            yield problem(name, f"nothing listens at {where}", "start it: tailrace serve; or choose another: -b")
         else:
             yield from _free_ports(where, metrics)
         return

@@ -49,18 +49,18 @@ def _directory(data: Path, nearest: Path) -> Check:
         return ok(name, f"{data} is not there yet; {nearest} can be written")
     if (holder := _lock_holder(data / ".lock")) is not None:
         return ok(name, f"{data} is in use by process {holder}")
-    return ok(name, f"{data} can be written, and nobody has it open")
+    return ok(name, f"{data} can be written, and no broker has it open")
 
 
 def _lock_holder(lock: Path) -> int | None:
     """The process that has the file locked. By looking: to try would lock out a broker that just starts."""
     try:
         wanted = lock.stat()
-        lines = Path("/proc/locks").read_text().splitlines()
+        locks = Path("/proc/locks").read_text().splitlines()
     except OSError:
         return None
     device = f"{os.major(wanted.st_dev):02x}:{os.minor(wanted.st_dev):02x}:{wanted.st_ino}"
-    holders = (int(line.split()[4]) for line in lines if f" {device} " in line)
+    holders = (int(lock.split()[4]) for lock in locks if f" {device} " in lock)
     return next((holder for holder in holders if holder > 0), None)  # a lock of an open file has no process: -1
 
 
@@ -81,7 +81,7 @@ def _file_system(directory: Path) -> Check:
     try:
         kind, options = mount_of(directory.resolve(), Path("/proc/self/mountinfo").read_text())
     except OSError:
-        return ok(name, "nobody says what kind it is: this is not Linux")
+        return ok(name, "unknown: only Linux reports it")
     unsafe = [option for option in options.split(",") if option in _UNSAFE_OPTIONS]
     if kind in ("tmpfs", "ramfs"):
         return problem(
@@ -164,7 +164,7 @@ def _flush_speed(descriptor: int) -> Check:
         return warning(name, f"{text}: faster than any disk", "make sure that its write cache survives a power cut")
     if most > _FLUSH_SLOW_S:
         return warning(
-            name, text, "each acks=all waits as long: a disk with a safe cache, or nobody else on this one, helps"
+            name, text, "each acks=all waits as long: use a disk with a safe cache, or one with no other load"
         )
     return ok(name, text)
 

@@ -51,7 +51,7 @@ def _memory() -> Check:
     name = "memory"
     limits = [limit for limit in (_available(), _cgroup_limit(), _address_space()) if limit is not None]
     if not limits:
-        return ok(name, "nobody says how much there is")
+        return ok(name, "unknown: the system does not report it")
     least = min(limits)
     text = f"{output.size(least)} can be used"
     if least < _MEMORY_WANTED:
@@ -123,8 +123,9 @@ def _versions() -> Iterator[Check]:
 
 
 def is_optimized(configured: str) -> bool:
-    """Whether an interpreter has profile-guided optimization, by what its build was told. That of Debian is told so by
-    other means: whoever builds for /usr is a distribution.
+    """Whether an interpreter was built with profile-guided optimization, by the options of its build.
+
+    Debian sets it by other means: a build for /usr is one of a distribution.
     """
     return "--enable-optimizations" in configured or "'--prefix=/usr'" in configured
 

@@ -58,7 +58,7 @@ def list_(
 
     \b
     tailrace group list
-    tailrace group list --lagging --state empty          behind, and nobody works on it
+    tailrace group list --lagging --state empty          behind, and without members
     tailrace group list --json | jq -r '.[].name'
 
     \b
@@ -145,7 +145,7 @@ def reset(
     else:
         plan = resetting.to_position(here.offsets, where, position)
     output.draw(resetting.table(plan), output.console(markup=False))
-    groups.require_nobody_in(group, "nothing was reset")
+    groups.require_no_members(group, "nothing was reset")
     _reset(here, name, plan, yes=yes, dry_run=dry_run)
 
 
@@ -211,7 +211,7 @@ def delete(
     here = _reach(bootstrap, client_config)
     found, committed = here.groups.require(names), here.groups.committed(names)
     for name in names:
-        groups.require_nobody_in(found[name], "nothing was deleted")
+        groups.require_no_members(found[name], "nothing was deleted")
     plans = [deleting.Deletion(name, committed[name], choice) for name in names]
     for plan in plans:
         print(f"{'would delete' if dry_run else 'to be deleted:'} {plan}")
@@ -303,7 +303,7 @@ def _reset(here: _Here, name: str, plan: "Plan", *, yes: bool, dry_run: bool) ->
 def _require_free(here: _Here, name: str) -> None:
     from tailrace.cli.group import groups
 
-    groups.require_nobody_in(here.groups.described([name])[name], "nothing was copied")
+    groups.require_no_members(here.groups.described([name])[name], "nothing was copied")
     if commits := here.groups.committed([name])[name]:
         raise Failure(
             f"group {name} is there, with {output.plural(len(commits), 'offset')}: nothing was copied\n"

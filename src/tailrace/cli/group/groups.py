@@ -1,6 +1,6 @@
 """Requests about groups: members, committed offsets and lag; and changes to committed offsets.
 
-A group nobody has heard of looks to a coordinator like one that is dead and has committed nothing. An offset is
+A coordinator describes an unknown group as one that is dead and has committed nothing. An offset is
 committed when a message was read; it names the next one.
 """
 
@@ -88,7 +88,7 @@ class Groups:
         return found
 
     def require(self, names: list[str]) -> dict[str, ConsumerGroupDescription]:
-        """The groups, all of which are there; whoever names another may have meant one of those."""
+        """The groups, all of which exist. Raises a `Failure` that suggests similar names where one does not."""
         found = self.described(names)
         for name, group in found.items():
             if group.state == ConsumerGroupState.DEAD and not group.members:
@@ -161,8 +161,8 @@ def host_of(member: MemberDescription) -> str:
     return str(member.host).removeprefix("/")
 
 
-def require_nobody_in(group: ConsumerGroupDescription, doing: str) -> None:
-    """What is written over the head of members, they would overwrite with their next commit."""
+def require_no_members(group: ConsumerGroupDescription, doing: str) -> None:
+    """Refuses while the group has members: their next commit would overwrite the change."""
     members = group.members
     if not members:
         return

@@ -150,7 +150,7 @@ def partitions_held(member: MemberDescription) -> list[Partition]:
 
 
 def _total(where: Iterable[Standing]) -> int | None:
-    """None where nothing was committed, as nobody knows where such a group will begin."""
+    """The lag of all partitions; None where nothing was committed: where such a group will begin is not known."""
     known = [standing.lag for standing in where if standing.lag is not None]
     return sum(known) if known else None
 

@@ -21,7 +21,7 @@ _WRITE_CHARACTERS = 1 << 16
 
 
 class Printer:
-    """Lines go out in larger pieces: whoever writes to stderr in between calls `flush` first, to keep the order."""
+    """Prints in large pieces: a caller that writes to stderr in between calls `flush` first, to keep the order."""
 
     def __init__(self, first: int, last: int | None) -> None:
         self._where: dict[str, object] = {}

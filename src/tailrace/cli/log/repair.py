@@ -103,7 +103,7 @@ def repair(
 
 
 def _data_directory(files: "Files", path: Path) -> str:
-    """The data directory that the path is, or is in. Nobody else's is touched."""
+    """The data directory that the path is, or is in. No other directory is touched."""
     from tailrace.log.files.checkpoints import FORMAT_FILE
 
     if not path.exists():

@@ -1,8 +1,8 @@
 """How far a file was sent, kept in a small file, so that `produce --resume` continues there.
 
 One bookmark for each file, cluster and topic, in $XDG_STATE_HOME/tailrace/loads (~/.local/state/tailrace/loads). It
-says behind which byte nothing is known to be acknowledged, and what the file looked like up to there: whoever goes on
-in a file that has changed would skip lines nobody has sent.
+has the byte up to which all lines are acknowledged, and a digest of the file up to there: in a file that has changed,
+continuing would skip lines that were never sent.
 """
 
 import hashlib

@@ -30,7 +30,7 @@ class Lines:
         self._descriptor = descriptor
 
     def __iter__(self) -> Iterator[Line | None]:
-        """None stands for a pause: nothing has come for a moment, and whoever reads may do other things."""
+        """None stands for a pause: nothing has come for a moment, and the caller may do other things."""
         pieces: list[bytes] = []
         size = 0
         while (read := self._read()) != b"":

@@ -1,6 +1,6 @@
 """Sends messages, and tracks which lines are acknowledged.
 
-The client's queue is bounded: when it is full, `send` waits, and so does whoever feeds us through a pipe. Lines of
+The client's queue is bounded: when it is full, `send` waits, and so does the program that writes to our pipe. Lines of
 several partitions are acknowledged in any order, so the account is of those that are not: the first of them is how
 far a load surely got.
 """
@@ -27,7 +27,7 @@ def properties(*, acks: str, compression: str, timeout: float, batch_bytes: int 
     return {
         "acks": acks,
         "enable.idempotence": acks == "all",
-        "partitioner": "murmur2_random",  # as Java's clients: a key has its partition, whoever writes it
+        "partitioner": "murmur2_random",  # as Java's clients: a key has the same partition with each
         "compression.type": compression,
         "batch.size": min(_BATCH_BYTES, max(1, batch_bytes or _BATCH_BYTES)),
         "message.max.bytes": 1_000_000_000,  # the broker knows better
@@ -47,7 +47,7 @@ class Sender:
         self.acknowledged = 0
         self.trouble: str | None = None  # why the first of the lines that failed did
         self.failed_line: int | None = None
-        self.is_unanswered = False  # whether that is because nobody said anything
+        self.is_unanswered = False  # whether that is because no broker responded
         self._connection = connection
         self._producer = producer
         self._topic = topic

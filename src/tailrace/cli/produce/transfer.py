@@ -32,8 +32,9 @@ _INTERRUPTED = 130  # as shells have it
 
 
 class Transfer:
-    """A file, or with None what comes from stdin, into a topic. One that is not there is made, if the broker does so
-    for whoever names one and `may_create` says so, too.
+    """Sends a file, or with None what comes from stdin, to a topic.
+
+    A topic that does not exist is created if `may_create`, and if the broker creates topics that clients name.
     """
 
     def __init__(

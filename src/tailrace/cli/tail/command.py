@@ -78,7 +78,7 @@ def tail(
     topics that match, and new partitions, are followed too. Without --group, reading joins none and commits nothing.
 
     With --group, the members share the partitions. An offset is committed after its message was written to the output
-    (at the latest a second later, at the end, and before a partition goes to another member): whoever is killed
+    (at the latest a second later, at the end, and before a partition goes to another member): a member that is killed
     before, prints some again. --from counts only where the group has no offset yet; `tailrace group reset` moves it.
 
     \b

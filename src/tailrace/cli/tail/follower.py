@@ -1,9 +1,9 @@
 """Reads given partitions to an end, or for good.
 
-Whoever reads is given spans, hands out messages, and is done at the end of a bounded span or, since a log may end with
-markers that are no messages, when the broker says that there is no more. While it follows, it finds new partitions and
-new topics, waits for brokers that are away, and says where messages were lost to it. A `Follower` is told what to read;
-what a group shares out is read by a `group_member.Member`.
+A reader is given ranges of offsets, hands out messages, and is done at the end of a bounded range or, since a log may
+end with markers that are no messages, when the broker reports the end of the partition. While it follows, it finds new
+partitions and topics, waits for brokers that are away, and reports where messages were lost. A `Follower` reads given
+partitions; a `group_member.Member` reads those that its group assigns.
 """
 
 import time
@@ -28,7 +28,7 @@ from tailrace.cli.common.selection import Selection
 
 _REFRESH_SECONDS = 5.0
 _METADATA_SECONDS = 2.0
-_PATIENCE_SECONDS = 30.0  # of somebody who waits for the end
+_PATIENCE_SECONDS = 30.0  # for a broker that is away, in a bounded read
 _MANY = 1000  # messages at a time
 
 
@@ -59,7 +59,7 @@ def landing(partition: Partition, offset: int, low: int, high: int) -> int:
 
 
 class Reading:
-    """What reads partitions, whoever says which: spans of them, until each has come to its end."""
+    """Reads ranges of partitions, each to its end. Subclasses decide which partitions."""
 
     def __init__(self, connection: Connection, consumer: Consumer, *, follow: bool) -> None:
         self._connection = connection
@@ -161,7 +161,7 @@ class Reading:
             low, high = self._consumer.get_watermark_offsets(place, timeout=_METADATA_SECONDS) or (offset, offset)
         except KafkaException as error:
             raise self._connection.failure(error.args[0], f"{partition} cannot be read at offset {offset}") from None
-        is_ahead = high < offset <= span.first  # nobody has written that far yet
+        is_ahead = high < offset <= span.first  # the log does not reach that far yet
         self._move(partition, high if is_ahead else landing(partition, offset, low, high))
 
     def _watch(self) -> None:
@@ -182,7 +182,7 @@ class Reading:
 
 
 class Follower(Reading):
-    """Reads without a group: nothing is joined and nothing committed, so that reading disturbs nobody."""
+    """Reads without a group: nothing is joined and nothing committed, so that reading disturbs no other consumer."""
 
     def __init__(
         self, connection: Connection, consumer: Consumer, spans: dict[Partition, OffsetRange], *, follow: bool

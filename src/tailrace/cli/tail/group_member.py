@@ -20,7 +20,7 @@ from tailrace.cli.tail import follower
 
 _COMMIT_MS = 1000
 _ASKING_SECONDS = 15.0
-_IDLE_SECONDS = 3.0  # so long, whoever waits for the end waits for others to hand on a partition
+_IDLE_SECONDS = 3.0  # how long a bounded read without partitions waits for a rebalance
 _AS_OTHERS_WILL = (KafkaError.REBALANCE_IN_PROGRESS, KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER_ID)
 _FOR_GOOD = (
     KafkaError.GROUP_AUTHORIZATION_FAILED,
@@ -77,7 +77,7 @@ class Member(follower.Reading):
                 self._consumer.store_offsets(message=message)
 
     def close(self) -> None:
-        """Commits and leaves, unless nobody is there to be told: that would be waited for, for most of a minute."""
+        """Commits and leaves the group, unless no broker answers: that would wait for most of a minute."""
         if self._connection.is_away and self._metadata() is None:
             output.warn("no broker takes the last commit: what was printed last may come again")
         else:
@@ -133,7 +133,7 @@ class Member(follower.Reading):
         }
 
     def _plan_of(self, partition: Partition) -> OffsetRange:
-        """What is not in the plan is new: it is read from its start, or left to whoever comes later."""
+        """The range of a partition. One that is not planned is new: read from its start, or not in a bounded read."""
         return self._planned.get(partition, OffsetRange(0, 0 if self._bounded else None))
 
     def _assign(self, places: list[TopicPartition]) -> None:
@@ -146,7 +146,7 @@ class Member(follower.Reading):
             self._consumer.assign(places)
 
     def _finish(self, partition: Partition) -> None:
-        """It stays ours until we leave, so that nobody goes on in it behind our back."""
+        """Pauses the partition. It stays assigned until we leave, so that no other member continues in it meanwhile."""
         del self._spans[partition]
         self._consumer.pause([TopicPartition(*partition)])
 
@@ -162,7 +162,7 @@ class Member(follower.Reading):
     def _trouble(self, error: KafkaError) -> None:
         code = error.code()
         if code == KafkaError._MAX_POLL_EXCEEDED:
-            output.warn(f"nobody took our output for so long that {self._group} went on without us; joining again")
+            output.warn(f"stdout was not read for so long that {self._group} went on without us; joining again")
         elif code == KafkaError.INCONSISTENT_GROUP_PROTOCOL:
             raise Failure(
                 f"the members of {self._group} share partitions by an assignor that is not ours\n"
