@@ -7,13 +7,14 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
+from tailrace.cli.app import VERBS
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 
 
-@pytest.fixture(scope="module")
-def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("protocol_page", ROOT / "scripts" / "protocol_page.py")
+def load_script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -21,9 +22,26 @@ def script() -> ModuleType:
     return module
 
 
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    return load_script("protocol_page")
+
+
 def test_the_pages_are_what_the_script_writes(script: ModuleType) -> None:
     for name, make in script.PAGES.items():
         assert (DOCS / name).read_text() == make(), f"{name} is out of date: run scripts/protocol_page.py"
+
+
+def test_the_page_of_the_command_line_is_what_the_script_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")  # the terminal's width must not matter
+    page = load_script("cli_page").page()
+    assert (DOCS / "CLI.md").read_text() == page, "CLI.md is out of date: run scripts/cli_page.py"
+
+
+def test_every_verb_has_a_section_on_the_page_of_the_command_line() -> None:
+    page = (DOCS / "CLI.md").read_text()
+    for verb in VERBS:
+        assert f"\n## tailrace {verb}\n" in page
 
 
 def test_every_api_of_the_registry_has_a_row_and_a_section(script: ModuleType) -> None:
