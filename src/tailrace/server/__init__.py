@@ -1,6 +1,7 @@
 """The shell around the broker: sockets, threads, the clock, signals and helper processes. In reading order:
 
 settings        what a broker is started with: the file, and the flags over it
+config_file     TOML or Kafka's properties, and the line of each key
 logging         log lines for people and for machines
 threads         a few threads for work that waits for a disk or a client
 counters        counts and times what the server does

@@ -5,7 +5,7 @@ import gc
 import logging
 import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from tailrace.broker.configs.keys import InvalidConfig
@@ -49,8 +49,13 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-async def serve(settings: Settings, ready: Callable[[Node, Pages], None]) -> None:
-    """Serves until SIGTERM or SIGINT, and then stops cleanly. Raises CannotStart, and Failed where the disk did."""
+async def serve(settings: Settings, ready: Callable[[Node, Pages], None], warnings: Sequence[str] = ()) -> None:
+    """Serves until SIGTERM or SIGINT, and then stops cleanly. Raises CannotStart, and Failed where the disk did.
+
+    `warnings` about the settings are logged first.
+    """
+    for warning in warnings:
+        logger.warning("%s", warning)
     node = Node(settings.data, settings.listen, settings.configs)
     await _start(node)
     stop = asyncio.Event()

@@ -1,19 +1,23 @@
 """Reads what a broker is started with: the file, and the flags over it.
 
-The file is TOML. Its keys are those of the flags (`data`, `listen`, `advertise`, `metrics`, `insecure`) and of the
-broker's configs: `log.segment.bytes = 1000000`, or `bytes = 1000000` under `[log.segment]`. Kafka's names for the flags
-are taken, too: `listeners`, `advertised.listeners`, `log.dirs`.
+The file is TOML, or Kafka's `server.properties` by its suffix (`config_file`). Its keys are those of the flags (`data`,
+`listen`, `advertise`, `metrics`, `insecure`) and of the broker's configs: `log.segment.bytes = 1000000`, or
+`bytes = 1000000` under `[log.segment]`. Kafka's names for the flags are taken, too: `listeners`,
+`advertised.listeners`, `log.dirs`. An error about a key of the file names the file and the line.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from tailrace.broker.configs.ignored import PROTOCOL_MAP
 from tailrace.broker.configs.keys import InvalidConfig, parts_of
 from tailrace.broker.configs.registry import BrokerConfigs
 from tailrace.broker.core.api import Endpoint
 
 if TYPE_CHECKING:
     from ipaddress import IPv4Address, IPv6Address
+
+    from tailrace.server.config_file import ConfigFile
 
 DATA = "./tailrace-data"
 LISTEN = "127.0.0.1:9092"
@@ -48,6 +52,15 @@ class Settings(NamedTuple):
     configs: dict[str, str]
 
 
+class Review(NamedTuple):
+    """Settings, and what is worth saying about them: places by key, reasons by ignored key, and warnings."""
+
+    settings: Settings
+    places: dict[str, str]
+    ignored: dict[str, str]
+    warnings: list[str]
+
+
 def read_settings(
     *,
     config_file: str | None = None,
@@ -59,27 +72,44 @@ def read_settings(
     insecure: bool = False,
 ) -> Settings:
     """Raises BadSettings, and NotSafe where an address beyond this machine is served without authentication."""
-    file = _read_file(config_file) if config_file is not None else {}
-    values = {key: value for key, value in _flatten(file) if key not in _OWN_KEYS}
-    # `metrics.num.samples = 2` makes `metrics` a table, which is none of ours.
-    own = {key: file[key] for key in _OWN_KEYS if key in file and not isinstance(file[key], dict)}
-    values.update(_assignments(configs))
-    listeners, advertised = _pop_listeners(values, "listeners"), _pop_listeners(values, "advertised.listeners")
-    addresses = [parse_address(text) for text in listen or _texts(own, "listen") or listeners or [LISTEN]]
-    told = [parse_address(text) for text in advertise or _texts(own, "advertise") or advertised]
-    directory = _pop_directory(values)
+    return review_settings(
+        config_file=config_file,
+        data=data,
+        listen=listen,
+        advertise=advertise,
+        metrics=metrics,
+        configs=configs,
+        insecure=insecure,
+    ).settings
+
+
+def review_settings(
+    *,
+    config_file: str | None = None,
+    data: str | None = None,
+    listen: Sequence[str] = (),
+    advertise: Sequence[str] = (),
+    metrics: str | None = None,
+    configs: Sequence[str] = (),
+    insecure: bool = False,
+) -> Review:
+    """As `read_settings`, with the places of the values and the warnings of a start."""
+    file = _read_file(config_file) if config_file is not None else None
+    given = _Given(file, _assignments(configs))
+    own = _own_values(file)
+    listeners = given.pop_listeners(bool(listen or own.get("listen")))
+    addresses = [parse_address(text) for text in listen or _texts(own, "listen") or listeners.addresses or [LISTEN]]
+    told = [parse_address(text) for text in advertise or _texts(own, "advertise") or listeners.advertised]
+    directory = given.pop_directory()
     if told and len(told) != len(addresses):
         raise BadSettings(f"--advertise goes with each --listen: there are {len(addresses)} of those, not {len(told)}")
     watched = metrics or _text(own, "metrics")
     pages = None if watched in ("off", "none") else parse_address(watched or METRICS)
+    ignored = given.check()
     if not (insecure or own.get("insecure") is True):
         _require_loopback(addresses, "read and delete your topics", "--listen")
         _require_loopback([pages] if pages else [], "see what you have", "--metrics")
-    try:
-        BrokerConfigs(values)
-    except InvalidConfig as error:
-        raise BadSettings(str(error)) from None
-    return Settings(
+    settings = Settings(
         data=data or _text(own, "data") or directory or DATA,
         listen=[
             Listen(address.host, address.port, _advertised(address, told[n] if told else None))
@@ -87,32 +117,127 @@ def read_settings(
         ],
         metrics=pages,
         metrics_is_default=watched is None,
-        configs=values,
+        configs=given.values,
     )
+    return Review(settings, {key: given.place(key) for key in given.values}, ignored, listeners.warnings)
 
 
-def _read_file(path: str) -> dict[str, object]:
-    import tomllib  # for those who have a file: most starts have none, and wait for what they do not need
+def _read_file(path: str) -> "ConfigFile":
+    from tailrace.server.config_file import BadFile, read_config_file  # most starts have no file
 
     try:
-        with open(path, "rb") as file:
-            return tomllib.load(file)
-    except OSError as error:
-        raise BadSettings(f"{path} cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadSettings(f"{path} is not TOML: {error}") from None
+        return read_config_file(path)
+    except BadFile as error:
+        raise BadSettings(str(error)) from None
 
 
-def _flatten(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:
-    for key, value in table.items():
-        if isinstance(value, dict):
-            yield from _flatten(value, f"{prefix}{key}.")
-        elif isinstance(value, bool):
-            yield prefix + key, str(value).lower()
-        elif isinstance(value, list):
-            yield prefix + key, ",".join(map(str, value))
-        else:
-            yield prefix + key, str(value)
+def _own_values(file: "ConfigFile | None") -> dict[str, object]:
+    """The values of the flags' names. `metrics.num.samples = 2` makes `metrics` a table, which is none of ours."""
+    if file is None:
+        return {}
+    own = {key: file.tree[key] for key in _OWN_KEYS if key in file.tree and not isinstance(file.tree[key], dict)}
+    if file.is_properties:
+        own.update({key: parts_of(str(own[key])) for key in ("listen", "advertise") if key in own})
+        own.update({key: own[key] == "true" for key in ("insecure",) if key in own})
+    return own
+
+
+class _Listeners(NamedTuple):
+    addresses: list[str]
+    advertised: list[str]
+    warnings: list[str]
+
+
+class _Given:
+    """The broker's configs: those of the file, with those of --set over them."""
+
+    def __init__(self, file: "ConfigFile | None", assigned: Mapping[str, str]) -> None:
+        self._file = file
+        self._assigned = assigned
+        values = {} if file is None else file.values()
+        from_file = {key: text for key, text in values.items() if key not in _OWN_KEYS}
+        self.values = {**from_file, **assigned}
+
+    def place(self, key: str) -> str:
+        """Where the value comes from: the flag, or the file with the line."""
+        return "--set" if self._file is None or key in self._assigned else self._file.place(key)
+
+    def pop_listeners(self, are_overridden: bool) -> _Listeners:
+        """The addresses of Kafka's two lists of listeners, without those of a controller."""
+        controllers = set(parts_of(self.values.get("controller.listener.names", "")))
+        warnings: list[str] = []
+        named = self._pop_named("listeners")
+        for name, address in named:
+            if name in controllers:
+                reason = "controller.listener.names names it, and one broker needs no quorum"
+                warnings.append(f"listener {name}://{address} is left out: {reason}")
+        kept = [(name, address) for name, address in named if name not in controllers]
+        if named and not kept and not are_overridden:
+            raise self._bad("listeners", "no client could connect: controller.listener.names has every listener")
+        told = [(name, address) for name, address in self._pop_named("advertised.listeners") if name not in controllers]
+        for key, listeners in (("listeners", kept), ("advertised.listeners", told)):
+            for name, address in listeners:
+                self._require_plaintext(key, name, address)
+        return _Listeners([address for _, address in kept], _in_order(told, kept), warnings)
+
+    def _pop_named(self, key: str) -> list[tuple[str, str]]:
+        """The name and the address of each listener in a list such as `PLAINTEXT://host:port`."""
+        named = []
+        for listener in parts_of(self.values.pop(key, "")):
+            name, separator, address = listener.partition("://")
+            if not separator:
+                raise self._bad(key, f"{key} cannot be {listener!r}: write PLAINTEXT://HOST:PORT")
+            named.append((name, address))
+        return named
+
+    def _require_plaintext(self, key: str, name: str, address: str) -> None:
+        pairs = (pair.partition(":") for pair in parts_of(self.values.get(PROTOCOL_MAP, "")))
+        protocols = {listener.strip(): protocol.strip() for listener, _, protocol in pairs}
+        protocol = protocols.get(name, name)
+        if protocol != "PLAINTEXT":
+            text = f"{name}://{address}"
+            raise self._bad(key, f"{key} cannot be {text!r}: write PLAINTEXT://HOST:PORT; there is no TLS or SASL yet")
+
+    def pop_directory(self) -> str | None:
+        """The directory by one of Kafka's names for it."""
+        found: dict[str, str] = {}
+        for key in ("log.dirs", "log.dir"):
+            found.update(dict.fromkeys(parts_of(self.values.pop(key, "")), key))
+        if len(found) > 1:
+            key = next(iter(found.values()))
+            names = ", ".join(sorted(found))
+            raise self._bad(key, f"{key}: there is one directory for logs, not {len(found)}: {names}")
+        return next(iter(found), None)
+
+    def check(self) -> dict[str, str]:
+        """Why each config that has no effect has none. Raises BadSettings for one that is not known or not valid."""
+        try:
+            return BrokerConfigs(self.values).ignored
+        except InvalidConfig as error:
+            raise self._bad(self._culprit(), str(error)) from None
+
+    def _culprit(self) -> str | None:
+        """The first key that is wrong by itself; None where two do not go together."""
+        for key, text in self.values.items():
+            try:
+                BrokerConfigs({key: text})
+            except InvalidConfig:
+                return key
+        return None
+
+    def _bad(self, key: str | None, message: str) -> BadSettings:
+        if key is None or key in self._assigned or self._file is None:
+            return BadSettings(message)
+        return BadSettings(f"{self._file.place(key)}: {message}")
+
+
+def _in_order(told: list[tuple[str, str]], listeners: list[tuple[str, str]]) -> list[str]:
+    """The advertised addresses in the order of the listeners: by their names, where these are unique."""
+    names = [name for name, _ in listeners]
+    by_name = dict(told)
+    if len(by_name) == len(told) and by_name.keys() == set(names):
+        return [by_name[name] for name in names]
+    return [address for _, address in told]
 
 
 def _texts(own: Mapping[str, object], key: str) -> list[str]:
@@ -132,25 +257,6 @@ def _assignments(texts: Sequence[str]) -> dict[str, str]:
             raise BadSettings(f"--set takes key=value, not {text!r}")
         values[key.strip()] = value.strip()
     return values
-
-
-def _pop_listeners(values: dict[str, str], key: str) -> list[str]:
-    """The addresses in one of Kafka's lists of listeners, `PLAINTEXT://host:port`."""
-    addresses = []
-    for listener in parts_of(values.pop(key, "")):
-        protocol, separator, address = listener.partition("://")
-        if not separator or protocol != "PLAINTEXT":
-            raise BadSettings(f"{key} cannot be {listener!r}: write PLAINTEXT://HOST:PORT; there is no TLS or SASL yet")
-        addresses.append(address)
-    return addresses
-
-
-def _pop_directory(values: dict[str, str]) -> str | None:
-    """The directory by one of Kafka's names for it."""
-    given = {directory for key in ("log.dirs", "log.dir") for directory in parts_of(values.pop(key, ""))}
-    if len(given) > 1:
-        raise BadSettings(f"there is one directory for logs, not {len(given)}: {', '.join(sorted(given))}")
-    return given.pop() if given else None
 
 
 def parse_address(text: str) -> Endpoint:

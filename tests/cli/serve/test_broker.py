@@ -13,7 +13,8 @@ from tailrace.cli.app import app_of
 from tailrace.cli.serve import command as serve
 from tailrace.cli.serve.broker import plain_options
 
-NAMES = ("--data", "--listen", "--advertise", "--config", "--set", "--metrics", "--insecure", "--help", "--dat", "-b")
+FLAGS = ("--insecure", "--check", "--json")
+NAMES = ("--data", "--listen", "--advertise", "--config", "--set", "--metrics", *FLAGS, "--help", "--dat", "-b")
 VALUES = st.sampled_from(["a=b", "127.0.0.1:0", "[::1]:9092", "off", "./here", "", "-", "--data", "x y", "=", "-1"])
 
 
@@ -43,9 +44,10 @@ def test_all_options_are_known(option: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_every_option_of_the_long_way_is_read_the_short_way() -> None:
-    flags = {"--set" if name == "assignments" else f"--{name}" for name in serve.serve.__annotations__} - {"--return"}
+    renamed = {"assignments": "--set", "as_json": "--json"}
+    flags = {renamed.get(name, f"--{name}") for name in serve.serve.__annotations__} - {"--return"}
     assert flags < set(NAMES)
-    assert all(plain_options([flag] if flag == "--insecure" else [flag, "x"]) for flag in flags)
+    assert all(plain_options([flag] if flag in FLAGS else [flag, "x"]) for flag in flags)
 
 
 PROGRAM = """

@@ -1,5 +1,6 @@
 """`tailrace serve`: it says where it is, refuses what is not safe or not possible, and stops cleanly when told to."""
 
+import json
 import shutil
 import signal
 import socket
@@ -187,3 +188,121 @@ def test_a_directory_that_is_not_ours_is_refused_and_not_touched(tmp_path: Path,
     assert (code, reason in said) == (REFUSED, True), said
     assert "Nothing in it was changed. Choose a" in said
     assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+# Kafka's server.properties: the keys of the file that Kafka 4 ships, with addresses and a directory of the test's.
+STOCK = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.bootstrap.servers=localhost:9093
+listeners=PLAINTEXT://{host}:{port},CONTROLLER://:9093
+inter.broker.listener.name=PLAINTEXT
+advertised.listeners=PLAINTEXT://localhost:{port},CONTROLLER://localhost:9093
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,\\
+    SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL
+num.network.threads=3
+num.io.threads=8
+socket.send.buffer.bytes=102400
+socket.receive.buffer.bytes=102400
+socket.request.max.bytes=104857600
+log.dirs={data}
+num.partitions=1
+num.recovery.threads.per.data.dir=1
+offsets.topic.replication.factor=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+log.retention.hours=168
+log.segment.bytes=1073741824
+log.retention.check.interval.ms=300000
+"""
+
+
+def stock(directory: Path, host: str = "", port: int = 9092) -> Path:
+    path = directory / "server.properties"
+    path.write_text(STOCK.format(host=host, port=port, data=directory / "kraft-logs"))
+    return path
+
+
+def check(*options: str) -> tuple[int, str, str]:
+    command = [sys.executable, "-m", "tailrace", "serve", "--check", *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_kafkas_stock_properties_file_starts_a_broker(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    config = stock(tmp_path, "127.0.0.1", port)
+    command = [sys.executable, "-m", "tailrace", "serve", "--config", str(config), "--metrics", "off"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == f"listening on 127.0.0.1:{port}\n"
+            with RawClient(("127.0.0.1", port)) as client:
+                client.ask(ApiVersionsRequest(), 3)
+            process.terminate()
+            warned = process.communicate(timeout=40)[1]
+        finally:
+            process.kill()
+    assert process.returncode == 0
+    assert "listener CONTROLLER://:9093 is left out" in warned
+    assert "process.roles has no effect" in warned
+    assert (tmp_path / "kraft-logs" / CLEAN).exists()
+
+
+def test_an_empty_host_in_a_properties_file_needs_the_insecure_flag(tmp_path: Path) -> None:
+    code, said = serve("--config", str(stock(tmp_path)))
+    assert (code, "--insecure" in said) == (REFUSED, True), said
+    assert check("--config", str(stock(tmp_path)))[0] == USAGE
+    code, said, _ = check("--config", str(stock(tmp_path)), "--insecure", "--json")
+    assert code == 0
+    found = json.loads(said)
+    assert found["valid"] is True
+    assert found["data"] == str(tmp_path / "kraft-logs")
+    assert found["listen"] == [{"address": "0.0.0.0:9092", "advertised": "localhost:9092"}]
+    assert found["configs"]["num.partitions"] == {"value": "1", "from": f"{tmp_path / 'server.properties'}, line 16"}
+    assert "process.roles" in found["ignored"]
+    assert "process.roles" not in found["configs"]
+    assert ["CONTROLLER" in warning for warning in found["warnings"]] == [True]
+    assert not (tmp_path / "kraft-logs").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("num.partitons=3", "line 27: there is no broker config 'num.partitons': is it num.partitions?"),
+        ("num.partitions=many", "line 27: num.partitions cannot be 'many'"),
+        ("listeners=SSL://127.0.0.1:9093", "line 27: listeners cannot be 'SSL://127.0.0.1:9093'"),
+        ("listeners=CONTROLLER://127.0.0.1:9093", "line 27: no client could connect"),
+        ("sasl.enabled.mechanisms=PLAIN", "line 27: sasl.enabled.mechanisms has no place here"),
+        ("log.dirs=/a,/b", "line 27: log.dirs: there is one directory for logs, not 2: /a, /b"),
+    ],
+)
+def test_a_mistake_in_a_properties_file_names_file_and_line(tmp_path: Path, line: str, says: str) -> None:
+    path = stock(tmp_path, "127.0.0.1")
+    path.write_text(f"{path.read_text()}\n{line}\n")
+    code, said = serve("--config", str(path))
+    assert (code, f"{path}, {says}" in said) == (USAGE, True), said
+    code, printed, said = check("--config", str(path), "--json")
+    assert (code, f"{path}, {says}" in said) == (USAGE, True), said
+    assert says in json.loads(printed)["error"]
+
+
+def test_a_mistake_in_a_toml_file_names_file_and_line(tmp_path: Path) -> None:
+    path = tmp_path / "broker.toml"
+    path.write_text('data = "here"\n\n[log.segment]\nbyte = 1\n')
+    code, said = serve("--config", str(path))
+    assert (code, f"{path}, line 4: there is no broker config 'log.segment.byte'" in said) == (USAGE, True), said
+
+
+def test_a_check_says_what_would_count_and_json_needs_a_check(tmp_path: Path) -> None:
+    code, said, _ = check("--config", str(stock(tmp_path, "127.0.0.1")), "--set", "num.partitions=6")
+    assert code == 0
+    assert "num.partitions = 6  (--set)\n" in said
+    assert "listen   127.0.0.1:9092, advertised as localhost:9092\n" in said
+    assert serve("--json", "--data", str(tmp_path / "data"))[0] == USAGE

@@ -24,7 +24,7 @@ def _refused(patterns: str, reason: str) -> Family:
     return Family(tuple(patterns.split()), reason, is_refused=True)
 
 
-_MAP = "listener.security.protocol.map"
+PROTOCOL_MAP = "listener.security.protocol.map"
 _NO_SECURITY = "there is no TLS, SASL or ACL here yet, and it must not seem so"
 
 # fmt: off
@@ -32,7 +32,7 @@ FAMILIES = (
     _ignored("process.roles controller.* metadata.* broker.heartbeat.* broker.session.* initial.broker.* "
         "controlled.shutdown.* early.start.listeners inter.broker.* security.inter.broker.protocol",
         "one broker needs no quorum, and talks to no other"),
-    _ignored(_MAP,
+    _ignored(PROTOCOL_MAP,
         "every listener is PLAINTEXT; a map that makes one seem to be TLS or SASL is refused"),
     _ignored("replica.* replication.* alter.log.dirs.* num.replica.* leader.imbalance.* auto.leader.rebalance.enable "
         "*.replication.factor *.min.isr follower.fetch.*",
@@ -84,7 +84,7 @@ def family_of(name: str) -> Family | None:
 
 def check_ignored(name: str, text: str) -> None:
     """Raises InvalidConfig where one that is otherwise ignored says what its author counts on."""
-    if name != _MAP:
+    if name != PROTOCOL_MAP:
         return
     for part in parts_of(text):
         listener, _, protocol = (word.strip().upper() for word in part.partition(":"))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypedDict, cast
 
 from tailrace.cli.common.output import ExitCode, Failure
+from tailrace.cli.serve.check import print_refusal, print_review
 
 if TYPE_CHECKING:
     from tailrace.server.http import Pages
@@ -22,8 +23,11 @@ class Options(TypedDict, total=False):
     assignments: list[str]
     metrics: str
     insecure: bool
+    check: bool
+    as_json: bool
 
 
+_FLAGS = {"--insecure": "insecure", "--check": "check", "--json": "as_json"}
 _ONCE = {"--data": "data", "--config": "config", "--metrics": "metrics"}
 _REPEATED = {"--listen": "listen", "--advertise": "advertise", "--set": "assignments"}
 
@@ -35,8 +39,8 @@ def plain_options(arguments: list[str]) -> Options | None:
     options: dict[str, object] = {}
     left = iter(arguments)
     for name in left:
-        if name == "--insecure":
-            options["insecure"] = True
+        if name in _FLAGS:
+            options[_FLAGS[name]] = True
             continue
         value = next(left, "-")
         if value.startswith("-"):
@@ -61,12 +65,17 @@ def run_broker(
     assignments: Sequence[str] = (),
     metrics: str | None = None,
     insecure: bool = False,
+    check: bool = False,
+    as_json: bool = False,
 ) -> None:
+    """Runs a broker until a signal stops it. With `check`, prints the settings that would count instead."""
+    if as_json and not check:
+        raise Failure("--json goes with --check", ExitCode.USAGE)
     gc.disable()  # until it is there (`spare_the_collector`): nothing that is imported is garbage
-    from tailrace.server.settings import BadSettings, NotSafe, read_settings
+    from tailrace.server.settings import BadSettings, NotSafe, review_settings
 
     try:
-        settings = read_settings(
+        review = review_settings(
             config_file=config,
             data=data,
             listen=listen,
@@ -75,21 +84,25 @@ def run_broker(
             configs=assignments,
             insecure=insecure,
         )
-    except NotSafe as error:
-        raise Failure(str(error), ExitCode.REFUSED) from None
     except BadSettings as error:
-        raise Failure(str(error), ExitCode.USAGE) from None
-    _run(settings)
+        if as_json:
+            print_refusal(str(error))
+        code = ExitCode.REFUSED if isinstance(error, NotSafe) and not check else ExitCode.USAGE
+        raise Failure(str(error), code) from None
+    if check:
+        print_review(review, as_json=as_json)
+        return
+    _run(review.settings, review.warnings)
 
 
-def _run(settings: "Settings") -> None:
+def _run(settings: "Settings", warnings: Sequence[str]) -> None:
     from tailrace.server import logging
     from tailrace.server.run import CannotStart, Failed, run_on_loop
     from tailrace.server.run import serve as serve_until_stopped
 
     logging.set_up(colours=sys.stderr.isatty() and not os.environ.get("NO_COLOR"))
     try:
-        run_on_loop(serve_until_stopped(settings, _say_ready))
+        run_on_loop(serve_until_stopped(settings, _say_ready, warnings))
     except CannotStart as error:
         raise Failure(str(error), ExitCode.REFUSED) from None
     except Failed as error:

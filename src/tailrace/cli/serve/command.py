@@ -15,7 +15,7 @@ Advertise = Annotated[
     list[str] | None,
     typer.Option(metavar="HOST:PORT", help="What clients are told to connect to, one for each --listen."),
 ]
-Config = Annotated[str | None, typer.Option(metavar="FILE.toml", help="A file of settings; flags count more.")]
+Config = Annotated[str | None, typer.Option(metavar="FILE", help="Settings, as FILE.toml or Kafka's FILE.properties.")]
 Assignments = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="key=value", help="A broker config, by Kafka's name; may be repeated."),
@@ -25,6 +25,8 @@ Metrics = Annotated[
     typer.Option(metavar="HOST:PORT", help="Where /metrics, /healthz and /readyz are, or `off`. [127.0.0.1:9464]"),
 ]
 Insecure = Annotated[bool, typer.Option("--insecure", help="Listen beyond this machine without authentication.")]
+Check = Annotated[bool, typer.Option("--check", help="Start nothing: show the settings that would count.")]
+AsJson = Annotated[bool, typer.Option("--json", help="With --check: for programs.")]
 
 
 def serve(
@@ -35,6 +37,8 @@ def serve(
     assignments: Assignments = None,
     metrics: Metrics = None,
     insecure: Insecure = False,
+    check: Check = False,
+    as_json: AsJson = False,
 ) -> None:
     """Run a broker. Any Kafka client can use it.
 
@@ -42,6 +46,9 @@ def serve(
     tailrace serve
     tailrace serve --data /var/lib/tailrace --listen 127.0.0.1:9092 --listen [::1]:9092
     tailrace serve --set num.partitions=6 --set auto.create.topics.enable=false
+    tailrace serve --config server.properties --check
+
+    --check exits with 0 if a broker would accept the settings, else with 2. It touches no data directory.
     """
     run_broker(
         data=data,
@@ -51,4 +58,6 @@ def serve(
         assignments=assignments or (),
         metrics=metrics,
         insecure=insecure,
+        check=check,
+        as_json=as_json,
     )
