@@ -149,7 +149,7 @@ def test_without_a_journal_that_can_be_read_nothing_starts_and_nothing_is_lost(t
 
     for _ in range(2):
         reads = 0
-        with pytest.raises(StorageError, match=f"{FILE_NAME} cannot be read: refused.*or move it away"):
+        with pytest.raises(StorageError, match=f"cannot read .*{FILE_NAME}: refused.*or move it away"):
             LocalBroker(tmp_path, SMALL, files=failing("read_at", is_bad, EIO))
     with LocalBroker(tmp_path, SMALL) as broker:
         assert broker.values()[-3:] == LAST
