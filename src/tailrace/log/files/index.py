@@ -14,7 +14,7 @@ A reader that wants only committed records gets the aborted transactions with it
 """
 
 import struct
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -22,6 +22,7 @@ _OFFSET_ENTRY = struct.Struct(">II")
 _TIME_ENTRY = struct.Struct(">qI")
 _POSITION = struct.Struct(">4xI")
 _TRANSACTION_ENTRY = struct.Struct(">hqqqq")
+_TRANSACTION_LAST_OFFSET = struct.Struct(">18xq8x")
 _TRANSACTION_VERSION = 0
 RELATIVE_OFFSET_MAX = 0x7FFFFFFF  # Kafka's entries are signed: a segment rolls before it gets here
 POSITION_MAX = 0x7FFFFFFF
@@ -178,29 +179,59 @@ class AbortedTransaction(NamedTuple):
     last_stable_offset: int
 
 
+class AbortedInRange(NamedTuple):
+    """The aborted transactions of a segment with records in a range. No later segment has one if `is_complete`."""
+
+    transactions: list[AbortedTransaction]
+    is_complete: bool
+
+
 class TransactionIndex:
+    """The transactions that were aborted in a segment, in the order of their abort markers.
+
+    Last offsets grow from entry to entry, and last stable offsets never fall. Readers in other threads unpack one entry
+    at a time, and hold no view of the data between two: the owner may append meanwhile.
+    """
+
     ENTRY_SIZE = _TRANSACTION_ENTRY.size
 
     def __init__(self, data: bytes | bytearray = b"") -> None:
         self.data = bytearray(data)
 
+    def __len__(self) -> int:
+        return len(self.data) // self.ENTRY_SIZE
+
     def append(self, aborted: AbortedTransaction) -> None:
         self.data += _TRANSACTION_ENTRY.pack(_TRANSACTION_VERSION, *aborted)
 
-    def __iter__(self) -> Iterator[AbortedTransaction]:
-        for _, *fields in _TRANSACTION_ENTRY.iter_unpack(bytes(self.data)):  # a copy: its owner may append meanwhile
-            yield AbortedTransaction(*fields)
+    def entry(self, number: int) -> AbortedTransaction:
+        _, *fields = _TRANSACTION_ENTRY.unpack_from(self.data, number * self.ENTRY_SIZE)
+        return AbortedTransaction(*fields)
 
-    def overlapping(self, first: int, end: int) -> list[AbortedTransaction]:
+    def __iter__(self) -> Iterator[AbortedTransaction]:
+        return map(self.entry, range(len(self)))
+
+    def overlapping(self, first: int, end: int) -> AbortedInRange:
         """The aborted transactions with records at `first` or later and before `end`."""
-        return [aborted for aborted in self if aborted.last_offset >= first and aborted.first_offset < end]
+        found: list[AbortedTransaction] = []
+        for number in range(self._number_ending_at_or_after(first), len(self)):
+            aborted = self.entry(number)
+            if aborted.first_offset < end:
+                found.append(aborted)
+            if aborted.last_stable_offset >= end:  # a later one began at this offset or behind it
+                return AbortedInRange(found, True)
+        return AbortedInRange(found, False)
+
+    def _number_ending_at_or_after(self, offset: int) -> int:
+        """Of the first entry whose abort marker is at `offset` or later."""
+        data, size = self.data, self.ENTRY_SIZE
+        return bisect_left(
+            range(len(self)), offset, key=lambda n: _TRANSACTION_LAST_OFFSET.unpack_from(data, n * size)[0]
+        )
 
     def keep_before(self, offset: int) -> None:
-        """Afterwards no abort marker at `offset` or later is listed."""
-        kept = [aborted for aborted in self if aborted.last_offset < offset]
-        self.data.clear()
-        for aborted in kept:
-            self.append(aborted)
+        """Removes the entries whose abort marker is at `offset` or later."""
+        del self.data[self._number_ending_at_or_after(offset) * self.ENTRY_SIZE :]
 
     def is_sound(self) -> bool:
         if len(self.data) % self.ENTRY_SIZE:
