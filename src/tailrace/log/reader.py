@@ -409,9 +409,9 @@ class ReadableLog:
             if index is None:
                 _, index = replay_segments(self.files, self.directory, view.segments, self.bounds.end, segment)
                 segment.adopt_transactions(index)
-            aborted += index.overlapping(first, end)
-            # A later one cannot reach back before the offset below which everything was decided by then.
-            if any(entry.last_stable_offset >= end for entry in index):
+            found = index.overlapping(first, end)
+            aborted += found.transactions
+            if found.is_complete:
                 break
         return aborted
 

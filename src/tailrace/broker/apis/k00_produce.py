@@ -2,8 +2,10 @@
 
 Behaviour: `acks=all` is answered when the batches are on disk, `acks=1` when they are written, `acks=0` never (where it
 fails, the connection is closed). Partitions stand for themselves: one that is refused does not hold up another. Where
-the topic has a `compression.type`, batches in another codec are recompressed first, by a thread; whatever comes for the
-same partition is appended behind them.
+the topic has a `compression.type`, batches in another codec are recompressed first, by a thread; larger batches for a
+compacted topic are checked for records without a key by a thread, too. What comes later for the same partition is
+appended behind them. A request has at most 500,000 records for compacted topics, and the response to it lists the first
+1,000 records without a key.
 
 Versions 3-13; 0-2 are advertised, as Kafka does, because older clients look there for what the broker knows of
 compression, but are not served.
@@ -27,6 +29,7 @@ from tailrace.broker.produce.appends import (
     refuse,
     remember_refusal,
 )
+from tailrace.broker.produce.key_checks import ProduceBudget
 from tailrace.broker.produce.validation import header_of
 from tailrace.log.layout.names import TopicPartition
 from tailrace.protocol.errors import ErrorCode
@@ -38,7 +41,6 @@ from tailrace.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from tailrace.records.compression import DecompressionBudget
 
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
@@ -55,7 +57,7 @@ def produce(
 ) -> Answer | DelayedResponse[ProduceResponse | Silence]:
     unflushed: UnflushedAppends = []
     queued: list[QueuedAppend] = []
-    budget = DecompressionBudget()
+    budget = ProduceBudget()
     response = ProduceResponse()
     for data in request.topic_data:
         topic_response = TopicProduceResponse(name=data.name, topic_id=data.topic_id)
@@ -87,7 +89,7 @@ def _append_to_topic(
     broker: "Broker",
     unflushed: UnflushedAppends,
     queued: list[QueuedAppend],
-    budget: DecompressionBudget,
+    budget: ProduceBudget,
 ) -> None:
     topic, refusal = topic_of(request, data, call.version, broker)
     for wanted in data.partition_data:

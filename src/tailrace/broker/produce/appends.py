@@ -1,7 +1,7 @@
 """Appends the batches of a Produce, and holds its response back until they are on disk.
 
 append          checks one partition's batch (`validation`) and appends it
-QueuedAppend    a batch that waits behind a recompression (`recompression`), and is appended when its turn comes
+QueuedAppend    a batch that waits in a queue (`recompression`), and is appended when its turn comes
 QueuedProduce   the response to a request with such batches: first it waits for all of them
 DelayedProduce  the response to `acks=all`: it leaves when all batches are on disk
 """
@@ -14,15 +14,15 @@ from tailrace.broker.core.api import Call
 from tailrace.broker.core.delayed import DelayedResponse
 from tailrace.broker.core.errors import Refused, code_of
 from tailrace.broker.core.partition import Partition
+from tailrace.broker.produce.key_checks import KeysMissing, ProduceBudget, check_keys
 from tailrace.broker.produce.recompression import Conversion
-from tailrace.broker.produce.validation import KeysMissing, Records, check_batch, header_of, is_producer, too_large
+from tailrace.broker.produce.validation import Records, check_batch, header_of, is_producer, too_large
 from tailrace.log.layout.errors import LogError
 from tailrace.log.layout.names import TopicPartition
 from tailrace.log.log import Log
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.produce import BatchIndexAndErrorMessage, PartitionProduceResponse, ProduceResponse
 from tailrace.records.batch import BatchHeader
-from tailrace.records.compression import DecompressionBudget
 from tailrace.records.errors import CorruptBatch
 
 if TYPE_CHECKING:
@@ -45,29 +45,31 @@ def append(
     broker: "Broker",
     answer: PartitionProduceResponse,
     queued: "list[QueuedAppend]",
-    budget: DecompressionBudget,
+    budget: ProduceBudget,
 ) -> tuple[Log, int] | None:
     """Appends one partition's batch; afterwards `answer` says where it is, or why not. Returns the log and the offset
     that must be flushed for it to be safe. Where it has to wait for its turn, it is put into `queued` instead.
     `budget` is shared by all batches of the request.
     """
     try:
-        header = check_batch(partition, records, call, budget)
+        header = check_batch(partition, records, call)
         if broker.disk_reserve.is_low:
             raise broker.disk_reserve.refusal()
         log = broker.log_for_append(partition)
         assert isinstance(records, bytearray | memoryview), "offsets are stamped in place"
-        target = partition.topic.config.target
+        config = partition.topic.config
+        keys_unchecked = config.needs_keys and check_keys(records, header, budget)
+        target = config.target
         if target is not None and target.codec == header.codec:
             target = None
-        if target is not None or partition.has_queue:
-            waiting = QueuedAppend(partition, log, header, call, broker, answer)
-            broker.recompressor.enqueue(partition, records, target, budget, waiting.write)
+        if target is not None or keys_unchecked or partition.has_queue:
+            waiting = QueuedAppend(partition, log, header, call, broker, answer, budget)
+            broker.recompressor.enqueue(partition, records, target, budget, waiting.write, keys_unchecked)
             queued.append(waiting)
             return None
         return _write(partition, log, records, header.record_count, call.now_ms, broker, answer)
     except NOT_APPENDED as error:
-        _refuse_for(answer, error)
+        _refuse_for(answer, error, budget)
         remember_refusal(partition.name, header_of(records), code_of(error), call, broker)
         return None
 
@@ -108,12 +110,14 @@ def _write(
     return log, appended.last_offset + 1
 
 
-def _refuse_for(answer: PartitionProduceResponse, error: Exception) -> None:
+def _refuse_for(answer: PartitionProduceResponse, error: Exception, budget: ProduceBudget) -> None:
     refuse(answer, code_of(error), str(error))
     if isinstance(error, KeysMissing):
+        listed = error.indexes[: budget.record_errors]
+        budget.record_errors -= len(listed)
         answer.record_errors = [
             BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message="a key is missing")
-            for index in error.indexes
+            for index in listed
         ]
 
 
@@ -126,7 +130,7 @@ def refuse(answer: PartitionProduceResponse, code: ErrorCode, message: str) -> N
 class QueuedAppend:
     """A batch that waits for its turn, and is appended then. `written` is what `append` returns of others."""
 
-    __slots__ = ("_broker", "_call", "_header", "_log", "_partition", "answer", "tell", "written")
+    __slots__ = ("_broker", "_budget", "_call", "_header", "_log", "_partition", "answer", "tell", "written")
 
     def __init__(
         self,
@@ -136,6 +140,7 @@ class QueuedAppend:
         call: Call,
         broker: "Broker",
         answer: PartitionProduceResponse,
+        budget: ProduceBudget,
     ) -> None:
         self.answer = answer
         self.written: tuple[Log, int] | None = None
@@ -145,6 +150,7 @@ class QueuedAppend:
         self._header = header  # as it came
         self._call = call
         self._broker = broker
+        self._budget = budget
 
     def write(self, conversion: Conversion) -> None:
         """It is its turn."""
@@ -158,7 +164,7 @@ class QueuedAppend:
         except Exception as error:
             if not isinstance(error, NOT_APPENDED):
                 logger.exception("a batch for %s could not be appended", self._partition.name)
-            _refuse_for(self.answer, error)
+            _refuse_for(self.answer, error, self._budget)
             remember_refusal(self._partition.name, self._header, code_of(error), self._call, self._broker)
         if self.tell is not None:
             self.tell(self)

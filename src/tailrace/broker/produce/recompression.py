@@ -1,8 +1,10 @@
 """Recompresses batches whose codec differs from their topic's `compression.type`, in threads and in order.
 
-A batch that has to be changed is copied, and changed by a job in a thread. Until that is done other batches for its
-partition queue behind it: offsets are given in the order of arrival, and the sequence of an idempotent producer holds.
-Other partitions are not affected.
+The keys of large batches for compacted topics are checked in the same jobs (`key_checks`).
+
+A batch that has to be changed or checked is copied, and the job works on the copy in a thread. Until that is done other
+batches for its partition queue behind it: offsets are given in the order of arrival, and the sequence of an idempotent
+producer holds. Other partitions are not affected.
 
     a queue     for each partition that has something under way; all others have none, and no cost
     AT_ONCE     jobs at a time, in the order in which the batches came: the same threads do all other jobs
@@ -19,6 +21,7 @@ from functools import partial
 from tailrace.broker.core.delayed import Pause, StartJob
 from tailrace.broker.core.errors import Refused, code_of
 from tailrace.broker.core.partition import Partition
+from tailrace.broker.produce.key_checks import KeysMissing, missing_keys, open_batch
 from tailrace.protocol.errors import ErrorCode
 from tailrace.records.batch import Buffer
 from tailrace.records.compression import DecompressionBudget
@@ -51,18 +54,19 @@ class Recompressor:
         target: Target | None,
         budget: DecompressionBudget,
         then: "Callable[[Conversion], None]",
+        keys_unchecked: bool = False,
     ) -> None:
         """`then` is called when all that came before for this partition is done, and the batch is changed; where there
-        is no `target` it stays as it is, and waits for its turn only. Never at once. `budget` is that of the request.
-        Raises Refused.
+        is no `target` it stays as it is. Its keys are checked first where they are `keys_unchecked`; where there is
+        nothing to do, it waits for its turn only. Never at once. `budget` is that of the request. Raises Refused.
         """
         if self.waiting_bytes + len(data) + BATCH_OVERHEAD > WAITING_BYTES_MAX:
             raise Refused(ErrorCode.REQUEST_TIMED_OUT, "too much waits to be recompressed: the next try may get on")
-        conversion = Conversion(self, partition, bytearray(data), target, budget, then)
+        conversion = Conversion(self, partition, bytearray(data), target, budget, then, keys_unchecked)
         self.waiting_bytes += conversion.size
         self._queues.setdefault(partition, deque()).append(conversion)
         partition.has_queue = True
-        if target is not None:
+        if not conversion.is_done:
             self._waiting.append(conversion)
             self._start()
 
@@ -119,9 +123,22 @@ class Recompressor:
 
 
 class Conversion:
-    """One queued batch; and where it has to be changed, the job that does so."""
+    """One queued batch; and where it has to be changed or checked, the job that does so."""
 
-    __slots__ = ("_budget", "_data", "_limit", "_owner", "_refusal", "_target", "is_done", "partition", "size", "then")
+    __slots__ = (
+        "_budget",
+        "_data",
+        "_keys_missing",
+        "_keys_unchecked",
+        "_limit",
+        "_owner",
+        "_refusal",
+        "_target",
+        "is_done",
+        "partition",
+        "size",
+        "then",
+    )
 
     def __init__(
         self,
@@ -131,28 +148,40 @@ class Conversion:
         target: Target | None,
         budget: DecompressionBudget,
         then: "Callable[[Conversion], None]",
+        keys_unchecked: bool,
     ) -> None:
         self.partition = partition
         self.size = len(data) + BATCH_OVERHEAD
         self.then = then
-        self.is_done = target is None
+        self.is_done = target is None and not keys_unchecked
         self._owner = owner
         self._data = data
         self._target = target
         self._limit = records_limit(partition.topic.config.max_message_bytes)
         self._budget = budget
+        self._keys_unchecked = keys_unchecked
+        self._keys_missing: list[int] = []
         # No exception: its traceback would hold this object, and all that was decompressed, in a cycle.
         self._refusal: tuple[ErrorCode, str] | None = None
 
     def run(self) -> None:
-        assert self._target is not None
         try:
-            self._data = recompress(self._data, self._target, self._limit, self._budget)
+            self._work()
         except CorruptBatch as error:
             self._refuse(code_of(error), str(error))
         except BaseException as error:  # also a library's panic. Its producer is told; those behind have their turn
             logger.exception("a batch for %s could not be recompressed", self.partition.name)
             self._refuse(ErrorCode.UNKNOWN_SERVER_ERROR, f"it could not be recompressed: {error}")
+
+    def _work(self) -> None:
+        budget: DecompressionBudget | None = self._budget
+        if self._keys_unchecked:
+            opened, budget = open_batch(self._data, budget=budget), None  # which is spent for this batch
+            self._keys_missing = missing_keys(opened)
+        if self._keys_missing:
+            self._data = bytearray()
+        elif self._target is not None:
+            self._data = recompress(self._data, self._target, self._limit, budget)
 
     def _refuse(self, code: ErrorCode, message: str) -> None:
         self._refusal = code, message
@@ -171,4 +200,6 @@ class Conversion:
         """The batch as it is to be kept. Raises Refused where something was wrong with it."""
         if self._refusal is not None:
             raise Refused(*self._refusal)
+        if self._keys_missing:
+            raise KeysMissing(self._keys_missing)
         return self._data

@@ -1,7 +1,7 @@
 """Checks of a batch that a client wants to append, by its header alone, in Kafka's order.
 
-Nothing looks inside a batch: its first 61 bytes hold all that must be checked. The exception are compacted topics,
-which take no record without a key.
+Nothing here looks inside a batch: its first 61 bytes hold all that must be checked. Compacted topics, which take no
+record without a key, are the exception (`key_checks`).
 """
 
 from tailrace.broker.configs.registry import TopicConfig
@@ -12,12 +12,9 @@ from tailrace.broker.core.topics import Topic
 from tailrace.protocol.errors import ErrorCode
 from tailrace.records import batch
 from tailrace.records.batch import BatchHeader
-from tailrace.records.compression import Codec, DecompressionBudget
+from tailrace.records.compression import Codec
 from tailrace.records.errors import CorruptBatch
-from tailrace.records.record import decode_records
 
-DECODED_RECORDS_MAX = 50_000  # of a batch for a compacted topic, a microsecond or so each
-DECODED_BYTES_MAX = 16 << 20  # of a batch for a compacted topic: it is looked into on the broker's own thread
 ZSTD_FROM = 7  # clients of older versions of Produce may not know the codec, and neither may readers of that age
 
 _CODECS = frozenset(map(int, Codec))
@@ -33,7 +30,7 @@ def header_of(records: Records | None) -> BatchHeader | None:
         return None
 
 
-def check_batch(partition: Partition, records: Records | None, call: Call, budget: DecompressionBudget) -> BatchHeader:
+def check_batch(partition: Partition, records: Records | None, call: Call) -> BatchHeader:
     """The batch's header. Raises Refused for what a client may not append here, CorruptBatch for what is no batch."""
     topic = partition.topic
     if topic.is_internal:
@@ -54,8 +51,6 @@ def check_batch(partition: Partition, records: Records | None, call: Call, budge
         raise too_large(len(records), topic)
     _check_attributes(header, call.version)
     _check_timestamps(header, partition, call.now_ms)
-    if topic.config.needs_keys:
-        _require_keys(records, header.record_count, budget)
     return header
 
 
@@ -79,26 +74,6 @@ def is_usual(header: BatchHeader, size: int, config: TopicConfig, version: int, 
 def too_large(size: int, topic: Topic) -> Refused:
     limit = topic.config.max_message_bytes
     return Refused(ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {size} bytes, where max.message.bytes is {limit}")
-
-
-class KeysMissing(Refused):
-    """Records without a key, for a topic that is compacted by key; `indexes` says which of the batch."""
-
-    def __init__(self, indexes: list[int]) -> None:
-        super().__init__(ErrorCode.INVALID_RECORD, "a compacted topic takes no record without a key")
-        self.indexes = indexes
-
-
-def _require_keys(records: Records, record_count: int, budget: DecompressionBudget) -> None:
-    """The one look inside a batch: compaction would lose what has no key."""
-    if record_count > DECODED_RECORDS_MAX:  # clients split a batch that is too large, and try again
-        raise Refused(
-            ErrorCode.MESSAGE_TOO_LARGE, f"a batch for a compacted topic has at most {DECODED_RECORDS_MAX} records"
-        )
-    batch.check(records)
-    decoded = decode_records(records, limit=DECODED_BYTES_MAX, budget=budget)
-    if missing := [index for index, record in enumerate(decoded) if record.key is None]:
-        raise KeysMissing(missing)
 
 
 def _check_attributes(header: BatchHeader, version: int) -> None:

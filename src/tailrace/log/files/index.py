@@ -6,15 +6,15 @@
     .txnindex  34 bytes an entry: version (int16, 0), producer id, first offset, last offset (of the abort marker), last
     stable offset, of an aborted transaction
 
-The first two are sparse: the first batch that begins more than `index.interval.bytes` after the last indexed one gets
-an entry. Entries have the same format in memory as in the file: loading and saving copy bytes, and a lookup unpacks
-only the entries that it compares.
+The first two are sparse: an entry is made for the first batch that begins more than `index.interval.bytes` after the
+last one indexed. Entries are kept in memory just as they stand in the file, so that loading and saving copy bytes and a
+lookup unpacks what it compares.
 
-A `read_committed` consumer gets the aborted transactions along with the batches, and skips their records.
+A reader that wants only committed records gets the aborted transactions with its bytes, and leaves out what they name.
 """
 
 import struct
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -22,6 +22,7 @@ _OFFSET_ENTRY = struct.Struct(">II")
 _TIME_ENTRY = struct.Struct(">qI")
 _POSITION = struct.Struct(">4xI")
 _TRANSACTION_ENTRY = struct.Struct(">hqqqq")
+_TRANSACTION_LAST_OFFSET = struct.Struct(">18xq8x")
 _TRANSACTION_VERSION = 0
 RELATIVE_OFFSET_MAX = 0x7FFFFFFF  # Kafka's entries are signed: a segment rolls before it gets here
 POSITION_MAX = 0x7FFFFFFF
@@ -38,7 +39,7 @@ class TimeEntry(NamedTuple):
 
 
 class OffsetIndex:
-    """Maps an offset to the position from which to search for it."""
+    """Where to begin looking for an offset."""
 
     ENTRY_SIZE = _OFFSET_ENTRY.size
 
@@ -63,9 +64,9 @@ class OffsetIndex:
         return OffsetIndex(self._base_offset, self.data)
 
     def at_or_before(self, offset: int) -> IndexEntry | None:
-        """Returns the last entry whose batch ends at or before `offset`: the search for it begins there."""
+        """The last entry whose batch ends at or before `offset`: the search for it begins there."""
         if (last := self.last()) is not None and last.last_offset <= offset:
-            return last  # most readers are at the end of the log, and need no search
+            return last  # readers at the end of the log, the most there are, need no search
         number = bisect_right(range(len(self)), offset, key=lambda n: self.entry(n).last_offset)
         return self.entry(number - 1) if number else None
 
@@ -74,33 +75,33 @@ class OffsetIndex:
         return self.entry(number - 1) if number else None
 
     def _number_behind(self, position: int) -> int:
-        """Returns the number of the first entry that points behind `position`. Called by every Fetch."""
+        """Of the first entry that points behind `position`. Every Fetch asks."""
         data, size = self.data, self.ENTRY_SIZE
         return bisect_right(range(len(self)), position, key=lambda n: _POSITION.unpack_from(data, n * size)[0])
 
     def positions_after(self, position: int) -> list[int]:
-        """Returns where later batches begin according to the index: anchors for a resync after `position`."""
+        """Where later batches are said to begin: anchors for whoever lost the thread at `position`."""
         number = self._number_behind(position)
         return [self.entry(later).position for later in range(number, len(self))]
 
     def entries_between(self, start: int, end: int) -> list[IndexEntry]:
-        """Returns the entries that point from `start` to before `end`."""
+        """The entries that point from `start` on to before `end`."""
         return [self.entry(number) for number in range(self._number_behind(start - 1), self._number_behind(end - 1))]
 
     def thinned(self, start: int, end: int, most: int) -> bytes:
-        """Returns at most `most` of the entries that point from `start` to before `end`, spread evenly."""
+        """At most so many of the entries that point from `start` on to before `end`, spread over them."""
         first, behind = self._number_behind(start - 1), self._number_behind(end - 1)
         entries = bytes(self.data[first * self.ENTRY_SIZE : behind * self.ENTRY_SIZE])
         every = -(-(behind - first) // most) or 1
         return memoryview(entries).cast("Q")[::every].tobytes()
 
     def keep_before(self, position: int) -> None:
-        """Drops the entries that point to `position` or beyond."""
+        """Afterwards no entry points to `position` or beyond."""
         number = self._number_behind(position - 1)
         del self.data[number * self.ENTRY_SIZE :]
 
     def is_sound(self, log_size: int) -> bool:
-        """Returns whether this can be the index of a segment of that size: whole entries, rising, inside the file."""
+        """Whether these bytes can be an index of a log of that size: whole entries, growing, inside of the file."""
         if len(self.data) % self.ENTRY_SIZE:
             return False
         last_offset, last_position = -1, -1
@@ -112,12 +113,12 @@ class OffsetIndex:
 
 
 def positions_in(entries: bytes) -> list[int]:
-    """Returns the positions in the encoded entries of an offset index."""
+    """Of an offset index: where batches begin."""
     return [position for _, position in _OFFSET_ENTRY.iter_unpack(entries)]
 
 
 class TimeIndex:
-    """The largest timestamp up to an offset: no record before an entry is newer than its timestamp."""
+    """The largest timestamp up to an offset: everything before an entry is older than, or as old as, its timestamp."""
 
     ENTRY_SIZE = _TIME_ENTRY.size
 
@@ -129,7 +130,7 @@ class TimeIndex:
         return len(self.data) // self.ENTRY_SIZE
 
     def append(self, timestamp: int, last_offset: int) -> None:
-        """Adds an entry if its timestamp is larger than the last one: timestamps in the index only grow."""
+        """An entry that says nothing new is left out: timestamps in the index only grow."""
         data = self.data
         if not data or timestamp > _TIME_ENTRY.unpack_from(data, len(data) - self.ENTRY_SIZE)[0]:
             data += _TIME_ENTRY.pack(timestamp, last_offset - self._base_offset)
@@ -145,12 +146,12 @@ class TimeIndex:
         return TimeIndex(self._base_offset, self.data)
 
     def before(self, timestamp: int) -> TimeEntry | None:
-        """Returns the last entry older than `timestamp`: every record up to its offset is older, too."""
+        """The last entry older than `timestamp`: no record up to its offset is as new as that."""
         number = bisect_right(range(len(self)), timestamp - 1, key=lambda n: self.entry(n).timestamp)
         return self.entry(number - 1) if number else None
 
     def keep_before(self, offset: int) -> None:
-        """Drops the entries of `offset` and later ones."""
+        """Afterwards no entry names `offset` or a later one."""
         number = bisect_right(range(len(self)), offset - 1, key=lambda n: self.entry(n).last_offset)
         del self.data[number * self.ENTRY_SIZE :]
 
@@ -166,7 +167,7 @@ class TimeIndex:
 
 
 def least_size_of_full_index(limit: int, interval_bytes: int) -> int:
-    """Returns the size below which a segment has too few index entries for `Segment.has_full_index`."""
+    """A log that is smaller has no index which `Segment.has_full_index` finds full: it has not so many entries."""
     entries = max(0, limit - 2 * TimeIndex.ENTRY_SIZE) // TimeIndex.ENTRY_SIZE
     return entries * interval_bytes
 
@@ -178,29 +179,59 @@ class AbortedTransaction(NamedTuple):
     last_stable_offset: int
 
 
+class AbortedInRange(NamedTuple):
+    """The aborted transactions of a segment with records in a range. No later segment has one if `is_complete`."""
+
+    transactions: list[AbortedTransaction]
+    is_complete: bool
+
+
 class TransactionIndex:
+    """The transactions that were aborted in a segment, in the order of their abort markers.
+
+    Last offsets grow from entry to entry, and last stable offsets never fall. Readers in other threads unpack one entry
+    at a time, and hold no view of the data between two: the owner may append meanwhile.
+    """
+
     ENTRY_SIZE = _TRANSACTION_ENTRY.size
 
     def __init__(self, data: bytes | bytearray = b"") -> None:
         self.data = bytearray(data)
 
+    def __len__(self) -> int:
+        return len(self.data) // self.ENTRY_SIZE
+
     def append(self, aborted: AbortedTransaction) -> None:
         self.data += _TRANSACTION_ENTRY.pack(_TRANSACTION_VERSION, *aborted)
 
-    def __iter__(self) -> Iterator[AbortedTransaction]:
-        for _, *fields in _TRANSACTION_ENTRY.iter_unpack(bytes(self.data)):  # a copy: the log may append meanwhile
-            yield AbortedTransaction(*fields)
+    def entry(self, number: int) -> AbortedTransaction:
+        _, *fields = _TRANSACTION_ENTRY.unpack_from(self.data, number * self.ENTRY_SIZE)
+        return AbortedTransaction(*fields)
 
-    def overlapping(self, first: int, end: int) -> list[AbortedTransaction]:
-        """Returns the aborted transactions with records from `first` to before `end`."""
-        return [aborted for aborted in self if aborted.last_offset >= first and aborted.first_offset < end]
+    def __iter__(self) -> Iterator[AbortedTransaction]:
+        return map(self.entry, range(len(self)))
+
+    def overlapping(self, first: int, end: int) -> AbortedInRange:
+        """The aborted transactions with records at `first` or later and before `end`."""
+        found: list[AbortedTransaction] = []
+        for number in range(self._number_ending_at_or_after(first), len(self)):
+            aborted = self.entry(number)
+            if aborted.first_offset < end:
+                found.append(aborted)
+            if aborted.last_stable_offset >= end:  # a later one began at this offset or behind it
+                return AbortedInRange(found, True)
+        return AbortedInRange(found, False)
+
+    def _number_ending_at_or_after(self, offset: int) -> int:
+        """Of the first entry whose abort marker is at `offset` or later."""
+        data, size = self.data, self.ENTRY_SIZE
+        return bisect_left(
+            range(len(self)), offset, key=lambda n: _TRANSACTION_LAST_OFFSET.unpack_from(data, n * size)[0]
+        )
 
     def keep_before(self, offset: int) -> None:
-        """Drops the transactions whose abort marker is at `offset` or later."""
-        kept = [aborted for aborted in self if aborted.last_offset < offset]
-        self.data.clear()
-        for aborted in kept:
-            self.append(aborted)
+        """Removes the entries whose abort marker is at `offset` or later."""
+        del self.data[self._number_ending_at_or_after(offset) * self.ENTRY_SIZE :]
 
     def is_sound(self) -> bool:
         if len(self.data) % self.ENTRY_SIZE:
