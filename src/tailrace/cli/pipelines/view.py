@@ -13,7 +13,7 @@ from tailrace.cli.common import output
 if TYPE_CHECKING:
     from tailrace.spark.pipelines.run import Outcome
 
-_SECONDS = 10.0  # between two lines of a pipeline, where nobody sits before a terminal
+_SECONDS = 10.0  # between two lines of a pipeline, where the output is not a terminal
 
 
 class View:
