@@ -26,7 +26,7 @@ INT64 = types.int64
 NULL = -1  # the length of a field that is null
 
 # Without numba's own reference counts, records are scanned in a seventh of the time. The kernels need none: they make
-# no arrays and keep none, and whoever calls them holds what he passes.
+# no arrays and keep none, and their callers hold what they pass.
 _OPTIONS = {"nogil": True, "_nrt": False}
 
 

@@ -254,7 +254,7 @@ class _Live:
         return QuerySettings(name, str(checkpoint), self.trigger, output_mode, self.client)
 
     def _note(self, finished: Finished, keeper: Keeper) -> None:
-        """Of batches that are done: for whoever looks on, and for a replay."""
+        """Reports finished batches to `on_progress`, and records them for a replay."""
         keeper.keep()  # before: it puts aside what is of another checkpoint
         for progress in finished.look(self.state.ends):
             self.outcome.batches += 1

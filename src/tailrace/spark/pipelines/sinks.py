@@ -116,7 +116,7 @@ class Files(Sink):
     @property
     def guarantee(self) -> str:
         return (
-            "exactly once for whoever reads it with Spark, which knows the files that count from _spark_metadata; "
+            "exactly once when it is read with Spark, which knows the files that count from _spark_metadata; "
             "another reader may find rows of a batch that was tried again twice"
         )
 

@@ -1,16 +1,17 @@
 """Exactly-once writes: one transaction per task and batch, with a marker that tells a retry what is already written.
 
 The transactional id of a task, and the group of its marker, is `_tailrace-sink-<query>-<task>`. A task first takes over
-that id, which fences whoever had it and aborts what he left open. Then it reads the marker, an offset that the group
-has committed: the number of the last batch that this task has written, with a fingerprint of the rows as its text.
+that id, which fences the previous producer and aborts its open transaction. Then it reads the marker, an offset that
+the group has committed: the number of the last batch that this task has written, with a fingerprint of the rows as its
+text.
 
     marker < batch    the rows are written, and the marker with them, in one transaction
     marker = batch    written before, by a try whose end the driver has not seen. The rows are read again and not
                       written, and are to have the fingerprint of the marker. Other rows: `SplitChanged`
     marker > batch    the checkpoint is an older one: `AlreadyFurther`
 
-A producer is kept by its process for the next batch. It needs no look at the marker: whoever has written one since has
-fenced it. Then it is made anew, and looks.
+A producer is kept by its process for the next batch. It needs no look at the marker: a producer that has written one
+since has fenced it. Then it is made anew, and looks.
 
 What this rests on, and what it does where that does not hold:
 
@@ -201,10 +202,10 @@ def _write(
         place = TopicPartition(tally.topic, 0)
         producer.commit_offsets(task_write.name, {place: Committed(task_write.batch, str(tally))})
         producer.commit()
-    except GaveUp:  # nobody answers
+    except GaveUp:  # no broker answers
         producer.close()
         raise
-    except ProducerFenced as error:  # nobody listens to us any more
+    except ProducerFenced as error:  # the broker no longer accepts this producer
         producer.close()
         if time.monotonic() - begun > options.transaction_timeout_ms / 1000:
             raise TookTooLong(task_write, options.transaction_timeout_ms) from error

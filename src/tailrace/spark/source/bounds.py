@@ -109,7 +109,7 @@ def begin_of(cluster: Cluster, options: SourceOptions, start: Positions, end: Po
     firsts, lasts = earliest(cluster, moved), latest(cluster, moved, Isolation.READ_UNCOMMITTED)
     lost = [place for place, at in moved.items() if at > lasts[place]]
     losses = [
-        Loss(place, at, firsts[place], "retention or somebody has deleted them")
+        Loss(place, at, firsts[place], "retention or an operator has deleted them")
         for place, at in moved.items()
         if at < firsts[place] and _is_same(place.topic, start, end)
     ]

@@ -1,6 +1,6 @@
 """Records that are gone before they were read: reported, never skipped in silence.
 
-What is missing is a range of one partition: retention or somebody has taken it, the log has lost its end, or the topic
+What is missing is a range of one partition: it was deleted, the log has lost its end, or the topic
 was deleted, perhaps to be made again. `onDataLoss` says what then happens:
 
     fail      the query stops, and the error names the range (the default)

@@ -65,8 +65,10 @@ class RecordedPlan:
 
 
 def _wait_for_the_end() -> NoReturn:
-    """Behind the last batch there is none, not even one without data, which that run did not have: whoever plays it
-    stops the query, which ends this process. Should he die, so do we.
+    """Waits after the last recorded batch, until the replay stops the query and with it this process.
+
+    Returning instead would let Spark run one more batch without data, which the recorded run did not have. If the
+    parent process dies, this one exits.
     """
     parent = os.getppid()
     while os.getppid() == parent:

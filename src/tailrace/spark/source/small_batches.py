@@ -3,10 +3,10 @@
 A task that reads in Python costs Spark some 50 ms for a few rows: the way from its JVM to a Python worker and back. For
 what it calls a simple reader, Spark has a shorter way: rows that were read by the process that plans are sent along
 with the plan, and the task finds them in the JVM. There is no public way to choose between the two, batch by batch, so
-the reader is derived from Spark's own class for that; where a release has none, all goes the long way.
+the reader is derived from Spark's own class for that; where a release has none, tasks read every batch.
 
 A batch is small by what it holds, not by how long it took to read, so it is small again when it is read again. Where
-anything is lost, the long way is taken: tasks say so as they always do.
+records are missing, tasks read the batch, and report the loss as they always do.
 
 The price is that Spark does not ask such a reader where its topics end, and shows no lag. Where there is a state
 directory, it is noted there, for `pipelines/`; who wants it in Spark's own progress says `prefetch=false`.
@@ -64,7 +64,7 @@ def read_small(options: SourceOptions, wanted: Sequence[Range]) -> list[pa.Recor
 
 
 def note_ends(options: SourceOptions, ends: Positions) -> None:
-    """Whoever looks finds these ends, or those before."""
+    """Writes the ends to the state directory, atomically: a reader finds these or the previous ones."""
     assert options.state_directory is not None
     directory = Path(options.state_directory)
     directory.mkdir(parents=True, exist_ok=True)

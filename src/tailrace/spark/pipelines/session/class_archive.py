@@ -85,7 +85,7 @@ def _directory() -> Path | None:
     cache = os.environ.get("XDG_CACHE_HOME")
     try:
         return (Path(cache) if cache else Path.home() / ".cache") / "tailrace" / "spark"
-    except RuntimeError:  # nobody's home
+    except RuntimeError:  # the user has no home directory
         return None
 
 
@@ -107,7 +107,7 @@ def _checksum(path: Path) -> str:
 
 
 def _sweep(directory: Path) -> None:
-    """What was begun long ago by somebody who was killed."""
+    """Deletes unfinished archives of processes that were killed long ago."""
     for path in directory.glob("*.jsa.*"):
         if time.time() - path.stat().st_mtime > _ABANDONED_S:
             path.unlink(missing_ok=True)

@@ -31,5 +31,5 @@ def pass_on(lines: BinaryIO) -> None:
     with lines:
         for line in lines:
             if not line.startswith(_REMARK):
-                with suppress(OSError):  # nobody reads it: Java must not wait for that
+                with suppress(OSError):  # stderr has no reader: Java must not block on it
                     os.write(_STDERR, line)

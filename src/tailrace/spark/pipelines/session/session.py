@@ -146,7 +146,7 @@ def _end_java() -> int:
     gateway = SparkContext._gateway
     if gateway is None:
         return -1
-    with suppress(Exception):  # somebody else may have ended it
+    with suppress(Exception):  # it may have been stopped already
         if SparkContext._active_spark_context is not None:
             SparkContext._active_spark_context.stop()
         gateway.shutdown()

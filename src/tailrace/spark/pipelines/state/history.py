@@ -104,9 +104,9 @@ def _put_aside(path: Path, query: str) -> None:
 
 def _kept(path: Path) -> list[Batch]:
     return [
-        Batch(line["id"], tuple(line["ends"]), line["watermark_ms"], line["timestamp_ms"])
-        for line in lines(path)
-        if "query" not in line
+        Batch(entry["id"], tuple(entry["ends"]), entry["watermark_ms"], entry["timestamp_ms"])
+        for entry in lines(path)
+        if "query" not in entry
     ]
 
 

@@ -8,7 +8,7 @@ losses.jsonl            records that were gone, with onDataLoss=report
 latest.json             where its topics ended when its last batch was planned
 history/batches.jsonl   a line for each finished batch: what Spark's checkpoint says of it (`history.py`)
 history/progress.jsonl  a line for each finished batch: rows, rows that came too late, how long it took
-lock                    held by whoever runs it
+lock                    held by the process that runs it
 """
 
 import fcntl
@@ -30,7 +30,7 @@ _OWNER, _SIDE = "pipeline.json", "corrupt-start.json"
 
 
 class AlreadyRunning(Exception):
-    """Somebody else runs this pipeline: two would write the same rows."""
+    """Another process runs this pipeline: two would write the same rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class State:
 
     def owner(self) -> dict[str, Any] | None:
         """The pipeline that has run here: its `name`, its `source`, and as `sink` the places where it has written, such
-        as ["files", "/data/out"] or ["topic", "big"]. None where nobody has.
+        as ["files", "/data/out"] or ["topic", "big"]. None where none has.
         """
         found = read_json(self.directory / _OWNER)
         return None if found is None else dict(found)
