@@ -48,7 +48,8 @@ def test_records_stand_in_the_parts_as_they_were_given(version: int) -> None:
     assert [type(part) for part in parts] == [bytes, memoryview, bytes, FileRange, bytes]
     assert parts[1] is large
     assert parts[3] is file_range
-    filled = b"".join(b"7 bytes" if part is file_range else part for part in parts)
+    pieces: list[Any] = [b"7 bytes" if part is file_range else part for part in parts]
+    filled = b"".join(pieces)
     assert filled == encode(response(large, b"small", b"7 bytes", None, b""), version)
 
 
@@ -96,7 +97,7 @@ def test_encoded_elements_have_a_length_and_nothing_to_see() -> None:
 
 
 def test_a_value_that_a_version_cannot_carry_is_not_lost_in_silence() -> None:
-    with pytest.raises(ValueError, match=r"MetadataRequest\.allow_auto_topic_creation is set, and version 3"):
+    with pytest.raises(ValueError, match=r"MetadataRequest\.allow_auto_topic_creation is set, but version 3"):
         encode(MetadataRequest(allow_auto_topic_creation=False), 3)
     named = MetadataRequest(topics=[MetadataRequestTopic(name="t", topic_id=TOPIC_ID)])
     assert decode(MetadataRequest, 3, encode(named, 3)).topics == [MetadataRequestTopic(name="t")]  # ignorable
@@ -172,7 +173,7 @@ def test_tags_are_written_in_ascending_order() -> None:
 
 
 def test_a_traceback_shows_the_compiled_line() -> None:
-    request: Any = MetadataRequest(topics=[MetadataRequestTopic(name=7)])
+    request: Any = MetadataRequest(topics=[MetadataRequestTopic(name=7)])  # type: ignore[arg-type]
     with pytest.raises(AttributeError) as caught:
         encode(request, 4)
     shown = "".join(traceback.format_exception(caught.value))

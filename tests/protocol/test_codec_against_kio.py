@@ -23,12 +23,18 @@ from tailrace.protocol.codec import decode, encode, encode_parts
 from tailrace.protocol.errors import ErrorCode
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-KIO_NAMES = {"EntryResult": "EntryData"}  # of structures that have another name here
+KIO_NAMES = {
+    "EntryResult": "EntryData",
+    "QuorumPartition": "PartitionData",
+    "QuorumTopic": "TopicData",
+}  # of structures that have another name here
 any_values = settings(max_examples=11, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def kio_module(message: type[Any], version: int) -> ModuleType:
-    api, side = re.fullmatch(r"(\w+)(Request|Response)", message.__name__).groups()
+    matched = re.fullmatch(r"(\w+)(Request|Response)", message.__name__)
+    assert matched is not None
+    api, side = matched.groups()
     name = re.sub(r"(?<!^)([A-Z])", r"_\1", api).lower()
     return importlib.import_module(f"kio.schema.{name}.v{version}.{side.lower()}")
 
@@ -79,7 +85,8 @@ def test_what_we_write_is_what_kio_writes_and_we_read_it_back(message: type[Any]
     theirs = to_kio(value, version, kio_module(message, version))
     written = encode(value, version)
     assert written == kio_bytes(theirs)
-    assert b"".join(encode_parts(value, version)) == written
+    parts: list[Any] = encode_parts(value, version)
+    assert b"".join(parts) == written
 
     read = decode(message, version, memoryview(written))
     assert read == value

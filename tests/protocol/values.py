@@ -88,8 +88,10 @@ def _primitives(name: str, kind: str) -> st.SearchStrategy[Any]:
         return st.just(-1) | st.integers(0, 250_000_000_000_000)  # what kio can hold as a date
     if name == "transaction_start_time_ms":
         return st.integers(0, 250_000_000_000_000)
-    if name == "retention_time_ms":
+    if name in ("retention_time_ms", "session_lifetime_ms"):
         return st.integers(-1_000_000_000_000, 1_000_000_000_000)  # what it holds as a duration, to the millisecond
+    if kind == "uint16":
+        return st.integers(0, (1 << 16) - 1)
     if kind in BITS:
         limit = 1 << BITS[kind] - 1
         return st.integers(-limit, limit - 1)

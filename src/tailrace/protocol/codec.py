@@ -1,7 +1,7 @@
 """Decodes and encodes messages, with functions that `compile_reader` and `compile_writer` generate.
 
-A function per message class and version is compiled when it is first asked for. Reading hostile bytes raises
-`Malformed` and nothing else, and allocates no more than the message can fill.
+A function per message class and version is compiled on first use. Decoding hostile bytes raises `Malformed` and nothing
+else, and allocates no more than the message can fill.
 """
 
 import struct
@@ -19,7 +19,7 @@ T = TypeVar("T")
 Part = Buffer | Slice
 
 ELEMENTS_MAX = 250_000  # array elements and tagged fields of one message; each takes some hundred bytes of memory
-COPIED_BYTES_MAX = 65_536  # a smaller message is read from `bytes`, which Python indexes faster than a view
+COPIED_BYTES_MAX = 65_536  # up to this size a message is copied to `bytes`, which Python indexes faster than a view
 
 _readers: dict[tuple[type[Any], int], Reader] = {}
 _writers: dict[tuple[type[Any], int], Writer] = {}
@@ -36,10 +36,11 @@ def decode(
     elements: int = ELEMENTS_MAX,
     more_may_follow: bool = False,
 ) -> T:
-    """The message that the buffer holds from `position` to its end. Records in it are views of the buffer.
+    """Decodes the message from `position` to the end of the buffer. Records in it are views of the buffer.
 
-    Raises Malformed unless the bytes are a message of this version and nothing else, with at most so many elements.
-    `more_may_follow` lets bytes behind it pass: as Kafka does in requests, where librdkafka has some in its Metadata.
+    Raises Malformed unless the bytes are exactly one message of this version, with at most `elements` elements.
+    `more_may_follow` permits further bytes, as Kafka does in requests: librdkafka sends some behind its Metadata
+    request.
     """
     read = _readers.get((message, version)) or _reader(message, version)
     end = len(buffer)
@@ -52,21 +53,24 @@ def decode(
     except (struct.error, IndexError) as error:
         raise Malformed(f"{message.__name__} v{version} ends too early: {error}") from None
     except UnicodeDecodeError as error:
-        raise Malformed(f"{message.__name__} v{version} has a string that is no UTF-8: {error.reason}") from None
+        raise Malformed(f"{message.__name__} v{version} has a string that is not UTF-8: {error.reason}") from None
     if position != end and not more_may_follow:
-        raise Malformed(f"{end - position} bytes behind {message.__name__} v{version}")
+        raise Malformed(f"{end - position} extra bytes behind {message.__name__} v{version}")
     return value  # type: ignore[no-any-return]
 
 
 def encode(message: object, version: int) -> bytes:
-    """The message in this version. Raises ValueError where it cannot carry a value; records must be in memory."""
+    """Encodes the message in this version. Raises ValueError if the version cannot represent a value. Records must be
+    in memory.
+    """
     parts: list[Any] = []
     _write(message, version, parts, [])
     return b"".join(parts)
 
 
 def encode_parts(message: object, version: int) -> list[Part]:
-    """The message in pieces: its own bytes, and between them records as they were given, neither copied nor read.
+    """Encodes the message as a list of parts: its own bytes and, between them, records as they were given, without a
+    copy.
 
     Records of a few KB and less are copied into the bytes around them.
     """
@@ -85,7 +89,7 @@ def encode_parts(message: object, version: int) -> list[Part]:
 
 
 def encode_structure(element: object, message: type[Any], version: int) -> bytes:
-    """One structure as it stands in an array of that message, to be kept and given as `Encoded` later."""
+    """Encodes one structure as an element of an array of that message, for later use in an `Encoded`."""
     parts: list[Any] = []
     key = (type(element), version, is_flexible(message, version))
     write = _structure_writers.get(key)
@@ -109,7 +113,7 @@ def _call(write: Writer, message: object, parts: list[Any], seams: list[int]) ->
 
 def _reader(message: type[Any], version: int) -> Reader:
     if version not in versions_of(message):
-        raise Malformed(f"{message.__name__} has the versions {versions_of(message)}, not {version}")
+        raise Malformed(f"{message.__name__} has versions {versions_of(message)}, not {version}")
     if not has_records(message):
         _without_records.add(message)
     read = _readers[message, version] = compile_reader(message, version, is_flexible(message, version))
@@ -118,6 +122,6 @@ def _reader(message: type[Any], version: int) -> Reader:
 
 def _writer(message: type[Any], version: int) -> Writer:
     if version not in versions_of(message):
-        raise ValueError(f"{message.__name__} has the versions {versions_of(message)}, not {version}")
+        raise ValueError(f"{message.__name__} has versions {versions_of(message)}, not {version}")
     write = _writers[message, version] = compile_writer(message, version, is_flexible(message, version))
     return write

@@ -1,4 +1,4 @@
-"""Python source text while it is generated: lines, the objects they name, and the functions that result.
+"""Python source text while it is generated: lines, the objects that they name, and the resulting functions.
 
 The text is registered with `linecache`, so that a traceback through compiled code shows its lines.
 """
@@ -13,7 +13,7 @@ _structs: dict[str, struct.Struct] = {}
 
 
 def struct_of(codes: str) -> struct.Struct:
-    """The big-endian struct of these codes, one for all who ask."""
+    """Returns the big-endian struct of these codes, always the same object."""
     found = _structs.get(codes)
     if found is None:
         found = _structs[codes] = struct.Struct(">" + codes)
@@ -21,7 +21,9 @@ def struct_of(codes: str) -> struct.Struct:
 
 
 class Source:
-    """Lines are added at the current indentation; `with source.block("if x:")` indents what is added inside."""
+    """Source text under construction. Lines are added at the current indentation; `with source.block("if x:")` indents
+    the lines added inside.
+    """
 
     def __init__(self, title: str, names: dict[str, Any]) -> None:
         self.filename = f"<tailrace: {title}>"
@@ -45,23 +47,25 @@ class Source:
         self._indentation = self._indentation[:-4]
 
     def name(self, wanted: str, value: Any) -> str:
-        """A name by which the lines can speak of `value`: the wanted one, numbered if it means something else."""
+        """Returns a name for `value` in the generated code: `wanted`, with a number if that is taken."""
         name, number = wanted, 2
         while self.names.setdefault(name, value) is not value:
             name, number = f"{wanted}_{number}", number + 1
         return name
 
     def method(self, verb: str, codes: str, bound: Callable[..., Any]) -> str:
-        """A name for a method of the struct of these codes. Bound methods are made anew, so codes decide."""
+        """Returns a name for a method of the struct of these codes. The codes make the name, as bound methods have no
+        identity.
+        """
         name = f"{verb}_{codes.replace('?', 'z')}"
         self.names[name] = bound
         return name
 
     def function(self, name: str) -> Callable[..., Any]:
-        """The function of this name, compiled. Afterwards its text is known to tracebacks."""
+        """Compiles the text, and returns its function of this name. Tracebacks can show the text from now on."""
         text = "".join(self._lines)
         code = compile(text, self.filename, "exec")
-        exec(code, self.names)  # noqa: S102 - the text is made of the message classes alone
+        exec(code, self.names)  # noqa: S102 - the text depends only on the message classes
         linecache.cache[self.filename] = (len(text), None, self._lines, self.filename)
         function: Callable[..., Any] = self.names[name]
         return function

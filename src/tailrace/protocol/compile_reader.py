@@ -1,11 +1,11 @@
-"""Generates the function that decodes one version of a message: flat, field after field.
+"""Generates the function that decodes one version of a message: flat code, field by field.
 
-Fields of a fixed size that follow each other are read by one `unpack_from`, together with the first byte of the length
-behind them; a structure inside an array is read in place, one level deeper. What is compiled may raise `Malformed`,
-and for bytes that are missing or are no text also `struct.error`, `IndexError` and `UnicodeDecodeError`.
+Consecutive fields of a fixed size are read by one `unpack_from`, together with the first byte of the length behind
+them. A structure inside an array is read in place, one level deeper. The generated code may raise `Malformed`; and for
+missing bytes and invalid text also `struct.error`, `IndexError` and `UnicodeDecodeError`.
 
-Every length is compared with the bytes that are left before it is used, since a slice of Python ends silently where
-its buffer does; every count with the bytes its elements need at the least, and with the budget of elements.
+Every length is compared with the bytes that are left before it is used, since a Python slice silently ends with its
+buffer. Every count is compared with the least number of bytes for its elements, and with the budget of elements.
 """
 
 import struct
@@ -45,7 +45,7 @@ def compile_reader(message: type[Any], version: int, flexible: bool) -> Reader:
 
 
 def minimal_size(kind: Field | type[Any], version: int, flexible: bool) -> int:
-    """The least number of bytes that an element of this kind takes."""
+    """Returns the least number of bytes that an element of this kind takes."""
     if isinstance(kind, type):
         fields = [field for field in specification_of(kind).fields.values() if has_field(field, version)]
         plain = (minimal_size(field, version, flexible) for field in fields if field.tag is None)
@@ -58,22 +58,24 @@ def minimal_size(kind: Field | type[Any], version: int, flexible: bool) -> int:
 
 
 def has_records(structure: type[Any]) -> bool:
-    """Whether records stand in this structure or in one inside it."""
+    """Returns whether this structure, or one inside it, has records."""
     fields = specification_of(structure).fields.values()
     return any(field.kind == "records" or (isinstance(field.of, type) and has_records(field.of)) for field in fields)
 
 
 class _Reading:
-    """Writes the source of one reader. `value0` is the message, `value1` the structure in it being read, ..."""
+    """Generates the source of one reader. `value0` is the message, `value1` the current structure inside it,
+    and so on.
+    """
 
     def __init__(self, message: type[Any], version: int, flexible: bool) -> None:
         self.message = message
         self.version = version
         self.flexible = flexible
         self.source = Source(f"read {message.__name__} v{version}", _NAMES)
-        self.run: list[tuple[str, str]] = []  # fixed fields not yet read: struct code, and what to assign it to
+        self.fixed_fields: list[tuple[str, str]] = []  # pending fields of a fixed size: struct code and target
         self.tag_readers: list[tuple[str, type[Any]]] = []
-        # A compact length is one more than it means, so that 0 can say null.
+        # A compact length is encoded plus one, and 0 is null.
         self.null, self.length = ("0", "size - 1") if flexible else ("-1", "size")
 
     def compile(self) -> Reader:
@@ -82,7 +84,7 @@ class _Reading:
                 self.source.line("view = memoryview(buffer)")
             self.structure(self.message, 0)
             self.source.line("return value0, position")
-        for name, structure in self.tag_readers:  # which may add to the list
+        for name, structure in self.tag_readers:  # the loop may add to the list
             self.tag_reader(name, structure)
         return self.source.function("read")
 
@@ -100,32 +102,32 @@ class _Reading:
 
     def field(self, field: Field, target: str, depth: int) -> None:
         if field.kind in FIXED_CODES:
-            self.run.append((FIXED_CODES[field.kind], target))
+            self.fixed_fields.append((FIXED_CODES[field.kind], target))
         elif field.kind == "array":
             self.measured(field, target, "i", lambda: self.array(field.of, target, depth))
         elif field.kind == "nested":
             self.nested(field, target, depth)
         else:
             code = "h" if field.kind == "string" else "i"
-            self.measured(field, target, code, lambda: self.stretch(field.kind, target))
+            self.measured(field, target, code, lambda: self.sized_bytes(field.kind, target))
 
     def flush(self) -> None:
-        """Reads the fixed fields that are due."""
-        if not self.run:
+        """Generates the read of all pending fields of a fixed size."""
+        if not self.fixed_fields:
             return
-        codes = "".join(code for code, _ in self.run)
-        targets = ", ".join(target for _, target in self.run)
+        codes = "".join(code for code, _ in self.fixed_fields)
+        targets = ", ".join(target for _, target in self.fixed_fields)
         if codes == "B":
             self.source.line(f"{targets} = buffer[position]")
         else:
             unpack = self.source.method("unpack", codes, struct_of(codes).unpack_from)
-            self.source.line(f"{targets}{',' if len(self.run) == 1 else ''} = {unpack}(buffer, position)")
+            self.source.line(f"{targets}{',' if len(self.fixed_fields) == 1 else ''} = {unpack}(buffer, position)")
         self.source.line(f"position += {struct_of(codes).size}")
-        self.run.clear()
+        self.fixed_fields.clear()
 
     def measured(self, field: Field, target: str, code: str, read: Callable[[], None]) -> None:
-        """Reads a length into `size`, and then what it is the length of, unless it says null and may."""
-        self.run.append(("B" if self.flexible else code, "size"))
+        """Generates the read of a length into `size`, and then of its contents; handles null."""
+        self.fixed_fields.append(("B" if self.flexible else code, "size"))
         self.flush()
         if self.flexible:
             with self.source.block("if size > 127:"):
@@ -142,8 +144,8 @@ class _Reading:
         else:
             read()
 
-    def stretch(self, kind: str, target: str) -> None:
-        """Bytes or text of a length that has been read."""
+    def sized_bytes(self, kind: str, target: str) -> None:
+        """Generates the read of bytes or text whose length is in `size`."""
         self.source.line(f"stop = position + {self.length}")
         with self.source.block("if stop > end:" if self.flexible else "if stop > end or size < 0:"):
             self.source.line(f"raise out_of_bounds({self.length}, end - position)")
@@ -190,7 +192,7 @@ class _Reading:
         if not may_be_null(field, self.version):
             self.structure_into(field.of, target, depth)
             return
-        self.run.append(("b", "marker"))
+        self.fixed_fields.append(("b", "marker"))
         self.flush()
         with self.source.block("if marker == 1:"):
             self.structure_into(field.of, target, depth)
@@ -205,8 +207,10 @@ class _Reading:
         self.source.line(f"{target} = value{depth + 1}")
 
     def tags(self, structure: type[Any], value: str) -> None:
-        """Reads the number of tagged fields, nearly always none; calls another function where there are some."""
-        self.run.append(("B", "tags"))
+        """Generates the read of the number of tagged fields, which is nearly always 0; calls another function if there
+        are some.
+        """
+        self.fixed_fields.append(("B", "tags"))
         self.flush()
         call = "skip_tags("
         if tagged_fields(structure, self.version):

@@ -1,8 +1,8 @@
-"""Generates the function that encodes one version of a message: flat, field after field, into a list of parts.
+"""Generates the function that encodes one version of a message: flat code, field by field, into a list of parts.
 
-Fields of a fixed size that follow each other are packed at once, together with the length behind them where it takes
-one byte, as lengths mostly do, and with the zero that says that no tagged fields follow. Tagged fields are written in
-ascending order, and only those that differ from their default.
+Consecutive fields of a fixed size are packed at once, together with a one-byte length behind them, the usual case, and
+with the zero for no tagged fields. Tagged fields are written in ascending order, and only if they differ from their
+default.
 """
 
 import struct
@@ -14,7 +14,7 @@ from tailrace.protocol.codegen import Source, struct_of
 from tailrace.protocol.fields import FIXED_CODES, Empty, Field
 from tailrace.protocol.message import has_field, may_be_null, specification_of, tagged_fields
 
-# (message, parts, seams): appends to the parts, and to the seams the indexes of those to be handed on as they are
+# (message, parts, seams): appends to the parts; the seams are the indexes of parts that must not be copied
 Writer = Callable[[Any, list[Any], list[int]], None]
 
 _NAMES = {
@@ -37,21 +37,23 @@ def compile_writer(structure: type[Any], version: int, flexible: bool) -> Writer
 
 
 class _Writing:
-    """Writes the source of one writer. `value0` is the message, `value1` the structure in it being written, ..."""
+    """Generates the source of one writer. `value0` is the message, `value1` the current structure inside it,
+    and so on.
+    """
 
     def __init__(self, message: type[Any], version: int, flexible: bool) -> None:
         self.message = message
         self.version = version
         self.flexible = flexible
         self.source = Source(f"write {message.__name__} v{version}", _NAMES)
-        self.run: list[tuple[str, str]] = []  # fixed fields to be written: struct code, and what to pack ("" for x)
+        self.fixed_fields: list[tuple[str, str]] = []  # pending, of a fixed size: struct code and value ("" for x)
         self.tag_writers: list[tuple[str, type[Any]]] = []
 
     def compile(self) -> Writer:
         with self.source.block("def write(value0, parts, seams):"):
             self.source.line("append = parts.append")
             self.structure(self.message, 0)
-        for name, structure in self.tag_writers:  # which may add to the list
+        for name, structure in self.tag_writers:  # the loop may add to the list
             self.tag_writer(name, structure)
         return self.source.function("write")
 
@@ -67,7 +69,7 @@ class _Writing:
         self.flush()
 
     def differs(self, field: Field, value: str) -> str:
-        """An expression that is true where the value is not the field's default."""
+        """Returns an expression that is true if the value is not the field's default."""
         if field.default is Empty:
             return value
         if field.kind == "nested" and field.default is None and field.tag is not None:
@@ -85,7 +87,7 @@ class _Writing:
         if field.kind == "uuid":
             self.uuid(value)
         elif field.kind in FIXED_CODES:
-            self.run.append((FIXED_CODES[field.kind], value))
+            self.fixed_fields.append((FIXED_CODES[field.kind], value))
         elif field.kind == "array":
             self.array(field, value, depth)
         elif field.kind == "nested":
@@ -93,17 +95,17 @@ class _Writing:
         elif field.kind == "records":
             self.records(field, value)
         else:
-            self.stretch(field, value)
+            self.sized_bytes(field, value)
 
     def uuid(self, value: str) -> None:
-        with self.source.block(f"if len({value}) != 16:"):  # which `pack` would cut or fill up in silence
+        with self.source.block(f"if len({value}) != 16:"):  # `pack` would truncate or pad it silently
             self.source.line("raise wrong_uuid()")
-        self.run.append((FIXED_CODES["uuid"], value))
+        self.fixed_fields.append((FIXED_CODES["uuid"], value))
 
     def flush(self) -> None:
-        """Packs the fixed fields that are due."""
-        self.pack(self.run)
-        self.run = []
+        """Generates the packing of all pending fields of a fixed size."""
+        self.pack(self.fixed_fields)
+        self.fixed_fields = []
 
     def pack(self, run: list[tuple[str, str]]) -> None:
         if not run:
@@ -119,13 +121,13 @@ class _Writing:
             self.source.line(f"append({pack}({values}))")
 
     def size(self, code: str) -> None:
-        """Writes the length in `size`, which in compact form is one more than it means."""
+        """Generates the encoding of the length in `size`; a compact length is encoded plus one."""
         if not self.flexible:
-            self.run.append((code, "size"))
+            self.fixed_fields.append((code, "size"))
             self.flush()
             return
         with self.source.block("if size < 128:"):
-            self.pack([*self.run, ("B", "size")])
+            self.pack([*self.fixed_fields, ("B", "size")])
         with self.source.block("else:"):
             if code == "h":
                 with self.source.block("if size > STRING_BYTES_MAX + 1:"):
@@ -134,7 +136,7 @@ class _Writing:
             self.source.line("append(write_varint(size))")
 
     def measure(self, field: Field, name: str, measured: str, convert: str = "") -> None:
-        """Sets `size` to what the length of the variable `name` is on the wire, converting it before that."""
+        """Sets `size` to the encoded length of the variable `name`, after the conversion `convert`."""
         size = f"size = {measured} + 1" if self.flexible else f"size = {measured}"
         if not may_be_null(field, self.version):
             if convert:
@@ -148,8 +150,8 @@ class _Writing:
                 self.source.line(convert)
             self.source.line(size)
 
-    def stretch(self, field: Field, value: str) -> None:
-        """A string or a byte string."""
+    def sized_bytes(self, field: Field, value: str) -> None:
+        """Generates the encoding of a string or a byte string."""
         self.source.line(f"data = {value}")
         self.measure(field, "data", "len(data)", "data = data.encode()" if field.kind == "string" else "")
         self.size("h" if field.kind == "string" else "i")
@@ -157,7 +159,9 @@ class _Writing:
             self.source.line("append(data)")
 
     def records(self, field: Field, value: str) -> None:
-        """Records above some size, and whatever is not in memory, stand as parts of their own."""
+        """Generates the encoding of records: large ones, and those that are not in memory, become parts of
+        their own.
+        """
         self.source.line(f"data = {value}")
         self.measure(field, "data", "(len(data) if data.__class__ in BYTES_LIKE else data.length)")
         self.size("i")
@@ -197,17 +201,17 @@ class _Writing:
             self.structure(field.of, depth + 1)
             return
         with self.source.block(f"if {inner} is None:"):
-            self.pack([*self.run, ("b", "-1")])
+            self.pack([*self.fixed_fields, ("b", "-1")])
         with self.source.block("else:"):
-            self.run.append(("b", "1"))
+            self.fixed_fields.append(("b", "1"))
             self.structure(field.of, depth + 1)
 
     def tags(self, structure: type[Any], value: str) -> None:
-        """Writes that there are no tagged fields, or calls another function where there are some to write."""
-        empty = [*self.run, ("x", "")]
+        """Generates the encoding of no tagged fields, or a call of another function if there are some."""
+        empty = [*self.fixed_fields, ("x", "")]
         tagged = tagged_fields(structure, self.version)
         if not tagged:
-            self.run = empty
+            self.fixed_fields = empty
             return
         name = f"write_tags_{len(self.tag_writers)}"
         self.tag_writers.append((name, structure))
@@ -219,7 +223,7 @@ class _Writing:
             self.pack(empty)
 
     def tag_writer(self, name: str, structure: type[Any]) -> None:
-        """A function that returns the tagged fields of a structure, all of them together, as they are written."""
+        """Generates a function that returns the encoded tagged fields of a structure."""
         with self.source.block(f"def {name}(value0):"):
             self.source.line("count, out, seams = 0, [], []")
             for field_name, field in tagged_fields(structure, self.version):

@@ -1,11 +1,11 @@
-"""Fetch on the wire: the epochs of fetch sessions, and responses assembled around records that stay bytes.
+"""Fetch on the wire: the epochs of fetch sessions, and responses around records that are not decoded.
 
-The requests of a fetch session are numbered by its epoch (KIP-227; `broker/fetch/sessions` has the sessions). The
+The requests of a fetch session are numbered by its epoch (KIP-227; the sessions are in `broker/fetch/sessions`). The
 response for one partition is
 
     length · correlation id · topic, partition … · three offsets · … · length of the records · records · the rest
 
-and what does not change from one response to the next is encoded once (`broker/fastpath/fetch`).
+and its constant parts are encoded once (`broker/fastpath/fetch`).
 """
 
 import struct
@@ -14,8 +14,8 @@ from typing import NamedTuple
 from tailrace.protocol.primitives import write_varint
 
 NO_SESSION = 0  # the session id of a request outside any session
-INITIAL_EPOCH = 0  # of a request that begins a session
-FINAL_EPOCH = -1  # of a request that ends one, or has none
+INITIAL_EPOCH = 0  # the epoch of a request that begins a session
+FINAL_EPOCH = -1  # the epoch of a request that ends a session, or has none
 EPOCH_MAX = (1 << 31) - 1
 
 BOUNDS = struct.Struct(">qqq")  # high watermark, last stable offset, log start offset
@@ -29,19 +29,19 @@ def epoch_after(epoch: int) -> int:
 
 
 def length_of_records(size: int, is_flexible: bool) -> bytes:
-    """As it stands before records of so many bytes."""
+    """Returns the encoded length of records of this size."""
     return write_varint(size + 1) if is_flexible else _LENGTH.pack(size)
 
 
 class FetchAnswer(NamedTuple):
-    """What the answers have in common."""
+    """The constant parts of a response for one partition."""
 
     before: bytes  # between the correlation id and the three offsets
-    between: bytes  # them and the length of the records
-    after: bytes  # the records
+    between: bytes  # between these and the length of the records
+    after: bytes  # behind the records
     is_flexible: bool
 
     def head(self, correlation_id: int, bounds: bytes, size: int) -> bytes:
-        """All that stands before records of so many bytes."""
+        """Returns everything before records of this size."""
         rest = b"".join((self.before, bounds, self.between, length_of_records(size, self.is_flexible)))
         return _LENGTH_AND_ID.pack(4 + len(rest) + size + len(self.after), correlation_id) + rest

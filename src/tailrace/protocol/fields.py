@@ -6,7 +6,7 @@ A version range is "4+", "0-12" or "7". To type checkers a description is the fi
 argument of a message's constructor is optional.
 
 Types in Python: numbers, `bool` and `str` for the kinds of these names; 16 raw `bytes` for a uuid; `bytes` for a byte
-string; whatever holds bytes for records.
+string; any object that holds bytes for records.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from typing import Any
 ZERO_UUID = bytes(16)
 EVERY = "0+"
 
-# The struct codes of those kinds whose size does not depend on their value.
+# The struct codes of the kinds of a fixed size.
 FIXED_CODES = {
     "boolean": "?",
     "int8": "b",
@@ -34,11 +34,11 @@ class Empty:
 
 
 class Fresh:
-    """The default of a nested structure that is always there: a new one, all defaults, for each message."""
+    """The default of a nested structure that is not nullable: a new one, all defaults, for each message."""
 
 
 class Field:
-    """One field as its message class describes it. Version ranges are kept as text until somebody compiles them."""
+    """The description of one field in a message class. Version ranges stay text until the message is compiled."""
 
     __slots__ = ("default", "ignorable", "kind", "null", "of", "tag", "versions")
 
@@ -117,12 +117,12 @@ def byte_string(
     tag: int | None = None,
     ignorable: bool = False,
 ) -> Any:
-    """What Kafka calls `bytes`."""
+    """A byte string, which Kafka calls `bytes`."""
     return Field("byte_string", versions, default, null=null, tag=tag, ignorable=ignorable)
 
 
 def records(*, versions: str = EVERY, null: str | None = EVERY) -> Any:
-    """Record batches, untouched: read as a view of the request, written from wherever they lie."""
+    """Record batches, not decoded: read as a view of the request; any object that holds bytes can be written."""
     return Field("records", versions, None, null=null)
 
 
@@ -148,6 +148,6 @@ def nested(
     tag: int | None = None,
     ignorable: bool = False,
 ) -> Any:
-    """One structure. Nullable or tagged it is None by default, and a tagged one that is None is not written."""
+    """A single structure. A nullable or tagged one is None by default, and a tagged one that is None is not written."""
     default = Fresh if null is None and tag is None else None
     return Field("nested", versions, default, null=null, tag=tag, ignorable=ignorable, of=of)

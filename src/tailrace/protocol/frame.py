@@ -1,7 +1,7 @@
 """Request and response headers, and the length in front of both.
 
-A flexible request has a header with tagged fields, a flexible response too; only the answer to ApiVersions never has,
-since a client reads it before it knows what the broker speaks.
+A flexible request has a header with tagged fields, and so has its response. The exception is the response to
+ApiVersions: a client reads it before it knows what the broker supports.
 """
 
 import struct
@@ -38,10 +38,10 @@ class RequestHeader(NamedTuple):
 
 
 def read_request_header(buffer: Buffer) -> RequestHeader:
-    """The header of a request without its length. Raises Malformed unless it is one.
+    """Decodes the header of a request without its length. Raises Malformed if it is invalid.
 
-    Where we do not have the API or the version, nothing behind the client id is looked at: such a request can still
-    be answered, its body cannot be read.
+    If the API or version is unknown, nothing behind the client id is read: the broker can respond to such a request,
+    but not read its body.
     """
     try:
         key, version, correlation_id, size = _REQUEST.unpack_from(buffer)
@@ -52,7 +52,7 @@ def read_request_header(buffer: Buffer) -> RequestHeader:
             if tags:
                 position, _ = skip_tags(tags, buffer, position, len(buffer), TAGS_MAX)
     except (struct.error, IndexError):
-        raise Malformed(f"a request header in {len(buffer)} bytes") from None
+        raise Malformed(f"{len(buffer)} bytes are too few for a request header") from None
     return RequestHeader(key, version, correlation_id, client_id, position)
 
 
@@ -62,26 +62,26 @@ def _client_id(buffer: Buffer, size: int) -> tuple[str | None, int]:
         return None, start
     end = start + size
     if size < 0 or end > len(buffer):
-        raise Malformed(f"a client id of {size} bytes where {len(buffer) - start} are left")
+        raise Malformed(f"a client id of {size} bytes, but {len(buffer) - start} are left")
     try:
         return str(buffer[start:end], "utf-8"), end
     except UnicodeDecodeError:
-        raise Malformed("a client id that is no UTF-8") from None
+        raise Malformed("the client id is not UTF-8") from None
 
 
 def response_header(api_key: int, version: int, correlation_id: int) -> bytes:
-    """What stands between the length and the body of a response to that request."""
+    """Returns the bytes between the length and the body of a response to that request."""
     if (api_key, version) in _FLEXIBLE and api_key != ApiKey.API_VERSIONS:
         return _RESPONSE_WITH_TAGS.pack(correlation_id)
     return _RESPONSE.pack(correlation_id)
 
 
 def encode_request(message: object, version: int, correlation_id: int, client_id: str | None) -> bytes:
-    """A whole request, its length before it: what a client sends."""
+    """Encodes a whole request, with its length, as a client sends it."""
     kind = type(message)
     key = specification_of(kind).key
     if key is None:
-        raise ValueError(f"{kind.__name__} is no request")
+        raise ValueError(f"{kind.__name__} is not a request")
     name = b"" if client_id is None else client_id.encode()
     header = _REQUEST.pack(key, version, correlation_id, -1 if client_id is None else len(name)) + name
     if is_flexible(kind, version):
@@ -91,7 +91,7 @@ def encode_request(message: object, version: int, correlation_id: int, client_id
 
 
 def decode_response(message: type[T], version: int, frame: Buffer) -> tuple[int, T]:
-    """The correlation id and the message of a response that is given without its length: what a client reads."""
+    """Decodes a response without its length, as a client reads it. Returns the correlation id and the message."""
     try:
         (correlation_id,) = _RESPONSE.unpack_from(frame)
         position = _RESPONSE.size
@@ -99,5 +99,5 @@ def decode_response(message: type[T], version: int, frame: Buffer) -> tuple[int,
             tags = frame[position]
             position, _ = skip_tags(tags, frame, position + 1, len(frame), TAGS_MAX)
     except (struct.error, IndexError):
-        raise Malformed(f"a response header in {len(frame)} bytes") from None
+        raise Malformed(f"{len(frame)} bytes are too few for a response header") from None
     return correlation_id, decode(message, version, frame, position)

@@ -4,8 +4,8 @@
     class MetadataRequest:
         topics: list[MetadataRequestTopic] | None = array(MetadataRequestTopic, null="1+")
 
-A message has versions of its own and perhaps an API key; a structure stands inside messages and has the version of
-the message that it stands in. Importing a message class costs little: its constructor is compiled when the first
+A message has versions of its own and perhaps an API key; a structure is a part of messages and has the version of
+the message that it is in. Importing a message class costs little: its constructor is compiled when the first
 instance is made, its readers and writers when the first one is read or written.
 """
 
@@ -41,7 +41,7 @@ _parsed: dict[str | None, Versions] = {None: Versions(0, -1)}
 
 
 def parse_versions(text: str | None) -> Versions:
-    """The range that "4+", "0-12" or "7" means; the empty one for None."""
+    """Returns the range that "4+", "0-12" or "7" means; an empty one for None."""
     found = _parsed.get(text)
     if found is None:
         assert text is not None
@@ -55,7 +55,7 @@ def parse_versions(text: str | None) -> Versions:
 
 
 class Specification:
-    """What a message class says about itself. A structure has neither key nor versions of its own."""
+    """What a message class declares. A structure has neither key nor versions of its own."""
 
     __slots__ = ("fields", "flexible", "key", "versions")
 
@@ -67,13 +67,15 @@ class Specification:
 
 
 class Structure:
-    """What all messages and structures share. Equal where all fields are; shown without those at their default."""
+    """The base of all messages and structures. Two are equal if all fields are. `repr` leaves out fields at their
+    default.
+    """
 
     __slots__: tuple[str, ...] = ()
     __specification__: Specification
 
     def __init__(self, **values: Any) -> None:
-        """Replaces itself with a compiled constructor, and calls that."""
+        """Replaces itself by a compiled constructor, and calls that."""
         made = type(self)
         made.__init__ = _compile_constructor(made)  # type: ignore[method-assign]
         made.__init__(self, **values)
@@ -98,12 +100,12 @@ def specification_of(made: type[Any]) -> Specification:
 
 
 def versions_of(made: type[Any]) -> Versions:
-    """The versions of a message class that we can read and write."""
+    """Returns the versions of a message class that can be read and written."""
     return specification_of(made).versions
 
 
 def is_flexible(made: type[Any], version: int) -> bool:
-    """Whether this version of a message has compact lengths and tagged fields (KIP-482)."""
+    """Returns whether this version of a message has compact lengths and tagged fields (KIP-482)."""
     return version in specification_of(made).flexible
 
 
@@ -116,7 +118,7 @@ def may_be_null(field: Field, version: int) -> bool:
 
 
 def tagged_fields(made: type[Any], version: int) -> list[tuple[str, Field]]:
-    """The tagged fields that this version has, by name, in the order of their tags."""
+    """Returns the tagged fields of this version, with their names, in the order of their tags."""
     fields = specification_of(made).fields.items()
     found = [(name, field) for name, field in fields if field.tag is not None and has_field(field, version)]
     return sorted(found, key=lambda named: named[1].tag or 0)
@@ -124,13 +126,13 @@ def tagged_fields(made: type[Any], version: int) -> list[tuple[str, Field]]:
 
 @dataclass_transform(kw_only_default=True)
 def structure(described: type[T]) -> type[T]:
-    """A part of messages, with slots and a constructor that takes each field by its name."""
+    """Declares a part of messages, with slots and a constructor with keyword arguments."""
     return _build(described, None, None, None)
 
 
 @dataclass_transform(kw_only_default=True)
 def message(*, versions: str, flexible: str | None = None, key: int | None = None) -> Callable[[type[T]], type[T]]:
-    """A whole message: what stands behind a header on the wire, or in a record of our own if it has no key."""
+    """Declares a whole message: the body of a request or response; or, without a key, of a record of our own."""
     return lambda described: _build(described, versions, flexible, key)
 
 
@@ -149,7 +151,7 @@ def _build(described: type[T], versions: str | None, flexible: str | None, key: 
 
 
 def default_text(field: Field, source: Source) -> str:
-    """An expression for the field's default, which makes a new object each time if it is one that can change."""
+    """Returns an expression for the field's default. It creates a new object each time if the default is mutable."""
     if field.default is Empty:
         return "[]"
     if field.default is Fresh:

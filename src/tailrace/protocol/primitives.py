@@ -1,6 +1,6 @@
 """Functions that generated readers and writers call: variable-length integers, tagged fields, length errors.
 
-These are the paths off the fast one: a number of more than seven bits, a tagged field that is there, a refusal.
+They are off the fast path: numbers of more than seven bits, tagged fields that are present, errors.
 """
 
 from typing import Any, Protocol
@@ -9,24 +9,24 @@ from tailrace.protocol.errors import Malformed
 
 Buffer = bytes | bytearray | memoryview
 
-STRING_BYTES_MAX = 0x7FFF  # Kafka's limit, in compact form too
+STRING_BYTES_MAX = 0x7FFF  # Kafka's limit, also for compact strings
 TAGS_MAX = 1_000  # tagged fields of one structure; Kafka's messages define fewer than ten
 VARINT_BYTES_MAX = 5
 UINT32_MAX = 0xFFFFFFFF
-OWN_PART_BYTES_MIN = 4_096  # records from this size on are handed on rather than copied
+OWN_PART_BYTES_MIN = 4_096  # records from this size on are not copied
 
 
 class Slice(Protocol):
-    """Bytes that lie elsewhere, a range of a file perhaps: all that a message says of them is how many they are."""
+    """Bytes that lie elsewhere, for example in a range of a file. A message only needs their length."""
 
     @property
     def length(self) -> int: ...
 
 
 class Encoded(list[Any]):
-    """Elements of an array that are encoded already: `count` of them in `data`.
+    """Encoded elements of an array: `count` of them in `data`.
 
-    A list to type checkers only, so that it can stand for one in a message: it has a length, but no elements to see.
+    It is a list only to type checkers, so that it can replace one in a message: it has a length, but no elements.
     """
 
     __slots__ = ("data", "number")
@@ -40,12 +40,12 @@ class Encoded(list[Any]):
         return self.number
 
     def __iter__(self) -> Any:
-        raise TypeError("elements that are encoded cannot be iterated")
+        raise TypeError("encoded elements cannot be iterated")
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Encoded) and (self.number, self.data) == (other.number, other.data)
 
-    def __ne__(self, other: object) -> bool:  # a list has one of its own
+    def __ne__(self, other: object) -> bool:  # overrides that of list
         return not self == other
 
     def __repr__(self) -> str:
@@ -53,7 +53,7 @@ class Encoded(list[Any]):
 
 
 def rest_of_varint(first: int, buffer: Buffer, position: int) -> tuple[int, int]:
-    """The number whose first byte, read already, says that more follow; and where it ends."""
+    """Returns the number whose first byte, read already, announces more bytes; and the position behind it."""
     value = first & 0x7F
     for shift in range(7, 7 * VARINT_BYTES_MAX, 7):
         byte = buffer[position]
@@ -71,7 +71,7 @@ def read_varint(buffer: Buffer, position: int) -> tuple[int, int]:
     if first < 0x80:
         return first, position + 1
     second = buffer[position + 1]
-    if second < 0x80:  # as of most that are longer
+    if second < 0x80:  # most of the longer ones end here
         return first & 0x7F | second << 7, position + 2
     return rest_of_varint(first, buffer, position + 1)
 
@@ -85,11 +85,13 @@ def write_varint(value: int) -> bytes:
     return bytes(out)
 
 
-VARINTS = tuple(bytes([value]) for value in range(0x80))  # those of one byte
+VARINTS = tuple(bytes([value]) for value in range(0x80))  # numbers of one byte
 
 
 def begin_tags(count: int, buffer: Buffer, position: int, budget: int) -> tuple[int, int, int]:
-    """The number of tagged fields, given its first byte; where they begin; what they leave of the budget."""
+    """Returns the number of tagged fields, given its first byte; the position of the first one; and the budget that is
+    left.
+    """
     if count > 0x7F:
         count, position = rest_of_varint(count, buffer, position)
     if count > TAGS_MAX:
@@ -100,7 +102,7 @@ def begin_tags(count: int, buffer: Buffer, position: int, budget: int) -> tuple[
 
 
 def begin_tag(previous: int, buffer: Buffer, position: int, end: int) -> tuple[int, int, int]:
-    """The next tag, where its value begins, and where that ends."""
+    """Returns the next tag, and the start and the end of its value."""
     tag, position = read_varint(buffer, position)
     if tag <= previous:
         raise Malformed(f"tag {tag} behind tag {previous}")
@@ -111,7 +113,9 @@ def begin_tag(previous: int, buffer: Buffer, position: int, end: int) -> tuple[i
 
 
 def skip_tags(count: int, buffer: Buffer, position: int, end: int, budget: int) -> tuple[int, int]:
-    """Where the tagged fields of a structure that knows none end, and what they leave of the budget."""
+    """Skips the tagged fields of a structure that declares none. Returns the position behind them, and the budget that
+    is left.
+    """
     count, position, budget = begin_tags(count, buffer, position, budget)
     tag = -1
     for _ in range(count):
@@ -124,43 +128,43 @@ def read_uuids(count: int, buffer: Buffer, position: int) -> list[bytes]:
 
 
 def out_of_bounds(size: int, left: int) -> Malformed:
-    return Malformed(f"a length of {size} where {left} bytes are left")
+    return Malformed(f"a length of {size}, but {left} bytes are left")
 
 
 def too_many(count: int, left: int) -> Malformed:
-    return Malformed(f"{count} elements where {left} bytes are left")
+    return Malformed(f"{count} elements, but {left} bytes are left")
 
 
 def over_budget() -> Malformed:
-    return Malformed("more elements than one message may have")
+    return Malformed("too many elements in one message")
 
 
 def is_null() -> Malformed:
-    return Malformed("null where this version allows none")
+    return Malformed("null, which this version does not allow")
 
 
 def wrong_tag_size(tag: int) -> Malformed:
-    return Malformed(f"the value of tag {tag} does not end where its size says")
+    return Malformed(f"the value of tag {tag} does not have its declared size")
 
 
 def wrong_marker(marker: int) -> Malformed:
-    return Malformed(f"marker {marker} before a structure that may be null")
+    return Malformed(f"invalid marker {marker} before a nullable structure")
 
 
 def lost(field: str, version: int) -> ValueError:
-    return ValueError(f"{field} is set, and version {version} cannot carry it")
+    return ValueError(f"{field} is set, but version {version} does not have it")
 
 
 def string_too_long(size: int) -> ValueError:
-    return ValueError(f"a string of {size} bytes, where {STRING_BYTES_MAX} are the most")
+    return ValueError(f"a string of {size} bytes, but at most {STRING_BYTES_MAX} are allowed")
 
 
 def wrong_uuid() -> ValueError:
-    return ValueError("a uuid that is not 16 bytes long")
+    return ValueError("a uuid must have 16 bytes")
 
 
 def join_uuids(items: list[bytes]) -> bytes:
-    """The uuids in a row. Raises ValueError unless each has 16 bytes."""
+    """Joins the uuids. Raises ValueError unless each has 16 bytes."""
     if any(len(item) != 16 for item in items):
         raise wrong_uuid()
     return b"".join(items)

@@ -1,8 +1,8 @@
 """The messages of the protocol, one module per API: the table of API keys and their versions.
 
-Each API has a module beside this one, of its own name, which is imported when its messages are first asked for. Its
-classes declare their versions, and the table says the same (a test holds them together): who asks what we speak, as
-every client does at first, is told without any of them.
+Each API has a module of its own name, which is imported when its messages are first used. The classes declare their
+versions, and the table repeats them (a test compares the two), so that ApiVersions, every client's first request, needs
+none of these modules.
 """
 
 from enum import IntEnum
@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from tailrace.protocol.message import Versions, parse_versions
-from tailrace.util.lazy import Lazily
+from tailrace.util.lazy import LazyMapping
 
 
 class ApiKey(IntEnum):
@@ -28,6 +28,7 @@ class ApiKey(IntEnum):
     SYNC_GROUP = 14
     DESCRIBE_GROUPS = 15
     LIST_GROUPS = 16
+    SASL_HANDSHAKE = 17
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
@@ -39,7 +40,9 @@ class ApiKey(IntEnum):
     DELETE_ACLS = 31
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
+    ALTER_REPLICA_LOG_DIRS = 34
     DESCRIBE_LOG_DIRS = 35
+    SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
     ELECT_LEADERS = 43
@@ -50,10 +53,12 @@ class ApiKey(IntEnum):
     DESCRIBE_CLIENT_QUOTAS = 48
     ALTER_CLIENT_QUOTAS = 49
     DESCRIBE_USER_SCRAM_CREDENTIALS = 50
+    DESCRIBE_QUORUM = 55
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
     DESCRIBE_TRANSACTIONS = 65
     LIST_TRANSACTIONS = 66
+    CONSUMER_GROUP_HEARTBEAT = 68
     LIST_CONFIG_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
 
@@ -61,7 +66,7 @@ class ApiKey(IntEnum):
 class Spoken(NamedTuple):
     versions: Versions
     flexible: Versions
-    advertised_from: int  # lower than what is served, where clients would not talk to us otherwise
+    advertised_from: int  # below the first version that is served, where clients require that
 
 
 def _spoken(versions: str, flexible: str | None = None, *, advertised_from: int | None = None) -> Spoken:
@@ -83,6 +88,7 @@ SPOKEN: dict[int, Spoken] = {
     ApiKey.SYNC_GROUP: _spoken("0-5", "4+"),
     ApiKey.DESCRIBE_GROUPS: _spoken("0-6", "5+"),
     ApiKey.LIST_GROUPS: _spoken("0-5", "3+"),
+    ApiKey.SASL_HANDSHAKE: _spoken("0-1"),
     ApiKey.API_VERSIONS: _spoken("0-4", "3+"),
     ApiKey.CREATE_TOPICS: _spoken("2-7", "5+"),
     ApiKey.DELETE_TOPICS: _spoken("1-6", "4+"),
@@ -94,7 +100,9 @@ SPOKEN: dict[int, Spoken] = {
     ApiKey.DELETE_ACLS: _spoken("1-3", "2+"),
     ApiKey.DESCRIBE_CONFIGS: _spoken("1-4", "4+"),
     ApiKey.ALTER_CONFIGS: _spoken("0-2", "2+"),
+    ApiKey.ALTER_REPLICA_LOG_DIRS: _spoken("1-2", "2+"),
     ApiKey.DESCRIBE_LOG_DIRS: _spoken("1-5", "2+"),
+    ApiKey.SASL_AUTHENTICATE: _spoken("0-2", "2+"),
     ApiKey.CREATE_PARTITIONS: _spoken("0-3", "2+"),
     ApiKey.DELETE_GROUPS: _spoken("0-2", "2+"),
     ApiKey.ELECT_LEADERS: _spoken("0-2", "2+"),
@@ -105,21 +113,23 @@ SPOKEN: dict[int, Spoken] = {
     ApiKey.DESCRIBE_CLIENT_QUOTAS: _spoken("0-1", "1+"),
     ApiKey.ALTER_CLIENT_QUOTAS: _spoken("0-1", "1+"),
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _spoken("0", "0+"),
+    ApiKey.DESCRIBE_QUORUM: _spoken("0-2", "0+"),
     ApiKey.DESCRIBE_CLUSTER: _spoken("0-2", "0+"),
     ApiKey.DESCRIBE_PRODUCERS: _spoken("0", "0+"),
     ApiKey.DESCRIBE_TRANSACTIONS: _spoken("0", "0+"),
     ApiKey.LIST_TRANSACTIONS: _spoken("0-2", "0+"),
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: _spoken("0-1", "0+"),
     ApiKey.LIST_CONFIG_RESOURCES: _spoken("0-1", "0+"),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: _spoken("0", "0+"),
 }
 
 
 def _class_of(kind: str, key: int) -> type[Any]:
-    """DescribeGroupsRequest of `describe_groups`, say."""
+    """Returns the class of an API, such as DescribeGroupsRequest in `describe_groups`."""
     name = ApiKey(key).name
     found: type[Any] = getattr(import_module(f"{__name__}.{name.lower()}"), name.title().replace("_", "") + kind)
     return found
 
 
-REQUESTS = Lazily(SPOKEN, partial(_class_of, "Request"))
-RESPONSES = Lazily(SPOKEN, partial(_class_of, "Response"))
+REQUESTS = LazyMapping(SPOKEN, partial(_class_of, "Request"))
+RESPONSES = LazyMapping(SPOKEN, partial(_class_of, "Response"))

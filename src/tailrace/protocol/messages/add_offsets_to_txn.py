@@ -1,6 +1,6 @@
-"""AddOffsetsToTxn (key 25): that a transaction commits offsets of a group, before it does.
+"""AddOffsetsToTxn (key 25): announces that a transaction will commit offsets of a group.
 
-Our client asks this of other brokers; ours does not answer it yet, and so it is not among `REQUESTS`.
+Our client sends this to other brokers; ours does not support it yet, so it is not in `REQUESTS`.
 """
 
 from tailrace.protocol.fields import int16, int32, int64, string

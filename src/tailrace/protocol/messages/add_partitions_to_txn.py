@@ -1,7 +1,7 @@
-"""AddPartitionsToTxn (key 24): which partitions a transaction writes to, before it does.
+"""AddPartitionsToTxn (key 24): announces which partitions a transaction will write to.
 
-Our client asks this of other brokers; ours does not answer it yet, and so it is not among `REQUESTS`.
-Later versions are for brokers among themselves.
+Our client sends this to other brokers; ours does not support it yet, so it is not in `REQUESTS`.
+Later versions are sent only between brokers.
 """
 
 from tailrace.protocol.fields import array, int16, int32, int64, string

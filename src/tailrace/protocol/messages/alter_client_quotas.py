@@ -1,4 +1,4 @@
-"""AlterClientQuotas (key 49): how much users, clients and addresses may do from now on."""
+"""AlterClientQuotas (key 49): sets the quotas of users, clients and addresses."""
 
 from tailrace.protocol.fields import array, boolean, float64, int16, int32, string
 from tailrace.protocol.message import message, structure
@@ -26,7 +26,7 @@ class AlterClientQuotasRequest:
 
 @structure
 class EntryResult:
-    """What Kafka's specification calls EntryData, too."""
+    """Kafka's specification calls this EntryData, too."""
 
     error_code: int = int16()
     error_message: str | None = string(null="0+", default=None)

@@ -1,4 +1,4 @@
-"""AlterConfigs (key 33): all configuration values of a resource, in the place of those it has."""
+"""AlterConfigs (key 33): replaces all configuration values of a resource."""
 
 from tailrace.protocol.fields import array, boolean, int8, int32, string
 from tailrace.protocol.message import message, structure

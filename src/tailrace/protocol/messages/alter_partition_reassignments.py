@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments (key 45): moves replicas of partitions to other brokers, or stops that."""
+"""AlterPartitionReassignments (key 45): moves replicas of partitions to other brokers, or cancels that."""
 
 from tailrace.protocol.fields import array, boolean, int16, int32, string
 from tailrace.protocol.message import message, structure
@@ -7,7 +7,7 @@ from tailrace.protocol.message import message, structure
 @structure
 class ReassignablePartition:
     partition_index: int = int32()
-    replicas: list[int] | None = array(int32, null="0+", default=None)  # None: what is under way is to stop
+    replicas: list[int] | None = array(int32, null="0+", default=None)  # None cancels a reassignment
 
 
 @structure

@@ -1,4 +1,4 @@
-"""ApiVersions (key 18): which requests a broker answers, in which versions; the first thing that clients ask."""
+"""ApiVersions (key 18): the requests that a broker supports, and their versions; every client's first request."""
 
 from tailrace.protocol.fields import array, boolean, int16, int32, int64, string
 from tailrace.protocol.message import message, structure

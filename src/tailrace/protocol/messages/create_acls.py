@@ -1,4 +1,4 @@
-"""CreateAcls (key 30): somebody may, or may not, do something from now on."""
+"""CreateAcls (key 30): adds ACLs, which allow or deny operations."""
 
 from tailrace.protocol.fields import array, int8, int16, int32, string
 from tailrace.protocol.message import message, structure

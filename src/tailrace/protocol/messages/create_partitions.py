@@ -1,4 +1,4 @@
-"""CreatePartitions (key 37): more partitions for topics that exist."""
+"""CreatePartitions (key 37): adds partitions to existing topics."""
 
 from tailrace.protocol.fields import array, boolean, int16, int32, string
 from tailrace.protocol.message import message, structure

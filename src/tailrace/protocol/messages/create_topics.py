@@ -1,4 +1,4 @@
-"""CreateTopics (key 19)."""
+"""CreateTopics (key 19): creates topics."""
 
 from tailrace.protocol.fields import array, boolean, int8, int16, int32, string, uuid
 from tailrace.protocol.message import message, structure

@@ -1,4 +1,4 @@
-"""DeleteAcls (key 31): all that fits some filters is neither allowed nor forbidden any more."""
+"""DeleteAcls (key 31): deletes the ACLs that match some filters."""
 
 from tailrace.protocol.fields import array, int8, int16, int32, string
 from tailrace.protocol.message import message, structure

@@ -1,4 +1,4 @@
-"""DeleteGroups (key 42): groups without members go, with all their offsets."""
+"""DeleteGroups (key 42): deletes groups without members, with all their offsets."""
 
 from tailrace.protocol.fields import array, int16, int32, string
 from tailrace.protocol.message import message, structure

@@ -1,4 +1,4 @@
-"""DeleteRecords (key 21): all that lies before an offset."""
+"""DeleteRecords (key 21): deletes the records before an offset."""
 
 from tailrace.protocol.fields import array, int16, int32, int64, string
 from tailrace.protocol.message import message, structure

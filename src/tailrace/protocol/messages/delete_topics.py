@@ -1,4 +1,4 @@
-"""DeleteTopics (key 20): by name, or from version 6 on by id."""
+"""DeleteTopics (key 20): deletes topics by name, or from version 6 on by id."""
 
 from tailrace.protocol.fields import array, int16, int32, string, uuid
 from tailrace.protocol.message import message, structure

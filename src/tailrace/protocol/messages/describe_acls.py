@@ -1,9 +1,9 @@
-"""DescribeAcls (key 29): who may do what."""
+"""DescribeAcls (key 29): the ACLs that match a filter."""
 
 from tailrace.protocol.fields import array, int8, int16, int32, string
 from tailrace.protocol.message import message, structure
 
-LITERAL = 3  # of the types of patterns: the name as it is
+LITERAL = 3  # the pattern type for exact names
 
 
 @message(key=29, versions="1-3", flexible="2+")

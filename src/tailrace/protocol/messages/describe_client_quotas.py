@@ -1,4 +1,4 @@
-"""DescribeClientQuotas (key 48): how much users, clients and addresses may do."""
+"""DescribeClientQuotas (key 48): the quotas of users, clients and addresses."""
 
 from tailrace.protocol.fields import array, boolean, float64, int8, int16, int32, string
 from tailrace.protocol.message import message, structure

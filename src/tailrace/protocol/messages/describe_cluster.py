@@ -1,4 +1,4 @@
-"""DescribeCluster (key 60): the brokers, the controller, the cluster's id."""
+"""DescribeCluster (key 60): the brokers, the controller and the cluster id."""
 
 from tailrace.protocol.fields import array, boolean, int8, int16, int32, string
 from tailrace.protocol.message import message, structure

@@ -1,4 +1,4 @@
-"""DescribeConfigs (key 32): the configuration of topics and brokers, each value with where it comes from."""
+"""DescribeConfigs (key 32): the configuration of topics and brokers, each value with its source."""
 
 from tailrace.protocol.fields import array, boolean, int8, int16, int32, string
 from tailrace.protocol.message import message, structure

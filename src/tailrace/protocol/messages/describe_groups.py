@@ -1,4 +1,4 @@
-"""DescribeGroups (key 15): the state of groups and who is in them."""
+"""DescribeGroups (key 15): the state of groups and their members."""
 
 from tailrace.protocol.fields import array, boolean, byte_string, int16, int32, string
 from tailrace.protocol.message import message, structure

@@ -1,4 +1,4 @@
-"""DescribeLogDirs (key 35): where partitions lie on disk, how large they are, and how much room there is."""
+"""DescribeLogDirs (key 35): the size of partitions on disk, and the free space."""
 
 from tailrace.protocol.fields import array, boolean, int16, int32, int64, string
 from tailrace.protocol.message import message, structure

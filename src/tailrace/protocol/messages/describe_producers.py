@@ -1,4 +1,4 @@
-"""DescribeProducers (key 61): which idempotent and transactional producers a partition remembers."""
+"""DescribeProducers (key 61): the active idempotent and transactional producers of a partition."""
 
 from tailrace.protocol.fields import array, int16, int32, int64, string
 from tailrace.protocol.message import message, structure

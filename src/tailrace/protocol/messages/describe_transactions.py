@@ -1,4 +1,4 @@
-"""DescribeTransactions (key 65): what the transactions of some producers have come to."""
+"""DescribeTransactions (key 65): the state of transactions."""
 
 from tailrace.protocol.fields import array, int16, int32, int64, string
 from tailrace.protocol.message import message, structure

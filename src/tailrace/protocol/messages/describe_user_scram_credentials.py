@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials (key 50): which users have a password of which kind."""
+"""DescribeUserScramCredentials (key 50): the SCRAM mechanisms of users."""
 
 from tailrace.protocol.fields import array, int8, int16, int32, string
 from tailrace.protocol.message import message, structure
@@ -11,7 +11,7 @@ class UserName:
 
 @message(key=50, versions="0", flexible="0+")
 class DescribeUserScramCredentialsRequest:
-    users: list[UserName] | None = array(UserName, null="0+")  # None, or none: all
+    users: list[UserName] | None = array(UserName, null="0+")  # None or empty: all
 
 
 @structure

@@ -1,4 +1,4 @@
-"""ElectLeaders (key 43): makes the preferred replicas of partitions lead, or any that is left."""
+"""ElectLeaders (key 43): elects the preferred replicas of partitions, or any live one, as leaders."""
 
 from tailrace.protocol.fields import array, int8, int16, int32, string
 from tailrace.protocol.message import message, structure

@@ -1,7 +1,7 @@
-"""EndTxn (key 26): that a transaction is committed, or aborted.
+"""EndTxn (key 26): commits or aborts a transaction.
 
-Our client asks this of other brokers; ours does not answer it yet, and so it is not among `REQUESTS`.
-From version 5 on each transaction has an epoch of its own, which is not spoken here.
+Our client sends this to other brokers; ours does not support it yet, so it is not in `REQUESTS`.
+From version 5 on each transaction has an epoch of its own, which is not supported here.
 """
 
 from tailrace.protocol.fields import boolean, int16, int32, int64, string

@@ -1,4 +1,4 @@
-"""FindCoordinator (key 10): which broker keeps a group, or a transaction."""
+"""FindCoordinator (key 10): the broker that coordinates a group or a transactional id."""
 
 from tailrace.protocol.fields import array, int8, int16, int32, string
 from tailrace.protocol.message import message, structure

@@ -1,4 +1,4 @@
-"""Heartbeat (key 12): a member is still there, and asks whether its group is."""
+"""Heartbeat (key 12): a member reports that it is alive, and learns of a rebalance."""
 
 from tailrace.protocol.fields import int16, int32, string
 from tailrace.protocol.message import message

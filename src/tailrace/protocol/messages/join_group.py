@@ -1,4 +1,4 @@
-"""JoinGroup (key 11): a member asks to be in a group, and waits for the others."""
+"""JoinGroup (key 11): a member joins a group, and waits for the other members."""
 
 from tailrace.protocol.fields import array, boolean, byte_string, int16, int32, string
 from tailrace.protocol.message import message, structure

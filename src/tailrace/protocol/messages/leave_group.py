@@ -1,4 +1,4 @@
-"""LeaveGroup (key 13): a member goes, or, from version 3 on, an administrator sends some away."""
+"""LeaveGroup (key 13): a member leaves; from version 3 on, an administrator may remove members."""
 
 from tailrace.protocol.fields import array, int16, int32, string
 from tailrace.protocol.message import message, structure

@@ -1,4 +1,4 @@
-"""ListConfigResources (key 74): what can be asked for its configuration."""
+"""ListConfigResources (key 74): the resources that have a configuration."""
 
 from tailrace.protocol.fields import array, int8, int16, int32, string
 from tailrace.protocol.message import message, structure

@@ -1,4 +1,4 @@
-"""ListGroups (key 16): which groups a broker keeps, or those of some states and types."""
+"""ListGroups (key 16): the groups of a broker, or those of some states and types."""
 
 from tailrace.protocol.fields import array, int16, int32, string
 from tailrace.protocol.message import message, structure

@@ -1,4 +1,4 @@
-"""ListOffsets (key 2): where a partition begins and ends, or which offset a time has."""
+"""ListOffsets (key 2): the first and the last offset of a partition, or the offset for a timestamp."""
 
 from tailrace.protocol.fields import array, int8, int16, int32, int64, string
 from tailrace.protocol.message import message, structure

@@ -3,7 +3,7 @@
 from tailrace.protocol.fields import array, boolean, int16, int32, string, uuid
 from tailrace.protocol.message import message, structure
 
-NO_OPERATIONS = -2147483648  # "authorized operations" where nobody asked for them
+NO_OPERATIONS = -2147483648  # "authorized operations" if they were not requested
 
 
 @structure

@@ -1,4 +1,4 @@
-"""OffsetCommit (key 8): how far a group has read."""
+"""OffsetCommit (key 8): stores how far a group has read."""
 
 from tailrace.protocol.fields import array, int16, int32, int64, string, uuid
 from tailrace.protocol.message import message, structure

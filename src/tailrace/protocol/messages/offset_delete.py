@@ -1,4 +1,4 @@
-"""OffsetDelete (key 47): a group forgets how far it has read some partitions."""
+"""OffsetDelete (key 47): deletes committed offsets of a group."""
 
 from tailrace.protocol.fields import array, int16, int32, string
 from tailrace.protocol.message import message, structure

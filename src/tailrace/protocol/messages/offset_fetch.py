@@ -1,7 +1,7 @@
-"""OffsetFetch (key 9): how far a group had read when it last said so.
+"""OffsetFetch (key 9): the committed offsets of a group.
 
-To version 7 a request is about one group, from 8 on about any number of them: hence two of each structure, which are
-nearly the same and have Kafka's names, the later ones in the plural.
+Up to version 7 a request is about one group, from 8 on about any number of them. So there are two of each structure,
+which are nearly the same and have Kafka's names, the later ones in the plural.
 """
 
 from tailrace.protocol.fields import array, boolean, int16, int32, int64, string, uuid

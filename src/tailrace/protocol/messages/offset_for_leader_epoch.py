@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch (key 23): where a leader epoch ended, by which clients notice that a log was cut."""
+"""OffsetForLeaderEpoch (key 23): the end of a leader epoch, by which clients detect that a log was truncated."""
 
 from tailrace.protocol.fields import array, int16, int32, int64, string
 from tailrace.protocol.message import message, structure

@@ -1,4 +1,4 @@
-"""Produce (key 0): record batches to append, and where they came to stand."""
+"""Produce (key 0): appends record batches, and returns their offsets."""
 
 from tailrace.protocol.fields import array, int16, int32, int64, nested, records, string, uuid
 from tailrace.protocol.message import message, structure

@@ -1,7 +1,4 @@
-"""SaslAuthenticate (key 36): the steps of a SASL mechanism, in its own bytes.
-
-Our client asks this of other brokers; ours does not answer it yet, and so it is not among `REQUESTS`.
-"""
+"""SaslAuthenticate (key 36): the steps of a SASL mechanism, in its own bytes."""
 
 from tailrace.protocol.fields import byte_string, int16, int64, string
 from tailrace.protocol.message import message

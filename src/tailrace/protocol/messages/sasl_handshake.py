@@ -1,7 +1,4 @@
-"""SaslHandshake (key 17): which mechanism a client is going to prove itself with. Never flexible.
-
-Our client asks this of other brokers; ours does not answer it yet, and so it is not among `REQUESTS`.
-"""
+"""SaslHandshake (key 17): the mechanism with which a client will authenticate. Never flexible."""
 
 from tailrace.protocol.fields import array, int16, string
 from tailrace.protocol.message import message

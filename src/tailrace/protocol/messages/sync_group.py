@@ -1,4 +1,4 @@
-"""SyncGroup (key 14): the leader of a group says who has what, and each member learns its share."""
+"""SyncGroup (key 14): the leader of a group distributes its assignment to the members."""
 
 from tailrace.protocol.fields import array, byte_string, int16, int32, string
 from tailrace.protocol.message import message, structure

@@ -1,7 +1,7 @@
-"""TxnOffsetCommit (key 28): how far a group has read, from when on a transaction is committed.
+"""TxnOffsetCommit (key 28): stores a group's offsets as part of a transaction.
 
-Our client asks this of other brokers; ours does not answer it yet, and so it is not among `REQUESTS`.
-From version 5 on each transaction has an epoch of its own, which is not spoken here.
+Our client sends this to other brokers; ours does not support it yet, so it is not in `REQUESTS`.
+From version 5 on each transaction has an epoch of its own, which is not supported here.
 """
 
 from tailrace.protocol.fields import array, int16, int32, int64, string
