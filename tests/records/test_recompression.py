@@ -61,7 +61,7 @@ def test_a_bomb_does_not_go_off(codec: Codec) -> None:
     assert len(recompress(bomb, Target(Codec.NONE), limit=3 << 20)) == HEADER_SIZE + (3 << 20)
 
 
-def test_records_may_take_16_mib_or_what_a_batch_may_but_no_more_than_anybody_decompresses() -> None:
+def test_records_may_take_16_mib_or_the_batch_limit_up_to_the_limit_of_all_readers() -> None:
     assert [records_limit(size) for size in (0, 1 << 20, 17 << 20, 1 << 30)] == [16 << 20, 16 << 20, 17 << 20, 64 << 20]
     bomb = batch_of(compress(Codec.ZSTD, bytes((16 << 20) + 1)), attributes=Codec.ZSTD)
     with pytest.raises(TooLarge):

@@ -4,6 +4,7 @@ import random
 import subprocess
 import sys
 import tracemalloc
+from typing import Any
 
 import kafka.codec
 import pytest
@@ -66,7 +67,7 @@ def outcome(data: bytes | bytearray, decoder: Decoder) -> list[Record] | None:
 @all_codecs
 @given(contents=st.lists(content, max_size=20), base_offset=base_offsets, empty_tail=st.integers(0, 5))
 def test_what_is_encoded_comes_back(
-    decoder: Decoder, codec: Codec, contents: list[tuple[int, ...]], base_offset: int, empty_tail: int
+    decoder: Decoder, codec: Codec, contents: list[tuple[Any, ...]], base_offset: int, empty_tail: int
 ) -> None:
     records, offset = [], base_offset
     for gap, *rest in contents:

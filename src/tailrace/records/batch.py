@@ -3,9 +3,9 @@
 A batch is 61 bytes of header and then its records, perhaps compressed. Everything on the hot path needs the header
 alone:
 
-     0  base offset            int64     where the batch lies in the log; stamped by us
+     0  base offset            int64     the batch's offset in the log; stamped by the broker
      8  length                 int32     of all that follows this field
-    12  partition leader epoch int32     stamped by us
+    12  partition leader epoch int32     stamped by the broker
     16  magic                  int8      2
     17  CRC-32C                uint32    over everything from the attributes to the end of the batch
     21  attributes             int16     codec (bits 0-2), log-append time (3), transactional (4), control (5), ...
@@ -34,7 +34,7 @@ Buffer = bytes | bytearray | memoryview
 
 MAGIC = 2
 HEADER_SIZE = 61
-LENGTH_END = 12  # base offset and length: what must be read to know how long a batch is
+LENGTH_END = 12  # base offset and length: enough to know the size of a batch
 CRC_START = 21  # the first byte the CRC covers
 LENGTH_MIN = HEADER_SIZE - LENGTH_END
 
@@ -49,7 +49,7 @@ NO_PRODUCER = -1
 NO_SEQUENCE = -1
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
-EXTENT = struct.Struct(">qi11xi")  # base offset, length, last offset delta: enough for who passes over a batch
+EXTENT = struct.Struct(">qi11xi")  # base offset, length, last offset delta: enough to skip a batch
 _STAMPED = struct.Struct(">qii")  # offset, length, epoch
 _LENGTH = struct.Struct(">i")
 _CRC = struct.Struct(">I")
@@ -74,7 +74,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The whole batch in bytes, header included."""
+        """The size of the whole batch in bytes, header included."""
         return LENGTH_END + self.length
 
     @property
@@ -87,7 +87,9 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """Sequences wrap after 2^31 - 1, and there is none where the producer is not idempotent."""
+        """The sequence of the last record. Sequences wrap after 2^31 - 1. NO_SEQUENCE if the producer is not
+        idempotent.
+        """
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
@@ -110,58 +112,60 @@ class BatchHeader(NamedTuple):
 
     @property
     def delete_horizon(self) -> int | None:
-        """When tombstones and markers of a compacted batch may go: compaction keeps it in the base timestamp."""
+        """When tombstones and markers of a compacted batch may be removed: compaction keeps this in the base
+        timestamp.
+        """
         return self.base_timestamp if self.attributes & DELETE_HORIZON else None
 
 
 _as_header: Callable[[tuple[int, ...]], BatchHeader] = partial(tuple.__new__, BatchHeader)
-"""What `BatchHeader._make` does, without a call of Python's: it is done for every batch that passes."""
+"""Like `BatchHeader._make`, but without a call of a Python function: it runs for every batch."""
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header at `position`, as it stands: plausible or not. Raises TruncatedBatch where there are not 61 bytes."""
+    """Returns the header at `position`, unchecked. Raises TruncatedBatch if there are not 61 bytes."""
     try:
         return _as_header(HEADER.unpack_from(buffer, position))
     except struct.error:
-        raise _cut_header(buffer, position) from None
+        raise _truncated_header(buffer, position) from None
 
 
-def _cut_header(buffer: Buffer, position: int) -> TruncatedBatch:
-    return TruncatedBatch(f"{len(buffer) - position} bytes where a header needs {HEADER_SIZE}")
+def _truncated_header(buffer: Buffer, position: int) -> TruncatedBatch:
+    return TruncatedBatch(f"{len(buffer) - position} bytes, but a header needs {HEADER_SIZE}")
 
 
 def check_header(header: BatchHeader) -> None:
-    """Raises CorruptBatch unless every field that has a legal range is in it."""
+    """Raises CorruptBatch unless every field is in its legal range."""
     if header.magic != MAGIC:
-        raise CorruptBatch(f"magic {header.magic} where {MAGIC} is expected")
+        raise CorruptBatch(f"magic {header.magic}, expected {MAGIC}")
     if header.length < LENGTH_MIN:
-        raise CorruptBatch(f"length {header.length} is less than a header's rest of {LENGTH_MIN}")
+        raise CorruptBatch(f"length {header.length} is below the minimum of {LENGTH_MIN}")
     if header.base_offset < 0 or header.last_offset_delta < 0:
-        raise CorruptBatch(f"offsets {header.base_offset} + {header.last_offset_delta} are not legal")
+        raise CorruptBatch(f"invalid base offset {header.base_offset} or last offset delta {header.last_offset_delta}")
     if not 0 <= header.record_count <= header.last_offset_delta + 1:
         raise CorruptBatch(f"{header.record_count} records in {header.last_offset_delta + 1} offsets")
 
 
 def check(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header of a batch that is whole, legal and intact; CorruptBatch says what is not."""
+    """Returns the header of a whole, valid and intact batch. Raises CorruptBatch, which names the failed check."""
     try:
         header = _as_header(HEADER.unpack_from(buffer, position))
     except struct.error:
-        raise _cut_header(buffer, position) from None
+        raise _truncated_header(buffer, position) from None
     base_offset, length, _, magic, crc, _, delta, _, _, _, _, _, count = header
     if magic != MAGIC or length < LENGTH_MIN or base_offset < 0 or delta < 0 or not 0 <= count <= delta + 1:
-        check_header(header)  # says which of these it is
+        check_header(header)  # raises with the reason
     end = position + LENGTH_END + length
     if end > len(buffer):
         raise TruncatedBatch(f"{len(buffer) - position} bytes of a batch of {header.size}")
     computed = crc32c(memoryview(buffer)[position + CRC_START : end])
     if computed != crc:
-        raise CorruptBatch(f"CRC-32C is {computed:#010x} where the header says {crc:#010x}")
+        raise CorruptBatch(f"CRC-32C is {computed:#010x}, but the header has {crc:#010x}")
     return header
 
 
 def split(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
-    """Each batch in `buffer` with its position, checked. Raises CorruptBatch at the first that is not whole and
+    """Yields each batch in `buffer` with its position, checked. Raises CorruptBatch at the first that is not whole and
     intact.
     """
     position, end = 0, len(buffer)
@@ -173,8 +177,8 @@ def split(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
 
 
 def stamp(buffer: bytearray | memoryview, header: BatchHeader, base_offset: int, leader_epoch: int) -> BatchHeader:
-    """Afterwards the batch in `buffer`, which has this header, lies at `base_offset` and was written in `leader_epoch`;
-    its CRC is as before. Returns its header now.
+    """Stamps the batch in `buffer`, which has this header, with its offset and leader epoch. The CRC does not change.
+    Returns the new header.
     """
     stamped = base_offset, header[1], leader_epoch
     _STAMPED.pack_into(buffer, 0, *stamped)
@@ -182,8 +186,8 @@ def stamp(buffer: bytearray | memoryview, header: BatchHeader, base_offset: int,
 
 
 def set_log_append_time(buffer: bytearray | memoryview, header: BatchHeader, timestamp: int) -> BatchHeader:
-    """Afterwards `timestamp` counts for every record of the batch in `buffer`, which has this header, and the CRC is
-    right again. Returns its header now.
+    """Sets `timestamp` as the log-append time of all records of the batch in `buffer`, which has this header, and
+    updates the CRC. Returns the new header.
     """
     _ATTRIBUTES.pack_into(buffer, 21, header.attributes | LOG_APPEND_TIME)
     _MAX_TIMESTAMP.pack_into(buffer, 35, timestamp)
@@ -192,7 +196,9 @@ def set_log_append_time(buffer: bytearray | memoryview, header: BatchHeader, tim
 
 
 def set_codec(buffer: bytearray, codec: int) -> None:
-    """Afterwards the one batch in `buffer`, whose records are compressed so by now, says so; and how long it is."""
+    """Sets the codec and the length of the one batch in `buffer`, after its records were compressed, and updates the
+    CRC.
+    """
     attributes = read_header(buffer).attributes & ~CODEC_MASK | codec
     _LENGTH.pack_into(buffer, 8, len(buffer) - LENGTH_END)
     _ATTRIBUTES.pack_into(buffer, 21, attributes)
@@ -200,6 +206,6 @@ def set_codec(buffer: bytearray, codec: int) -> None:
 
 
 def seal(buffer: bytearray | memoryview, position: int = 0) -> None:
-    """Afterwards the CRC of the batch at `position` matches its bytes."""
+    """Updates the CRC of the batch at `position`."""
     size = read_header(buffer, position).size
     _CRC.pack_into(buffer, position + 17, crc32c(memoryview(buffer)[position + CRC_START : position + size]))

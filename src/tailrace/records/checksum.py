@@ -1,7 +1,7 @@
-"""CRC-32C (Castagnoli), the checksum of record batches and of everything we keep beside them.
+"""CRC-32C (Castagnoli), the checksum of record batches and of the files beside them.
 
-`crc32c(data, initial)` takes any buffer and continues from `initial`, so that a long stream can be summed piece by
-piece.
+`crc32c(data, initial)` takes any buffer and continues from `initial`, so that a long stream can be checked in
+parts.
 """
 
 from fastcrc.crc32 import iscsi as crc32c

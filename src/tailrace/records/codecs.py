@@ -1,12 +1,12 @@
 """The compression libraries, behind `compression`.
 
-gzip, lz4 and zstd go one way: they are decompressed into a buffer of our own, which is made larger and
-filled again from the start as long as it proves too small, up to the limit. The first guess fits what clients
-send, so a second pass is rare. Lengths that such streams declare are not used: a hostile one lies about them.
+gzip, lz4 and zstd data is decompressed into a buffer of our own. While the buffer proves too small, a larger one is
+filled from the start, up to the limit. The first size fits what clients send, so a second pass is rare. The lengths
+that such streams declare are not used: hostile ones are false.
 
-Snappy has two forms. Java's clients frame it in their own way ("xerial"): a header of 16 bytes, then blocks,
-each a length and a raw snappy block. librdkafka writes one raw block and no header. A raw block begins with
-its decompressed length, which is checked before any memory is taken.
+Snappy has two formats. Java's clients use a framing of their own ("xerial"): a header of 16 bytes, then blocks, each a
+length and a raw snappy block. librdkafka writes one raw block and no header. A raw block begins with its decompressed
+length, which is checked before any memory is allocated.
 
 What is written here is what Java's clients read: xerial snappy, and lz4 in independent blocks.
 """
@@ -23,10 +23,10 @@ from tailrace.records.errors import CorruptRecords, TooLarge
 _FIRST_GUESS_RATIO = 8
 _FIRST_GUESS_MIN = 64 * 1024
 _GROWTH = 4
-# What cramjam says when the output is full, and how we tell that from damage. A test fails should it change.
+# cramjam's message for a full output buffer, as opposed to damage. A test fails if it changes.
 _OUTPUT_FULL = "failed to write whole buffer"
 
-# The defaults of the codecs' own libraries; of lz4, its fast compressor.
+# The default levels of the codecs' own libraries; for lz4, its fast compressor.
 GZIP_LEVEL = 6
 ZSTD_LEVEL = 3
 LZ4_LEVEL = 1
@@ -69,11 +69,11 @@ def decompress(codec: int, data: Buffer, limit: int) -> Buffer:
         case Codec.ZSTD:
             return _decompress_growing(cramjam.zstd.decompress_into, data, limit)
         case _:
-            raise CorruptRecords(f"codec {codec} is not known")
+            raise CorruptRecords(f"unknown codec {codec}")
 
 
 def _decompress_growing(decompress_into: _DecompressInto, data: Buffer, limit: int) -> bytearray:
-    """The whole output of `decompress_into`, in the smallest of a few buffers that holds it."""
+    """Returns the whole output of `decompress_into`, in the smallest of a few buffer sizes that holds it."""
     size = min(limit, max(_FIRST_GUESS_MIN, _FIRST_GUESS_RATIO * len(data)))
     while True:
         output = bytearray(size)
@@ -85,9 +85,9 @@ def _decompress_growing(decompress_into: _DecompressInto, data: Buffer, limit: i
         else:
             del output[written:]
             return output
-        del output  # before the next one is made, so that there are never two; and no traceback keeps it
+        del output  # before the next one is allocated, so that there are never two
         if size >= limit:
-            raise TooLarge(f"{len(data)} compressed bytes hold more than {limit}")
+            raise TooLarge(f"{len(data)} compressed bytes decompress to more than {limit}")
         size = min(limit, _GROWTH * size)
 
 
@@ -95,8 +95,8 @@ def _compress_lz4(data: Buffer, level: int) -> bytes:
     # Kafka's Java reader refuses frames whose blocks refer to each other, which cramjam writes by default.
     compressor = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
     view = memoryview(data)
-    for start in range(0, len(view), _LZ4_PIECE_SIZE):  # no other thread runs meanwhile: at the highest level, for long
-        compressor.compress(bytes(view[start : start + _LZ4_PIECE_SIZE]))  # it takes nothing else
+    for start in range(0, len(view), _LZ4_PIECE_SIZE):  # small blocks: no other thread runs during one
+        compressor.compress(bytes(view[start : start + _LZ4_PIECE_SIZE]))  # cramjam accepts nothing else
     return bytes(compressor.finish())
 
 
@@ -121,17 +121,17 @@ def _decompress_snappy(data: Buffer, limit: int) -> bytearray:
 
 
 def _xerial_blocks(view: memoryview) -> Iterator[memoryview]:
-    """Each raw block after the header. The versions are not looked at, as no reader does."""
+    """Yields each raw block after the header. Ignores the versions, as all readers do."""
     position, end = len(_XERIAL_HEADER), len(view)
     if end < position:
-        raise CorruptRecords("the header of framed snappy is cut short")
+        raise CorruptRecords("the header of framed snappy is truncated")
     while position < end:
         if end - position < _XERIAL_LENGTH.size:
-            raise CorruptRecords(f"{end - position} bytes where the length of a snappy block is expected")
+            raise CorruptRecords(f"{end - position} bytes, too few for the length of a snappy block")
         (length,) = _XERIAL_LENGTH.unpack_from(view, position)
         position += _XERIAL_LENGTH.size
         if not 0 < length <= end - position:
-            raise CorruptRecords(f"a snappy block of {length} bytes where {end - position} are left")
+            raise CorruptRecords(f"a snappy block of {length} bytes, but {end - position} are left")
         yield view[position : position + length]
         position += length
 
@@ -140,8 +140,8 @@ def _decompress_snappy_block(block: memoryview, limit: int) -> bytearray:
     try:
         size = cramjam.snappy.decompress_raw_len(block)
         if size > limit:
-            raise TooLarge(f"a snappy block of {size} bytes where {limit} are allowed")
-        if size > _SNAPPY_RATIO_MAX * len(block):  # it lies: no memory is taken for that
+            raise TooLarge(f"a snappy block of {size} bytes, but {limit} are allowed")
+        if size > _SNAPPY_RATIO_MAX * len(block):  # a false size: no memory is allocated for it
             raise CorruptRecords(f"a snappy block of {len(block)} bytes claims to hold {size}")
         output = bytearray(size)
         cramjam.snappy.decompress_raw_into(block, output)

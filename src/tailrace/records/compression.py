@@ -1,6 +1,6 @@
-"""The codecs of record batches, by name. Output is bounded: no input makes `decompress` hold much more than its limit.
+"""The codecs of record batches, by name. Output is bounded: `decompress` never holds much more than its limit.
 
-The libraries that do it (`codecs`) are imported with the first batch that is compressed: no start waits for them.
+The libraries (`codecs`) are imported with the first compressed batch, so that they do not slow down a start.
 """
 
 from enum import IntEnum
@@ -15,7 +15,7 @@ USUAL_RATIO_MAX = 16  # real records are rarely compressed further
 
 
 class Codec(IntEnum):
-    """How the records of a batch are compressed: bits 0-2 of its attributes."""
+    """The codec of a batch's records: bits 0-2 of its attributes."""
 
     NONE = 0
     GZIP = 1
@@ -25,10 +25,11 @@ class Codec(IntEnum):
 
 
 class DecompressionBudget:
-    """What the compressed batches of one request may decompress to, all together: `USUAL_RATIO_MAX` times their size,
-    and `DECOMPRESSED_BYTES_MAX` besides. A batch that fails spends all that it was allowed.
+    """The limit for what the compressed batches of one request decompress to in total: `USUAL_RATIO_MAX` times their
+    size, plus `DECOMPRESSED_BYTES_MAX`. A batch that fails uses up everything that it was allowed.
 
-    Several threads may use one budget: batches that are decompressed at the same time are each allowed what is left.
+    Several threads may share one budget: batches that are decompressed at the same time are each allowed all that is
+    left.
     """
 
     __slots__ = ("_left",)
@@ -37,7 +38,7 @@ class DecompressionBudget:
         self._left = DECOMPRESSED_BYTES_MAX
 
     def allows(self, size: int) -> int:
-        """How many bytes `size` compressed bytes may decompress to."""
+        """Returns how many bytes `size` compressed bytes may decompress to."""
         return USUAL_RATIO_MAX * size + self._left
 
     def spend(self, size: int, decompressed: int) -> None:
@@ -45,7 +46,7 @@ class DecompressionBudget:
 
 
 def compress(codec: Codec, data: Buffer, level: int | None = None) -> Buffer:
-    """`data` in the form that Kafka's clients read under this codec; without one, it is `data` itself. Levels are the
+    """Compresses `data` in the format that Kafka's clients read; without a codec, returns `data` itself. Levels are the
     codec's own; snappy has none.
     """
     if codec == Codec.NONE:
@@ -58,10 +59,10 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> Buffer:
 def decompress(
     codec: int, data: Buffer, limit: int = DECOMPRESSED_BYTES_MAX, budget: DecompressionBudget | None = None
 ) -> Buffer:
-    """What was compressed. Raises TooLarge where that is more than `limit` bytes, or than `budget` allows;
-    CorruptRecords if damaged.
+    """Decompresses `data`. Raises TooLarge if the result has more than `limit` bytes, or more than `budget` allows;
+    CorruptRecords if `data` is damaged.
 
-    Without a codec it is `data` itself, whatever its size: it takes no memory that is not taken already.
+    Without a codec, returns `data` itself, whatever its size: it takes no additional memory.
     """
     if codec == Codec.NONE:
         return data

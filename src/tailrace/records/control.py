@@ -24,7 +24,7 @@ _VALUE = struct.Struct(">hi")
 
 
 class Marker(IntEnum):
-    """How a transaction ended."""
+    """The outcome of a transaction."""
 
     ABORT = 0
     COMMIT = 1
@@ -43,7 +43,7 @@ def encode_marker(
     base_offset: int = 0,
     leader_epoch: int = -1,
 ) -> bytearray:
-    """A sealed batch of one control record, which ends the producer's transaction in its partition."""
+    """Returns a sealed batch of one control record, which ends the producer's transaction in its partition."""
     key = _KEY.pack(_VERSION, kind)
     value = _VALUE.pack(_VERSION, coordinator_epoch)
     return encode_batch(
@@ -58,7 +58,7 @@ def encode_marker(
 
 
 def decode_marker(record: Record) -> tuple[Marker | None, int]:
-    """The marker in a control record, and its coordinator's epoch; None and -1 where it is no marker."""
+    """Returns the marker in a control record, and its coordinator's epoch; None and -1 if it is no marker."""
     kind = _unpack(_KEY, record.key, "key")
     try:
         marker = Marker(kind)
@@ -69,19 +69,19 @@ def decode_marker(record: Record) -> tuple[Marker | None, int]:
 
 
 def _unpack(layout: struct.Struct, data: bytes | None, name: str) -> int:
-    """The number after the version, which must not be below zero."""
+    """Returns the number after the version, which must not be negative."""
     if data is None or len(data) < layout.size:
-        raise CorruptRecords(f"the {name} of a control record takes {layout.size} bytes: {data!r}")
+        raise CorruptRecords(f"the {name} of a control record needs {layout.size} bytes, but is {data!r}")
     version: int
     number: int
     version, number = layout.unpack_from(data)
     if version < _VERSION:
-        raise CorruptRecords(f"version {version} in the {name} of a control record")
+        raise CorruptRecords(f"invalid version {version} in the {name} of a control record")
     return number
 
 
 def marker_of(buffer: Buffer, position: int = 0) -> tuple[Marker | None, int]:
-    """The marker that the control batch at `position` is, as `decode_marker` gives it."""
+    """Returns the marker in the control batch at `position`, like `decode_marker`."""
     for record in decode_records(buffer, position):
         return decode_marker(record)
-    return NO_MARKER  # compaction has emptied it
+    return NO_MARKER  # compaction has removed its record

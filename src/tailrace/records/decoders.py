@@ -2,8 +2,8 @@
 
 `decode_with_cython` uses the compiled parser that comes with aiokafka; `decode_with_python` is its plain
 twin, several times slower, and the specification of both. `best_decoder` is the compiled one where it is
-installed. They take a legal header and the decompressed records; the rows they return are true to the bytes,
-but nobody has asked yet whether the offsets make sense.
+installed. They take a valid header and the decompressed records. The rows they return are true to the bytes;
+their offsets are not checked yet.
 
 One record, where every number is a zigzag varint and a length below zero means null:
 
@@ -22,11 +22,11 @@ Headers = tuple[tuple[str, bytes | None], ...]
 Row = tuple[int, int, bytes | None, bytes | None, Headers]  # offset, timestamp, key, value, headers
 Decoder = Callable[[BatchHeader, Buffer], list[Row]]
 
-# Header keys ought to be UTF-8, but nothing enforces it. So that no byte is lost, what is not UTF-8 becomes
-# lone surrogates, which the same handler turns back into bytes.
+# Header keys should be UTF-8, but nothing enforces it. Other bytes become lone surrogates, which the same handler turns
+# back into bytes.
 HEADER_KEY_ERRORS = "surrogateescape"
 
-RECORD_SIZE_MIN = 7  # seven numbers of a byte each
+RECORD_SIZE_MIN = 7  # seven numbers of one byte each
 _RECORD_HEADER_SIZE_MIN = 2
 
 _VARINT_SHIFT_MAX = 63
@@ -41,7 +41,7 @@ _PADDING = bytes(32)
 
 @cache
 def best_decoder() -> Decoder:
-    """The compiled decoder, or the plain one where aiokafka or its compiled part is not installed."""
+    """Returns the compiled decoder, or the plain one if aiokafka or its compiled part is not installed."""
     try:
         import aiokafka.record._crecords.default_records  # noqa: F401
     except ImportError:
@@ -50,9 +50,9 @@ def best_decoder() -> Decoder:
 
 
 def decode_with_cython(header: BatchHeader, payload: Buffer) -> list[Row]:
-    """The rows of a batch, by aiokafka's parser.
+    """Returns the rows of a batch, by aiokafka's parser.
 
-    It works on a copy, padded, that claims no codec: the parser would decompress without a bound.
+    It gets a padded copy that claims no codec: the parser would decompress without a bound.
     """
     from aiokafka.errors import CorruptRecordException
     from aiokafka.record._crecords.default_records import DefaultRecordBatch
@@ -74,7 +74,7 @@ def decode_with_cython(header: BatchHeader, payload: Buffer) -> list[Row]:
 
 
 def decode_with_python(header: BatchHeader, payload: Buffer) -> list[Row]:
-    """The rows of a batch, in plain Python. No length is used before it was compared with what is left."""
+    """Returns the rows of a batch, in plain Python. Compares every length with what is left before using it."""
     data = bytes(payload)
     rows: list[Row] = []
     position = 0
@@ -100,7 +100,7 @@ def _read_record(data: bytes, position: int, header: BatchHeader) -> tuple[Row, 
     value, position = _read_bytes(data, position)
     headers, position = _read_headers(data, position)
     if position != end:
-        raise CorruptRecords(f"a record ends at byte {position} where its length says {end}")
+        raise CorruptRecords(f"a record ends at byte {position}, but its length says {end}")
     if header.has_log_append_time:
         timestamp = header.max_timestamp
     else:
@@ -111,7 +111,7 @@ def _read_record(data: bytes, position: int, header: BatchHeader) -> tuple[Row, 
 def _read_headers(data: bytes, position: int) -> tuple[Headers, int]:
     count, position = read_varint(data, position)
     if not 0 <= count * _RECORD_HEADER_SIZE_MIN <= len(data) - position:
-        raise CorruptRecords(f"{count} headers where {len(data) - position} bytes are left")
+        raise CorruptRecords(f"{count} headers, but {len(data) - position} bytes are left")
     headers: list[tuple[str, bytes | None]] = []
     for _ in range(count):
         key, position = _read_bytes(data, position)
@@ -128,12 +128,14 @@ def _read_bytes(data: bytes, position: int) -> tuple[bytes | None, int]:
         return None, position
     end = position + length
     if end > len(data):
-        raise CorruptRecords(f"{length} bytes announced where {len(data) - position} are left")
+        raise CorruptRecords(f"a length of {length} bytes, but {len(data) - position} are left")
     return data[position:end], end
 
 
 def read_varint(data: bytes, position: int) -> tuple[int, int]:
-    """A zigzag number of up to 64 bits and the position after it. IndexError where the bytes end in it."""
+    """Returns a zigzag number of up to 64 bits, and the position after it. Raises IndexError if the bytes end inside
+    it.
+    """
     byte = data[position]
     position += 1
     value = byte & 0x7F
@@ -150,5 +152,5 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def wrap_int64(value: int) -> int:
-    """`value` as 64-bit arithmetic has it: clients overflow alike on timestamps at the ends of the range."""
+    """Wraps `value` like 64-bit arithmetic: clients overflow in the same way on timestamps at the ends of the range."""
     return ((value + _INT64_SIGN) & _INT64_MASK) - _INT64_SIGN

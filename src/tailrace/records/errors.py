@@ -1,4 +1,4 @@
-"""Exceptions for bytes that are no valid record batch: one family, so that callers catch one name."""
+"""Exceptions for bytes that are no valid record batch: one family, so that callers catch one class."""
 
 
 class CorruptBatch(ValueError):
@@ -6,7 +6,7 @@ class CorruptBatch(ValueError):
 
 
 class TruncatedBatch(CorruptBatch):
-    """The bytes end before the batch does: a torn write, or a read that was cut short."""
+    """The bytes end before the batch does: a torn write, or a truncated read."""
 
 
 class CorruptRecords(CorruptBatch):

@@ -1,8 +1,8 @@
-"""Records as bytes: where each lies in its batch, and its key. For compaction, which drops some records of a batch and
-keeps the others byte for byte.
+"""Records as bytes: the position of each in its batch, and its key. For compaction, which removes some records of a
+batch and keeps the others byte for byte.
 
-`split_records` finds them, `join_records` puts some of them together again; `rebuilt` and `emptied` make batches that
-keep their place in the log (base offset, last offset, producer and sequence) although records are gone.
+`split_records` finds the records, `join_records` joins some of them again. `rebuilt` and `emptied` create batches that
+keep their position in the log (base offset, last offset, producer and sequence) although records were removed.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ from tailrace.records.record import write_varint
 
 
 class RawRecord(NamedTuple):
-    """A record from `start`, where its length stands, to before `end`."""
+    """A record from `start`, where its length begins, to before `end`."""
 
     start: int
     body: int
@@ -39,25 +39,25 @@ class RawRecord(NamedTuple):
 
 
 def records_of(buffer: Buffer, position: int, header: BatchHeader) -> tuple[bytes, list[RawRecord]]:
-    """The records of a batch: their bytes, and where each lies in those. Raises as the two below do, and CorruptRecords
-    where one says that its offset is none of the batch's.
+    """Returns the decompressed records of a batch, and the position of each. Raises CorruptRecords, also if a record
+    has an offset outside the batch, and TooLarge.
     """
     data = records_bytes(buffer, position, header)
     rows = split_records(data, header.record_count)
     deltas = [row.offset_delta for row in rows]
     if deltas and not 0 <= min(deltas) <= max(deltas) <= header.last_offset_delta:
-        raise CorruptRecords(f"a record lies outside of its batch, which has {header.last_offset_delta + 1} offsets")
+        raise CorruptRecords(f"a record's offset is outside its batch of {header.last_offset_delta + 1} offsets")
     return data, rows
 
 
 def records_bytes(buffer: Buffer, position: int, header: BatchHeader) -> bytes:
-    """The records of a batch, decompressed. Raises CorruptRecords, and TooLarge as `decompress` does."""
+    """Returns the records of a batch, decompressed. Raises CorruptRecords, and TooLarge as `decompress` does."""
     payload = memoryview(buffer)[position + HEADER_SIZE : position + header.size]
     return bytes(decompress(header.codec, payload)) if header.record_count or payload else b""
 
 
 def split_records(data: bytes, count: int) -> list[RawRecord]:
-    """Raises CorruptRecords unless `data` is so many records, one after the other."""
+    """Splits `data` into records. Raises CorruptRecords unless it consists of exactly `count` records."""
     rows: list[RawRecord] = []
     position = 0
     try:
@@ -73,11 +73,13 @@ def split_records(data: bytes, count: int) -> list[RawRecord]:
 
 
 def _record_at(data: bytes, start: int) -> RawRecord:
-    """Most numbers take one byte: those are read in place, as a call costs more than all else here."""
+    """Parses one record. Most numbers take one byte, and those are read in place: a call would cost more than
+    the rest.
+    """
     length, body = read_varint(data, start)
     end = body + length
     if length < 0 or end > len(data):
-        raise CorruptRecords(f"a record of {length} bytes where {len(data) - body} are left")
+        raise CorruptRecords(f"a record of {length} bytes, but {len(data) - body} are left")
     timestamp_delta, behind_timestamp = read_varint(data, body + 1)  # behind the attributes
     byte = data[behind_timestamp]
     if byte < 0x80:
@@ -95,12 +97,14 @@ def _record_at(data: bytes, start: int) -> RawRecord:
         position += key_length
     has_value = not data[position] & 1  # the sign of a zigzag number is its lowest bit
     if position >= end:
-        raise CorruptRecords(f"a record ends at byte {end}, inside of its key")
+        raise CorruptRecords(f"a record ends at byte {end}, inside its key")
     return RawRecord(start, body, behind_timestamp, end, timestamp_delta, offset_delta, key, has_value)
 
 
 def join_records(data: bytes, rows: Sequence[RawRecord], timestamp_shift: int = 0) -> bytes:
-    """The records' bytes, one after the other; with a shift, their timestamps count from a base so much later."""
+    """Returns the records' bytes, one after the other. With a shift, their timestamps are relative to a base later by
+    that much.
+    """
     if not timestamp_shift:
         return b"".join([data[row.start : row.end] for row in rows])
     output = bytearray()
@@ -117,7 +121,7 @@ def join_records(data: bytes, rows: Sequence[RawRecord], timestamp_shift: int = 
 def rebuilt(
     header: BatchHeader, data: bytes, rows: Sequence[RawRecord], delete_horizon: int | None = None
 ) -> bytearray:
-    """The batch with these of its records alone; a new delete horizon takes the place of the base timestamp."""
+    """Returns the batch with only these records. A new delete horizon replaces the base timestamp."""
     base_timestamp = header.base_timestamp if delete_horizon is None else delete_horizon
     payload = compress(Codec(header.codec), join_records(data, rows, base_timestamp - header.base_timestamp))
     max_timestamp = header.max_timestamp
@@ -136,7 +140,7 @@ def rebuilt(
 
 
 def emptied(header: BatchHeader) -> bytearray:
-    """The batch without a record: it keeps its place, and tells of its producer."""
+    """Returns the batch without records: it keeps its position, and its producer's epoch and sequence."""
     return _sealed(
         header._replace(
             length=LENGTH_MIN,

@@ -1,7 +1,7 @@
 """Changes the codec of a batch: the same records, under the same header except for length, codec and CRC.
 
-Nothing looks at the records themselves: they are one piece of bytes, decompressed and compressed again. All of the work
-is done by the codecs' libraries, which let other threads run meanwhile.
+The records are not parsed, only decompressed and compressed again. All of the work is done by the codecs' libraries,
+which let other threads run meanwhile.
 """
 
 from typing import NamedTuple
@@ -18,15 +18,15 @@ RECORDS_BYTES_MAX = 16 << 20
 
 
 class Target(NamedTuple):
-    """What batches are to be kept in. No level is the codec's own default."""
+    """The codec to convert batches to. A level of None is the codec's own default."""
 
     codec: Codec
     level: int | None = None
 
 
 def records_limit(message_bytes_max: int) -> int:
-    """How many bytes the records of a batch may take, where a batch may have `message_bytes_max`: what may be sent as
-    it is may be sent compressed.
+    """Returns how many bytes the records of a batch may take where a batch may have `message_bytes_max`: whatever may
+    be sent uncompressed may be sent compressed.
     """
     return min(max(RECORDS_BYTES_MAX, message_bytes_max), DECOMPRESSED_BYTES_MAX)
 
@@ -34,13 +34,13 @@ def records_limit(message_bytes_max: int) -> int:
 def recompress(
     data: Buffer, target: Target, limit: int = RECORDS_BYTES_MAX, budget: DecompressionBudget | None = None
 ) -> bytearray:
-    """The one batch in `data`, in the codec of `target`, sealed. Raises CorruptBatch where it is not whole and intact,
-    TooLarge where its records take more than `limit` bytes, or than `budget` allows.
+    """Returns the one batch in `data`, in the codec of `target`, with its CRC updated. Raises CorruptBatch if it is not
+    whole and intact, TooLarge if its records take more than `limit` bytes, or than `budget` allows.
     """
-    header = batch.check(data)  # first: a batch that is sealed anew would hide what was wrong with it
+    header = batch.check(data)  # first: a new CRC would hide what was wrong with the batch
     view = memoryview(data)
     records = decompress(header.codec, view[HEADER_SIZE : header.size], limit, budget)
-    if header.record_count * RECORD_SIZE_MIN > len(records):  # nobody could tell any more, once it is compressed
+    if header.record_count * RECORD_SIZE_MIN > len(records):  # later, compression would hide it
         raise CorruptRecords(f"{header.record_count} records do not fit into {len(records)} bytes")
     converted = bytearray(view[:HEADER_SIZE])
     converted += compress(target.codec, records, target.level)

@@ -1,9 +1,8 @@
 """The records inside a batch: decode, encode, find by timestamp (for compaction, time lookup, HTTP).
 
-A batch is decoded whole or refused whole, so that nobody acts on its first records and then finds the later
-ones broken. The bytes are decompressed here, within a limit, and parsed by one of the decoders in
-`decoders`; what comes out has offsets that rise and lie inside the batch. `encode_batch` is the way
-back: the same values give a batch that any client reads.
+A batch is decoded whole or refused whole, so that no caller acts on its first records and then finds the later ones
+broken. The bytes are decompressed here, within a limit, and parsed by one of the decoders in `decoders`. Decoded
+offsets rise and lie inside the batch. `encode_batch` is the opposite: it returns a batch that any client can read.
 """
 
 from collections.abc import Sequence
@@ -33,7 +32,7 @@ from tailrace.records.errors import CorruptRecords, TruncatedBatch
 
 
 class Record(NamedTuple):
-    """One record at its place in the log. Bytes of a header key that are not UTF-8 are lone surrogates."""
+    """One record at its offset. Bytes of a header key that are not UTF-8 are lone surrogates."""
 
     offset: int
     timestamp: int = NO_TIMESTAMP
@@ -50,12 +49,11 @@ def decode_records(
     budget: DecompressionBudget | None = None,
     decoder: Decoder | None = None,
 ) -> list[Record]:
-    """All records of the batch at `position`, which has been checked: its CRC is not looked at again.
+    """Decodes all records of the batch at `position`. Its CRC must have been checked before.
 
-    Raises CorruptRecords unless every byte belongs to a legal record, TooLarge where the records take more
-    than `limit` bytes decompressed, or than `budget` allows. Where the batch has log-append time, that is each
-    record's timestamp. The CRC aside nothing is taken on trust: a batch that was not checked raises CorruptBatch at
-    worst.
+    Raises CorruptRecords unless every byte belongs to a valid record, TooLarge if the records take more than `limit`
+    bytes decompressed, or than `budget` allows. If the batch has log-append time, that is each record's timestamp.
+    Everything but the CRC is checked: a batch whose CRC was not checked raises CorruptBatch at worst.
     """
     header = read_header(buffer, position)
     check_header(header)
@@ -63,7 +61,7 @@ def decode_records(
         raise TruncatedBatch(f"{len(buffer) - position} bytes of a batch of {header.size}")
     payload: Buffer = memoryview(buffer)[position + HEADER_SIZE : position + header.size]
     if header.record_count == 0 and not payload:
-        return []  # compaction removed them all, and nothing was left to compress
+        return []  # compaction removed all of them
     payload = decompress(header.codec, payload, limit, budget)
     if header.record_count * RECORD_SIZE_MIN > len(payload):
         raise CorruptRecords(f"{header.record_count} records in {len(payload)} bytes")
@@ -78,7 +76,7 @@ def _check_offsets(header: BatchHeader, records: list[Record]) -> None:
     offset_min = header.base_offset
     for record in records:
         if record.offset < offset_min:
-            raise CorruptRecords(f"offset {record.offset} where {offset_min} or more is expected")
+            raise CorruptRecords(f"offset {record.offset}, expected {offset_min} or more")
         offset_min = record.offset + 1
     if offset_min > header.next_offset:
         raise CorruptRecords(f"offset {offset_min - 1} in a batch that ends at {header.last_offset}")
@@ -91,7 +89,9 @@ def first_record_at_or_after(
     *,
     start_offset: int = 0,
 ) -> Record | None:
-    """The first record of a checked batch at `start_offset` or later not older than `timestamp`, if any."""
+    """Returns the first record of a checked batch at `start_offset` or later with this timestamp or a later one, or
+    None.
+    """
     if read_header(buffer, position).max_timestamp < timestamp:
         return None
     for record in decode_records(buffer, position):
@@ -115,11 +115,12 @@ def encode_batch(
     log_append_time: int | None = None,
     delete_horizon: int | None = None,
 ) -> bytearray:
-    """A whole, sealed batch of `records`, whose offsets rise from `base_offset` or later; there may be gaps.
+    """Returns a whole, sealed batch of `records`, whose offsets must rise from `base_offset` or later; there may be
+    gaps.
 
-    `last_offset_delta` keeps offsets at the end whose records are gone, and must be given where there are no
-    records. A `log_append_time` becomes the timestamp of all records when they are decoded. A
-    `delete_horizon` takes the place of the base timestamp.
+    `last_offset_delta` keeps offsets at the end whose records were removed, and is required if there are no records. A
+    `log_append_time` becomes the timestamp of all records when they are decoded. A `delete_horizon` replaces the base
+    timestamp.
     """
     if last_offset_delta is None:
         assert records, "a batch without records must say how many offsets it takes"
