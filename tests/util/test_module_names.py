@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tailrace.broker.configs.ignored import family_of
-from tailrace.broker.configs.tables import BROKER_KEYS
+from tailrace.broker.configs.tables import BROKER_KEYS, TOPIC_KEYS
 from tailrace.spark import _HOMES
 
 ROOT = Path(__file__).parents[2]
@@ -15,6 +15,7 @@ NOT_MODULES = {
     "tailrace.format": "a file in a data directory",
     "tailrace.journal": "a file in a data directory",
     "tailrace.librdkafka": "a logger, of the client library",
+    "tailrace.options": "a key in the metadata of a table's column",
     "tailrace.service": "a systemd unit",
     "tailrace.spark.pipeline": "a logger, and a property of Spark's jobs",
 }
@@ -47,7 +48,8 @@ def is_attribute(name: str) -> bool:
 
 
 def is_config(name: str) -> bool:
-    return name in BROKER_KEYS or family_of(name) is not None
+    """Also the beginning of the names of several configs."""
+    return family_of(name) is not None or any(f"{key}.".startswith(f"{name}.") for key in (*BROKER_KEYS, *TOPIC_KEYS))
 
 
 def names() -> dict[str, list[str]]:

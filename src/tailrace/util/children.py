@@ -1,4 +1,4 @@
-"""Command line and environment of child processes that run modules of ours."""
+"""Command line and environment of child processes that run our own modules."""
 
 import os
 import sys
@@ -11,6 +11,6 @@ def command(module: str, *arguments: str) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """With the package where this process has found it."""
+    """Returns an environment in which a child process finds the package at the same path as this one."""
     path = [os.path.dirname(os.path.dirname(tailrace.__file__)), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path)}

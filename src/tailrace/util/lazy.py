@@ -1,7 +1,6 @@
-"""A mapping whose keys are known at once and whose values are made on first use.
+"""A mapping with fixed keys, whose values are created on first use.
 
-For what is imported so: a broker is started by people and tests that wait for it, and has no use for most of its APIs
-before it is there.
+It defers imports: users and tests wait for a broker to start, and most of its APIs are not needed before that.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -11,7 +10,7 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
-class Lazily(Mapping[Key, Value]):
+class LazyMapping(Mapping[Key, Value]):
     def __init__(self, keys: Iterable[Key], make: Callable[[Key], Value]) -> None:
         self.made: dict[Key, Value] = {}
         self._keys = dict.fromkeys(keys)

@@ -1,7 +1,7 @@
 """Shutdown by ctrl-C or SIGTERM, as an event. A second signal ends the process at once.
 
-The signals set an event, for whoever asks between two steps or waits for it. A thread sets it: a signal may come while
-the main thread holds the event's lock.
+Callers poll the event between two steps, or wait for it. A thread sets it, because a signal may arrive while the main
+thread holds the event's lock.
 """
 
 import os
@@ -15,7 +15,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def on_signals() -> threading.Event:
-    """An event that the first signal sets, from now on."""
+    """Returns an event that the first signal sets, from now on."""
     stop = threading.Event()
     signals: list[int] = []
 
@@ -33,7 +33,9 @@ def on_signals() -> threading.Event:
 
 @contextmanager
 def stopped_by_signals() -> Iterator[threading.Event]:
-    """The same for a while; outside of the main thread, which has the signals, nobody sets it."""
+    """Yields such an event for the duration of a block. Outside the main thread, which receives the signals, it is
+    never set.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield threading.Event()
         return

@@ -1,8 +1,8 @@
 """Parses a point in time as users write it.
 
 `2026-11-15T10:00` and `2026-11-15`, with or without seconds and a zone; `10:00`, today; `now`, `today`, `yesterday`,
-the latter two also with a time of day; `-2h`, `-1d12h`, before now. Local time unless a zone is given. Pure, given
-`now`.
+the latter two also with a time of day; `-2h` and `-1d12h`, before now. Local time unless a zone is given. Pure: `now`
+is an argument.
 """
 
 import re
@@ -26,30 +26,36 @@ _OF_A_DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?:[ T]\d{1,2}(?::?\d{2}.*)?)?")
 
 
 class NoTime(ValueError):
-    """It says no time; the message is for whoever wrote it."""
+    """The text is not a point in time. The message is meant for the user who wrote it."""
+
+
+class UnrecognizedTime(NoTime):
+    """The text has none of the forms in GRAMMAR."""
 
 
 def parse(text: str, now: datetime, zone: tzinfo | None = None) -> datetime:
-    """The moment `text` names, with its zone. `now` has one; `zone` is the local one, by default the machine's."""
-    said = text.strip()
+    """Returns the moment that `text` names, with its zone. `now` must have one; `zone` is the local one, by default the
+    machine's.
+    """
+    given = text.strip()
     try:
-        if said.lower() == "now":
+        if given.lower() == "now":
             return _local(now, zone)
-        if _AGO.fullmatch(said):
-            return _local(now.astimezone(UTC) - _duration(said), zone)  # an hour is one, also when clocks change
-        if said and (parts := _OF_A_DAY.fullmatch(said.lower())):
+        if _AGO.fullmatch(given):
+            return _local(now.astimezone(UTC) - _duration(given), zone)  # exact hours, even across clock changes
+        if given and (parts := _OF_A_DAY.fullmatch(given.lower())):
             day = _local(now, zone).date() - timedelta(days=_DAYS[parts[1] or "today"])
             of_day = time.fromisoformat(_padded(parts[2] or "00:00"))
             return _local(datetime.combine(day, of_day), zone)
-        if _OF_A_DATE.fullmatch(said):
-            return _local(datetime.fromisoformat(said), zone)
+        if _OF_A_DATE.fullmatch(given):
+            return _local(datetime.fromisoformat(given), zone)
     except (ValueError, OverflowError) as error:
-        raise NoTime(f"{text!r} is no time: {error}") from None
-    raise NoTime(f"{text!r} is no time; say it like one of: {GRAMMAR}")
+        raise NoTime(f"{text!r} is not a time: {error}") from None
+    raise UnrecognizedTime(f"{text!r} is not a time. Use a form like: {GRAMMAR}")
 
 
 def milliseconds(moment: datetime) -> int:
-    """Since 1970, as Kafka counts."""
+    """Returns the milliseconds since 1970, as Kafka counts."""
     return int((moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1))
 
 
@@ -62,7 +68,9 @@ def _padded(of_day: str) -> str:
 
 
 def _local(moment: datetime, zone: tzinfo | None) -> datetime:
-    """In the local zone, where none was given; the rules of that zone at that time count, not those of today."""
+    """Returns the moment in the local zone, if it has none, by the rules of that zone at that time rather
+    than today's.
+    """
     if moment.tzinfo is None and zone is not None:
         return moment.replace(tzinfo=zone)
     return moment.astimezone(zone)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tailrace.server.logging import ForMachines, ForPeople, set_up
+from tailrace.util.logging import ForMachines, ForPeople, set_up
 
 
 def a_record(message: str = "%s has gone", level: int = logging.WARNING, **fields: object) -> logging.LogRecord:

@@ -1,6 +1,6 @@
-"""Formats log lines: for people on a terminal, and as JSON elsewhere, where a machine collects them.
+"""Formats log lines: for people on a terminal, and as JSON otherwise, for machines that collect them.
 
-What a line is made with is imported for the first one: a broker that starts has nothing to say.
+Modules that only a log line needs are imported for the first one, which makes starts faster.
 """
 
 import logging
@@ -43,7 +43,7 @@ class ForMachines(logging.Formatter):
 
 
 def set_up(*, colours: bool, level: int = logging.INFO) -> None:
-    """Sends what is logged to stderr."""
+    """Sends log records to stderr."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(ForPeople(colours) if sys.stderr.isatty() else ForMachines())
     logger = logging.getLogger("tailrace")
