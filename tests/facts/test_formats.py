@@ -1,0 +1,69 @@
+"""Formats of published topics: what is written is read, and what is no record of them is refused."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailrace.facts import losses, positions, segments
+from tailrace.facts.document import UnreadableFact
+from tailrace.facts.losses import Loss, LossKind, LossReason
+from tailrace.facts.positions import GroupPositions
+from tailrace.facts.segments import PartitionFact, SegmentFact
+
+OFFSETS = st.integers(0, (1 << 63) - 1)
+OPTIONAL = st.none() | OFFSETS
+NAMES = st.text(max_size=20)
+
+LOSSES = st.builds(
+    Loss,
+    kind=st.sampled_from(LossKind),
+    topic=NAMES,
+    topic_id=NAMES,
+    partition=st.integers(0, 99),
+    first=OFFSETS,
+    last=OFFSETS,
+    records=OFFSETS,
+    exact=st.booleans(),
+    at=OFFSETS,
+    reason=st.none() | st.sampled_from(LossReason),
+    group=NAMES,
+    size=OPTIONAL,
+    oldest=OPTIONAL,
+    newest=OPTIONAL,
+    client_id=st.none() | NAMES,
+    user=st.none() | NAMES,
+)
+PARTITIONS = st.builds(
+    PartitionFact,
+    topic=NAMES,
+    topic_id=NAMES,
+    segments=st.lists(st.builds(SegmentFact, OFFSETS, OFFSETS, OFFSETS, OPTIONAL), max_size=3).map(tuple),
+    hold_groups=st.lists(NAMES, max_size=3).map(tuple),
+)
+POSITIONS = st.builds(
+    GroupPositions, NAMES, OFFSETS, st.booleans(), st.dictionaries(NAMES, st.dictionaries(st.integers(0, 9), OFFSETS))
+)
+
+
+@given(LOSSES)
+def test_a_loss_is_read_as_it_was_written(loss: Loss) -> None:
+    assert losses.decode(loss.encode()) == loss
+
+
+@given(PARTITIONS)
+def test_segments_are_read_as_they_were_written(fact: PartitionFact) -> None:
+    assert segments.decode(fact.encode()) == fact
+
+
+@given(POSITIONS)
+def test_positions_are_read_as_they_were_written(group: GroupPositions) -> None:
+    assert positions.decode(group.encode()) == group
+
+
+@pytest.mark.parametrize(
+    "decode", [losses.decode, segments.decode, positions.decode], ids=["losses", "segments", "positions"]
+)
+@pytest.mark.parametrize("value", [b"", b"\xff", b"[]", b"{}", b'{"version":2}', b'{"version":1}', b'{"version":"1"}'])
+def test_what_is_no_record_of_the_topic_is_refused(decode, value: bytes) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(UnreadableFact):
+        decode(value)
