@@ -97,11 +97,11 @@ def test_the_sums_of_a_sealed_segment_are_right_after_several() -> None:
     place.log.roll()
     place.log.append(batch_of(1), NOW)
     place.log.checkpoint(NOW)
-    sums = place.log.segments[0].derived_files.read_sums()
-    assert sums is not None
+    checksums = place.log.segments[0].derived_files.read_checksums()
+    assert checksums is not None
     data = bytes(place.memory.disk.file(f"{PARTITION}/{0:020d}.log"))
-    assert sums.log_size == len(data)
-    assert sums.chunk_is_intact(0, data)
+    assert checksums.log_size == len(data)
+    assert checksums.chunk_is_intact(0, data)
 
 
 OTHER_PRODUCER = [batch_of(1, producer=7, sequence=0), batch_of(1, producer=8, sequence=0)]

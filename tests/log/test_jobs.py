@@ -55,7 +55,7 @@ def setup() -> Setup:
 
 def taken_from(queue: FlushQueue) -> FlushJob | SaveJob:
     job = queue.next_job()
-    assert job is not None
+    assert isinstance(job, FlushJob | SaveJob)
     return job
 
 
@@ -135,6 +135,7 @@ def test_a_disk_that_cannot_be_read_is_told_as_a_storage_error(ask: Callable[[Lo
 
 def test_a_leader_epoch_is_refused_while_a_flush_is_out(setup: Setup) -> None:
     job = setup.log.begin_flush()
+    assert job is not None
     with pytest.raises(JobUnderWay):
         setup.log.raise_leader_epoch(5)
     assert setup.log.leader_epoch == 0
@@ -152,6 +153,7 @@ def test_a_failed_flush_does_not_forget_a_save_that_is_still_out(setup: Setup) -
     save = setup.save_that_is_out()
     setup.append()
     flush = setup.log.begin_flush()
+    assert flush is not None
     setup.files.fail("sync", EIO, name=".log")
     flush.run()
     with pytest.raises(LogOffline):
@@ -180,6 +182,7 @@ def test_a_write_refused_for_space_does_no_harm_when_its_segment_is_deleted(tmp_
     log = directory.create(ORDERS)
     log.append(batch_of(2), NOW)
     flush = log.begin_flush()
+    assert flush is not None
     files.fail("write_at", ENOSPC, name=".log")
     with pytest.raises(OutOfSpace):
         log.append(batch_of(2), NOW)
@@ -222,7 +225,7 @@ def test_files_that_a_flush_is_about_to_sync_are_not_removed_before_it_has(tmp_p
     directory.close(NOW)
 
 
-def test_a_flush_that_finds_no_room_for_what_stands_beside_a_new_log_can_be_tried_again(setup: Setup) -> None:
+def test_a_flush_without_room_for_the_small_files_of_a_new_log_can_be_retried(setup: Setup) -> None:
     queue = FlushQueue(dirty_ms_max=1000)
     told: list[object] = []
     queue.tick(NOW)
@@ -254,7 +257,7 @@ def test_a_checkpoint_that_finds_no_room_saves_nothing_and_the_next_one_does(set
 # How old a segment is
 
 
-def test_the_largest_timestamp_is_known_of_what_this_process_wrote_and_is_found_for_all_else(setup: Setup) -> None:
+def test_the_largest_timestamp_is_known_for_own_segments_and_found_for_others(setup: Setup) -> None:
     setup.log.append(batch_of(2, time=7000), NOW)
     setup.log.append(batch_of(2, time=3000), NOW)
     assert setup.log.active.largest_timestamp == 7001
@@ -384,6 +387,7 @@ def test_a_save_does_not_starve_behind_flushes(setup: Setup) -> None:
 @pytest.mark.parametrize("kind", [FlushJob, SaveJob])
 def test_a_close_is_refused_and_does_nothing_while_a_job_is_out(kind: type, setup: Setup) -> None:
     job = setup.log.begin_flush() if kind is FlushJob else setup.save_that_is_out()
+    assert job is not None
     calls = len(setup.memory.calls)
     with pytest.raises(JobUnderWay):
         setup.log.close(NOW)

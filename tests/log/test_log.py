@@ -97,7 +97,7 @@ def claiming(count: int = CLAIM, *, size: int = 20) -> bytearray:
     return data
 
 
-def sizes_of(*batches: bytes) -> int:
+def sizes_of(*batches: bytes | bytearray) -> int:
     return sum(map(len, batches))
 
 
@@ -373,7 +373,7 @@ def test_a_segment_rolls_before_an_offset_is_too_far_from_its_base() -> None:
 
 
 @pytest.mark.parametrize("batches", [300, 600])
-def test_batches_that_span_more_offsets_than_a_segment_can_count_are_refused_or_found_again(batches: int) -> None:
+def test_batches_with_too_many_offsets_for_a_segment_are_refused_or_found_again(batches: int) -> None:
     setup = Setup(LARGE)
     data = bytearray(b"".join(claiming(size=100) for _ in range(batches)))
     try:
@@ -703,7 +703,7 @@ def test_what_was_deleted_stays_deleted_after_a_restart(setup: Setup, clean: boo
     assert list(stored_batches(log)) == list(range(bases[1], 60, 3))
 
 
-def test_a_slice_can_be_read_although_its_segment_is_deleted_and_its_descriptor_wanted(tmp_path: Path) -> None:
+def test_a_slice_can_be_read_after_its_segment_is_deleted_and_descriptors_run_out(tmp_path: Path) -> None:
     files = OperatingSystemFiles(descriptor_limit=4)
     directory = DataDirectory(files, str(tmp_path / "data"), SMALL)
     log = directory.create(ORDERS)

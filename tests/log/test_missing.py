@@ -28,7 +28,7 @@ from tailrace.log.files.recorded_gaps import RecordedGap, add_gaps
 from tailrace.log.layout.config import LogConfig
 from tailrace.log.layout.errors import StorageError
 from tailrace.log.layout.names import numbered
-from tailrace.log.scrub import Piece, ScrubJob
+from tailrace.log.scrub import ScrubChunk, ScrubJob
 from tailrace.log.tools.locate import locate
 from tailrace.log.tools.verify import verify
 from tailrace.records.batch import split
@@ -92,7 +92,7 @@ def verified(disk: Disk) -> set[int]:
 
 def scrubbed(disk: Disk, config: LogConfig) -> set[int]:
     log, _ = reopen(disk, config)
-    job = ScrubJob(log.files, [Piece(ORDERS, log, segment, 0) for segment in log.segments[:-1]])
+    job = ScrubJob(log.files, [ScrubChunk(ORDERS, log, segment, 0) for segment in log.segments[:-1]])
     job.run()
     assert len(job.damage) == len(log.damage) == 1
     assert job.faults == []
@@ -196,7 +196,7 @@ def test_a_segment_that_cannot_be_read_is_named_until_it_can(errno: int, is_name
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_after_a_crash_a_sealed_segment_that_is_torn_is_damage_to_verify_as_to_the_start(number: int) -> None:
+def test_verify_and_the_start_agree_that_a_torn_sealed_segment_is_damage(number: int) -> None:
     files = memory_files()
     directory = DataDirectory(files, DATA, SMALL)
     log = directory.create(ORDERS)
@@ -206,5 +206,5 @@ def test_after_a_crash_a_sealed_segment_that_is_torn_is_damage_to_verify_as_to_t
     disk = files.disk.copy()
     del disk.file(logs_of(disk)[number])[-1:]
     log, report = reopen(disk, SMALL)
-    assert report.cut is None
+    assert report.truncation is None
     assert verified(disk) == offsets_named(report.damage) != set()

@@ -44,7 +44,7 @@ WAYS = [
     ("sync", Victim.flush, "a flush failed"),
     ("write_at", Victim.append, "a write failed"),
     ("open", Victim.roll, "a write failed"),
-    ("rename", Victim.raise_leader_epoch, "the leader epoch could not be saved"),
+    ("rename", Victim.raise_leader_epoch, "saving the leader epoch failed"),
     ("truncate", Victim.truncate, "a truncation failed"),
 ]
 
@@ -63,7 +63,7 @@ def test_a_log_that_goes_offline_logs_one_error_that_says_why_and_what_to_do(
     victim.directory.checkpoint(NOW)
     victim.directory.close(NOW)
     (said,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
-    assert said.startswith(f"{reason} in {victim.log.directory}, which now takes no appends: {victim.log.directory}/")
+    assert said.startswith(f"{reason} in {victim.log.directory}, which is now read-only: {victim.log.directory}/")
     assert "Input/output error" in said
     assert "then restart the broker" in said
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from logs import DATA, ORDERS, PARTITION, SMALL, batch_of, memory_files, stored_batches
 
-from tailrace.log import reader as reading
+from tailrace.log import time_search
 from tailrace.log.directory.directory import DataDirectory
 from tailrace.log.disk.interface import File
 from tailrace.log.disk.os_files import OperatingSystemFiles
@@ -21,10 +21,11 @@ from tailrace.log.files.checksums import CHUNK_BYTES
 from tailrace.log.layout.config import LogConfig
 from tailrace.log.layout.errors import Damaged, LogError, OffsetOutOfRange, StorageError
 from tailrace.log.log import Log
-from tailrace.log.reader import FoundTime
 from tailrace.log.recovery.recovery import open_log
 from tailrace.log.segment.segment import DerivedCache, Segment, WouldWait
 from tailrace.log.segment.slices import FileSlice
+from tailrace.log.time_search import FoundTime
+from tailrace.log.view import REMEMBERED_MAX, StoppedReaders
 from tailrace.records.batch import split
 from tailrace.records.compression import Codec
 from tailrace.records.record import Record, encode_batch
@@ -50,7 +51,7 @@ class Setup:
         self.log.flush()
         return batches
 
-    def reopened(self, **options: object) -> Log:
+    def reopened(self, **options: Any) -> Log:
         """The log as a new process finds it after a clean stop."""
         self.directory.close(NOW)
         log, _ = open_log(self.files, PARTITION, self.config, clean=True, start_offset=0, recovery_point=0, **options)
@@ -189,10 +190,9 @@ class GoingOn:
 
     def read(self, max_bytes: int, up_to: int) -> None:
         given = self._outcome(max_bytes, up_to)
-        searching = self._log.view._replace(reached={})
-        view, self._log.view = self._log.view, searching
+        stopped, self._log._stopped = self._log._stopped, StoppedReaders(self._log.segments)
         assert self._outcome(max_bytes, up_to) == given
-        self._log.view = view
+        self._log._stopped = stopped
         if isinstance(given, tuple):
             self._offset = given[1]
         elif given is OffsetOutOfRange:
@@ -273,7 +273,7 @@ def test_a_reader_does_not_go_on_where_other_segments_stand_by_now() -> None:
         setup.log.append(batch_of(1, size=200), NOW)
     setup.log.flush()
     assert setup.log.read(0, 700) is not None
-    (stopped,) = setup.log.view.reached
+    (stopped,) = setup.log._stopped._positions
     setup.log.truncate(1)
     for _ in range(20):
         setup.log.append(batch_of(1, size=30), NOW)
@@ -286,7 +286,7 @@ def test_of_many_readers_not_all_places_are_remembered() -> None:
     setup.fill([20] * 300)
     for offset in stored_batches(setup.log):
         assert setup.log.read(offset, 1) is not None
-    assert 0 < len(setup.log.view.reached) <= reading._REACHED_MAX
+    assert 0 < len(setup.log._stopped) <= REMEMBERED_MAX
 
 
 # Damage
@@ -346,7 +346,8 @@ def test_a_log_of_an_earlier_process_waits_for_its_index_and_its_checks_once() -
 
 def test_each_mebibyte_is_checked_when_it_is_first_read() -> None:
     setup = Setup()
-    setup.config = setup.log.config = LogConfig()
+    setup.config = LogConfig()
+    setup.log.configure(setup.config)
     batches = setup.fill([300_000] * 12)
     log = setup.reopened()
     sizes = [len(data) for data in batches]
@@ -404,7 +405,7 @@ def test_where_the_disk_must_be_asked_a_read_that_may_not_wait_says_so() -> None
         def read_cached_at(self, position: int, size: int) -> None:
             return None
 
-    setup.log.active.log = Cold(setup.log.active.log)
+    setup.log.active.log = Cold(setup.log.active.log)  # type: ignore[assignment]
     with pytest.raises(WouldWait):
         setup.log.read(0, 500, wait=False)
     assert setup.log.read(0, 500) is not None
@@ -501,7 +502,7 @@ def test_a_time_is_not_found_before_it_is_flushed_nor_after_it_is_deleted() -> N
 
 def test_the_largest_time_is_found_far_behind_a_larger_one_that_was_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     """The index names the batch of the deleted record, of which another record is left."""
-    monkeypatch.setattr(reading, "_PIECE_BYTES", 200)
+    monkeypatch.setattr(time_search, "_READ_BYTES", 200)
     log = log_with(timed(100, 1), timed(2, 3, size=100), timed(50), config=ONE_SEGMENT)
     log.delete_before(1)
     assert log.find_max_timestamp() == FoundTime(4, 50)
@@ -580,13 +581,13 @@ def test_a_file_that_is_removed_while_an_offset_is_looked_up_is_out_of_range(tmp
     segment = log.segments[0]
     find = segment.find
 
-    def find_and_lose(*arguments: object, **options: object) -> object:
+    def find_and_lose(*arguments: Any, **options: Any) -> Any:
         found = find(*arguments, **options)
         log.delete_before(log.high_watermark)
         directory.checkpoint(NOW)
         return found
 
-    segment.find = find_and_lose
+    segment.find = find_and_lose  # type: ignore[method-assign]
     with pytest.raises(OffsetOutOfRange):
         log.read(0, 100)
     directory.close(NOW)
@@ -603,13 +604,13 @@ def test_a_file_that_is_removed_while_a_time_is_looked_up_is_no_error_of_the_dis
     log = directory.logs[ORDERS]
     derived = log.segments[0].derived
 
-    def lose_and_load(**options: bool) -> object:
-        log.segments[0].derived = derived
+    def lose_and_load(**options: bool) -> Any:
+        log.segments[0].derived = derived  # type: ignore[method-assign]
         log.delete_before(log.segments[1].base_offset)
         directory.checkpoint(NOW)
         return derived(**options)
 
-    log.segments[0].derived = lose_and_load
+    log.segments[0].derived = lose_and_load  # type: ignore[method-assign]
     try:
         assert log.find_time(0) == FoundTime(log.start_offset, log.start_offset)
     except LogError:
@@ -675,7 +676,7 @@ class Reader(threading.Thread):
         assert found is None or found.timestamp == 1000 + found.offset >= 1000 + offset
 
 
-def test_threads_read_the_right_bytes_while_the_log_is_appended_to_rolled_flushed_and_deleted(tmp_path: Path) -> None:
+def test_threads_read_the_right_bytes_while_the_log_appends_rolls_flushes_deletes(tmp_path: Path) -> None:
     config = LogConfig(segment_bytes=20_000, index_interval_bytes=500)
     directory = DataDirectory(OperatingSystemFiles(descriptor_limit=6), str(tmp_path / "data"), config)
     log = directory.create(ORDERS)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.log.retention import Keep, Reason, SegmentFacts, deletable, is_age_missing
+from tailrace.log.retention import Reason, RetentionLimits, SegmentFacts, deletable, is_age_missing
 
 NOW = 100_000
 AGE, SIZE, START = Reason.AGE, Reason.SIZE, Reason.START
@@ -28,10 +28,10 @@ def reasons(
     end = segments[-1].end_offset
     size = sum(segment.size for segment in segments)
     watermark = end if high_watermark is None else high_watermark
-    return deletable(segments, Keep(start, watermark, size, retention_ms, retention_bytes), NOW)
+    return deletable(segments, RetentionLimits(start, watermark, size, retention_ms, retention_bytes), NOW)
 
 
-def test_a_segment_goes_when_its_newest_record_is_older_than_retention_ms_and_not_a_millisecond_before() -> None:
+def test_a_segment_is_deleted_exactly_when_its_newest_record_exceeds_retention_ms() -> None:
     assert reasons(log_of((5, NOW - 1000), (5, NOW)), retention_ms=999) == [AGE]
     assert reasons(log_of((5, NOW - 1000), (5, NOW)), retention_ms=1000) == []
 
@@ -69,7 +69,7 @@ def test_what_is_not_flushed_stays() -> None:
 @pytest.mark.parametrize("retention_ms", [-1, 1000])
 def test_an_age_that_nobody_knows_has_to_be_looked_for_if_it_matters(retention_ms: int) -> None:
     segments = log_of((5, 1), (5, None), (5, 1))
-    keep = Keep(0, 30, 15, retention_ms, -1)
+    keep = RetentionLimits(0, 30, 15, retention_ms, -1)
     found = deletable(segments, keep, NOW)
     assert found == ([AGE] if retention_ms >= 0 else [])
     assert is_age_missing(segments[1], keep) is (retention_ms >= 0)
@@ -100,7 +100,7 @@ def test_whatever_goes_may_go_and_what_stays_first_may_not(
     start = data.draw(st.integers(0, bounds[-1]))
     high_watermark = data.draw(st.integers(start, bounds[-1]))
     total = sum(segment.size for segment in segments)
-    found = deletable(segments, Keep(start, high_watermark, total, retention_ms, retention_bytes), NOW)
+    found = deletable(segments, RetentionLimits(start, high_watermark, total, retention_ms, retention_bytes), NOW)
     left = total
     for segment, reason in zip(segments, found, strict=False):
         left -= segment.size

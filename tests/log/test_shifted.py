@@ -34,11 +34,11 @@ from shifted import (
 )
 
 from tailrace.log.directory.directory import DataDirectory
-from tailrace.log.files.checksums import CHUNK_BYTES, ChunkSums, Gaps
+from tailrace.log.files.checksums import CHUNK_BYTES, ChunkChecksums, Gaps
 from tailrace.log.files.index import TransactionIndex
 from tailrace.log.layout.config import LogConfig
 from tailrace.log.log import Log
-from tailrace.log.scrub import Piece, ScrubJob
+from tailrace.log.scrub import ScrubChunk, ScrubJob
 from tailrace.log.segment.derived import DerivedFiles
 from tailrace.log.tools.compaction_history import METADATA
 from tailrace.log.tools.locate import locate
@@ -95,7 +95,7 @@ def scrub(disk: Disk) -> tuple[list[str], set[int]]:
     """What the scrubber says of a log that has not been read, and the offsets that it names."""
     log = opened(disk)
     pieces = [
-        Piece(ORDERS, log, segment, start)
+        ScrubChunk(ORDERS, log, segment, start)
         for segment in log.segments[:-1]
         for start in range(0, segment.size, CHUNK_BYTES)
     ]
@@ -143,7 +143,7 @@ def test_every_offset_of_a_shifted_segment_is_served_or_named(lost: str) -> None
             raise
 
 
-def test_a_segment_that_is_shifted_under_a_running_broker_is_named_once_it_was_scrubbed() -> None:
+def test_the_scrubber_reports_a_segment_that_was_shifted_under_a_running_broker() -> None:
     stored = stored_in(SOUND)
     for name, path, shift in [*COINCIDENCES, *ONE_OF_EACH[::5]]:
         if len(shift.content) > len(SOUND.file(path)) and not shift.touched:
@@ -153,7 +153,7 @@ def test_a_segment_that_is_shifted_under_a_running_broker_is_named_once_it_was_s
         log = DataDirectory(files, DATA, SMALL).logs[ORDERS]
         assert not check_reads(stored, read_log(log, 700))
         disk.file(path)[:] = shift.content
-        job = ScrubJob(files, [Piece(ORDERS, log, segment, 0) for segment in log.segments[:-1]])
+        job = ScrubJob(files, [ScrubChunk(ORDERS, log, segment, 0) for segment in log.segments[:-1]])
         job.run()
         assert job.damage, name
         assert check_reads(stored, read_log(log, 700)), name
@@ -276,11 +276,11 @@ def save_derived(disk: Disk, path: str, gaps: Gaps) -> None:
     log = files.open(path)
     stem, size = path.removesuffix(".log"), len(disk.file(path))
     derived_files = DerivedFiles(files, stem, log, int(path[-24:-4]), SMALL.index_interval_bytes)
-    derived, chunks = derived_files.rebuild(size, gaps), ChunkSums()
+    derived, chunks = derived_files.rebuild(size, gaps), ChunkChecksums()
     derived.seal()
     chunks.read_up_to(log, size)
     transactions = TransactionIndex()
-    derived_files.save(derived, transactions, derived.summarise(size, chunks.sums, transactions), sync=True)
+    derived_files.save(derived, transactions, derived.summarise(size, chunks.checksums, transactions), sync=True)
     log.close()
 
 

@@ -11,8 +11,11 @@ it).
     state/        what a log remembers of its producers
 
     dirty         the writes of a log that are not on disk yet
-    reader        the half of a log that any thread may use: reading, finding by time
+    view          what readers see of a log at one moment
+    time_search   finds records by their timestamps
+    reader        the half of a log that any thread may use: reading from an offset
     validation    the checks that a batch must pass before it is appended
+    roll          decides when a log begins a new segment
     jobs          flushes and checkpoints of one log, as jobs for any thread
     log           the log: append, roll, flush, delete, truncate. Its head lists the surface that `broker/` uses
 

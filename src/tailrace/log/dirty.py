@@ -1,8 +1,8 @@
 """The writes of a log that are not on disk yet: the work of its next flush.
 
-A job *takes* all of it when it begins. What is written from then on gathers anew, so nothing can be taken for flushed
-that came too late: neither bytes nor the name of a file. A job that is about to sync looks once more: batches that have
-come meanwhile, behind those that it took, are synced along with them (`more_of`, `synced`).
+A job takes all of them when it begins. Later writes are collected anew, so that a write that came too late is never
+counted as flushed: neither bytes nor the name of a file. Just before it syncs, a job looks once more: batches that were
+written since, behind those that it took, are synced along with them (`more_of`, `synced`).
 """
 
 from collections.abc import Callable, Iterable
@@ -19,7 +19,7 @@ class Written(NamedTuple):
 
 NOTHING = Written(0, 0)
 _as_written: Callable[[tuple[int, int]], Written] = partial(tuple.__new__, Written)
-"""What `Written` does, without a call of Python's: each append makes one."""
+"""Like `Written`, but without a call of a Python function: every append makes one."""
 
 
 class UnflushedWrites:
@@ -30,7 +30,7 @@ class UnflushedWrites:
         self.directories: list[str] = []
         self.epochs = False
         self.topic_id = False
-        self.written = NOTHING  # replaced as a whole: threads look at it
+        self.written = NOTHING  # replaced as a whole: other threads read it
 
     @property
     def bytes(self) -> int:
@@ -44,46 +44,48 @@ class UnflushedWrites:
         return bool(self.segments or self.directories or self.epochs or self.topic_id)
 
     def will_write(self, segment: Segment) -> None:
-        """To be told before a segment is written to."""
+        """Must be called before a segment is written to."""
         if not self.segments or self.segments[-1] is not segment:
             self.segments.append(segment)
 
     def wrote(self, size: int, records: int) -> None:
-        """To be told when a batch is written, all of it."""
+        """Must be called after a whole batch was written."""
         before = self.written
         self.written = _as_written((before[0] + size, before[1] + records))
 
     def more_of(self, segment: Segment) -> Written:
-        """What was written to this segment, if all that there is to do is to sync it: from any thread. Whatever else is
-        to be done is noted before what needs it is written.
+        """Returns what was written to this segment, if a sync of it is all that is left to do; else nothing. May be
+        called from any thread: any other work is noted before the write that needs it.
         """
         written = self.written
         is_all = all(one is segment for one in self.segments) and not (self.directories or self.epochs or self.topic_id)
         return written if is_all else NOTHING
 
     def synced(self, segment: Segment, more: Written) -> None:
-        """Of the segment, this much is on disk by now."""
+        """Notes that this much of the segment is on disk now."""
         self.written = Written(self.bytes - more.bytes, self.records - more.records)
         if self.written == NOTHING:
             self.forget([segment])
 
     def named(self, *directories: str) -> None:
-        """Names in these directories are new."""
+        """Notes that names in these directories are new."""
         self.directories += [path for path in directories if path not in self.directories]
 
     def forget(self, segments: Iterable[Segment]) -> None:
-        """These are deleted, so all of theirs was flushed, though a write that was refused may have been announced."""
+        """Drops these segments, which are deleted: all their batches were flushed, but a refused write may have
+        announced one.
+        """
         self.segments = [segment for segment in self.segments if segment not in set(segments)]
 
     def give_back(self, taken: "UnflushedWrites") -> None:
-        """A job has done nothing of what it took."""
+        """Puts back the writes of a job that has done nothing."""
         self.segments = [*taken.segments, *(each for each in self.segments if each not in taken.segments)]
         self.named(*taken.directories)
         self.epochs, self.topic_id = self.epochs or taken.epochs, self.topic_id or taken.topic_id
         self.wrote(*taken.written)
 
     def take(self) -> "UnflushedWrites":
-        """Afterwards this is empty, and all it held is the taker's."""
+        """Returns all writes, and leaves this object empty."""
         taken = UnflushedWrites()
         taken.segments, self.segments = self.segments, []
         taken.directories, self.directories = self.directories, []

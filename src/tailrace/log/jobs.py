@@ -1,18 +1,18 @@
-"""Jobs: the work for which a log must wait for a disk, in three steps.
+"""Jobs: the work of a log that waits for a disk, in three steps.
 
-    begin    by the log's owner: notes what is to be done, as it is now
-    run      in any thread: reads and writes files and its own notes, and of the log looks at what was written since
-    finish   by the owner again: publishes what was done, or raises what went wrong
+    begin    by the log's owner: notes what is to be done, as of now
+    run      in any thread: reads and writes files; of the log, it only looks at what was written since
+    finish   by the owner again: publishes the result, or raises the error
 
-A `FlushJob` makes appended records count. A checkpoint is a flush that hands over a `SaveJob` when it is finished,
-which saves what is derived, so that recovery can begin there; meanwhile the log may be flushed again, so that
-nobody waits for an index. A log has one flush and one save under way at most: an fsync that fails is told to one
-caller only, so nobody else may ask meanwhile and be told that all is well. `Log.flush` and `Log.checkpoint` are all
-steps in one, for those who may wait.
+A `FlushJob` makes appended records count. A checkpoint is a flush whose `finish` returns a `SaveJob`, which saves
+indexes and producer state, so that recovery can begin behind them. The log may be flushed again while the save runs, so
+that no flush waits for an index. A log has at most one flush and one save under way: the system reports a failed fsync
+only once, so a second flush at the same time could succeed wrongly. `Log.flush` and `Log.checkpoint` do all steps in
+one call, for callers that may block.
 
-A log may be removed while a job of it is under way. From then on the job does nothing, wherever it is (but for a sync
-that the system does, which harms nobody); who takes the log's files away waits for one that is just running
-(`wait_while_running`), so that nothing is written where a new log of the same name may stand by then.
+A log may be removed while a job of it is under way. From then on the job does nothing, at any step (except for a sync
+that has already begun, which does no harm). Before the log's files are removed, `wait_while_running` waits for a
+running job, so that it cannot write into a new log of the same name.
 """
 
 import logging
@@ -27,10 +27,10 @@ from tailrace.log.files.leader_epochs import FILE_NAME
 from tailrace.log.files.partition_metadata import encode_topic_id
 from tailrace.log.layout.errors import OutOfSpace, without_frames
 from tailrace.log.layout.names import PARTITION_METADATA, SNAPSHOT, numbered
-from tailrace.log.reader import Position
-from tailrace.log.segment.segment import SavedParts, Segment
+from tailrace.log.segment.segment import Segment, SegmentSave
 from tailrace.log.state.producer_state import encode_snapshot
 from tailrace.log.state.replay import remove_snapshots
+from tailrace.log.view import Position
 
 if TYPE_CHECKING:
     from tailrace.log.log import Log
@@ -49,7 +49,7 @@ class Job(Protocol):
 
 
 class LogJob:
-    """What the jobs of one log have in common."""
+    """The common part of the jobs of one log."""
 
     def __init__(self, log: "Log") -> None:
         self.log = log
@@ -65,29 +65,31 @@ class LogJob:
                     self._work()
                     self._is_done = True
                 except OSError as error:
-                    # A flush is never tried again: the pages that could not be written count as clean now, so a
-                    # second one would succeed.
+                    # A flush is never retried: the system now counts the pages that it could not write as
+                    # clean, so a second flush would succeed wrongly.
                     self._error = without_frames(error)
 
     @property
     def failure(self) -> OSError | None:
-        """Why it is not done, if it is not. An error that nobody foresaw, which whoever runs jobs has said, is one."""
+        """The error of a job that failed; None if it is done. An unexpected error, which the runner of jobs has logged,
+        counts as EIO.
+        """
         if self._is_done:
             return None
-        return self._error or OSError(EIO, "a job has failed in a way that nobody foresaw")
+        return self._error or OSError(EIO, "unexpected error in a job; see the log")
 
     def _work(self) -> None:
         raise NotImplementedError
 
     def wait_while_running(self) -> None:
-        """Of a log that was removed: afterwards this job touches no file any more."""
+        """Waits until this job no longer touches any file of its log, which was removed."""
         with self._running:
             pass
 
 
 class FlushJob(LogJob):
-    """Afterwards everything that was appended before `begin` is on disk, and readers see it; and as a rule what came
-    until the disk was asked, which may take a while where there is much to do.
+    """Brings everything that was appended before `begin` to disk, and makes it visible to readers. Usually covers later
+    appends too, up to the moment of the sync, since a flush with much to do takes a while.
     """
 
     def __init__(self, log: "Log", save: "SaveJob | None" = None) -> None:
@@ -102,18 +104,18 @@ class FlushJob(LogJob):
 
     @property
     def segments(self) -> Sequence[Segment]:
-        """Whose files it is about to sync."""
+        """The segments whose files it is about to sync."""
         return self._unflushed.segments
 
     @property
     def bytes(self) -> int:
-        """That were written since the flush before it."""
+        """The bytes that were written since the previous flush."""
         return self._unflushed.bytes
 
     @property
     def only_file(self) -> File | None:
-        """The file whose sync is all that there is to do, if that is so. Who can have it synced without a thread need
-        not `run` the job, and says how it went (`synced`).
+        """The file whose sync is all that this job has to do, or None if there is more. A caller that can sync it
+        without a thread need not `run` the job, and reports the result to `synced`.
         """
         unflushed = self._unflushed
         is_more = len(unflushed.segments) != 1 or unflushed.directories or self._epochs is not None
@@ -129,9 +131,9 @@ class FlushJob(LogJob):
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
-            self._no_room = without_frames(error)  # nothing that counts was synced yet: all of it may be tried again
+            self._no_room = without_frames(error)  # nothing that counts was synced yet: all of it may be retried
             return
-        if self._epochs is not None:  # first: a batch of an epoch that nobody knows would look damaged
+        if self._epochs is not None:  # first: a batch of an unknown epoch would look damaged
             self.log.files.sync_directory(self.log.directory)
         for segment in self._unflushed.segments:  # in order, so that no segment is on disk before the one it follows
             if segment is self._unflushed.segments[-1]:
@@ -142,7 +144,7 @@ class FlushJob(LogJob):
         self._enrol()
 
     def _enrol(self) -> None:
-        """Last: a name in the checkpoints is a promise that there is a log."""
+        """Runs last: an entry in the checkpoints is a promise that the log exists."""
         try:
             if (enrol := self.log.enrol) is not None:
                 enrol(self.log)
@@ -165,8 +167,9 @@ class FlushJob(LogJob):
             put_in_place(files, join(directory, PARTITION_METADATA), encode_topic_id(self._topic_id))
 
     def finish(self) -> "SaveJob | None":
-        """What is to be saved now, where this is a checkpoint. Raises LogOffline where the disk refused, and OutOfSpace
-        where it has no room for what stands beside a new log: then nothing is flushed, and it can be tried again.
+        """Returns the job that saves the indexes, if this is a checkpoint. Raises LogOffline if the disk refused.
+        Raises OutOfSpace if it had no room for the small files of a new log: then nothing is flushed, and the flush can
+        be retried.
         """
         self.log.flushing = None
         failure = self.failure
@@ -188,24 +191,25 @@ class FlushJob(LogJob):
 
 
 class SaveJob(LogJob):
-    """Afterwards recovery need not look at what was appended before `begin`: all that is derived from it is saved.
+    """Saves the indexes and the producer state of everything that was appended before `begin`: recovery need not scan
+    that.
 
-    It is begun together with a flush, and run after it: what it saves speaks only of what is on disk.
+    It is begun together with a flush, and run after it, so that it saves nothing about bytes that are not on disk.
     """
 
     def __init__(self, log: "Log") -> None:
         super().__init__(log)
-        self._parts: list[SavedParts] = [
+        self._segment_saves: list[SegmentSave] = [
             segment.begin_save(sealed=segment is not log.active) for segment in log.segments if not segment.is_saved
         ]
         self._snapshots = {**log.snapshots_due, self.target: encode_snapshot(log.producers)}
-        # That of the recovery point on disk stays until a later one is there.
+        # The snapshot at the recovery point on disk is kept until there is a later one.
         self._kept = {log.recovery_point_on_disk, *self._snapshots, *(segment.base_offset for segment in log.segments)}
 
     def _work(self) -> None:
         files, directory = self.log.files, self.log.directory
-        for parts in self._parts:
-            parts.run()
+        for save in self._segment_saves:
+            save.run()
         for offset, snapshot in self._snapshots.items():
             write_whole(files, join(directory, numbered(offset, SNAPSHOT)), snapshot)
         files.sync_directory(directory)
@@ -215,21 +219,22 @@ class SaveJob(LogJob):
         self.log.saving = None
         if self.log.is_removed:
             return
-        for parts in self._parts:  # also where it has failed, perhaps for want of just that
-            parts.segment.rested(parts.size)
+        for save in self._segment_saves:  # also after a failure, which may be a lack of space
+            save.segment.rested(save.size)
         failure = self.failure
         self.log.save_failed = failure is not None
         if failure is not None:
-            # Derived data: without it recovery has more to do, and nothing is lost. The next checkpoint tries again.
-            logger.warning("could not save the indexes of %s: %s", self.log.directory, failure)
+            # Nothing is lost: recovery has more to scan until the next checkpoint saves them.
+            directory = self.log.directory
+            logger.warning("cannot save the indexes of %s: %s. The next checkpoint retries", directory, failure)
         else:
-            for parts in self._parts:
-                parts.segment.finish_save(parts)
+            for save in self._segment_saves:
+                save.segment.finish_save(save)
             self.log.saved(self.target, self._snapshots)
 
 
 class TimestampsJob:
-    """Afterwards the largest timestamps of these segments are in memory, but for those that could not be read."""
+    """Loads the largest timestamps of these segments into memory, except those that cannot be read."""
 
     def __init__(self, segments: Sequence[Segment]) -> None:
         self._segments = segments
@@ -241,7 +246,7 @@ class TimestampsJob:
             except FileNotFoundError:  # deleted meanwhile
                 continue
             except OSError as error:
-                logger.warning("nobody knows how old %s is: %s", segment.log.path, error)
+                logger.warning("cannot determine the age of %s: %s", segment.log.path, error)
 
     def finish(self) -> None:
         pass

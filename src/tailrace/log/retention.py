@@ -1,13 +1,13 @@
-"""Decides which segments of a log need not be kept, from the front, and why. Pure: `broker/background` carries it out.
+"""Decides which of a log's oldest segments may be deleted, and why. Pure: `broker/background` carries it out.
 
-Kafka's rules. A segment goes whole, and only if all before it go:
+The rules are Kafka's. A segment is deleted as a whole, and only if all before it are:
 
-    start    all of it lies below the start offset
-    size     without it, `retention.bytes` are still there
+    start    it lies wholly below the start offset
+    size     the log without it still has `retention.bytes`
     age      its largest timestamp is more than `retention.ms` ago
 
-and only where all of it is flushed. The active segment is no exception, or a topic that has become quiet would keep its
-last records for ever: whoever deletes it rolls first. An empty one stays.
+and only if all of it is flushed. The active segment is no exception, or a topic without new records would keep its last
+ones for ever: the caller rolls the log before it deletes that segment. An empty segment is kept.
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,26 +18,30 @@ from tailrace.log.log import Log
 
 
 class Reason(StrEnum):
-    """Why records are deleted, as logs and metrics call it."""
+    """The reason why records are deleted, as it appears in logs and metrics."""
 
     START = "start"
     SIZE = "size"
     AGE = "age"
     BUDGET = "budget"
     DELETE_RECORDS = "delete_records"
+    HOLD_CAP = "hold_cap"
+    HOLD_EXPIRED = "hold_expired"
 
 
 class SegmentFacts(NamedTuple):
-    """What has to be known of a segment; `end_offset` is where the next one begins, or the log ends."""
+    """The facts about a segment that the decision needs. `end_offset` is where the next segment begins, or the log
+    ends.
+    """
 
     base_offset: int
     end_offset: int
     size: int
-    largest_timestamp: int | None  # None: that has to be looked for, see `Segment.find_largest_timestamp`
+    largest_timestamp: int | None  # None: not in memory, see `Segment.find_largest_timestamp`
 
 
-class Keep(NamedTuple):
-    """What a log keeps."""
+class RetentionLimits(NamedTuple):
+    """The bounds of a log, and what its config keeps."""
 
     start_offset: int
     high_watermark: int
@@ -47,20 +51,22 @@ class Keep(NamedTuple):
 
 
 def facts_of(log: Log) -> Iterator[SegmentFacts]:
-    """As far as they are in memory."""
+    """Yields the facts about each segment, as far as they are in memory."""
     segments = log.segments
     for number, segment in enumerate(segments, 1):
         end_offset = segments[number].base_offset if number < len(segments) else log.end_offset
         yield SegmentFacts(segment.base_offset, end_offset, segment.size, segment.largest_timestamp)
 
 
-def kept_by(log: Log) -> Keep:
+def limits_of(log: Log) -> RetentionLimits:
     view, config = log.view, log.config
-    return Keep(view.start, view.high_watermark, log.size, config.retention_ms, config.retention_bytes)
+    return RetentionLimits(view.start, view.high_watermark, log.size, config.retention_ms, config.retention_bytes)
 
 
-def deletable(segments: Iterable[SegmentFacts], keep: Keep, now_ms: int) -> list[Reason]:
-    """Why each of the first segments may go, in order; the one behind them stays, or nobody knows its age yet."""
+def deletable(segments: Iterable[SegmentFacts], keep: RetentionLimits, now_ms: int) -> list[Reason]:
+    """Returns the reason for each of the oldest segments that may be deleted, in order. The list ends before the first
+    segment that is kept, or whose age is unknown.
+    """
     reasons: list[Reason] = []
     left = keep.size
     for segment in segments:
@@ -73,11 +79,11 @@ def deletable(segments: Iterable[SegmentFacts], keep: Keep, now_ms: int) -> list
 
 
 def may_go(segment: SegmentFacts, high_watermark: int) -> bool:
-    """Whether there is anything in it, and all of that is flushed."""
+    """Returns whether the segment has records, and all of them are flushed."""
     return segment.base_offset < segment.end_offset <= high_watermark
 
 
-def _reason(segment: SegmentFacts, left: int, keep: Keep, now_ms: int) -> Reason | None:
+def _reason(segment: SegmentFacts, left: int, keep: RetentionLimits, now_ms: int) -> Reason | None:
     if segment.end_offset <= keep.start_offset:
         return Reason.START
     if keep.retention_bytes >= 0 and left - segment.size >= keep.retention_bytes:
@@ -87,6 +93,6 @@ def _reason(segment: SegmentFacts, left: int, keep: Keep, now_ms: int) -> Reason
     return None
 
 
-def is_age_missing(segment: SegmentFacts, keep: Keep) -> bool:
-    """Of the first that stays: whether that is only because nobody knows its age yet."""
+def is_age_missing(segment: SegmentFacts, keep: RetentionLimits) -> bool:
+    """Returns whether only its unknown age keeps this segment, the first that is kept."""
     return segment.largest_timestamp is None and keep.retention_ms >= 0 and may_go(segment, keep.high_watermark)

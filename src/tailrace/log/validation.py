@@ -1,4 +1,4 @@
-"""The checks that a batch must pass before it is appended. No files here, and no state."""
+"""The checks that a batch must pass before it is appended. Stateless, and without files."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, NoReturn
@@ -21,8 +21,8 @@ class Appended(NamedTuple):
 
 
 def check_batch(data: bytearray | memoryview, config: LogConfig, header: BatchHeader | None = None) -> BatchHeader:
-    """The header of the one batch in `data`, which may have been read before. Raises CorruptBatch where the batch is
-    not intact, InvalidAppend where it cannot be appended as it is.
+    """Checks the one batch in `data`, and returns its header, which the caller may have read before. Raises
+    CorruptBatch if the batch is not intact, InvalidAppend if it cannot be appended.
     """
     if not data:
         raise InvalidAppend("there is no batch to append")
@@ -30,7 +30,7 @@ def check_batch(data: bytearray | memoryview, config: LogConfig, header: BatchHe
         header = batch.read_header(data)
     base_offset, length, _, magic, crc, attributes, delta, _, _, _, _, _, count = header
     room = DECOMPRESSED_BYTES_MAX if attributes & batch.CODEC_MASK else length - batch.LENGTH_MIN
-    is_sound = (  # all rules in one expression, for the many that keep them
+    is_sound = (  # all rules in one expression: nearly every batch keeps them
         magic == batch.MAGIC
         and length >= batch.LENGTH_MIN
         and length + batch.LENGTH_END == len(data) <= config.segment_bytes
@@ -40,26 +40,26 @@ def check_batch(data: bytearray | memoryview, config: LogConfig, header: BatchHe
         and crc32c(memoryview(data)[batch.CRC_START :]) == crc
     )
     if not is_sound:
-        _say_what_is_wrong(data, config, room)
+        _raise_first_fault(data, config, room)
     return header
 
 
-def _say_what_is_wrong(data: bytearray | memoryview, config: LogConfig, room: int) -> NoReturn:
+def _raise_first_fault(data: bytearray | memoryview, config: LogConfig, room: int) -> NoReturn:
     header = batch.check(data)
     count = header.record_count
     if header.size != len(data):
-        raise InvalidAppend(f"{len(data)} bytes, of which a batch takes {header.size}: one is appended at a time")
+        raise InvalidAppend(f"{len(data)} bytes, but the batch has {header.size}. Append one batch at a time")
     if header.size > config.segment_bytes:
-        raise InvalidAppend(f"{header.size} bytes do not fit into a segment of {config.segment_bytes}")
-    # Whoever may claim any number of records uses up offsets, or has us decode what is not there.
+        raise InvalidAppend(f"a batch of {header.size} bytes does not fit into a segment of {config.segment_bytes}")
+    # A false number of records would use up offsets, or make decoding fail.
     if count != header.last_offset_delta + 1:
-        raise InvalidAppend(f"{count} records take {header.last_offset_delta + 1} offsets")
+        raise InvalidAppend(f"{count} records, but {header.last_offset_delta + 1} offsets")
     raise InvalidAppend(f"{count} records do not fit into {room} bytes")
 
 
 def follow_one_another(headers: Sequence[BatchHeader]) -> bool:
-    """Whether the first of these being due says that all are: they have one producer, or none, and nothing is missing
-    in between.
+    """Returns whether these batches are in sequence if the first one is: all are of one producer, or of none, and no
+    batch is missing in between.
     """
     first, due = headers[0], headers[0].base_sequence
     for header in headers:
@@ -74,6 +74,6 @@ def follow_one_another(headers: Sequence[BatchHeader]) -> bool:
 
 
 def repetition_of(original: ProducedBatch, config: LogConfig) -> Appended:
-    """What is said of a batch that was appended before."""
+    """Returns the result for a batch that was appended before."""
     append_time = original.timestamp if config.log_append_time else batch.NO_TIMESTAMP
     return Appended(original.base_offset, original.last_offset, append_time, is_duplicate=True)

@@ -23,7 +23,7 @@ from tailrace.records.control import Marker
 
 
 def world_at(path: Path) -> World:
-    world = World(directory=DataDirectory(OperatingSystemFiles(), str(path), CONFIG))
+    world = World(opened=DataDirectory(OperatingSystemFiles(), str(path), CONFIG))
     for number in range(12):
         world.write([(b"key %d" % (number % 4), b"%d" % number * 50)], Codec.ZSTD, 5, False)
         world.write([(b"key 1", b"x")], Codec.NONE, 7, True)

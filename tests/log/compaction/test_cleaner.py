@@ -1,6 +1,7 @@
 """What one pass leaves of a log."""
 
 import struct
+from collections.abc import Sequence
 
 import pytest
 from compactions import CONFIG, World, batches_of, compact, records_of
@@ -21,7 +22,7 @@ from tailrace.records.record import Record, decode_records, encode_batch, write_
 NONE = Codec.NONE
 
 
-def world_of(*writes: list[tuple[bytes, bytes | None]], codec: Codec = NONE, producer: int = -1) -> World:
+def world_of(*writes: Sequence[tuple[bytes, bytes | None]], codec: Codec = NONE, producer: int = -1) -> World:
     """A log of these batches, all in sealed segments."""
     world = World()
     for pairs in writes:

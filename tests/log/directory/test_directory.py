@@ -325,7 +325,7 @@ def test_logs_are_scanned_and_lose_nothing_where_the_checkpoints_are_nonsense(
     again = DataDirectory(files, DATA, SMALL)
     assert stored_batches(again.logs[ORDERS]) == expected
     assert again.logs[ORDERS].producers.producers == log.producers.producers
-    assert (again.reports[ORDERS].damage, again.reports[ORDERS].cut) == ([], None)
+    assert (again.reports[ORDERS].damage, again.reports[ORDERS].truncation) == ([], None)
     assert [record.levelname for record in caplog.records].count("WARNING") >= 2, "somebody should hear of it"
     again.checkpoint(NOW)
     assert offsets_on(files.disk, RECOVERY_POINTS) == {ORDERS: log.end_offset}
@@ -339,7 +339,7 @@ def test_a_partition_that_no_checkpoint_names_was_made_after_it() -> None:
     log.flush()
     again = DataDirectory(RecordingFiles(files.disk.copy()), DATA, SMALL)
     assert again.logs[ORDERS].end_offset == 3
-    assert (again.reports[ORDERS].damage, again.reports[ORDERS].cut) == ([], None)
+    assert (again.reports[ORDERS].damage, again.reports[ORDERS].truncation) == ([], None)
 
 
 def test_fifty_partitions_are_used_with_sixteen_descriptors(tmp_path: Path) -> None:

@@ -175,9 +175,7 @@ def start_without_room(path: Path) -> DataDirectory:
 
 
 @pytest.mark.parametrize("how", ["flush", "checkpoint"])
-def test_a_log_without_a_name_that_a_start_without_room_has_found_is_named_by_its_next_flush(
-    tmp_path: Path, how: str
-) -> None:
+def test_the_next_flush_enrols_a_log_that_a_start_on_a_full_disk_could_not_enrol(tmp_path: Path, how: str) -> None:
     a_killed_directory(tmp_path)
     for name in (RECOVERY_POINTS, START_OFFSETS):
         (tmp_path / name).write_bytes(encode_offsets({OTHER: 0}))

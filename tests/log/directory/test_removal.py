@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator
 from errno import EIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from logs import DATA, ORDERS, PARTITION, SMALL, batch_of, memory_files, stored_batches, write_log
@@ -58,7 +59,7 @@ def setup() -> Setup:
 
 
 def remove(directory: DataDirectory, *partitions: TopicPartition) -> None:
-    job: object = directory.begin_remove(partitions)
+    job: Any = directory.begin_remove(partitions)
     while job is not None:
         job.run()
         job = job.finish()
@@ -214,7 +215,7 @@ def test_a_reader_of_a_removed_log_never_gets_bytes_of_the_next_one(tmp_path: Pa
     remove(directory, ORDERS)
     directory.create(ORDERS).append(batch_of(2), NOW)
     old.is_removed = False  # as for a reader that looked just before
-    with pytest.raises(LogError, match="cannot be read"):
+    with pytest.raises(LogError, match="cannot read"):
         old.read(0, 1000)
     directory.close(NOW)
 
@@ -267,9 +268,9 @@ def test_readers_and_flushes_in_threads_survive_the_removal_of_their_log(tmp_pat
 
 def test_jobs_of_a_removed_log_come_back_late_and_touch_nothing(setup: Setup) -> None:
     setup.log.append(batch_of(1), NOW)
-    flush = setup.log.begin_checkpoint(NOW)
-    flush.run()
-    save = flush.finish()
+    checkpoint = setup.log.begin_checkpoint(NOW)
+    checkpoint.run()
+    save = checkpoint.finish()
     setup.log.append(batch_of(1), NOW)
     flush = setup.log.begin_flush()
     assert flush is not None
@@ -321,7 +322,7 @@ def test_a_log_that_is_made_again_has_nothing_of_the_one_before(setup: Setup) ->
     assert log.producers.producers == {}
 
 
-def test_a_name_is_free_again_when_the_removal_has_come_back_though_nothing_is_deleted_yet(setup: Setup) -> None:
+def test_a_name_is_free_once_the_removal_is_finished_and_before_files_are_deleted(setup: Setup) -> None:
     job = setup.directory.begin_remove([ORDERS])
     for _ in range(2):
         with pytest.raises(JobUnderWay, match="orders-0"):
@@ -467,7 +468,7 @@ def test_a_log_is_made_and_set_aside_again_under_a_name_that_was(setup: Setup) -
         assert log.end_offset == 0
         log.append(batch_of(1), NOW)
         log.flush()
-        setup.files = setup.directory.files
+        setup.files = setup.directory.files  # type: ignore[assignment]
         assert setup.reopened().logs[ORDERS].end_offset == 1
         names.append(setup.directory.set_aside(ORDERS))
     assert len(set(names)) == 3
@@ -492,7 +493,7 @@ def test_a_log_with_a_job_under_way_is_not_set_aside(setup: Setup) -> None:
     assert setup.directory.logs[ORDERS] is setup.log
 
 
-def test_a_partition_whose_directory_is_gone_stays_in_the_checkpoints_and_its_name_is_not_free(tmp_path: Path) -> None:
+def test_a_partition_without_a_directory_stays_in_the_checkpoints_and_keeps_its_name(tmp_path: Path) -> None:
     directory = DataDirectory(OperatingSystemFiles(), str(tmp_path), SMALL)
     write_log(directory.create(ORDERS), 10)
     directory.close(NOW)

@@ -62,7 +62,7 @@ def test_the_lock_and_that_of_another_program_exclude_each_other(path: Path, pro
     assert gets_it(program, path)
 
 
-def test_a_second_attempt_in_the_same_process_is_refused_and_leaves_the_lock_as_it_is(path: Path) -> None:
+def test_a_second_lock_in_the_same_process_is_refused_and_keeps_the_first(path: Path) -> None:
     lock = locks.lock(str(path))
     assert lock is not None
     assert locks.lock(str(path)) is None

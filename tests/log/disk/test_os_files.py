@@ -99,7 +99,7 @@ def test_the_limit_holds_again_when_pins_are_gone(tmp_path: Path) -> None:
     assert files.open_descriptors <= LIMIT
 
 
-def test_where_the_process_has_no_descriptor_left_those_that_nobody_pins_are_given_up(tmp_path: Path) -> None:
+def test_a_process_without_free_descriptors_closes_those_that_are_not_pinned(tmp_path: Path) -> None:
     program = f"""
 import resource
 from tailrace.log.disk.os_files import OperatingSystemFiles
@@ -510,7 +510,7 @@ def test_a_directory_that_may_not_be_written_can_be_read(read_only_directory: Pa
     file.close()
 
 
-def test_what_was_read_ahead_is_in_memory_and_at_the_end_of_the_file_all_of_it_counts(tmp_path: Path) -> None:
+def test_bytes_that_were_read_ahead_are_cached_up_to_the_end_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(bytes(3 << 20))
     file = OperatingSystemFiles().open(str(path))

@@ -34,7 +34,7 @@ def test_every_offset_belongs_to_the_last_epoch_that_was_assigned_over_it(assign
     epochs = assigned(assignments)
     owners = epoch_of_each_offset(assignments)
     for offset, owner in enumerate(owners):
-        epoch, next_start = epochs.stretch_at(offset)
+        epoch, next_start = epochs.range_at(offset)
         assert epoch == owner
         end = LOG_END if next_start is None else next_start
         assert set(owners[offset:end]) <= {owner}

@@ -53,7 +53,7 @@ def begun(world: World) -> tuple[Compaction, SwapJob]:
 def on_disk(tmp_path: Path, descriptors: int) -> World:
     """On real files, of which only so many are open at once."""
     directory = DataDirectory(OperatingSystemFiles(descriptors), str(tmp_path / "data"), CONFIG)
-    world = World(directory=directory)
+    world = World(opened=directory)
     return filled(world)
 
 
@@ -67,7 +67,7 @@ def test_a_reader_in_the_middle_of_an_old_segment_reads_it_to_its_end() -> None:
     piece.release()
 
 
-def test_old_segments_are_read_as_they_were_until_the_new_one_is_there_though_descriptors_are_few(
+def test_old_segments_stay_readable_until_the_swap_even_with_few_descriptors(
     tmp_path: Path,
 ) -> None:
     world = on_disk(tmp_path, descriptors=1)
@@ -216,7 +216,7 @@ def test_a_log_can_be_verified_in_the_middle_of_a_swap_and_after_it() -> None:
         assert not [found for found in findings if not isinstance(found, FoundBatch)], calls
 
 
-def test_a_deletion_after_a_swap_that_failed_in_the_middle_takes_nothing_of_the_new_segment() -> None:
+def test_a_deletion_after_a_half_done_swap_keeps_the_new_segment() -> None:
     faulty = FaultyFiles(memory_files())
     world = filled(World(files=faulty))
     compaction, swap = begun(world)

@@ -116,7 +116,7 @@ def test_an_index_cut_inside_of_an_entry_is_not_sound() -> None:
         assert TransactionIndex(data[:size]).is_sound() == (size % 34 == 0)
 
 
-def test_an_index_of_another_version_or_with_offsets_the_wrong_way_round_is_not_sound() -> None:
+def test_an_index_of_another_version_or_with_falling_offsets_is_not_sound() -> None:
     good = index_of([AbortedTransaction(1, 2, 3, 4)])
     assert not TransactionIndex(good.data + struct.pack(">hqqqq", 1, 1, 2, 3, 4)).is_sound()
     assert not TransactionIndex(good.data + struct.pack(">hqqqq", 0, 1, 3, 2, 4)).is_sound()

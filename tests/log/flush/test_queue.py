@@ -6,6 +6,7 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 from errno import EIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from logs import DATA, Waiting, batch_of, memory_files, stored_batches
@@ -44,7 +45,7 @@ class Setup(Waiting):
 
     def job(self) -> FlushJob | SaveJob:
         job = self.queue.next_job()
-        assert job is not None
+        assert isinstance(job, FlushJob | SaveJob)
         return job
 
     def finish(self, job: FlushJob | SaveJob) -> None:
@@ -139,7 +140,7 @@ def test_who_asks_for_what_is_flushed_already_is_told_at_once() -> None:
     assert setup.queue.next_job() is None
 
 
-def test_those_who_wait_are_told_in_the_order_of_their_offsets_and_then_of_their_coming() -> None:
+def test_callers_are_notified_in_the_order_of_their_offsets_and_then_of_their_calls() -> None:
     setup = Setup()
     ends = [setup.append() for _ in range(6)]
     for number in (4, 0, 5, 2, 2, 0, 3):
@@ -186,7 +187,7 @@ def test_a_log_has_one_flush_in_flight() -> None:
     assert setup.job().log is setup.logs[0]
 
 
-def test_who_waits_for_a_log_with_a_job_of_somebody_else_s_under_way_is_served_after_it() -> None:
+def test_a_caller_is_served_after_a_job_of_another_owner_that_is_under_way() -> None:
     """As a checkpoint that was begun without the queue."""
     setup = Setup(2)
     setup.append()
@@ -224,6 +225,7 @@ def test_no_more_logs_are_flushed_at_a_time_than_allowed() -> None:
         served.append(job.log)
         setup.finish(job)
         if (following := setup.queue.next_job()) is not None:
+            assert isinstance(following, FlushJob | SaveJob)
             jobs.append(following)
         assert setup.queue.next_job() is None
     assert served == setup.logs, "the first to ask is the first to be flushed"
@@ -318,7 +320,8 @@ def test_a_log_that_went_offline_between_flushes_answers_those_who_wait() -> Non
 def test_nobody_is_told_of_what_a_power_cut_can_take_back(seed: int) -> None:
     """Appends, rolls and flushes in any order that threads may give them, one step at a time."""
     setup = Setup(3, in_flight_max=2)
-    lot, jobs, told = random.Random(seed), [], dict.fromkeys(range(3), 0)
+    lot, told = random.Random(seed), dict.fromkeys(range(3), 0)
+    jobs: list[Any] = []
     for _ in range(60):
         number = lot.randrange(3)
         step = lot.choice(["append", "append", "roll", "begin", "run", "finish"])
@@ -356,15 +359,15 @@ def check_told(setup: Setup, told: dict[int, int], seed: float) -> None:
             assert [offset for offset in stored_batches(log) if offset < end] == list(range(0, end, 2))
 
 
-def test_flushes_in_threads_serve_many_appends_and_all_that_was_acknowledged_is_in_the_files(tmp_path: Path) -> None:
+def test_flushes_in_threads_serve_many_appends_and_write_all_acknowledged_records(tmp_path: Path) -> None:
     config = LogConfig(segment_bytes=30_000)
     directory = DataDirectory(OperatingSystemFiles(descriptor_limit=10), str(tmp_path / "data"), config)
     logs = [directory.create(TopicPartition("orders", number)) for number in range(8)]
-    flush_queue, done = FlushQueue(in_flight_max=4), queues.SimpleQueue[FlushJob]()
+    flush_queue, done = FlushQueue(in_flight_max=4), queues.SimpleQueue[Any]()
     acknowledged, flushes, in_flight = dict.fromkeys(range(8), 0), 0, 0
     lot = random.Random(5)
 
-    def run(job: FlushJob) -> None:
+    def run(job: Any) -> None:
         job.run()
         done.put(job)
 
@@ -478,7 +481,7 @@ def test_a_log_is_flushed_after_as_many_records_as_its_config_says() -> None:
     assert setup.queue.next_job() is None, "counted anew after each flush"
 
 
-def test_a_log_is_flushed_after_as_many_milliseconds_as_its_config_says_if_that_is_sooner() -> None:
+def test_a_log_is_flushed_after_the_milliseconds_in_its_config_if_that_is_sooner() -> None:
     setup = Setup(3, dirty_ms_max=1000)
     setup.logs[1].configure(LogConfig(flush_ms=100))
     setup.logs[2].configure(LogConfig(flush_ms=5000))

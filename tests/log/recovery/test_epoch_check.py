@@ -1,7 +1,7 @@
 """Leader epochs that the log contradicts: the checkpoint is rebuilt, and no record is lost by it."""
 
 import pytest
-from logs import DATA, ORDERS, PARTITION, SMALL, batch_of, memory_files, offsets_named, stored_batches
+from logs import DATA, ORDERS, PARTITION, SMALL, batch_of, memory_files, offsets_named, offsets_of, stored_batches
 
 from tailrace.log.directory.directory import DataDirectory
 from tailrace.log.files.checkpoints import CLEAN_SHUTDOWN
@@ -71,7 +71,7 @@ def test_a_wrong_checkpoint_of_the_epochs_costs_no_record_and_no_offset(wrong: s
     assert not found.tail
     directory = opened(disk)
     log, report = directory.logs[ORDERS], directory.reports[ORDERS]
-    assert report.cut is None
+    assert report.truncation is None
     assert not report.damage
     assert stored_batches(log) == before
     assert log.append(batch_of(1), NOW).base_offset == 72
@@ -96,7 +96,7 @@ def test_epochs_are_rebuilt_as_they_were() -> None:
 
 
 @pytest.mark.parametrize("number", [0, 3, -1])
-def test_the_one_batch_with_another_epoch_is_damaged_and_its_offsets_are_not_given_again(number: int) -> None:
+def test_a_single_batch_with_another_epoch_is_damaged_and_its_offsets_stay_used(number: int) -> None:
     disk = killed(1, LogConfig())
     content = disk.file(SEGMENT)
     batches = list(split(bytes(content)))
@@ -106,7 +106,23 @@ def test_the_one_batch_with_another_epoch_is_damaged_and_its_offsets_are_not_giv
     assert offsets_named(verified(disk).damage) == lost
     directory = opened(disk)
     log = directory.logs[ORDERS]
-    assert directory.reports[ORDERS].cut is None
+    assert directory.reports[ORDERS].truncation is None
     assert offsets_named(log.damage) == lost
     assert len(stored_batches(log)) == len(batches) - 1
     assert log.append(batch_of(1), NOW).base_offset == 24
+
+
+@pytest.mark.parametrize("epochs", [(1 << 29, 3 << 28), (3 << 28, 1 << 29), (1 << 29, 1 << 29)])
+def test_several_corrupt_epochs_cost_only_their_own_batches(epochs: tuple[int, int]) -> None:
+    disk = killed(1)
+    content = disk.file(SEGMENT)
+    lost: set[int] = set()
+    for (position, header), epoch in zip(list(split(bytes(content)))[1:4:2], epochs, strict=True):
+        content[position + EPOCH_AT : position + EPOCH_AT + 4] = epoch.to_bytes(4)
+        lost |= set(range(header.base_offset, header.next_offset))
+    found = verified(disk)
+    assert offsets_named(found.damage) == lost
+    assert not found.derived, "the checkpoint is right"
+    log = opened(disk).logs[ORDERS]
+    assert offsets_named(log.damage) == lost
+    assert offsets_of(stored_batches(log)) == set(range(24)) - lost

@@ -9,7 +9,7 @@ from logs import DATA, ORDERS, PARTITION, SMALL, batch_of, memory_files, reopen,
 
 from tailrace.log.directory.directory import DataDirectory
 from tailrace.log.files.checkpoints import FORMAT_FILE
-from tailrace.log.files.checksums import CHUNK_BYTES, Gaps, Sums
+from tailrace.log.files.checksums import CHUNK_BYTES, Gaps, SegmentChecksums
 from tailrace.log.files.index import AbortedTransaction
 from tailrace.log.layout.config import LogConfig
 from tailrace.log.layout.names import SNAPSHOT
@@ -120,7 +120,7 @@ def test_the_report_of_a_crash_counts_what_was_scanned() -> None:
     for data in behind:
         setup.log.append(data, NOW)
     _, report = reopen(setup.killed(), ONE_SEGMENT)
-    assert (report.was_clean, report.cut, report.damage, report.leader_epoch) == (False, None, [], 1)
+    assert (report.was_clean, report.truncation, report.damage, report.leader_epoch) == (False, None, [], 1)
     assert (report.scanned_batches, report.scanned_bytes) == (3, sum(map(len, behind)))
 
 
@@ -129,7 +129,7 @@ def test_the_report_of_a_clean_start_has_nothing_to_say() -> None:
     write_log(setup.log, 30)
     setup.directory.close(NOW)
     _, report = reopen(setup.files.disk)
-    assert (report.was_clean, report.cut, report.damage, report.leader_epoch) == (True, None, [], 0)
+    assert (report.was_clean, report.truncation, report.damage, report.leader_epoch) == (True, None, [], 0)
     assert (report.scanned_batches, report.scanned_bytes) == (0, 0)
 
 
@@ -142,11 +142,11 @@ def test_the_report_says_what_was_cut_where_and_why_and_what_it_is_kept_as() -> 
     del disk.file(path_of(0))[-1:]
     torn = bytes(disk.file(path_of(0))[size:])
     log, report = reopen(disk, ONE_SEGMENT)
-    assert report.cut is not None
-    cut = report.cut
+    assert report.truncation is not None
+    cut = report.truncation
     assert (cut.file, cut.position, cut.length, cut.first_offset) == (f"{0:020d}.log", size, len(torn), 3)
     assert "bytes are left" in cut.reason
-    assert [bytes(log.files.disk.file(f"{PARTITION}/{name}")) for name in cut.kept_as] == [torn]
+    assert [bytes(log.files.disk.file(f"{PARTITION}/{name}")) for name in cut.kept_as] == [torn]  # type: ignore[attr-defined]
     assert report.damage == []
 
 
@@ -163,7 +163,7 @@ def test_the_report_names_damage_that_stays() -> None:
     assert (damage.file, damage.position, damage.length) == (f"{0:020d}.log", ends[1], ends[2] - ends[1])
     assert (damage.first_offset, damage.last_offset) == (6, 8)
     assert log.damage == [damage]
-    assert report.cut is None
+    assert report.truncation is None
     assert log.end_offset == 18
 
 
@@ -225,10 +225,10 @@ def test_a_copy_of_what_was_cut_never_takes_the_place_of_an_earlier_one() -> Non
     for number in range(4):
         disk.file(path_of(0))[size:] = b"torn %d" % number
         log, report = reopen(disk, ONE_SEGMENT)
-        assert report.cut is not None
-        assert report.cut.position == size
-        kept[report.cut.kept_as[0]] = b"torn %d" % number
-        disk = log.files.disk
+        assert report.truncation is not None
+        assert report.truncation.position == size
+        kept[report.truncation.kept_as[0]] = b"torn %d" % number
+        disk = log.files.disk  # type: ignore[attr-defined]
     assert len(kept) == 4
     assert {name: bytes(disk.file(f"{PARTITION}/{name}")) for name in kept} == kept
 
@@ -354,7 +354,7 @@ def test_aborted_transactions_are_known_after_two_crashes_with_a_torn_tail() -> 
     for _ in range(3):
         log, _ = reopen(disk, ONE_SEGMENT)
         assert log.aborted_transactions(0, 2) == [AbortedTransaction(5, 0, 1, 2)]
-        disk = log.files.disk
+        disk = log.files.disk  # type: ignore[attr-defined]
 
 
 def test_no_power_cut_after_a_checkpoint_loses_an_aborted_transaction() -> None:
@@ -377,19 +377,19 @@ def fill_megabytes(log: Log, batches: int) -> None:
         log.append(batch_of(2, size=90_000 + number), NOW)
 
 
-def check_sums(setup: Setup) -> None:
+def check_checksums(setup: Setup) -> None:
     """Every sealed segment has sums that speak of all of it, chunk by chunk, and nothing is wrong with the log."""
     disk = setup.files.disk
     assert setup.log.segments[:-1]
     for segment in setup.log.segments[:-1]:
-        sums = Sums.decode(bytes(disk.file(path_of(segment.base_offset, ".sums"))))
-        assert sums is not None
+        checksums = SegmentChecksums.decode(bytes(disk.file(path_of(segment.base_offset, ".sums"))))
+        assert checksums is not None
         data = disk.file(path_of(segment.base_offset))
-        assert (sums.log_size, sums.gaps) == (len(data), Gaps.NONE)
-        assert len(sums.chunks) == -(-len(data) // CHUNK_BYTES)
-        for number in range(len(sums.chunks)):
-            low, high = sums.chunk_bounds(number)
-            assert sums.chunk_is_intact(number, data[low:high])
+        assert (checksums.log_size, checksums.gaps) == (len(data), Gaps.NONE)
+        assert len(checksums.chunks) == -(-len(data) // CHUNK_BYTES)
+        for number in range(len(checksums.chunks)):
+            low, high = checksums.chunk_bounds(number)
+            assert checksums.chunk_is_intact(number, data[low:high])
     found = verify(setup.files, locate(setup.files, DATA))
     assert found.healthy
     assert (found.derived, found.tail) == ([], [])
@@ -421,7 +421,7 @@ def test_a_segment_that_goes_on_after_a_restart_and_is_sealed_has_right_sums(sto
     setup.log.append(batch_of(1), NOW)
     setup.directory.checkpoint(NOW)
     assert setup.log.segments[0].size > CHUNK_BYTES
-    check_sums(setup)
+    check_checksums(setup)
 
 
 def test_segments_sealed_before_a_crash_and_not_checkpointed_get_their_sums_after_it() -> None:
@@ -432,7 +432,7 @@ def test_segments_sealed_before_a_crash_and_not_checkpointed_get_their_sums_afte
     assert not any(path.endswith(".sums") for path in setup.files.disk.names)
     setup.start()
     setup.directory.checkpoint(NOW)
-    check_sums(setup)
+    check_checksums(setup)
 
 
 def test_a_segment_that_was_truncated_and_goes_on_is_as_sound_as_any() -> None:
@@ -444,7 +444,7 @@ def test_a_segment_that_was_truncated_and_goes_on_is_as_sound_as_any() -> None:
     setup.log.roll()
     setup.log.append(batch_of(1), NOW)
     setup.directory.checkpoint(NOW)
-    check_sums(setup)
+    check_checksums(setup)
 
 
 @pytest.mark.parametrize("lost", [False, True], ids=["whole", "cut between segments"])
@@ -459,12 +459,12 @@ def test_a_recovered_log_is_saved_once_and_then_has_nothing_to_save(lost: bool) 
     directory = DataDirectory(RecordingFiles(disk), DATA, SMALL)
     recovered = directory.logs[ORDERS]
     assert recovered.is_saved
-    calls = len(directory.files.calls)
+    calls = len(directory.files.calls)  # type: ignore[attr-defined]
     recovered.close(NOW)
-    assert len(directory.files.calls) == calls, "nothing is written again"
+    assert len(directory.files.calls) == calls, "nothing is written again"  # type: ignore[attr-defined]
 
 
-def test_offsets_of_a_last_segment_that_is_lost_after_a_clean_stop_are_not_given_again() -> None:
+def test_offsets_of_a_last_segment_lost_after_a_clean_stop_are_not_reused() -> None:
     files = memory_files()
     directory = DataDirectory(files, DATA, SMALL)
     write_log(directory.create(ORDERS), 30)

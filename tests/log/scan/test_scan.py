@@ -1,6 +1,7 @@
 """Walking a file of batches, whole and spoilt: what is found is what was written, and where it was written."""
 
 from itertools import accumulate
+from typing import Any
 
 import pytest
 from batches import batch, consecutive, flip
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from tailrace.log.files.leader_epochs import EpochStart, LeaderEpochs
 from tailrace.log.layout.damage import DamagedRange
 from tailrace.log.scan.resync import find_next
-from tailrace.log.scan.scan import FoundBatch, Scan, header_at
+from tailrace.log.scan.scan import FoundBatch, Scan, ScanRange, header_at
 from tailrace.log.scan.walk import walk
 from tailrace.records.batch import HEADER, HEADER_SIZE, read_header, stamp
 from tailrace.records.record import Record, encode_batch
@@ -31,6 +32,10 @@ class BytesFile:
         return self._data[position : position + size]
 
 
+def in_memory(data: bytes | bytearray) -> Any:
+    return BytesFile(data)
+
+
 def joined(batches: list[bytearray]) -> bytes:
     return b"".join(batches)
 
@@ -40,8 +45,8 @@ def positions(batches: list[bytearray]) -> list[int]:
     return list(accumulate(map(len, batches), initial=0))
 
 
-def walked(data: bytes | bytearray, expected: int = 0, **options: object) -> list[FoundBatch | DamagedRange]:
-    return list(walk(BytesFile(data), 0, len(data), expected, **options))
+def walked(data: bytes | bytearray, *, end_offset: int | None = None, **known: Any) -> list[FoundBatch | DamagedRange]:
+    return list(walk(ScanRange(in_memory(data), 0, len(data), 0, **known), end_offset=end_offset))
 
 
 def raw(found: FoundBatch) -> bytes:
@@ -73,7 +78,7 @@ def whole(batches: list[bytearray], but: int | None = None) -> dict[int, bytes]:
 def test_every_batch_is_found_where_it_was_written(counts: list[int], base_offset: int) -> None:
     batches = consecutive(*counts, base_offset=base_offset)
     data = joined(batches)
-    scan = Scan(BytesFile(data), 0, len(data), base_offset)
+    scan = Scan(ScanRange(in_memory(data), 0, len(data), base_offset))
     found = list(scan)
     assert [item.position for item in found] == positions(batches)[:-1]
     assert [raw(item) for item in found] == batches
@@ -84,7 +89,7 @@ def test_every_batch_is_found_where_it_was_written(counts: list[int], base_offse
 def test_a_scan_may_begin_and_end_at_any_batch() -> None:
     batches = consecutive(2, 3, 1, 4)
     _, first, _, third, _ = positions(batches)
-    scan = Scan(BytesFile(joined(batches)), first, third, 2)
+    scan = Scan(ScanRange(in_memory(joined(batches)), first, third, 2))
     assert [raw(item) for item in scan] == batches[1:3]
     assert (scan.position, scan.expected, scan.trouble) == (third, 6, None)
 
@@ -93,7 +98,7 @@ def test_a_file_cut_at_any_byte_holds_the_batches_before_the_cut() -> None:
     batches = consecutive(2, 1, 3)
     data, edges = joined(batches), positions(batches)
     for size in range(len(data) + 1):
-        scan = Scan(BytesFile(data[:size]), 0, size, 0)
+        scan = Scan(ScanRange(in_memory(data[:size]), 0, size, 0))
         number = sum(edge <= size for edge in edges) - 1
         assert [raw(item) for item in scan] == batches[:number]
         assert scan.position == edges[number]
@@ -104,12 +109,12 @@ FAULTS = {
     "magic": ({"magic": 1}, "magic byte is 1"),
     "length": ({"length": 48}, "length is 48"),
     "length below zero": ({"length": -1}, "length is -1"),
-    "length too large": ({"length": 1 << 30}, "are left where the batch needs"),
+    "length too large": ({"length": 1 << 30}, "are left, but the batch needs"),
     "delta": ({"last_offset_delta": -1}, "3 records in 0 offsets"),
     "count below zero": ({"record_count": -1}, "-1 records"),
     "count too large": ({"record_count": 4}, "4 records in 3 offsets"),
-    "offset too low": ({"base_offset": 1}, "base offset is 1 where 2 is due"),
-    "offset too high": ({"base_offset": 3}, "base offset is 3 where 2 is due"),
+    "offset too low": ({"base_offset": 1}, "base offset is 1, but 2 is due"),
+    "offset too high": ({"base_offset": 3}, "base offset is 3, but 2 is due"),
     "offset below zero": ({"base_offset": -1}, "base offset is -1"),
     "epoch": ({"leader_epoch": 1}, "leader epoch is 1, not 0"),
     "crc": ({"crc": 12345}, "CRC-32C does not match"),
@@ -125,7 +130,7 @@ def test_a_scan_stops_at_a_bad_field_and_says_which(name: str) -> None:
     batches = consecutive(2, 3, 1)
     batches[1][:HEADER_SIZE] = HEADER.pack(*read_header(batches[1])._replace(**changes))
     data = joined(batches)
-    scan = Scan(BytesFile(data), 0, len(data), 0, epochs=LeaderEpochs([EpochStart(0, 0)]))
+    scan = Scan(ScanRange(in_memory(data), 0, len(data), 0, epochs=LeaderEpochs([EpochStart(0, 0)])))
     assert [raw(item) for item in scan] == batches[:1]
     assert (scan.position, scan.expected) == (len(batches[0]), 2)
     assert scan.trouble is not None
@@ -140,9 +145,9 @@ def test_a_batch_without_records_is_a_batch() -> None:
 def test_offsets_may_be_missing_where_gaps_are_allowed_but_never_come_again() -> None:
     batches = [batch(2, base_offset=3), batch(2, base_offset=9), batch(1, base_offset=4)]
     data = joined(batches)
-    scan = Scan(BytesFile(data), 0, len(data), 0, gaps=True)
+    scan = Scan(ScanRange(in_memory(data), 0, len(data), 0, gaps=True))
     assert [raw(item) for item in scan] == batches[:2]
-    assert scan.trouble == "its base offset is 4 where 11 is due"
+    assert scan.trouble == "its base offset is 4, but 11 is due"
 
 
 def test_each_batch_must_have_the_epoch_of_its_offset() -> None:
@@ -150,7 +155,7 @@ def test_each_batch_must_have_the_epoch_of_its_offset() -> None:
     data = joined(batches)
     epochs = LeaderEpochs([EpochStart(0, 0), EpochStart(7, 4)])
     assert found_in(walked(data, epochs=epochs)) == whole(batches)
-    scan = Scan(BytesFile(data), 0, len(data), 0, epochs=LeaderEpochs([EpochStart(0, 0), EpochStart(7, 6)]))
+    scan = Scan(ScanRange(in_memory(data), 0, len(data), 0, epochs=LeaderEpochs([EpochStart(0, 0), EpochStart(7, 6)])))
     assert len(list(scan)) == 2
     assert scan.trouble == "its leader epoch is 7, not 0"
 
@@ -184,13 +189,13 @@ def test_the_next_batch_is_found_across_the_edge_of_what_is_searched(
     follower = joined(consecutive(1, 1, base_offset=5))
     for size in range(1, 200):
         data = b"\xff" * size + follower
-        assert find_next(BytesFile(data), 0, len(data), 4) == (size, 5)
+        assert find_next(ScanRange(in_memory(data), 0, len(data), 4)) == (size, 5)
 
 
 def test_the_header_that_stands_somewhere_is_read_as_it_is() -> None:
     data = batch(3, base_offset=9)
-    assert header_at(BytesFile(b"xyz" + data), 3) == read_header(data)
-    assert header_at(BytesFile(data[:60]), 0) is None
+    assert header_at(in_memory(b"xyz" + data), 3) == read_header(data)
+    assert header_at(in_memory(data[:60]), 0) is None
 
 
 # A walk over damage
@@ -279,17 +284,36 @@ def test_a_single_batch_behind_bad_bytes_is_believed_where_one_is_known_to_begin
     lost, kept, after = batch(2, base_offset=1), batch(2, base_offset=3), batch(1, base_offset=5)
     data = batch(1) + b"\xff" * len(lost) + kept + b"\xff" * len(after)
     anchor = data.index(kept)
-    assert find_next(BytesFile(data), anchor - len(lost), len(data), 1) is None
-    assert find_next(BytesFile(data), anchor - len(lost), len(data), 1, anchors=[anchor]) == (anchor, 3)
-    assert find_next(BytesFile(data), anchor - len(lost), len(data), 1, anchors=[anchor + len(kept)]) == (anchor, 3)
+    searched = ScanRange(in_memory(data), anchor - len(lost), len(data), 1)
+    assert find_next(searched) is None
+    assert find_next(searched._replace(anchors=[anchor])) == (anchor, 3)
+    assert find_next(searched._replace(anchors=[anchor + len(kept)])) == (anchor, 3)
 
 
 def test_behind_bad_bytes_only_later_offsets_count() -> None:
     later = joined(consecutive(1, 1, base_offset=4))
     data = b"\xff" * 100 + later
-    assert find_next(BytesFile(data), 0, len(data), 3) == (100, 4)
-    assert find_next(BytesFile(data), 0, len(data), 5) is None
-    assert find_next(BytesFile(data), 0, len(data), 1, epochs=LeaderEpochs([EpochStart(1, 0)])) is None
+    assert find_next(ScanRange(in_memory(data), 0, len(data), 3)) == (100, 4)
+    assert find_next(ScanRange(in_memory(data), 0, len(data), 5)) is None
+    assert find_next(ScanRange(in_memory(data), 0, len(data), 1, epochs=LeaderEpochs([EpochStart(1, 0)]))) is None
+
+
+@pytest.mark.parametrize(
+    "garbled",
+    [
+        pytest.param({1: 0, 2: 0, 4: 12}, id="behind a sound batch that follows bad ones"),
+        pytest.param({1: HEADER_SIZE, 2: 12, 4: 0}, id="between a bad batch and a sound one"),
+        pytest.param({1: 12, 2: HEADER_SIZE, 4: HEADER_SIZE}, id="before a bad batch"),
+        pytest.param({1: 8, 2: 12, 4: 0}, id="before a sound batch, between bad ones"),
+    ],
+)
+def test_a_wrong_epoch_costs_only_the_batch_that_has_it(garbled: dict[int, int]) -> None:
+    batches = consecutive(1, 2, 3, 1, 4, 1)[:5]
+    edges, data = positions(batches), bytearray(joined(batches))
+    for number, at in garbled.items():
+        data[edges[number] + at] ^= 0x5A
+    items = walked(data, epochs=LeaderEpochs([EpochStart(0, 0)]))
+    assert found_in(items) == {edges[number]: bytes(batches[number]) for number in (0, 3)}
 
 
 def test_a_batch_does_not_take_the_offset_of_the_bad_one_before_it() -> None:

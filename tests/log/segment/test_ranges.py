@@ -15,7 +15,7 @@ def test_ranges_cover_what_a_set_of_the_same_numbers_holds(changes: list[tuple[i
     ranges, numbers = Ranges(), set[int]()
     for start, end in changes:
         if end is None:
-            ranges.cut(start)
+            ranges.truncate(start)
             numbers = {number for number in numbers if number < start}
         else:
             ranges.add(start, end)
@@ -45,7 +45,7 @@ def test_what_is_removed_is_not_covered_and_all_else_is(changes: list[tuple[bool
 def test_ranges_are_in_order_and_never_touch(changes: list[tuple[int, int | None]]) -> None:
     ranges = Ranges()
     for start, end in changes:
-        ranges.add(start, end) if end is not None else ranges.cut(start)
+        ranges.add(start, end) if end is not None else ranges.truncate(start)
     edges = [edge for both in ranges for edge in both]
     assert edges == sorted(set(edges))
 
@@ -62,5 +62,5 @@ def test_a_cut_inside_of_a_range_keeps_its_first_part() -> None:
     ranges = Ranges()
     ranges.add(0, 5)
     ranges.add(10, 15)
-    ranges.cut(12)
+    ranges.truncate(12)
     assert list(ranges) == [(0, 5), (10, 12)]

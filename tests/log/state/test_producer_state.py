@@ -110,7 +110,7 @@ def test_a_gap_is_refused_and_the_sequence_that_was_due_still_is(sequence: int) 
     partition = Partition()
     partition.send(0, 2)
     partition.send(2, 1)
-    with pytest.raises(OutOfOrderSequence, match="where 3 is due"):
+    with pytest.raises(OutOfOrderSequence, match="but 3 is due"):
         partition.send(sequence, 5)
     assert partition.send(3) == range(3, 4)
 
@@ -118,7 +118,7 @@ def test_a_gap_is_refused_and_the_sequence_that_was_due_still_is(sequence: int) 
 def test_sequences_wrap_to_zero_after_the_largest() -> None:
     partition = Partition()
     partition.send(SEQUENCE_MAX - 1, 2)
-    with pytest.raises(OutOfOrderSequence, match="where 0 is due"):
+    with pytest.raises(OutOfOrderSequence, match="but 0 is due"):
         partition.send(1)
     assert partition.send(0) == range(2, 3)
 
@@ -153,7 +153,7 @@ def test_an_older_instance_of_a_producer_is_refused_even_with_a_repetition() -> 
     partition = Partition()
     partition.send(0, epoch=4)
     for sequence in (0, 1):
-        with pytest.raises(InvalidProducerEpoch, match="is at epoch 4, this batch has 3"):
+        with pytest.raises(InvalidProducerEpoch, match="is at epoch 4, the batch has 3"):
             partition.send(sequence, epoch=3)
 
 
@@ -161,7 +161,7 @@ def test_a_newer_instance_begins_at_zero() -> None:
     partition = Partition()
     partition.send(0, 3, epoch=4)
     for sequence in (1, 3):
-        with pytest.raises(OutOfOrderSequence, match="where 0 is due"):
+        with pytest.raises(OutOfOrderSequence, match="but 0 is due"):
             partition.send(sequence, epoch=5)
     assert partition.send(0, epoch=5) == range(3, 4)
     assert partition.send(1, epoch=5) == range(4, 5)

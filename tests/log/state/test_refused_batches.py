@@ -40,7 +40,7 @@ def test_other_sequences_are_out_of_order_until_the_refused_one_is_appended() ->
     state = state_with(refused)
     refused.remember(ORDERS, 1, 0, 0, steady_ms=0)
     for sequence in (1, 2, 1):
-        with pytest.raises(OutOfOrderSequence, match=f"sent sequence {sequence} where 0 is due"):
+        with pytest.raises(OutOfOrderSequence, match=f"sent sequence {sequence} but 0 is due"):
             state.check(produced(sequence))
     assert state.check(produced(0)) is None
     assert len(refused) == 1, "checking changes nothing"
@@ -81,7 +81,7 @@ def test_the_earliest_of_several_refused_batches_is_due(sequences: list[int], du
     assert len(refused) == 1
 
 
-def test_a_refused_batch_of_a_newer_epoch_takes_the_place_of_an_older_one_and_not_the_reverse() -> None:
+def test_a_refused_batch_of_a_newer_epoch_replaces_one_of_an_older_epoch_only() -> None:
     refused = RefusedBatches()
     for epoch, sequence in ((1, 9), (2, 40), (1, 3)):
         refused.remember(ORDERS, 1, epoch, sequence, steady_ms=0)

@@ -295,7 +295,7 @@ def test_gaps_that_cannot_be_read_are_set_aside_and_new_ones_recorded() -> None:
     garble(disk, segments_of(disk)[0], position + HEADER_SIZE, 10)
     repair(disk)
     disk.file(f"{PARTITION}/{GAPS_FILE}")[20] ^= 1
-    assert "cannot be read" in checked(disk).notes[0]
+    assert "cannot read" in checked(disk).notes[0]
     position, _ = batches_in(disk, segments_of(disk)[1])[1]
     garble(disk, segments_of(disk)[1], position + HEADER_SIZE, 10)
     repair(disk)
@@ -362,6 +362,18 @@ def test_whatever_happens_to_the_bytes_what_is_sound_survives_a_repair(data: st.
 LOG_FOR_SPOILING = stopped()
 
 
+def test_a_sound_batch_between_a_bad_one_and_one_with_a_wrong_epoch_survives_a_repair() -> None:
+    disk = stopped()
+    path = segments_of(disk)[0]
+    batches = batches_in(disk, path)
+    del disk.file(path)[batches[6][0] :]
+    for number, at in ((2, 0), (3, 0), (5, 12)):  # two offsets, and behind a sound batch a leader epoch
+        garble(disk, path, batches[number][0] + at, 1)
+    sound = batches[4][1].base_offset
+    assert sound in stored_batches(opened(disk))
+    assert sound in stored_batches(repaired(disk))
+
+
 def test_segments_that_are_there_twice_and_share_no_boundary_are_left_to_a_human() -> None:
     disk = stopped()
     path = segments_of(disk)[1]
@@ -373,7 +385,7 @@ def test_segments_that_are_there_twice_and_share_no_boundary_are_left_to_a_human
     files.open(copy, create=True).write_at(0, bytes(across))
     garble(disk, segments_of(disk)[0], 400, 10)
     before = bytes(disk.file(path)), bytes(disk.file(copy))
-    with pytest.raises(NotRepaired, match="move one of the two"):
+    with pytest.raises(NotRepaired, match="Move one of the two"):
         repair(disk)
     assert (bytes(disk.file(path)), bytes(disk.file(copy))) == before
 

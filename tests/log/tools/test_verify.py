@@ -10,7 +10,7 @@ from logs import DATA, ORDERS, PARTITION, SMALL, batch_of, memory_files, write_l
 from tailrace.log.directory.directory import DataDirectory
 from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.log.files.checkpoints import CLEAN_SHUTDOWN, RECOVERY_POINTS, START_OFFSETS, encode_offsets
-from tailrace.log.files.checksums import Gaps, Sums
+from tailrace.log.files.checksums import Gaps, SegmentChecksums
 from tailrace.log.files.leader_epochs import FILE_NAME as EPOCHS_FILE
 from tailrace.log.layout.config import LogConfig
 from tailrace.log.layout.names import TopicPartition
@@ -61,7 +61,7 @@ def same_as_recovery(disk: Disk) -> Verification:
     found = look(disk)
     directory = DataDirectory(RecordingFiles(disk.copy()), DATA, SMALL)
     log, report = directory.logs[ORDERS], directory.reports[ORDERS]
-    cut = report.cut
+    cut = report.truncation
     expected = [(f"{ORDERS}/{cut.file}", cut.position, cut.length, cut.first_offset)] if cut else []
     assert [(tail.file, tail.position, tail.length, tail.first_offset) for tail in found.tail] == expected
     reported = [damage._replace(file=f"{ORDERS}/{damage.file}") for damage in report.damage]
@@ -217,7 +217,7 @@ def test_bytes_that_are_not_those_sealed_are_damage_although_every_batch_passes(
     seal(content, position)
     (damage,) = look(disk).damage
     assert damage.position <= position < damage.end
-    assert damage.reason == "its bytes are not those that were sealed"
+    assert damage.reason == "its checksum does not match"
 
 
 def test_a_batch_of_another_epoch_is_damage() -> None:
@@ -230,10 +230,10 @@ def test_a_batch_of_another_epoch_is_damage() -> None:
     assert (damage.position, damage.reason) == (position, "its leader epoch is 5, not 0")
 
 
-def test_gaps_are_damage_in_a_segment_that_has_none_and_a_note_in_one_that_was_compacted() -> None:
+def test_gaps_are_damage_in_a_dense_segment_and_a_note_in_a_compacted_one() -> None:
     disk = stopped()
     path = segments_of(disk)[1]
-    sums_path = path.removesuffix(".log") + ".sums"
+    checksums_path = path.removesuffix(".log") + ".sums"
     content = bytes(disk.file(path))
     position, header = list(split(content))[2]
     without = content[:position] + content[position + header.size :]
@@ -241,17 +241,17 @@ def test_gaps_are_damage_in_a_segment_that_has_none_and_a_note_in_one_that_was_c
     (damage,) = look(disk).damage
     assert (damage.position, damage.length) == (position, 0)
     assert (damage.first_offset, damage.last_offset) == (header.base_offset, header.last_offset)
-    sums = Sums.decode(bytes(disk.file(sums_path)))
-    assert sums is not None
+    checksums = SegmentChecksums.decode(bytes(disk.file(checksums_path)))
+    assert checksums is not None
     for gaps in (Gaps.COMPACTED, Gaps.REPAIRED):
-        disk.file(sums_path)[:] = sums._replace(gaps=gaps).encode()
+        disk.file(checksums_path)[:] = checksums._replace(gaps=gaps).encode()
         found = look(disk)
         assert found.healthy
         note = f"{ORDERS}: {header.last_offset_delta + 1} offsets are missing in 1 gaps, as compaction leaves them"
         assert note in found.notes
 
 
-def test_a_sealed_segment_that_lost_its_end_is_damaged_even_where_whole_batches_are_gone() -> None:
+def test_a_sealed_segment_that_lost_whole_batches_at_its_end_is_damaged() -> None:
     disk = stopped()
     path = segments_of(disk)[1]
     *_, (position, header) = split(bytes(disk.file(path)))

@@ -1,6 +1,6 @@
-"""A compaction pass in a child process, as the broker sees it: a source of new segments until it is done.
+"""A compaction pass as the broker sees it: it yields new segments, and then a result.
 
-`ChildPass` is a process of its own, `LocalPass` the same work in this one, for tests and tools.
+`ChildPass` runs the pass in a process of its own, `LocalPass` in this one, for tests and tools.
 """
 
 import subprocess
@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from tailrace.log.compaction.cleaner import clean
-from tailrace.log.compaction.messages import PassFailed, PassSpec, Said, decode_said
+from tailrace.log.compaction.messages import PassFailed, PassMessage, PassSpec, decode_message
 from tailrace.log.disk.interface import Files
 from tailrace.util import children
 
@@ -18,25 +18,27 @@ _CHILD = "tailrace.log.compaction.child"
 
 
 class Pass(Protocol):
-    def next(self) -> Said:
-        """The next group, or the result, or why there is none. May take long: for a thread."""
+    def next(self) -> PassMessage:
+        """Returns the next new segment, or the result, or the reason of a failure. May block for long: call it in a
+        thread.
+        """
 
     def stop(self) -> None:
-        """From any thread, at any time: afterwards `next` fails, soon."""
+        """Makes `next` fail soon. May be called from any thread, at any time."""
 
     def close(self) -> None:
-        """Not while `next` is under way: afterwards nothing is left of it."""
+        """Removes everything that is left of the pass. Must not be called while `next` runs."""
 
 
 class LocalPass:
     def __init__(self, files: Files, spec: PassSpec) -> None:
-        self._said: Iterator[Said] = clean(files, spec)
+        self._messages: Iterator[PassMessage] = clean(files, spec)
 
-    def next(self) -> Said:
-        return next(self._said, PassFailed("it was stopped"))
+    def next(self) -> PassMessage:
+        return next(self._messages, PassFailed("the pass was stopped"))
 
     def stop(self) -> None:
-        self._said = iter(())
+        self._messages = iter(())
 
     def close(self) -> None:
         self.stop()
@@ -44,8 +46,8 @@ class LocalPass:
 
 class ChildPass:
     def __init__(self, spec: PassSpec) -> None:
-        """Raises OSError where no process can be had."""
-        # It works in the directory, rather than by its name: should the log be removed, the name may be another's.
+        """Raises OSError if the process cannot be started."""
+        # The child uses the directory as its working directory: by name, it might reach a new log after a removal.
         self._process = subprocess.Popen(  # noqa: S603 - our own module, by our own interpreter
             children.command(_CHILD),
             stdin=subprocess.PIPE,
@@ -61,19 +63,19 @@ class ChildPass:
     def process_id(self) -> int:
         return self._process.pid
 
-    def next(self) -> Said:
+    def next(self) -> PassMessage:
         process, line = self._process, self._line
         assert process.stdin is not None
         assert process.stdout is not None
         self._line = "true"
         answer = ""
-        with suppress(OSError):  # a broken pipe: it has ended
+        with suppress(OSError):  # a broken pipe: the process has exited
             process.stdin.write(line + "\n")
             process.stdin.flush()
             answer = process.stdout.readline()
         if answer.endswith("\n"):
-            return decode_said(answer)
-        return PassFailed(f"its process ended with {process.wait()}")
+            return decode_message(answer)
+        return PassFailed(f"the compaction process exited with status {process.wait()}")
 
     def stop(self) -> None:
         self._process.kill()
@@ -83,5 +85,5 @@ class ChildPass:
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
-                with suppress(OSError):  # what was not written to it nobody reads
+                with suppress(OSError):  # unwritten input is of no use to a killed process
                     pipe.close()

@@ -1,41 +1,40 @@
 """One compaction pass: reads a log's segments and writes, beside them, the segments that replace them.
 
-    map      the keys of the part that is new, up to where they fit into memory: the pass ends there
-    clean    every segment from the first on, batch by batch; small ones flow together into one
+    map      collects the keys of the new part, as far as they fit into memory; the pass ends there
+    clean    filters every segment from the first on, batch by batch; merges small segments into one
 
-Each new segment is on disk, with all that is derived from it, before it is handed over (`clean` is a generator); the
-next one is begun when the caller asks for it. Nothing that is there is changed. Bytes that cannot be trusted end the
-pass.
+Each new segment is on disk, with its indexes, before `clean` yields it; the next one is begun when the caller resumes
+the generator. Existing files are not changed. Bytes that cannot be trusted end the pass.
 
-A new segment keeps the offset at which it ends: where the last batch goes, an empty one stays in its place. So what a
-reader finds behind a hole never depends on what else was written since.
+A new segment keeps its end offset: if its last batch is removed, an empty batch takes its place. So what a reader finds
+behind a gap never depends on what was written later.
 
-The page cache stays as it was: what was not in it before is dropped once it was read, and so is what was written.
+The page cache is left as it was: what was not cached before is dropped after it was read, and so is what was written.
 """
 
 from collections.abc import Callable, Iterator
 
 from tailrace.log.compaction.filter import BatchFilter, TransactionWalk
 from tailrace.log.compaction.keys import KeyOffsets
-from tailrace.log.compaction.messages import CleanedGroup, PassFailed, PassResult, PassSpec, Said
+from tailrace.log.compaction.messages import CleanedGroup, PassFailed, PassMessage, PassResult, PassSpec
 from tailrace.log.disk.interface import Data, File, Files, join, read_whole, write_whole
-from tailrace.log.files.checksums import CHUNK_BYTES, ChunkSums, Gaps, Sums
+from tailrace.log.files.checksums import CHUNK_BYTES, ChunkChecksums, Gaps, SegmentChecksums
 from tailrace.log.files.index import POSITION_MAX, RELATIVE_OFFSET_MAX, AbortedTransaction, TransactionIndex
-from tailrace.log.layout.names import CLEANED, INDEX, LOG, SUMS, TIME_INDEX, TRANSACTION_INDEX, numbered
-from tailrace.log.scan.scan import FoundBatch, Scan
+from tailrace.log.layout.names import CHECKSUMS, CLEANED, INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX, numbered
+from tailrace.log.scan.scan import FoundBatch, Scan, ScanRange
 from tailrace.log.segment.derived import Derived
 from tailrace.records.batch import BatchHeader, read_header
 from tailrace.records.errors import CorruptBatch
 from tailrace.records.raw_records import emptied, records_of
 
 PIECE_BYTES = 1 << 20  # written at a time
-SEGMENTS_MAX = 32  # that flow together: while another takes their place, each has its descriptor open
-SYNC_BYTES = 8 << 20  # brought to disk at a time, so that others who flush do not wait for much of ours
+SEGMENTS_MAX = 32  # merged into one: each keeps its descriptor open until it is replaced
+SYNC_BYTES = 8 << 20  # synced at a time, so that other flushes wait for little of ours
 
 Pace = Callable[[int], None]
 
 
-class NotTrusted(Exception):
+class DamagedSegment(Exception):
     """Bytes of the log are damaged, in the segment at `base_offset`."""
 
     def __init__(self, base_offset: int, what: str) -> None:
@@ -44,16 +43,16 @@ class NotTrusted(Exception):
 
 
 class Failed(Exception):
-    """The pass cannot be done, though nothing is wrong with the log."""
+    """The pass failed, though the log is sound."""
 
 
-def clean(files: Files, spec: PassSpec, pace: Pace = lambda _: None) -> Iterator[Said]:
-    """The groups of one pass, one by one, and then its result, or why there is none. `pace` is told of bytes that
-    are about to be read or were written, and may take its time.
+def clean(files: Files, spec: PassSpec, pace: Pace = lambda _: None) -> Iterator[PassMessage]:
+    """Yields the groups of one pass, and then its result or failure. Calls `pace` with the number of bytes that are
+    about to be read, or were written; it may sleep.
     """
     try:
         yield from Cleaning(files, spec, pace).run()
-    except NotTrusted as error:
+    except DamagedSegment as error:
         yield PassFailed(str(error), damaged_base=error.base_offset)
     except (Failed, OSError) as error:
         yield PassFailed(str(error))
@@ -102,7 +101,7 @@ class Cleaning:
     # The keys
 
     def _map_keys(self) -> KeyOffsets:
-        """Afterwards the pass ends where no more keys fit."""
+        """Maps the keys of the new part. On return, the pass ends at the first batch whose keys do not fit."""
         spec, settings = self._spec, self._spec.settings
         keys = KeyOffsets(settings.dedupe_buffer_bytes, settings.load_factor, spec.end - spec.first_dirty)
         transactions = TransactionWalk(spec.aborted)
@@ -124,12 +123,12 @@ class Cleaning:
         return self._spec.segments[first:]
 
     def _map_batch(self, keys: KeyOffsets, found: FoundBatch) -> bool:
-        """False where the keys do not fit."""
+        """Returns False if the keys do not fit."""
         header = found.header
         try:
             _, rows = records_of(found.window, found.at, header)
         except CorruptBatch:
-            return True  # it stays as it is, whatever is in it
+            return True  # it is kept unchanged
         if not keys.has_room_for(len(rows)):
             rooms = keys.capacity
             if len(rows) > rooms and not len(keys):
@@ -147,8 +146,8 @@ class Cleaning:
     def _clean_segment(self, group: "Group", batches: BatchFilter, base: int, size: int) -> None:
         group.begin(base)
         self._result.bytes_read += size
-        sums = self._sums(base)
-        chunks = ChunkSums()
+        checksums = self._checksums(base)
+        chunks = ChunkChecksums()
         for found in self._batches(base, size):
             header = found.header
             chunks.update(found.window[found.at : found.at + header.size])
@@ -159,17 +158,17 @@ class Cleaning:
                 group.keep(header, kept)
             else:
                 group.change(read_header(kept), kept)
-        if sums is not None and sums.log_size == size and sums.chunks != chunks.sums:
-            raise NotTrusted(base, ": its bytes are not those that were sealed")
+        if checksums is not None and checksums.log_size == size and checksums.chunks != chunks.checksums:
+            raise DamagedSegment(base, ": its checksum does not match")
         group.add_aborted(batches.aborted)
         batches.aborted = []
 
-    def _sums(self, base: int) -> Sums | None:
-        data = read_whole(self._files, join(self._spec.directory, numbered(base, SUMS)))
-        return Sums.decode(data) if data else None
+    def _checksums(self, base: int) -> SegmentChecksums | None:
+        data = read_whole(self._files, join(self._spec.directory, numbered(base, CHECKSUMS)))
+        return SegmentChecksums.decode(data) if data else None
 
     def _batches(self, base: int, size: int) -> Iterator[FoundBatch]:
-        """Every batch of a segment. Raises NotTrusted where something else is in between."""
+        """Yields every batch of a segment. Raises DamagedSegment if anything else is in between."""
         file = self._files.open(join(self._spec.directory, numbered(base, LOG)))
         try:
             file.pin()
@@ -181,10 +180,10 @@ class Cleaning:
             file.close()
 
     def _batches_of(self, file: File, base: int, size: int) -> Iterator[FoundBatch]:
-        sums = self._sums(base)
-        gaps = sums is None or sums.gaps is not Gaps.NONE
+        checksums = self._checksums(base)
+        gaps = checksums is None or checksums.gaps is not Gaps.NONE
         is_cold = [file.read_cached_at(at, 1) is None for at in range(0, size, CHUNK_BYTES)]
-        scan = Scan(file, 0, size, base, gaps=gaps)
+        scan = Scan(ScanRange(file, 0, size, base, gaps))
         paced = 0
         for found in scan:
             yield found
@@ -195,18 +194,18 @@ class Cleaning:
         self._pace(size - paced)
         _forget(file, is_cold, paced, size)
         if scan.trouble is not None:
-            raise NotTrusted(base, f" at byte {scan.position}: {scan.trouble}")
+            raise DamagedSegment(base, f" at byte {scan.position}: {scan.trouble}")
 
 
 def _forget(file: File, is_cold: list[bool], start: int, end: int) -> None:
-    """Drops from the page cache what was not in it before. A chunk that is not read to its end is dropped later."""
+    """Drops from the page cache what was not in it before. A chunk that was read only in part is dropped later."""
     for number in range(start // CHUNK_BYTES, -(-end // CHUNK_BYTES)):
         if is_cold[number]:
             file.forget_cached(number * CHUNK_BYTES, CHUNK_BYTES)
 
 
 class Group:
-    """Segments in a row, and the new one that is written of them."""
+    """Consecutive segments, and the new one that is written from them."""
 
     def __init__(self, files: Files, spec: PassSpec, base_offset: int, pace: Pace) -> None:
         self._files = files
@@ -216,11 +215,11 @@ class Group:
         self._bases: list[int] = []
         self._derived = Derived.empty(base_offset, Gaps.COMPACTED)
         self._aborted = TransactionIndex()
-        self._chunks = ChunkSums()
+        self._chunks = ChunkChecksums()
         self._buffer = bytearray()
         self._written = 0
         self._synced = 0
-        self._dropped: BatchHeader | None = None  # the last batch that was read, where it went
+        self._dropped: BatchHeader | None = None  # the last batch that was read, if it was removed
         self._has_changed = False
         self.next_horizon_ms: int | None = None
         self._log = files.open(self._stem + LOG + CLEANED, create=True)
@@ -239,7 +238,7 @@ class Group:
         self._bases.append(base_offset)
 
     def has_room_for(self, size: int, end: int) -> bool:
-        """Whether a segment of so many bytes, with offsets to before `end`, could flow into this one, too."""
+        """Returns whether a segment of this size, with offsets before `end`, can be merged into this group."""
         if len(self._bases) >= SEGMENTS_MAX or end - 1 - self._bases[0] > RELATIVE_OFFSET_MAX:
             return False
         return self.size + size <= min(self._spec.segment_bytes, POSITION_MAX)
@@ -256,7 +255,7 @@ class Group:
         if horizon is not None and (horizon > now_ms or horizon == now_ms + self._spec.delete_retention_ms):
             self.next_horizon_ms = horizon if self.next_horizon_ms is None else min(horizon, self.next_horizon_ms)
         if self.size + len(batch) > POSITION_MAX:
-            raise Failed(f"what is left of {numbered(self._bases[0], LOG)} is too large for one segment")
+            raise Failed(f"the compacted {numbered(self._bases[0], LOG)} would be too large for one segment")
         self._derived.add(self.size, header, self._spec.index_interval_bytes)
         self._buffer += batch
         if len(self._buffer) >= PIECE_BYTES:
@@ -285,7 +284,7 @@ class Group:
         self._synced = self._written
 
     def finish(self) -> CleanedGroup:
-        """Afterwards all files of the new segment, and their names, are on disk."""
+        """Completes the new segment. On return, all its files, and their names, are on disk."""
         if self._dropped is not None:
             place = emptied(self._dropped)
             self.keep(read_header(place), place)
@@ -293,11 +292,11 @@ class Group:
         self._sync()
         self._log.close()
         self._derived.seal()
-        sums = self._derived.summarise(self._written, self._chunks.sums, self._aborted)
+        checksums = self._derived.summarise(self._written, self._chunks.checksums, self._aborted)
         contents: dict[str, Data] = {
             INDEX: self._derived.index.data,
             TIME_INDEX: self._derived.time_index.data,
-            SUMS: sums.encode(),
+            CHECKSUMS: checksums.encode(),
         }
         if self._aborted.data:
             contents[TRANSACTION_INDEX] = self._aborted.data
@@ -307,6 +306,6 @@ class Group:
         return CleanedGroup(self._bases, self._written, [LOG, *contents])
 
     def discard(self) -> None:
-        """Nothing went: the segment stays as it is."""
+        """Drops the new segment: nothing was removed, so the old one is kept."""
         self._log.close()
         self._files.remove(self._stem + LOG + CLEANED)

@@ -1,15 +1,15 @@
-"""Decides which records of one batch stay. Pure: bytes in, bytes out, the time is an argument.
+"""Decides which records of a batch are kept. Pure: bytes in, bytes out, the time is an argument.
 
-    a record       stays while no newer one of its key is known; without a key it stays, as nobody asked for it to go
-    a tombstone    (a key without a value) goes, too, once its batch's delete horizon has passed
-    aborted        records go
-    a marker       stays while a batch of its transaction is there, and then until its delete horizon
-    a batch        goes with its last record, but for the last one of each live producer: emptied, it still tells the
-                   producer's epoch and sequence
+    a record       is kept until a newer record of its key is known; without a key it is always kept
+    a tombstone    (a key without a value) is removed, too, once its batch's delete horizon has passed
+    aborted        records are removed
+    a marker       is kept while a batch of its transaction exists, and then until its delete horizon
+    a batch        is removed with its last record, except the last one of each live producer: that one is kept, empty,
+                   for the producer's epoch and sequence
 
-The delete horizon is set when a batch is first seen to hold a tombstone, or a marker that has outlived its
-transaction: then, plus `delete.retention.ms`. It stands in the batch itself, so that it outlives the process. A batch
-in which nothing goes is not touched at all, and one that cannot be read stays as it is.
+The delete horizon is set when a batch is first found to hold a tombstone, or a marker whose transaction has no batches
+left: it is the time of that pass plus `delete.retention.ms`. It is stored in the batch itself, so that it survives
+restarts. A batch from which nothing is removed is kept unchanged, and so is one that cannot be decoded.
 """
 
 from collections import deque
@@ -27,15 +27,15 @@ _TIMESTAMP_MAX = (1 << 63) - 1
 
 
 class LastOfProducer(NamedTuple):
-    """What a log remembers of a live producer: its epoch, and where its last data is, if any is known."""
+    """What a log remembers of a live producer: its epoch, and the offset of its last data batch, if known."""
 
-    last_offset: int  # -1: only a marker is known
+    last_offset: int  # -1 if only a marker is known
     epoch: int
 
 
 class TransactionWalk:
-    """The transactions of a log, seen from its beginning on: which batches were aborted, which markers have outlived
-    theirs.
+    """Follows the transactions of a log from its beginning: which batches were aborted, and which markers have no
+    batches of their transaction left.
     """
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
@@ -45,20 +45,22 @@ class TransactionWalk:
         self._with_data: set[int] = set()
 
     def see_data(self, header: BatchHeader) -> bool:
-        """Whether the batch, of a transaction, was aborted."""
+        """Returns whether this transactional batch was aborted."""
         self._with_data.add(header.producer_id)
         transaction = self._at(header)
         return transaction is not None and transaction.first_offset <= header.base_offset
 
     def see_marker(self, header: BatchHeader, marker: Marker) -> tuple[bool, AbortedTransaction | None]:
-        """Whether nothing is left of the transaction that it ends; if something is, and it was aborted, which one."""
+        """Returns whether no batch is left of the transaction that the marker ends; and, if one is left and the
+        transaction was aborted, its entry.
+        """
         has_data = header.producer_id in self._with_data
         self._with_data.discard(header.producer_id)
         transaction = self._at(header) if marker is Marker.ABORT and has_data else None
         return not has_data, transaction
 
     def _at(self, header: BatchHeader) -> AbortedTransaction | None:
-        """The first aborted transaction of the producer that does not end before this batch."""
+        """Returns the producer's first aborted transaction that does not end before this batch."""
         queue = self._aborted.get(header.producer_id)
         while queue and queue[0].last_offset < header.base_offset:
             queue.popleft()
@@ -66,8 +68,8 @@ class TransactionWalk:
 
 
 class BatchFilter:
-    """Batches go through in order, from the first of the log on. `keys` knows those before `end`; what lies at `end`
-    or behind stays as it is.
+    """Filters batches in order, from the first one of the log. `keys` has the keys before `end`; batches at `end` or
+    behind it are kept unchanged.
     """
 
     def __init__(
@@ -85,12 +87,14 @@ class BatchFilter:
         self._producers = producers
         self._now_ms = now_ms
         self._new_horizon = min(now_ms + delete_retention_ms, _TIMESTAMP_MAX)
-        self.aborted: list[AbortedTransaction] = []  # those that readers must still be told of; the caller takes them
+        self.aborted: list[AbortedTransaction] = []  # still needed by readers; taken by the caller
         self.without_key = 0
         self.unreadable = 0
 
     def filter(self, buffer: memoryview, position: int, header: BatchHeader) -> bytearray | memoryview | None:
-        """What stays of the batch at `position`: the bytes themselves where all does, None where nothing does."""
+        """Returns what is kept of the batch at `position`: a view of its bytes if that is everything, None if it is
+        nothing.
+        """
         whole = buffer[position : position + header.size]
         if header.is_control:
             return self._filter_control(whole, header)
@@ -132,7 +136,7 @@ class BatchFilter:
         except CorruptBatch:
             self.unreadable += 1
             return whole
-        if marker is None:  # of another kind, or emptied before
+        if marker is None:  # another kind of control record, or removed before
             return whole if header.record_count else self._without_records(whole, header)
         is_empty, aborted = self._transactions.see_marker(header, marker)
         if aborted is not None:

@@ -1,12 +1,12 @@
 """The jobs of one compaction pass of a log: steps that wait for a disk or for the child process (see `log/jobs.py`).
 
-    NextGroup   starts the pass, at first; then waits for its next new segment
-    SwapJob     that takes the place of the old ones
-    EndPass     the process is gone, and so is what it left half done
+    NextGroup   starts the pass on its first run; waits for the next new segment
+    SwapJob     replaces the old segments by the new one
+    EndPass     stops the process and removes its unfinished files
 
-Groups take their places in order, the oldest first: a tombstone never goes, nor gets its delete horizon, while an older
-value of its key is still to be read. If one cannot, the pass ends there and the log counts as compacted as far as it
-was before; the next pass does it again.
+Groups are swapped in order, the oldest first: a tombstone is never removed, and gets no delete horizon, while an older
+value of its key can still be read. If one swap fails, the pass ends and the compacted offset stays where it was; the
+next pass repeats the work.
 """
 
 import logging
@@ -15,7 +15,7 @@ from contextlib import suppress
 
 from tailrace.log.compaction.child_process import ChildPass, Pass
 from tailrace.log.compaction.filter import LastOfProducer
-from tailrace.log.compaction.messages import CleanedGroup, CleanerSettings, PassFailed, PassSpec, Said
+from tailrace.log.compaction.messages import CleanedGroup, CleanerSettings, PassFailed, PassMessage, PassSpec
 from tailrace.log.compaction.plan import Cleanable
 from tailrace.log.files.swap_file import Swap, announce, carry_out, remove_unwanted
 from tailrace.log.jobs import LogJob
@@ -29,7 +29,7 @@ BeginPass = Callable[[PassSpec], Pass]
 
 
 class Compaction:
-    """One pass over one log, from its plan on. Owned by the log's owner; `next_group` alone runs in threads."""
+    """One pass over one log. It belongs to the log's owner; only `next_group` runs in other threads."""
 
     def __init__(
         self,
@@ -49,20 +49,20 @@ class Compaction:
         self.is_stopped = False
 
     def stop(self) -> None:
-        """Afterwards the pass comes to nothing: whoever waits for it is told soon."""
+        """Stops the pass: the job that waits for it fails soon."""
         self.is_stopped = True
         if self._pass is not None:
             self._pass.stop()
 
-    def next_group(self) -> Said | None:
-        """None where nothing is old enough to be compacted."""
+    def next_group(self) -> PassMessage | None:
+        """Returns the next message of the pass, or None if nothing is old enough to be compacted."""
         try:
             if self._pass is None:
                 spec = self._spec()
                 if spec is None:
                     return None
                 self._pass = self._begin_pass(spec)
-            if self.is_stopped:  # perhaps before there was anything to stop
+            if self.is_stopped:  # perhaps before there was a process to stop
                 self._pass.stop()
             return self._pass.next()
         except (LogError, OSError) as error:
@@ -89,7 +89,7 @@ class Compaction:
         )
 
     def _old_enough(self) -> Cleanable:
-        """Up to the first segment that has a record younger than `min.compaction.lag.ms`."""
+        """Limits the plan to the segments before the first record that is younger than `min.compaction.lag.ms`."""
         lag_ms = self._config.min_compaction_lag_ms
         if lag_ms > 0:
             dirty = self._plan.dirty_segments
@@ -99,7 +99,7 @@ class Compaction:
         return self._plan
 
     def _producers(self) -> dict[int, LastOfProducer]:
-        """As they are now. Whoever appends meanwhile has its last batch elsewhere by then."""
+        """Returns the producers as they are now. One that appends later has its last batch behind this pass."""
         known = list(self.log.producers.producers.items())
         return {
             number: LastOfProducer(batches[-1].last_offset if (batches := list(one.batches)) else -1, one.epoch)
@@ -107,7 +107,7 @@ class Compaction:
         }
 
     def begin_swap(self, group: CleanedGroup) -> "SwapJob | None":
-        """None where the segments are not those that the pass has read: then it comes to nothing."""
+        """Returns None, and stops the pass, if the segments are no longer those that the pass has read."""
         wanted = {segment.base_offset: segment for segment in self._plan.segments}
         old = [wanted[base] for base in group.bases]
         segments = self.log.segments
@@ -119,7 +119,7 @@ class Compaction:
         return SwapJob(self.log, group, old)
 
     def end(self) -> None:
-        """For a thread: afterwards no process is left, nor what it has left half done."""
+        """Ends the process and removes its unfinished files. Waits for the disk: call it in a thread."""
         if self._pass is not None:
             self._pass.close()
         if self.log.is_removed:
@@ -131,13 +131,13 @@ class Compaction:
 class NextGroup:
     def __init__(self, compaction: Compaction) -> None:
         self._compaction = compaction
-        self._said: Said | None = PassFailed("it failed in a way that nobody foresaw")
+        self._message: PassMessage | None = PassFailed("unexpected error in the compaction job; see the log")
 
     def run(self) -> None:
-        self._said = self._compaction.next_group()
+        self._message = self._compaction.next_group()
 
-    def finish(self) -> Said | None:
-        return self._said
+    def finish(self) -> PassMessage | None:
+        return self._message
 
 
 class EndPass:
@@ -152,7 +152,9 @@ class EndPass:
 
 
 class SwapJob(LogJob):
-    """Afterwards readers find the new segment in the place of the old ones. Who reads those reads them to their end."""
+    """Replaces old segments by a new one. On return from `finish`, new readers find the new segment; readers of the old
+    ones can still read those to their end.
+    """
 
     def __init__(self, log: Log, group: CleanedGroup, old: list[Segment]) -> None:
         super().__init__(log)
@@ -166,7 +168,7 @@ class SwapJob(LogJob):
     def _work(self) -> None:
         files, directory, group = self.log.files, self.log.directory, self._group
         for segment in self._old:
-            # Their names are others' in a moment: whoever still reads them must not open those.
+            # Their file names are about to belong to new files, which readers of the old segments must not open.
             segment.hold()
             self._held.append(segment)
         swap = Swap(group.base_offset, tuple(group.bases[1:]), tuple(group.suffixes))
@@ -176,8 +178,8 @@ class SwapJob(LogJob):
         carry_out(files, directory, swap)
 
     def finish(self) -> None:
-        """Raises StorageError where the disk refused; LogOffline where that was in the middle: the next start does the
-        rest, and until then the old segments are read.
+        """Raises StorageError if the disk refused. Raises LogOffline if it refused midway: the next start completes the
+        swap, and until then the old segments are read.
         """
         log, error = self.log, self.failure
         log.replacing = None
@@ -188,12 +190,10 @@ class SwapJob(LogJob):
             self._let_go()
         elif self._is_announced:
             log.is_half_replaced = True
-            raise log.take_offline("compacted segments could not be put in their place", error) from error
+            raise log.take_offline("cannot replace segments by compacted ones", error) from error
         else:
             self._let_go()
-            raise StorageError(
-                f"compacted segments of {log.directory} could not be put in their place", error
-            ) from error
+            raise StorageError(f"cannot replace segments of {log.directory} by compacted ones", error) from error
 
     def _let_go(self) -> None:
         for segment in self._held:

@@ -1,8 +1,8 @@
 """The newest offset of each key, in memory that is bounded to the byte.
 
-A hash table of our own on two plain buffers, 24 bytes a slot: the 16-byte digest of a key and its offset. A dict would
-take six times as much. The digest is BLAKE2b: nobody can make up two keys that share one, and so make one delete the
-other. Two digests that are equal by chance are not expected in the life of the universe.
+A hash table on two plain buffers, 24 bytes a slot: the 16-byte digest of a key and its offset. A dict would take six
+times as much. The digest is BLAKE2b, so keys that collide, and so delete each other, cannot be constructed. Collisions
+by chance are too improbable to matter.
 """
 
 from hashlib import blake2b
@@ -13,15 +13,15 @@ DIGEST_BYTES = 16
 
 class KeyOffsets:
     def __init__(self, memory_bytes: int, load_factor: float = 0.9, keys_expected: int | None = None) -> None:
-        """Takes `memory_bytes` at most, or less where no more keys are expected than so many."""
+        """Takes at most `memory_bytes`, and less if `keys_expected` needs less."""
         slots = max(16, memory_bytes // SLOT_BYTES)
         if keys_expected is not None:
             slots = min(slots, max(16, int(keys_expected / load_factor) + 16))
-        self._slots = _prime_at_most(slots)  # so that every step leads through all slots
-        # One slot stays free, where a search for a key that is not there ends.
+        self._slots = _prime_at_most(slots)  # a prime: every step size visits all slots
+        # One slot stays free: it ends the search for an unknown key.
         self.capacity = max(1, min(int(self._slots * load_factor), self._slots - 1))
         self._digests = bytearray(DIGEST_BYTES * self._slots)
-        # One more than the offset; 0 is a slot that is free. Memory that nobody has touched takes none.
+        # The offset plus 1; 0 marks a free slot. Pages that were never written take no memory.
         self._offsets = memoryview(bytearray(8 * self._slots)).cast("q")
         self._count = 0
 
@@ -36,21 +36,21 @@ class KeyOffsets:
         return self._count + count <= self.capacity
 
     def put(self, key: bytes, offset: int) -> None:
-        """Offsets come in order: the last one is the newest. There must be room."""
+        """Sets the newest offset of a key. Offsets must come in ascending order. There must be room for the key."""
         digest = blake2b(key, digest_size=DIGEST_BYTES).digest()
         slot = self._slot_of(digest)
         if not self._offsets[slot]:
-            assert self._count < self.capacity, "whoever puts looks first whether there is room"
+            assert self._count < self.capacity, "no room: the caller checks this before `put`"
             self._digests[slot * DIGEST_BYTES : (slot + 1) * DIGEST_BYTES] = digest
             self._count += 1
         self._offsets[slot] = offset + 1
 
     def newest(self, key: bytes) -> int:
-        """-1 where nothing is known of the key."""
+        """Returns the newest offset of the key, or -1 if the key is unknown."""
         return self._offsets[self._slot_of(blake2b(key, digest_size=DIGEST_BYTES).digest())] - 1
 
     def _slot_of(self, digest: bytes) -> int:
-        """Where the digest is, or the free slot that it would get."""
+        """Returns the slot of the digest, or the free slot where it would go."""
         slots, offsets, digests = self._slots, self._offsets, self._digests
         number = int.from_bytes(digest)
         slot = number % slots

@@ -1,4 +1,4 @@
-"""The messages between the broker and a compaction pass: plain values that go through a pipe as JSON, a line each."""
+"""The messages between the broker and a compaction pass: plain values, sent through a pipe as one line of JSON each."""
 
 import json
 from dataclasses import asdict, dataclass, field
@@ -10,19 +10,21 @@ from tailrace.log.files.index import AbortedTransaction
 
 @dataclass(frozen=True, slots=True)
 class CleanerSettings:
-    """Of the broker, for every pass. The names are those of `log.cleaner.*`."""
+    """The broker's settings for every pass, named like `log.cleaner.*`."""
 
     dedupe_buffer_bytes: int = 128 << 20
     load_factor: float = 0.9
-    io_bytes_per_second: float = 0  # 0: as fast as it can
+    io_bytes_per_second: float = 0  # 0: no limit
 
 
 @dataclass(frozen=True, slots=True)
 class PassSpec:
-    """One pass over the segments of a log, from its first one on. What lies before `first_dirty` was compacted."""
+    """One pass over the segments of a log, from its first one on. Everything before `first_dirty` was
+    compacted before.
+    """
 
     directory: str
-    segments: list[tuple[int, int]]  # base offset and bytes
+    segments: list[tuple[int, int]]  # base offset and size in bytes
     end: int  # the offset behind the last of them
     first_dirty: int
     now_ms: int
@@ -48,7 +50,7 @@ class PassSpec:
 
 @dataclass(frozen=True, slots=True)
 class CleanedGroup:
-    """Some segments in a row, and the one that may take their place: its files are on disk, under other names."""
+    """Consecutive segments, and the new one that may replace them: its files are on disk, under temporary names."""
 
     bases: list[int]
     size: int
@@ -61,7 +63,7 @@ class CleanedGroup:
 
 @dataclass(slots=True)
 class PassResult:
-    """Said at the end. All before `end` is compacted once every group has taken its place."""
+    """The last message of a pass. Everything before `end` is compacted once every group was swapped."""
 
     end: int
     bytes_read: int = 0
@@ -69,15 +71,15 @@ class PassResult:
     keys: int = 0
     without_key: int = 0
     unreadable: int = 0
-    next_horizon_ms: int | None = None  # when something that stayed may go
+    next_horizon_ms: int | None = None  # when a record that was kept may be removed
     seconds: float = 0.0
     peak_memory_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class PassFailed:
-    """Said instead. `damaged_base` where the log is to blame, of the segment whose bytes cannot be trusted: those are
-    never compacted.
+    """The last message of a failed pass. `damaged_base`: the segment with the untrustworthy bytes, if the log is to
+    blame; such bytes are never compacted.
     """
 
     reason: str
@@ -88,14 +90,14 @@ class PassFailed:
         return self.damaged_base is not None
 
 
-Said = CleanedGroup | PassResult | PassFailed
-_KINDS: dict[str, type[Said]] = {kind.__name__: kind for kind in (CleanedGroup, PassResult, PassFailed)}
+PassMessage = CleanedGroup | PassResult | PassFailed
+_KINDS: dict[str, type[PassMessage]] = {kind.__name__: kind for kind in (CleanedGroup, PassResult, PassFailed)}
 
 
-def encode_said(said: Said) -> str:
-    return json.dumps([type(said).__name__, asdict(said)])
+def encode_message(message: PassMessage) -> str:
+    return json.dumps([type(message).__name__, asdict(message)])
 
 
-def decode_said(line: str) -> Said:
+def decode_message(line: str) -> PassMessage:
     kind, values = json.loads(line)
     return _KINDS[kind](**values)

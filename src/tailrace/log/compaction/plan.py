@@ -1,13 +1,13 @@
-"""Which part of a log may be compacted, and how much of that is new. Pure: nothing is read.
+"""Plans a pass: which part of a log may be compacted, and how much of it is new. Pure: nothing is read.
 
-Only sealed segments take part, from the first one on, whole ones, and only such as are on disk with all that is
-derived from them. It ends before the first transaction that is not decided, before damage, and at the active segment.
+Only whole sealed segments take part, from the first one on, and only segments that are on disk with their indexes. The
+part ends before the first undecided transaction, before damage, and at the active segment.
 """
 
 from typing import NamedTuple
 
-from tailrace.log.reader import View
 from tailrace.log.segment.segment import Segment
+from tailrace.log.view import View
 
 
 class Cleanable(NamedTuple):
@@ -19,7 +19,7 @@ class Cleanable(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """How much of it is new, as Kafka counts it."""
+        """The share of new bytes, as Kafka computes it."""
         total = self.clean_bytes + self.dirty_bytes
         return self.dirty_bytes / total if total else 0.0
 
@@ -29,7 +29,7 @@ class Cleanable(NamedTuple):
         return tuple(segment for segment, end in zip(self.segments, ends, strict=True) if end > self.first_dirty)
 
     def before(self, count: int) -> "Cleanable":
-        """The same without the segments from that number on."""
+        """Returns this plan without the segments from number `count` on."""
         if count == len(self.segments):
             return self
         end = self.segments[count].base_offset
@@ -37,7 +37,7 @@ class Cleanable(NamedTuple):
 
 
 def cleanable(view: View, compacted_to: int, recovery_point: int) -> Cleanable:
-    """Of a log as readers see it, which is compacted up to an offset, and saved on disk up to another."""
+    """Plans a pass over a log that is compacted up to `compacted_to`, and saved on disk up to `recovery_point`."""
     segments = view.segments
     limit = min(view.last_stable, recovery_point, view.visible.segment_base)
     count = 0

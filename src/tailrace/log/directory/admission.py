@@ -6,8 +6,8 @@ that this release knows.
     Kafka's    has meta.properties or Kafka's metadata log, and no metadata log of ours. (Earlier releases left a
                tailrace.format in such a directory when they refused it.)
 
-Everything else is refused, too: a home directory, partitions copied from elsewhere. This module looks before anything
-is written, the file of the lock included.
+All others are refused, too: a home directory, partitions copied from elsewhere. The checks run before anything is
+written, including the lock file.
 """
 
 from tailrace.log.disk.interface import Files, Lock, join, read_whole
@@ -54,7 +54,7 @@ def check_admission(files: Files, path: str) -> bool:
     if others := sorted(names - _OF_FILE_SYSTEMS - _OF_A_FIRST_START - {LOCK_FILE}):
         examples = ", ".join(others[:_EXAMPLES_MAX]) + (", …" if len(others) > _EXAMPLES_MAX else "")
         raise ForeignDirectory(
-            f"{path} is not a data directory of tailrace's, and not empty: it has {examples}, and no {FORMAT_FILE}. "
+            f"{path} is not a data directory of tailrace, and not empty: it has {examples}, but no {FORMAT_FILE}. "
             "Nothing in it was changed. Choose a new or an empty directory (--data)"
         )
     return True

@@ -1,4 +1,4 @@
-"""The files that mark a data directory: its format's version, and that the last stop was clean."""
+"""The files that mark a data directory: the version of its format, and the marker of a clean stop."""
 
 import logging
 
@@ -10,12 +10,12 @@ from tailrace.log.files.journal_file import has_journal_writes
 
 logger = logging.getLogger("tailrace.log.directory")
 
-# Kafka reads the first two, and ignores others. Releases before left writes in the journal, and did not say "emptied".
+# Kafka reads the first two lines, and ignores others. Earlier releases left writes in the journal, without "emptied".
 _CLEAN_SHUTDOWN_CONTENT = b'{"version":0,"brokerEpoch":-1,"journal":"emptied"}'
 
 
 def make_directory(files: Files, path: str) -> None:
-    """On return, the directory is there, and so are those above it, on disk."""
+    """Creates the directory, and those above it, durably."""
     missing, above = [], path
     while not files.exists(above):
         missing.append(above)
@@ -27,8 +27,8 @@ def make_directory(files: Files, path: str) -> None:
 
 
 def raise_format(files: Files, path: str) -> None:
-    """Marks the directory with the current format, before anything is written that an older release would not read: the
-    journal.
+    """Marks the directory with the current format. Called before the first write that an older release could not read,
+    which is the journal.
     """
     file, current = join(path, FORMAT_FILE), f"{FORMAT_VERSION}\n".encode()
     if read_whole(files, file) != current:
@@ -36,13 +36,13 @@ def raise_format(files: Files, path: str) -> None:
 
 
 def take_clean_marker(files: Files, path: str) -> bool:
-    """Removes the marker of a clean shutdown, which is there, on disk. Returns whether it is to be believed: a clean
-    stop leaves nothing in the journal, and its marker says so. Where there is something, the logs may lack it.
+    """Removes the marker of a clean stop, durably. Returns whether it can be trusted: a clean stop empties the journal,
+    and notes that in the marker. If the journal has writes all the same, logs may lack them.
     """
     doubt = _doubt(files, path)
     if doubt is not None:
         logger.warning(
-            "%s in %s says that the last stop was clean, and %s: logs are recovered as after a crash",
+            "ignoring %s in %s: %s. All logs are recovered as after a crash",
             CLEAN_SHUTDOWN,
             path,
             doubt,
@@ -53,7 +53,7 @@ def take_clean_marker(files: Files, path: str) -> bool:
 
 
 def _doubt(files: Files, path: str) -> str | None:
-    """Why the marker is not to be believed; None where it is."""
+    """Returns why the marker cannot be trusted, or None if it can."""
     try:
         is_ours = read_whole(files, join(path, CLEAN_SHUTDOWN)) == _CLEAN_SHUTDOWN_CONTENT
     except PermissionError:
@@ -64,5 +64,5 @@ def _doubt(files: Files, path: str) -> str | None:
 
 
 def leave_clean_marker(files: Files, path: str) -> None:
-    """Marks the stop as clean, on disk."""
+    """Marks the stop as clean, durably."""
     replace_whole(files, join(path, CLEAN_SHUTDOWN), _CLEAN_SHUTDOWN_CONTENT)

@@ -1,11 +1,11 @@
 """Offset checkpoints: the recovery points, start offsets and cleaner offsets of all logs, written to disk.
 
-Jobs save them, in any thread and in any order: what was begun last stands, and a log whose directory was taken away
-is named no more. A name that stayed behind would be taken for that of the next log that is made under it, which has
-none of those offsets.
+Jobs save them, in any thread and in any order: the offsets that were noted last win, and a log whose directory was
+removed is left out. An entry that stayed behind would be applied to the next log of the same name, which has none of
+those offsets.
 
-A new log is named with its first flush (`enrol`), and never before its directory is on disk: so a name without a log
-is a loss. The offsets of a log that is lost, or cannot be opened, stay as they were (`keep`).
+A new log is added with its first flush (`enrol`), and never before its directory is on disk: so an entry without a log
+is a loss. The entries of a log that is lost, or cannot be opened, stay as they were (`keep`).
 """
 
 import threading
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 
 class NotedOffsets(NamedTuple):
-    """Those of all logs, as they were when a job began. Lists side by side: ten thousand logs are noted in a
+    """The offsets of all logs, as they were when a job began. Kept as parallel lists: noting ten thousand logs takes a
     millisecond.
     """
 
-    number: int  # grows from one to the next
+    number: int  # ascending: a larger one was noted later
     partitions: list[TopicPartition]
     logs: list[Log]
     recovery_points: list[int]
@@ -58,14 +58,14 @@ class OffsetCheckpoints:
         self._mutex = threading.Lock()
         self._latest = NotedOffsets.of({}, 0)
         self._taken_away: WeakSet[Log] = WeakSet()
-        self._cleaner_offsets: bytes | None = None  # as they are on disk, once somebody has looked
+        self._cleaner_offsets: bytes | None = None  # as they are on disk, once read
         self._kept: dict[str, dict[TopicPartition, int]] = {RECOVERY_POINTS: {}, START_OFFSETS: {}, CLEANER_OFFSETS: {}}
         self._to_enrol: deque[tuple[TopicPartition, Log]] = deque()
         self._enrolled: dict[TopicPartition, Log] = {}  # since the latest offsets were noted
         self._recovery_points: dict[TopicPartition, int] = {}  # as they are on disk
 
     def save(self, noted: NotedOffsets) -> None:
-        """Afterwards these offsets are on disk, or later ones."""
+        """Saves these offsets, durably, unless later ones were saved already."""
         with self._mutex:
             self._note(noted)
             entries = self._entries(RECOVERY_POINTS)
@@ -75,8 +75,8 @@ class OffsetCheckpoints:
             self._replace_cleaner_offsets()
 
     def enrol(self, log: Log) -> None:
-        """On return, the recovery points on disk name this new log, whose directory is there, on disk. What is
-        acknowledged has a name there, so that its loss is noticed. Threads that come together share one write.
+        """Adds this new log, whose directory is on disk, to the recovery points, durably. So a log with acknowledged
+        records has an entry, and its loss is noticed. Threads that call this at the same time share one write.
         """
         partition = parse_partition(log.name.decode())
         assert partition is not None
@@ -98,22 +98,20 @@ class OffsetCheckpoints:
     def keep(
         self, partition: TopicPartition, recovery_point: int | None, start: int | None, cleaner: int | None
     ) -> None:
-        """From now on, the checkpoints say this of the partition, whose log is lost or cannot be opened. None is
-        nothing.
-        """
+        """Keeps these entries, for a partition whose log is lost or cannot be opened. None means no entry."""
         with self._mutex:
             for kept, offset in zip(self._kept.values(), (recovery_point, start, cleaner), strict=True):
                 if offset is not None:
                     kept[partition] = offset
 
     def give_up(self, partition: TopicPartition) -> None:
-        """The opposite of `keep`."""
+        """Reverts `keep`."""
         with self._mutex:
             for kept in self._kept.values():
                 kept.pop(partition, None)
 
     def are_on_disk(self, noted: NotedOffsets, state: DirectoryState) -> bool:
-        """Whether `state`, as it was found, has these offsets and no others: then there is nothing to save."""
+        """Returns whether `state`, as it was found, has exactly these offsets: then there is nothing to save."""
         with self._mutex:
             self._note(noted)
             entries = self._entries(RECOVERY_POINTS)
@@ -131,7 +129,7 @@ class OffsetCheckpoints:
             self._enrolled = {where: log for where, log in self._enrolled.items() if log not in known}
 
     def _entries(self, name: str) -> dict[TopicPartition, int]:
-        """What the file of this name has to say."""
+        """Returns the entries of the checkpoint file of this name."""
         latest = self._latest
         if name == CLEANER_OFFSETS:  # most logs are never compacted, and have none
             left = self._left(latest.cleaner_offsets)
@@ -148,7 +146,9 @@ class OffsetCheckpoints:
         }
 
     def _replace_cleaner_offsets(self) -> None:
-        """They rarely change. An empty file is written, too: it proves that no log was ever compacted."""
+        """Replaces the file if its contents changed, which is rare. Writes an empty file, too: it proves that no log
+        was ever compacted.
+        """
         content = encode_offsets(self._entries(CLEANER_OFFSETS))
         path = join(self._path, CLEANER_OFFSETS)
         if self._cleaner_offsets is None:
@@ -160,24 +160,28 @@ class OffsetCheckpoints:
     def _read_if_possible(self, path: str) -> bytes | None:
         try:
             return read_whole(self._files, path)
-        except OSError:  # it is replaced, then
+        except OSError:  # then it is replaced
             return None
 
     def take_away(self, logs: Iterable[Log]) -> None:
-        """These have no directory any more. Whoever saves from now on, whenever it was begun, leaves them out."""
+        """Leaves these logs, whose directories were removed, out of all saves from now on, including jobs that were
+        begun before.
+        """
         with self._mutex:
             self._taken_away.update(logs)
 
 
 def _may_be_removed(log: Log, segment: Segment) -> bool:
-    """A save under way would bring the files of a segment back, and a flush that is about to sync them would fail:
-    their turn comes with the next job.
+    """Returns whether the files of a segment may be removed now. A save under way would create them again, and a flush
+    that is about to sync them would fail: then the next job removes them.
     """
     return log.saving is None and (log.flushing is None or segment not in log.flushing.segments)
 
 
 class OffsetsJob:
-    """See `log/jobs.py` for the three steps. One at a time for a directory."""
+    """Saves the offsets, then removes condemned segments. A directory has one such job at a time. See `log/jobs.py` for
+    the three steps.
+    """
 
     def __init__(self, directory: "DataDirectory") -> None:
         self._directory = directory
@@ -203,17 +207,17 @@ class OffsetsJob:
             self._error = without_frames(error)
 
     def wait_while_running(self) -> None:
-        """Afterwards no file of a log that was removed is touched any more."""
+        """Waits until this job no longer touches any file of a removed log."""
         with self._removing:
             pass
 
     def finish(self) -> None:
-        """Raises StorageError where the disk refused, OutOfSpace where it has no room: the old offsets stand, and what
-        was deleted is still there.
+        """Raises StorageError if the disk refused, OutOfSpace if it is full: the old offsets and the condemned segments
+        are kept.
         """
         self._directory.saving_offsets = None
         if self._error is not None:
-            message = f"the checkpoints of {self._directory.path} could not be saved"
+            message = f"cannot save the checkpoints of {self._directory.path}"
             kind = OutOfSpace if self._error.errno in NO_ROOM else StorageError
             raise kind(message, self._error) from self._error
         noted = zip(self._noted.logs, self._noted.recovery_points, self._noted.cleaner_offsets, strict=True)

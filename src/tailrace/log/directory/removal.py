@@ -1,10 +1,10 @@
 """Removes logs, in two jobs (see `log/jobs.py` for the three steps of each).
 
-    RemoveJob    the directory gets a name that ends in -delete: the log is gone, on disk, and its name is free
-    DeleteJob    the files go, and the directory with them; nobody waits for it
+    RemoveJob    renames the directory to a name that ends in -delete: the log is removed, durably, and its name is free
+    DeleteJob    deletes the files and the directory, in the background
 
-A crash in between leaves a directory that no start takes for a log, and that the next one deletes. Readers that
-have a piece of a log pinned read it to its end.
+A crash in between leaves a directory that no start opens as a log, and that the next start deletes. Pinned slices of a
+removed log can be read to their end.
 """
 
 from contextlib import suppress
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 class Removal(NamedTuple):
     log: Log
-    name: str  # which its directory gets
+    name: str  # the new name of its directory
 
 
 class RemoveJob:
@@ -45,7 +45,7 @@ class RemoveJob:
         try:
             self._rename()
             self._is_renamed = True
-            # Not before the new names are on disk: a log that is still there needs its offsets.
+            # Not before the new names are on disk: a log that still exists needs its offsets.
             offset_checkpoints.take_away(log for log, _ in self.removals.values())
             offset_checkpoints.save(self._noted)
         except OSError as error:
@@ -54,14 +54,14 @@ class RemoveJob:
     def _rename(self) -> None:
         files, path = self._directory.files, self._directory.path
         for log, name in self.removals.values():
-            with suppress(FileNotFoundError):  # a job before this one, which failed after that, did it
+            with suppress(FileNotFoundError):  # renamed by an earlier job, which failed after that
                 files.rename(log.directory, join(path, name))
         files.sync_directory(path)
 
     def finish(self) -> "DeleteJob | None":
-        """What is to be deleted now; logs of the same names may be created. Raises StorageError where the disk
-        refused: then they may not, and the removal may be begun again. What has its other name, on disk, is one of
-        the leftovers all the same: to delete it may make the room that is missing.
+        """Returns the job that deletes the files; logs of the same names may be created from now on. Raises
+        StorageError if the disk refused: then they may not, and the removal may be begun again. Directories that were
+        renamed, durably, are among the leftovers in either case: deleting them may free the space that is missing.
         """
         self.is_under_way = False
         if self._is_renamed:
@@ -69,9 +69,7 @@ class RemoveJob:
             self._directory.leftovers += [name for name in names if name not in self._directory.leftovers]
         if self._error is not None:
             partitions = ", ".join(map(str, self.removals))
-            raise StorageError(
-                f"{partitions} in {self._directory.path} could not be removed", self._error
-            ) from self._error
+            raise StorageError(f"cannot remove {partitions} in {self._directory.path}", self._error) from self._error
         for partition in self.removals:
             del self._directory.removing[partition]
         return self._directory.begin_delete_leftovers()
@@ -88,21 +86,21 @@ class DeleteJob:
         for name in self._names:
             try:
                 self._delete(join(self._directory.path, name))
-            except OSError as error:  # the others may go
+            except OSError as error:  # delete the others all the same
                 self._left.append(name)
                 self._error = without_frames(error)
 
     def _delete(self, path: str) -> None:
         files = self._directory.files
-        with suppress(FileNotFoundError):  # a start deletes what the last process has not, or had begun to
+        with suppress(FileNotFoundError):  # a start repeats a deletion that was interrupted
             for name in files.files_in(path):
                 remove_if_there(files, join(path, name))
             files.remove_directory(path)
 
     def finish(self) -> None:
-        """Raises StorageError where something could not be deleted: it is one of the leftovers again."""
+        """Raises StorageError if something could not be deleted: it is among the leftovers again."""
         self._directory.leftovers += self._left
         self._directory.put_away.difference_update(set(self._names) - set(self._left))
         if self._error is not None:
-            message = f"{', '.join(self._left)} in {self._directory.path} could not be deleted"
+            message = f"cannot delete {', '.join(self._left)} in {self._directory.path}"
             raise StorageError(message, self._error) from self._error

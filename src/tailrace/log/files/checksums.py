@@ -46,18 +46,18 @@ class Prefix(NamedTuple):
         return len(data) >= self.size and crc32c(memoryview(data)[: self.size]) == self.crc
 
 
-class ChunkSums:
+class ChunkChecksums:
     """A checksum for each MiB, updated as bytes are appended."""
 
     def __init__(self) -> None:
         self._size = 0
-        self._sums: list[int] = []
+        self._checksums: list[int] = []
 
     @classmethod
-    def resume(cls, sums: "Sums") -> "ChunkSums":
-        """Returns checksums that continue behind the last byte which `sums` covers."""
+    def resume(cls, checksums: "SegmentChecksums") -> "ChunkChecksums":
+        """Returns checksums that continue behind the last byte which `checksums` covers."""
         resumed = cls()
-        resumed._size, resumed._sums = sums.log_size, list(sums.chunks)
+        resumed._size, resumed._checksums = checksums.log_size, list(checksums.chunks)
         return resumed
 
     @property
@@ -66,8 +66,8 @@ class ChunkSums:
         return self._size
 
     @property
-    def sums(self) -> tuple[int, ...]:
-        return tuple(self._sums)
+    def checksums(self) -> tuple[int, ...]:
+        return tuple(self._checksums)
 
     def read_up_to(self, file: File, end: int) -> None:
         """Reads `file` up to `end` and adds its bytes to the checksums."""
@@ -76,19 +76,19 @@ class ChunkSums:
 
     def update(self, data: Data) -> None:
         room = -self._size % CHUNK_BYTES
-        if 0 < len(data) <= room:  # nearly every append ends inside of the chunk it begins in
-            self._sums[-1] = crc32c(data, self._sums[-1])
+        if 0 < len(data) <= room:  # nearly every append ends inside the chunk where it begins
+            self._checksums[-1] = crc32c(data, self._checksums[-1])
             self._size += len(data)
             return
         view = memoryview(data)
         if room:
-            self._sums[-1] = crc32c(view[:room], self._sums[-1])
+            self._checksums[-1] = crc32c(view[:room], self._checksums[-1])
         for position in range(room, len(view), CHUNK_BYTES):
-            self._sums.append(crc32c(view[position : position + CHUNK_BYTES]))
+            self._checksums.append(crc32c(view[position : position + CHUNK_BYTES]))
         self._size += len(view)
 
 
-class Sums(NamedTuple):
+class SegmentChecksums(NamedTuple):
     """The contents of a `.sums` file."""
 
     log_size: int
@@ -121,7 +121,7 @@ class Sums(NamedTuple):
         return body + _WORD.pack(crc32c(body))
 
     @classmethod
-    def decode(cls, data: bytes) -> "Sums | None":
+    def decode(cls, data: bytes) -> "SegmentChecksums | None":
         """Decodes a checksum file. Returns None if it is truncated, damaged or of an unknown version."""
         if len(data) < _HEAD.size + _WORD.size or crc32c(data[:-4]) != _WORD.unpack_from(data, len(data) - 4)[0]:
             return None

@@ -52,7 +52,7 @@ class PartitionDirectory(NamedTuple):
     def name(self) -> str:
         return name_of(self.directory)
 
-    def cut_point(self, start_offset: int) -> float:
+    def unflushed_from(self, start_offset: int) -> float:
         """Returns the offset from which bad bytes may be a lost write rather than damage."""
         return inf if self.clean else max(self.recovery_point or 0, start_offset)
 

@@ -39,7 +39,7 @@ class TimeEntry(NamedTuple):
 
 
 class OffsetIndex:
-    """Where to begin looking for an offset."""
+    """The offset index: where the search for an offset begins."""
 
     ENTRY_SIZE = _OFFSET_ENTRY.size
 
@@ -64,9 +64,9 @@ class OffsetIndex:
         return OffsetIndex(self._base_offset, self.data)
 
     def at_or_before(self, offset: int) -> IndexEntry | None:
-        """The last entry whose batch ends at or before `offset`: the search for it begins there."""
+        """Returns the last entry whose batch ends at or before `offset`: the search for it begins there."""
         if (last := self.last()) is not None and last.last_offset <= offset:
-            return last  # readers at the end of the log, the most there are, need no search
+            return last  # most readers are at the end of the log, and need no search
         number = bisect_right(range(len(self)), offset, key=lambda n: self.entry(n).last_offset)
         return self.entry(number - 1) if number else None
 
@@ -75,33 +75,35 @@ class OffsetIndex:
         return self.entry(number - 1) if number else None
 
     def _number_behind(self, position: int) -> int:
-        """Of the first entry that points behind `position`. Every Fetch asks."""
+        """Returns the number of the first entry that points behind `position`. Called for every Fetch."""
         data, size = self.data, self.ENTRY_SIZE
         return bisect_right(range(len(self)), position, key=lambda n: _POSITION.unpack_from(data, n * size)[0])
 
     def positions_after(self, position: int) -> list[int]:
-        """Where later batches are said to begin: anchors for whoever lost the thread at `position`."""
+        """Returns the positions of later batches: anchors for a search behind bad bytes at `position`."""
         number = self._number_behind(position)
         return [self.entry(later).position for later in range(number, len(self))]
 
     def entries_between(self, start: int, end: int) -> list[IndexEntry]:
-        """The entries that point from `start` on to before `end`."""
+        """Returns the entries that point to `start` or later and before `end`."""
         return [self.entry(number) for number in range(self._number_behind(start - 1), self._number_behind(end - 1))]
 
     def thinned(self, start: int, end: int, most: int) -> bytes:
-        """At most so many of the entries that point from `start` on to before `end`, spread over them."""
+        """Returns at most `most` of the entries that point to `start` or later and before `end`, evenly spread."""
         first, behind = self._number_behind(start - 1), self._number_behind(end - 1)
         entries = bytes(self.data[first * self.ENTRY_SIZE : behind * self.ENTRY_SIZE])
         every = -(-(behind - first) // most) or 1
         return memoryview(entries).cast("Q")[::every].tobytes()
 
     def keep_before(self, position: int) -> None:
-        """Afterwards no entry points to `position` or beyond."""
+        """Removes the entries that point to `position` or beyond."""
         number = self._number_behind(position - 1)
         del self.data[number * self.ENTRY_SIZE :]
 
     def is_sound(self, log_size: int) -> bool:
-        """Whether these bytes can be an index of a log of that size: whole entries, growing, inside of the file."""
+        """Returns whether these bytes can be an index of a log of that size: whole entries, ascending, inside
+        the file.
+        """
         if len(self.data) % self.ENTRY_SIZE:
             return False
         last_offset, last_position = -1, -1
@@ -113,12 +115,12 @@ class OffsetIndex:
 
 
 def positions_in(entries: bytes) -> list[int]:
-    """Of an offset index: where batches begin."""
+    """Returns the positions in the entries of an offset index."""
     return [position for _, position in _OFFSET_ENTRY.iter_unpack(entries)]
 
 
 class TimeIndex:
-    """The largest timestamp up to an offset: everything before an entry is older than, or as old as, its timestamp."""
+    """The time index: the largest timestamp up to an offset. No record before an entry is newer than its timestamp."""
 
     ENTRY_SIZE = _TIME_ENTRY.size
 
@@ -130,7 +132,7 @@ class TimeIndex:
         return len(self.data) // self.ENTRY_SIZE
 
     def append(self, timestamp: int, last_offset: int) -> None:
-        """An entry that says nothing new is left out: timestamps in the index only grow."""
+        """Adds an entry, unless it adds no information: timestamps in the index only grow."""
         data = self.data
         if not data or timestamp > _TIME_ENTRY.unpack_from(data, len(data) - self.ENTRY_SIZE)[0]:
             data += _TIME_ENTRY.pack(timestamp, last_offset - self._base_offset)
@@ -146,12 +148,12 @@ class TimeIndex:
         return TimeIndex(self._base_offset, self.data)
 
     def before(self, timestamp: int) -> TimeEntry | None:
-        """The last entry older than `timestamp`: no record up to its offset is as new as that."""
+        """Returns the last entry older than `timestamp`: no record up to its offset is as new as that."""
         number = bisect_right(range(len(self)), timestamp - 1, key=lambda n: self.entry(n).timestamp)
         return self.entry(number - 1) if number else None
 
     def keep_before(self, offset: int) -> None:
-        """Afterwards no entry names `offset` or a later one."""
+        """Removes the entries of `offset` and later ones."""
         number = bisect_right(range(len(self)), offset - 1, key=lambda n: self.entry(n).last_offset)
         del self.data[number * self.ENTRY_SIZE :]
 
@@ -167,7 +169,7 @@ class TimeIndex:
 
 
 def least_size_of_full_index(limit: int, interval_bytes: int) -> int:
-    """A log that is smaller has no index which `Segment.has_full_index` finds full: it has not so many entries."""
+    """Returns the size below which no log has a full index (`Segment.has_full_index`), as it has too few entries."""
     entries = max(0, limit - 2 * TimeIndex.ENTRY_SIZE) // TimeIndex.ENTRY_SIZE
     return entries * interval_bytes
 
@@ -212,18 +214,18 @@ class TransactionIndex:
         return map(self.entry, range(len(self)))
 
     def overlapping(self, first: int, end: int) -> AbortedInRange:
-        """The aborted transactions with records at `first` or later and before `end`."""
+        """Returns the aborted transactions with records at `first` or later and before `end`."""
         found: list[AbortedTransaction] = []
         for number in range(self._number_ending_at_or_after(first), len(self)):
             aborted = self.entry(number)
             if aborted.first_offset < end:
                 found.append(aborted)
-            if aborted.last_stable_offset >= end:  # a later one began at this offset or behind it
+            if aborted.last_stable_offset >= end:  # later ones began at this offset or behind it
                 return AbortedInRange(found, True)
         return AbortedInRange(found, False)
 
     def _number_ending_at_or_after(self, offset: int) -> int:
-        """Of the first entry whose abort marker is at `offset` or later."""
+        """Returns the number of the first entry whose abort marker is at `offset` or later."""
         data, size = self.data, self.ENTRY_SIZE
         return bisect_left(
             range(len(self)), offset, key=lambda n: _TRANSACTION_LAST_OFFSET.unpack_from(data, n * size)[0]

@@ -84,13 +84,13 @@ def decode_journal_write(data: memoryview, session: int) -> tuple[int, list[Jour
     end = _HEAD.size + size
     if magic != _WRITE_MAGIC or found != session or end > len(data) or crc32c(data[_CRC_START:end]) != crc:
         return None
-    told, at = [], _HEAD.size
+    heads, at = [], _HEAD.size
     for _ in range(count):
         *numbers, name_length = _ENTRY.unpack_from(data, at)
         at += _ENTRY.size + name_length
-        told.append((bytes(data[at - name_length : at]), *numbers))
+        heads.append((bytes(data[at - name_length : at]), *numbers))
     entries = []
-    for name, topic_id, segment, position, length in told:
+    for name, topic_id, segment, position, length in heads:
         entries.append(JournalEntry(name, topic_id, segment, position, data[at : at + length]))
         at += length
     return sequence, entries, _in_blocks(end)

@@ -55,7 +55,7 @@ class LeaderEpochs:
         """Takes over the epochs of `other`, in place: all references to this object see them."""
         self._starts = list(other._starts)
 
-    def stretch_at(self, offset: int) -> tuple[int | None, int | None]:
+    def range_at(self, offset: int) -> tuple[int | None, int | None]:
         """Returns the epoch of `offset`, if known, and the offset where the next epoch begins, if any."""
         starts = self._starts
         number = bisect_right(starts, offset, key=lambda start: start.start_offset)

@@ -1,13 +1,14 @@
-"""The journal, open for writing: one write brings to disk what was appended to many logs and is waited for.
+"""The journal, open for writing: one write brings the batches that callers wait for, of many logs, to disk.
 
-To sync a file that has grown is a transaction of the file system, for each log its own. The journal does not grow: its
-blocks were written when it was made, so that a write into them is that and nothing else, and what was appended to any
-number of logs goes in together. It is read after a crash alone (`log/files/journal_file`).
+Syncing a file that has grown costs a transaction of the file system, for each log separately. The journal does not
+grow: its blocks were written when it was created, so a write into it needs no such transaction, and holds batches of
+any number of logs. It is read only after a crash (`log/files/journal_file`).
 
-One half is written to until it is full, then the other. By then all logs whose bytes are in that one have to be synced
-past them; as long as they are not, the journal takes nothing (`make_room`), and logs are synced one by one.
+The journal has two halves. One is written until it is full, then the other. Before a half is reused, all logs with
+batches in it must be synced past those. Until then the journal takes no writes (`make_room`), and logs are synced one
+by one.
 
-Which log is written when is decided in `log/flush/queue`.
+`log/flush/queue` decides which log is written when.
 """
 
 import logging
@@ -37,26 +38,26 @@ _ZEROS_AT_ONCE = 1 << 20
 
 
 class Journal:
-    """An open one, of this session. It takes one write at a time."""
+    """The open journal of this session. It takes one write at a time."""
 
     def __init__(self, file: File, size: int, session: int) -> None:
         self.size = size
         self.session = session
         self._file = file
         self._buffer = block_buffer(BLOCK_BYTES)
-        self._write_bytes = 0  # of the next one, at most
-        file.pin()  # for as long as it is open
-        file.write_past_cache()  # nobody reads it: a copy there would only take time
+        self._write_bytes = 0  # upper bound of the next write
+        file.pin()  # as long as the journal is open
+        file.write_past_cache()  # it is not read again: caching it would only take time
         self._half_bytes = half_size(size)
         self._half = 0
-        self._position = 0  # in it
+        self._position = 0  # in that half
         self._sequence = 0
         self._overdue: list[Log] = []
-        self._held: tuple[dict[Log, int], dict[Log, int]] = ({}, {})  # up to which offset, in each half
+        self._held: tuple[dict[Log, int], dict[Log, int]] = ({}, {})  # the end offset of each log, for each half
 
     def make_room(self, size: int) -> bool:
-        """Whether a write of so many bytes can be written now. Where the half at hand has no room, the other one's
-        turn has come, if nobody needs what it holds.
+        """Returns whether a write of this size fits now. Switches to the other half if the current one is full and no
+        log needs the contents of the other one.
         """
         self._write_bytes = size
         if self._position + size <= self._half_bytes:
@@ -70,23 +71,25 @@ class Journal:
 
     @property
     def is_stuck(self) -> bool:
-        """Whether the other half is needed for as long as this process lives: by a log that takes no flush."""
+        """Whether the other half cannot be reused for the rest of this session: a log that is offline
+        needs it.
+        """
         held = self._held[1 - self._half]
         return any(log.offline is not None and not _is_past(log, offset) for log, offset in held.items())
 
     def take_overdue(self) -> list[Log]:
-        """The logs that have to be synced before the half that has become full can be written to again; each is named
+        """Returns the logs that must be synced before the half that was filled last can be reused. Returns each log
         once.
         """
         overdue, self._overdue = self._overdue, []
         return overdue
 
     def hold(self, log: Log, offset: int) -> None:
-        """What is about to be written has the log's bytes up to `offset`."""
+        """Notes that the next write has the log's bytes up to `offset`."""
         self._held[self._half][log] = offset
 
     def write(self, entries: Sequence[JournalEntry]) -> None:
-        """Afterwards these are on disk. There must be room for them."""
+        """Writes these entries, durably. There must be room for them."""
         if self._write_bytes > len(self._buffer):
             self._buffer = block_buffer(self._write_bytes)
         size = encode_journal_write(self._buffer, self.session, self._sequence, entries)
@@ -96,7 +99,7 @@ class Journal:
         self._position += size
 
     def begin_session(self) -> None:
-        """Afterwards nothing that was written counts any more, on disk."""
+        """Begins a new session, durably: nothing that was written before counts any more."""
         self.session += 1
         write_session(self._file, self.session)
         self._half = self._position = 0
@@ -116,8 +119,8 @@ def _is_free(held: dict[Log, int]) -> bool:
 
 
 def make_journal(files: Files, directory: str, size: int) -> Journal:
-    """Afterwards there is one, on disk, with blocks that were all written. Takes a while. Raises OSError, and leaves
-    nothing, where there is no room for it and as much again.
+    """Creates the journal, durably, with all of its blocks written. Takes a while. Raises OSError, and leaves no file,
+    if the disk does not have twice that much free space.
     """
     path = join(directory, FILE_NAME)
     if files.space(directory).free < 2 * size:
@@ -138,8 +141,8 @@ def make_journal(files: Files, directory: str, size: int) -> Journal:
 
 
 def open_journal(files: Files, directory: str) -> Journal | None:
-    """The one that is there, if there is one that can be used: afterwards what was in it counts for nothing. So it does
-    where it cannot be used: then it is removed, or kept under another name where it may have had something.
+    """Opens the existing journal in a new session: its contents no longer count. Returns None if there is no usable
+    journal. An unusable one is removed, or kept under another name if it may have contents.
     """
     path = join(directory, FILE_NAME)
     if not files.exists(path):
@@ -152,11 +155,11 @@ def open_journal(files: Files, directory: str) -> Journal | None:
             return Journal(file, size, session + 1)
         was_used = any(file.read_at(0, SESSION_BYTES))
     except OSError as error:
-        logger.warning("%s cannot be used: %s", path, error)
-        was_used = True  # perhaps: what could not be read may be needed
+        logger.warning("cannot read %s: %s", path, error)
+        was_used = True  # perhaps: the part that could not be read may be needed
     file.close()
     if was_used:
-        logger.warning("%s cannot be read, and is kept as %s", path, path + CUT)
+        logger.warning("%s is not a usable journal: it is kept as %s", path, path + CUT)
         files.rename(path, path + CUT)
     else:
         files.remove(path)
@@ -165,7 +168,7 @@ def open_journal(files: Files, directory: str) -> Journal | None:
 
 
 class MakeJournalJob:
-    """Afterwards there is a journal, or an error that says why not."""
+    """Creates a journal. When it has run, either `journal` or `error` is set."""
 
     def __init__(self, files: Files, directory: str, size: int) -> None:
         self._files = files

@@ -1,23 +1,23 @@
-"""A journal write: what several logs have appended since they were last safe, written to the journal at once.
+"""A journal write: batches that several logs have appended, written to the journal at once.
 
-Like the jobs of one log (`log/jobs`) it has three steps: begun by the owner of the logs, run in any thread, finished by
-the owner. What it wrote counts, and readers see it; the logs' own files are still to be synced, which nobody waits for.
+Like the jobs of a log (`log/jobs`), it has three steps: begun by the owner of the logs, run in any thread, finished by
+the owner. What it wrote counts as flushed, and readers see it. The logs' own files are synced later; no caller waits
+for that.
 """
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tailrace.log.disk.interface import Data
 from tailrace.log.files.journal_file import JournalEntry
 from tailrace.log.flush.journal import Journal
 from tailrace.log.layout.errors import without_frames
 from tailrace.log.log import Log
-from tailrace.log.reader import Position
 from tailrace.log.segment.segment import Segment
+from tailrace.log.view import Position
 
-JOURNAL_BYTES_PER_LOG_MAX = 128 << 10  # of one log: more is better synced where it is
+JOURNAL_BYTES_PER_LOG_MAX = 128 << 10  # of one log: a larger range is better synced in its own file
 JOURNAL_WRITE_LOGS_MAX = 256
-JOURNAL_WRITE_BYTES_TARGET = 512 << 10  # of all logs: what is beyond goes into the next one
+JOURNAL_WRITE_BYTES_TARGET = 512 << 10  # of all logs: the rest goes into the next write
 
 
 class Noted(NamedTuple):
@@ -31,8 +31,8 @@ class Noted(NamedTuple):
 
 
 def bytes_to_journal(log: Log) -> int:
-    """How much of the log a journal write would take: 0 where there is nothing, or too much, or where bytes of one file
-    are not all that is missing, as something new has to be named, or a flush under way does more than sync that file.
+    """Returns how many bytes of the log a journal write would take. Returns 0 if there are none, or too many; or if
+    more than these bytes must be made durable: new names, or a flush under way that does more than sync this file.
     """
     visible, active, unflushed, flushing = log.view.visible, log.view.segments[-1], log.unflushed, log.flushing
     size = active.size - visible.position
@@ -51,14 +51,11 @@ def bytes_to_journal(log: Log) -> int:
 
 
 class JournalWriteJob:
-    def __init__(self, journal: Journal, logs: Sequence[Log], batch: Data | None = None) -> None:
-        """Of logs that have something to write, and for which there is room. Where that is the last batch of one log,
-        and at hand, it need not be read again.
-        """
+    def __init__(self, journal: Journal, logs: Sequence[Log]) -> None:
+        """All `logs` must have bytes to write, and the journal must have room for them."""
         self.logs = logs
-        self.error: Exception | None = None  # the journal's
+        self.error: Exception | None = None  # of the journal
         self._journal = journal
-        self._batch = batch
         self._noted: list[Noted] = []
         self._written: list[Noted] = []
         for log in logs:
@@ -69,16 +66,16 @@ class JournalWriteJob:
         written, entries = [], []
         try:
             for noted in self._noted:
-                if (entry := _entry_of(noted, self._batch)) is not None:
+                if (entry := _entry_of(noted)) is not None:
                     written.append(noted)
                     entries.append(entry)
             self._journal.write(entries)
             self._written = written
-        except Exception as error:  # noqa: BLE001 - whatever it is, nobody knows what the journal has then
+        except Exception as error:  # noqa: BLE001 - after any error, the contents of the journal are unknown
             self.error = without_frames(error)
 
     def finish(self) -> list[Log]:
-        """The logs of which nothing was written: they have to be synced themselves."""
+        """Returns the logs that are not in the write: their own files must be synced."""
         for log, _, _, end, target in self._written:
             if not log.is_removed:
                 log.flushed(target, end)
@@ -93,12 +90,12 @@ def _note(log: Log) -> Noted:
     return Noted(log, active, view.visible.position, end, log.bounds.end)
 
 
-def _entry_of(noted: Noted, batch: Data | None) -> JournalEntry | None:
-    """None where the log was removed meanwhile, or cannot be read."""
+def _entry_of(noted: Noted) -> JournalEntry | None:
+    """Returns None if the log was removed meanwhile, or cannot be read."""
     log, segment, start, end, _ = noted
     try:
-        # What is read is in the page cache: it was just written.
-        data = segment.log.read_at(start, end.position - start) if batch is None else batch
+        # This reads from the page cache: the bytes were just written.
+        data = segment.log.read_at(start, end.position - start)
     except OSError:
         return None
     assert log.topic_id is not None

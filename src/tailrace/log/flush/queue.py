@@ -1,19 +1,19 @@
 """The flush queue: which caller waits for which offset to be on disk, and which log is flushed next.
 
-An fsync costs the same for one record as for ten thousand. So a caller that must know its records safe says so
-(`when_flushed`) and goes on; the log is flushed once for all who asked by then, and while that flush runs the next
-ones gather.
+An fsync costs the same for one record as for ten thousand. So callers register the offset that they wait for
+(`when_flushed`) and continue; one flush of the log serves all callers that have registered by then, and callers that
+register while it runs are served by the next one.
 
-    one flush at a time for a log, a few jobs at a time for a disk
-    where there is a journal, little that is waited for is written there instead, of all logs at once;
-        their files are flushed as those that nobody waits for, and before that part of the journal is used again
-    a log that has rolled is checkpointed: that flush is followed by a save, which nobody waits for
-    a log with `dirty_bytes_max` unflushed, or dirty for `dirty_ms_max`, is flushed although nobody asked; sooner, if
-        its own config says so
-    an error answers everyone who waits, and the log stays offline; where there is just no room, it is tried again
+    a log has one flush at a time, a disk a few jobs at a time
+    with a journal, small ranges that callers wait for are written there instead, of all logs at once; the logs' files
+    are flushed later, before that part of the journal is reused
+    a log that has rolled is checkpointed: its flush is followed by a save, which no caller waits for
+    a log with `dirty_bytes_max` unflushed bytes, or dirty for `dirty_ms_max`, is flushed without a request; sooner if
+    its own config says so
+    on an error, all callers get it, and the log stays offline; if the disk is full, the flush is retried
 
-No threads and no clock in here: whoever owns the queue takes jobs from it (`next_job`), runs them where it likes,
-and brings them back (`finished`). See `log/jobs.py` for the three steps of a job.
+Uses no threads and no clock: the owner takes jobs from the queue (`next_job`), runs them in any thread, and returns
+them (`finished`). See `log/jobs.py` for the three steps of a job.
 """
 
 import logging
@@ -22,7 +22,6 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
 
-from tailrace.log.disk.interface import Data
 from tailrace.log.files.journal_file import size_of_journal_write
 from tailrace.log.flush.journal import Journal
 from tailrace.log.flush.journal_write import JOURNAL_WRITE_BYTES_TARGET as JOURNAL_WRITE_BYTES_TARGET
@@ -44,7 +43,7 @@ DIRTY_MS_MAX = 1000
 
 
 class Waiters:
-    """Those who wait for one log, the smallest offset first; in the order they came where they wait for the same."""
+    """The callers that wait for one log, ordered by offset; in the order of their calls for equal offsets."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Notify]] = []
@@ -72,7 +71,8 @@ class FlushQueue:
         dirty_ms_max: int = DIRTY_MS_MAX,
     ) -> None:
         self.journal: Journal | None = None
-        self.small_flushes = 0  # that a journal would have taken
+        self.small_flushes = 0  # flushes that a journal could have taken
+        self.found_no_room: Callable[[Log], None] = lambda log: None  # called after a flush for which there is no room
         self._to_journal: dict[Log, None] = {}
         self._is_journal_busy = False
         self._in_flight_max = in_flight_max
@@ -86,15 +86,13 @@ class FlushQueue:
         self._waiters: dict[Log, Waiters] = {}
         self._checkpoints: set[Log] = set()
         self._now_ms = 0
-        self._steady_ms: int | None = None  # not known before the first tick that has it
-        self._dirty_since: OrderedDict[Log, int] = OrderedDict()  # the longest dirty first
-        self._due_early: dict[Log, int] = {}  # of those, the ones that may not stay dirty for so long
+        self._steady_ms: int | None = None  # unknown before the first tick that has it
+        self._dirty_since: OrderedDict[Log, int] = OrderedDict()  # the log that is dirty for longest first
+        self._due_early: dict[Log, int] = {}  # the dirty logs with a shorter limit, and their deadline
 
     def when_flushed(self, log: Log, offset: int, notify: Notify) -> None:
-        """`notify` is called once everything below `offset` is on disk, with None, or with the error that prevents
-        it.
-
-        At once where that is so already.
+        """Calls `notify` once everything below `offset` is on disk, with None, or with the error that prevents it.
+        Calls it at once if that is already known.
         """
         if log.high_watermark >= offset:
             notify(None)
@@ -109,7 +107,7 @@ class FlushQueue:
                 self.request(log)
 
     def appended(self, log: Log, now_ms: int) -> None:
-        """To be told after every append: so that nothing stays unflushed for long, and never much of it."""
+        """Must be called after every append: limits how long, and how much of, a log stays unflushed."""
         self._now_ms = now_ms
         if log not in self._dirty_since:
             self._dirty_since[log] = now_ms
@@ -121,7 +119,7 @@ class FlushQueue:
             self._request_flush(log)
 
     def request(self, log: Log) -> None:
-        """Afterwards all that was appended to the log before now is about to count, and readers to see it."""
+        """Requests that everything appended to the log before now be made durable and visible to readers."""
         is_small = bytes_to_journal(log) > 0
         if is_small and self.journal is not None:
             self._to_journal[log] = None
@@ -130,26 +128,24 @@ class FlushQueue:
             self._request_flush(log)
 
     def _request_flush(self, log: Log) -> None:
-        """Afterwards a flush of the log is due: one that begins after now, so that it covers all that was appended
-        before.
-        """
+        """Requests a flush of the log: one that begins later than now, so that it covers everything appended before."""
         if log not in self._is_wanted:
             self._is_wanted.add(log)
             self._wanted.append(log)
 
     def request_checkpoint(self, log: Log) -> None:
-        """Afterwards a flush of the log is due that also saves what is derived, so that recovery can begin there."""
+        """Requests a flush of the log that also saves its indexes, so that recovery can begin behind it."""
         self._checkpoints.add(log)
         self._request_flush(log)
 
     def tick(self, now_ms: int, steady_ms: int | None = None) -> None:
-        """To be told now and then: asks for a flush of what has been dirty for too long. Checkpoints forget idle
-        producers by `steady_ms`, a clock that does not jump, once it is given.
+        """Must be called regularly: requests a flush of each log that was dirty for too long. With `steady_ms`, of a
+        clock that does not jump, checkpoints also forget idle producers.
         """
         self._now_ms = now_ms
         self._steady_ms = steady_ms
         for log, since in self._dirty_since.items():
-            if 0 <= now_ms - since < self._dirty_ms_max:  # if not, the clock was put back
+            if 0 <= now_ms - since < self._dirty_ms_max:  # a negative age: the clock was set back
                 break
             self._request_flush(log)
         for log, due_ms in self._due_early.items():
@@ -157,9 +153,7 @@ class FlushQueue:
                 self._request_flush(log)
 
     def forget(self, log: Log) -> None:
-        """Afterwards nothing in here knows of the log, and those who waited for it are told that it was removed. A
-        job of it that is under way may still be brought back.
-        """
+        """Drops a removed log; its callers get LogRemoved. A job of the log that is under way may still be returned."""
         self._clean(log)
         self._checkpoints.discard(log)
         self._to_journal.pop(log, None)
@@ -176,16 +170,16 @@ class FlushQueue:
         self._due_early.pop(log, None)
 
     def next_job(self) -> Job | JournalWriteJob | None:
-        """The next job to run, of any kind, if one is due and may run now."""
+        """Returns the next job of any kind, or None if none may run now."""
         return self.next_journal_write() or self.next_of_one_log()
 
     @property
     def has_work(self) -> bool:
-        """Whether `next_of_one_log` may have something to say."""
+        """Whether `next_of_one_log` may return a job."""
         return bool(self._wanted or self._saves)
 
     def next_of_one_log(self) -> Job | None:
-        """Flushes and saves take turns, so that neither starves."""
+        """Returns the next job of a single log. Flushes and saves take turns, so that neither starves."""
         if self._in_flight >= self._in_flight_max:
             return None
         job = self._next_save() or self._next_flush() if self._was_flush else self._next_flush() or self._next_save()
@@ -200,7 +194,7 @@ class FlushQueue:
         for _ in range(len(self._wanted)):
             log = self._wanted.popleft()
             if log.flushing is not None:
-                self._wanted.append(log)  # it must wait for the flush under way, ours or somebody else's, to come back
+                self._wanted.append(log)  # it must wait for the flush under way, which need not be this queue's
                 continue
             self._is_wanted.discard(log)
             if (job := self._begin(log)) is not None:
@@ -214,7 +208,7 @@ class FlushQueue:
                 self._checkpoints.discard(log)
                 return log.begin_checkpoint(self._steady_ms)
             job = log.begin_flush()
-        except LogError as error:  # offline, or closed since it was asked for
+        except LogError as error:  # offline, or closed since the request
             self._answer(log, error)
             return None
         if job is None:
@@ -223,12 +217,12 @@ class FlushQueue:
 
     @property
     def has_journal_write(self) -> bool:
-        """Whether `next_journal_write` may have something to say."""
+        """Whether `next_journal_write` may return a job."""
         return bool(self._to_journal) and not self._is_journal_busy
 
     def next_journal_write(self) -> JournalWriteJob | None:
-        """A write of what is waited for and goes into the journal, of all logs that have come by now. There is one at
-        a time; what has no room, or became too much meanwhile, is flushed.
+        """Returns a journal write of all ranges that callers wait for by now and that fit into the journal. There is
+        one at a time; a range that does not fit, or has grown too large meanwhile, is flushed.
         """
         journal = self.journal
         if journal is None or not self.has_journal_write:
@@ -236,7 +230,7 @@ class FlushQueue:
         logs: list[Log] = []
         names = data = 0
         while self._to_journal and len(logs) < JOURNAL_WRITE_LOGS_MAX and data < JOURNAL_WRITE_BYTES_TARGET:
-            log = next(iter(self._to_journal))  # who has come first
+            log = next(iter(self._to_journal))  # the log that waits for longest
             del self._to_journal[log]
             if size := bytes_to_journal(log):
                 logs.append(log)
@@ -247,36 +241,25 @@ class FlushQueue:
             return None
         if (job := self._begin_journal_write(journal, logs, names, data)) is None:
             if journal.is_stuck:
-                logs += self._give_up_journal("a partition that is offline needs what is in it")
+                logs += self._give_up_journal("an offline partition needs its contents")
             for log in logs:
                 self._request_flush(log)
         return job
 
-    def _begin_journal_write(
-        self, journal: Journal, logs: list[Log], names: int, data: int, batch: Data | None = None
-    ) -> JournalWriteJob | None:
-        """None where there is no room for it."""
+    def _begin_journal_write(self, journal: Journal, logs: list[Log], names: int, data: int) -> JournalWriteJob | None:
+        """Returns None if there is no room for it."""
         if not journal.make_room(size_of_journal_write(len(logs), names, data)):
             return None
         for log in journal.take_overdue():
             self._request_flush(log)
         self._is_journal_busy = True
-        return JournalWriteJob(journal, logs, batch)
-
-    def journal_write_of(self, log: Log, batch: Data) -> JournalWriteJob | None:
-        """The same of nothing but a batch that was just appended, and is at hand. None where there is more to write,
-        or no room: then it has to be waited for.
-        """
-        journal, size = self.journal, len(batch)
-        if journal is None or self._is_journal_busy or self._to_journal or bytes_to_journal(log) != size:
-            return None
-        return self._begin_journal_write(journal, [log], len(log.name), size, batch)
+        return JournalWriteJob(journal, logs)
 
     def _journal_written(self, job: JournalWriteJob) -> None:
         self._is_journal_busy = False
         left_out = job.finish()
         if job.error is not None:
-            left_out += self._give_up_journal(f"it cannot be written: {job.error}")
+            left_out += self._give_up_journal(f"cannot write it: {job.error}")
         for log in left_out:
             self._request_flush(log)
         for log in job.logs:
@@ -285,15 +268,15 @@ class FlushQueue:
             self._answer(log, None)
 
     def _give_up_journal(self, reason: str) -> list[Log]:
-        """The logs have their own files: returns those that have to be flushed now."""
-        logger.error("the journal is not used any more until the next start: %s", reason)
+        """Stops using the journal. Returns the logs that must be flushed to their own files now."""
+        logger.error("the journal is disabled until the next start: %s", reason)
         self.journal = None
         waiting, self._to_journal = list(self._to_journal), {}
         return waiting
 
     def finished(self, job: Job | JournalWriteJob) -> None:
-        """Takes back a job that was run. Afterwards all whom it served have been told, and the log may be flushed
-        again.
+        """Takes back a job that was run. On return, all callers that it served were notified, and the log may be
+        flushed again.
         """
         if isinstance(job, JournalWriteJob):
             self._journal_written(job)
@@ -302,13 +285,14 @@ class FlushQueue:
         if isinstance(job, SaveJob):
             job.finish()
             if job.log in self._checkpoints or job.log.wants_checkpoint:
-                self._request_flush(job.log)  # asked for while this one was under way
+                self._request_flush(job.log)  # requested while this one was under way
             return
         try:
             save = job.finish()
-        except OutOfSpace as error:  # those who wait go on waiting: it is tried again in a while
+        except OutOfSpace as error:  # the callers go on waiting: it is retried later
             logger.warning("%s", error)
             self._dirty_since.setdefault(job.log, self._now_ms)
+            self.found_no_room(job.log)
         except LogOffline as error:
             self._answer(job.log, error)
         else:
@@ -324,12 +308,12 @@ class FlushQueue:
             try:
                 notify(error)
             except Exception:
-                logger.exception("a caller that waited for a flush of %s failed", log.directory)
+                logger.exception("unexpected error in a callback for a flush of %s", log.directory)
         if not waiters:
             self._waiters.pop(log, None)
 
     def run_all(self) -> None:
-        """Runs what is due here and now, for those who may wait for a disk."""
+        """Runs all due jobs in this thread, for callers that may wait for a disk."""
         while (job := self.next_job()) is not None:
             job.run()
             self.finished(job)

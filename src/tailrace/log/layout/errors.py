@@ -47,7 +47,7 @@ class OutOfOrderSequence(InvalidAppend):
 
 
 class InvalidProducerEpoch(InvalidAppend):
-    """A newer instance of this producer has written: this one is a zombie."""
+    """A newer instance of this producer has written: this one is fenced."""
 
 
 class StorageError(LogError):

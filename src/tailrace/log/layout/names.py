@@ -5,7 +5,7 @@
 <topic>-<partition>/<20 digits>.log.cleaned              a compacted segment before its swap; likewise its derived files
 <topic>-<partition>/<20 digits>.swap                     lists the segments that the compacted one replaces
 <topic>-<partition>.<32 hexadecimal digits>-delete       removed: its files are being deleted
-<topic>-<partition>.<32 hexadecimal digits>-stray        set aside: its topic is not in the metadata log
+<topic>-<partition>.<32 hexadecimal digits>-stray        moved aside: its topic is not in the metadata log
 
 Names of removed and stray directories end in letters, so they never parse as a partition, even if a topic is called
 `x-delete`.
@@ -19,7 +19,7 @@ LOG = ".log"
 INDEX = ".index"
 TIME_INDEX = ".timeindex"
 TRANSACTION_INDEX = ".txnindex"
-SUMS = ".sums"
+CHECKSUMS = ".sums"
 SNAPSHOT = ".snapshot"
 CUT = ".cut"
 CLEANED = ".cleaned"
@@ -30,7 +30,7 @@ PARTITION_METADATA = "partition.metadata"
 REMOVED = "-delete"
 STRAY = "-stray"
 
-DERIVED = (INDEX, TIME_INDEX, TRANSACTION_INDEX, SUMS)
+DERIVED = (INDEX, TIME_INDEX, TRANSACTION_INDEX, CHECKSUMS)
 
 INTERNAL_TOPICS = frozenset({"__tailrace_metadata", "__consumer_offsets", "__transaction_state"})
 

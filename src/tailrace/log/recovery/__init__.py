@@ -1,8 +1,8 @@
-"""Opening a log as a stop or a crash has left it.
+"""Opens a log after a stop or a crash.
 
 recovery       the passes, in order; `open_log` and `recover`
-log_scan       pass 4: the journal's batches restored, everything behind the recovery point scanned
+log_scan       pass 4: restores batches from the journal, and scans everything behind the recovery point
 segment_walk   one segment during the scan
 epoch_check    compares the checkpoint of the leader epochs with the batches
-state          what is known of a log between the passes, and the report
+state          the state of a log between the passes, and the report
 """

@@ -1,4 +1,4 @@
-"""The state of a log while it is recovered, which the passes fill one after the other, and the report of a recovery."""
+"""The state of a log during recovery, which the passes fill one after the other, and the report of a recovery."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -15,11 +15,11 @@ from tailrace.log.scan.restore import Journaled
 from tailrace.log.segment.segment import DerivedCache, Segment
 from tailrace.log.state.producer_state import ProducerState
 
-NO_SEGMENT = "its directory has no segment, and a checkpoint names it"
+NO_SEGMENT = "a checkpoint names it, but it has no segment"
 
 
-class Cut(NamedTuple):
-    """Where a log was ended by recovery, and where the bytes that stood behind are kept."""
+class Truncation(NamedTuple):
+    """Where recovery truncated a log, and where the bytes behind are kept."""
 
     file: str
     position: int
@@ -30,8 +30,8 @@ class Cut(NamedTuple):
 
 
 class LostTail(NamedTuple):
-    """The bytes behind the end of a log, of writes that never reached the disk as a whole: from a position in the
-    segment of this number on.
+    """The bytes behind the end of a log, of writes that did not reach the disk completely. `number` is that of the
+    segment.
     """
 
     number: int
@@ -40,21 +40,21 @@ class LostTail(NamedTuple):
 
 
 class RecoveryReport:
-    """What a start has found in a log, and done to it."""
+    """What a start found in a log, and what it changed."""
 
-    __slots__ = ("cut", "damage", "leader_epoch", "scanned_batches", "scanned_bytes", "was_clean")
+    __slots__ = ("damage", "leader_epoch", "scanned_batches", "scanned_bytes", "truncation", "was_clean")
 
     def __init__(self, was_clean: bool) -> None:
         self.was_clean = was_clean
         self.scanned_batches = 0
         self.scanned_bytes = 0
-        self.cut: Cut | None = None
+        self.truncation: Truncation | None = None
         self.damage: list[DamagedRange] = []
         self.leader_epoch = 0
 
 
 class RecoveryState:
-    """What is known of a log between the passes."""
+    """The state of a log between the passes."""
 
     def __init__(
         self, files: Files, place: PartitionDirectory, config: LogConfig, cache: DerivedCache, journaled: Journaled
@@ -71,8 +71,8 @@ class RecoveryState:
         self._segments: list[Segment] = []
         self._epochs = LeaderEpochs()
         self._epochs_are_known = False
-        self._epochs_are_due = False  # there was no room to save them
-        self._cut_due: Callable[[], object] | None = None  # nor to keep aside what is to be cut off
+        self._epochs_are_due = False  # the disk had no room for them
+        self._truncation_due: Callable[[], object] | None = None  # a truncation that the disk had no room for
         self._producers = ProducerState()
         self._end = self._start_offset
         self._is_new = False
@@ -97,8 +97,8 @@ class RecoveryState:
         )
 
     @property
-    def _cut_point(self) -> float:
-        return self.place.cut_point(0 if self._start_is_doubtful else self._start_offset)
+    def _unflushed_from(self) -> float:
+        return self.place.unflushed_from(0 if self._start_is_doubtful else self._start_offset)
 
     @property
     def known_epochs(self) -> LeaderEpochs | None:
@@ -109,15 +109,15 @@ class RecoveryState:
         self.report.damage.append(damage)
 
     def _missing(self, damage: DamagedRange) -> None:
-        """Flushed records are gone. Of the broker's own logs that is not accepted, and nothing may change before: else
-        the next start would take for whole what is left.
+        """Reports flushed records that are lost. Raises SegmentsMissing for an internal topic, before anything is
+        changed: else the next start would take what is left for the whole log.
         """
         if self.place.partition is not None and self.place.partition.topic in INTERNAL_TOPICS:
             raise SegmentsMissing(str(damage))
         self.report.damage.append(damage)
 
     def _go_on_at(self, end: int) -> None:
-        """What comes gets a new segment, there. What lies before it and is not in the log is missing."""
+        """Begins a new segment at this offset. Offsets before it that the log does not have are reported as missing."""
         if self._end < end:
             self._missing(missing_file(self._end, end))
         self._segments.append(self._segment(end, 0))

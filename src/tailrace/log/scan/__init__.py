@@ -1,7 +1,7 @@
-"""Reading a file of batches that may be torn or corrupt.
+"""Reads a file of batches that may be torn or corrupt.
 
-scan       batches for as long as each is intact and the one that is due
-resync     the next trustworthy batch after corrupt bytes
-walk       both in one: sound batches and damaged ranges, to the end of the file
-restore    writes back what only the journal has after a crash
+scan       yields batches as long as each one is intact and has the expected offset
+resync     finds the next trustworthy batch after corrupt bytes
+walk       both in one: yields sound batches and damaged ranges, to the end of the file
+restore    writes batches that only the journal has back to the segment after a crash
 """

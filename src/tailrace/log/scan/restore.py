@@ -1,19 +1,18 @@
-"""Restores what a log lacks after a crash and the journal has.
+"""Restores batches that a log lacks after a crash, from the journal.
 
-A segment is walked from batch to batch. Where they end, or one is bad, the journal may have the very batch that is due
-there: of this log and topic, for this place in this segment, and with this offset. If so it is written where it
-belongs, with those that follow it, and the walk goes on. So what is whole is never changed, and what the journal has of
-records that were deleted or compacted since does no harm.
+A segment is walked from batch to batch. At its end, or at a bad batch, the journal may have exactly the batch that is
+due: of the same log, topic, segment and position, and with the expected offset. If so, it is written there, with those
+that follow it, and the walk goes on. So sound batches are never changed, and the journal's copies of records that were
+deleted or compacted since do no harm.
 """
 
 from collections.abc import Iterable, Iterator
 
-from tailrace.log.disk.interface import Data, File
+from tailrace.log.disk.interface import Data
 from tailrace.log.files.journal_file import JournalEntry
-from tailrace.log.files.leader_epochs import LeaderEpochs
 from tailrace.log.layout.damage import DamagedRange
 from tailrace.log.layout.names import parse_numbered
-from tailrace.log.scan.scan import FoundBatch
+from tailrace.log.scan.scan import Boundary, FoundBatch, ScanRange
 from tailrace.log.scan.walk import walk
 from tailrace.records.batch import EXTENT, HEADER_SIZE, LENGTH_END
 
@@ -30,11 +29,11 @@ class JournaledLog:
             size = LENGTH_END + EXTENT.unpack_from(view)[1]
             if not HEADER_SIZE <= size <= len(view):
                 return
-            self._batches[segment, position] = view[:size]  # of two the later one: the log was cut in between
+            self._batches[segment, position] = view[:size]  # the later one wins: the log was truncated in between
             view, position = view[size:], position + size
 
     def batches_at(self, segment: int, position: int, offset: int) -> Iterator[memoryview]:
-        """The batch that has this place and offset, and those that follow it."""
+        """Yields the batch with this position and offset, and those that follow it."""
         while (batch := self._batches.get((segment, position))) is not None:
             base_offset, _, last_offset_delta = EXTENT.unpack_from(batch)
             if base_offset != offset:
@@ -43,7 +42,9 @@ class JournaledLog:
             position, offset = position + len(batch), base_offset + last_offset_delta + 1
 
     def runs_from(self, offset: int) -> list[tuple[int, bytes]]:
-        """The batches with records from `offset` on, without gaps in each run: its first offset, and its bytes."""
+        """Returns the batches with records from `offset` on, in groups without gaps: the first offset of each group,
+        and its bytes.
+        """
         runs: list[tuple[int, list[memoryview]]] = []
         end = -1
         for batch in sorted(self._batches.values(), key=lambda one: int(EXTENT.unpack_from(one)[0])):
@@ -57,7 +58,7 @@ class JournaledLog:
         return [(first, b"".join(batches)) for first, batches in runs]
 
     def has(self, damage: DamagedRange) -> bool:
-        """Whether the batch that is due where bad bytes begin is here."""
+        """Returns whether the journal has the batch that is due where the bad bytes begin."""
         parsed = parse_numbered(damage.file)
         if parsed is None:
             return False
@@ -74,40 +75,27 @@ def by_log(entries: Iterable[JournalEntry]) -> Journaled:
     return found
 
 
-def restore(
-    journaled: JournaledLog,
-    file: File,
-    size: int,
-    *,
-    segment: int,
-    position: int,
-    offset: int,
-    gaps: bool,
-    epochs: LeaderEpochs | None,
-) -> int:
-    """Afterwards the segment, walked from a place where a batch of this offset is due, has what the journal has of it.
-    Returns its size.
-    """
-    restored = -1
+def restore(journaled: JournaledLog, restored: ScanRange, segment: int) -> int:
+    """Restores the segment where the batches of the range end or are bad. Returns the new size of its file."""
+    written, size = -1, restored.end
     while True:
-        for position, offset in _missing(file, position, size, offset, gaps, epochs):  # noqa: B020 - from there on
+        for position, offset in _missing(restored._replace(end=size)):
             data = b"".join(journaled.batches_at(segment, position, offset))
-            if data and position > restored:
-                file.write_at(position, data)
-                restored, size = position, max(size, position + len(data))
+            if data and position > written:
+                restored.file.write_at(position, data)
+                restored, written, size = restored.after(position, offset), position, max(size, position + len(data))
                 break
         else:
             return size
 
 
-def _missing(
-    file: File, position: int, size: int, offset: int, gaps: bool, epochs: LeaderEpochs | None
-) -> Iterator[tuple[int, int]]:
-    """Where no batch is found although one is due, with its offset; the end of the file is such a place."""
-    for item in walk(file, position, size, offset, gaps=gaps, epochs=epochs):
+def _missing(searched: ScanRange) -> Iterator[Boundary]:
+    """Yields each position and offset where a batch is due but not found, including the end of the range."""
+    position, offset = searched.position, searched.expected
+    for item in walk(searched):
         if isinstance(item, FoundBatch):
             position, offset = item.position + item.header.size, item.header.next_offset
         else:
-            yield item.position, item.first_offset
+            yield Boundary(item.position, item.first_offset)
             position, offset = item.end, item.last_offset + 1
-    yield position, offset
+    yield Boundary(position, offset)

@@ -1,11 +1,11 @@
-"""Reads the batches of a file that may be torn or corrupt, for as long as each is intact and the one that is due.
+"""Reads the batches of a file that may be torn or corrupt, as long as each one is intact and has the expected offset.
 
-A batch is believed only if it is whole and intact and its offset follows from what came before: a CRC is right on a
-stale or misplaced batch too. Where that ends, `Scan` says where and why; `resync` finds the next trustworthy batch
-after the bad bytes, and `walk` does both in turn.
+A batch counts only if it is whole and intact, and its offset follows from the batch before: the CRC of a stale or
+misplaced batch is right, too. When that ends, `Scan` has the position and the reason; `resync` finds the next
+trustworthy batch after the bad bytes, and `walk` uses both in turn.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import inf
 from typing import NamedTuple
 
@@ -26,32 +26,46 @@ class FoundBatch(NamedTuple):
     at: int  # where the batch begins in `window`
 
 
+class Boundary(NamedTuple):
+    """A position where a batch begins, and its offset: for example the end of a segment's checksums."""
+
+    position: int
+    offset: int
+
+
+class ScanRange(NamedTuple):
+    """A range of a file, and what is known of the batches in it."""
+
+    file: File
+    position: int
+    end: int
+    expected: int  # the offset that is due at `position`
+    gaps: bool = False  # between offsets
+    epochs: LeaderEpochs | None = None  # that the batches have
+    limit: int | None = None  # an offset that no batch of the file reaches beyond
+    anchors: Sequence[int] = ()  # positions where batches are known to begin
+
+    def after(self, position: int, expected: int) -> "ScanRange":
+        """Returns the rest of the range, from this position and offset on."""
+        return self._replace(position=position, expected=expected)
+
+
 class Scan:
-    """The batches of `file` from `position` to `end`. Afterwards `position` and `expected` are where it stopped,
-    `trouble` why. Where there may be gaps, none leads to `limit` or beyond.
+    """The batches of a range, in order. After the iteration, `position` and `expected` are where it stopped, and
+    `trouble` is the reason. `gaps` allows gaps between offsets, but none that leads to `limit` or beyond.
     """
 
-    def __init__(
-        self,
-        file: File,
-        position: int,
-        end: int,
-        expected: int,
-        *,
-        gaps: bool = False,
-        epochs: LeaderEpochs | None = None,
-        limit: int | None = None,
-    ) -> None:
-        self.file = file
-        self.position = position
-        self.end = end
-        self.expected = expected
+    def __init__(self, scanned: ScanRange) -> None:
+        self.file = scanned.file
+        self.position = scanned.position
+        self.end = scanned.end
+        self.expected = scanned.expected
         self.trouble: str | None = None
-        self._gaps = gaps
-        self._limit: float = inf if limit is None else limit
-        self._epochs = epochs
+        self._gaps = scanned.gaps
+        self._limit: float = inf if scanned.limit is None else scanned.limit
+        self._epochs = scanned.epochs
         self._epoch: int | None = None
-        self._epoch_end: float = inf if epochs is None else expected  # looked up at the first batch
+        self._epoch_end: float = inf if scanned.epochs is None else scanned.expected  # looked up at the first batch
 
     def __iter__(self) -> Iterator[FoundBatch]:
         unpack, make = HEADER.unpack_from, BatchHeader._make
@@ -63,11 +77,11 @@ class Scan:
                 start, at = self.position, 0
                 window = self._read(wanted)
                 if len(window) < wanted:
-                    self.trouble = f"{self.end - self.position} bytes are left where the batch needs {wanted}"
+                    self.trouble = f"{self.end - self.position} bytes are left, but the batch needs {wanted}"
                     return
             header = make(unpack(window, at))
             base_offset, length, epoch, magic, crc, _, delta, _, _, _, _, _, count = header
-            if (  # what `_fault` looks for, in one go: it is asked only where something is new or wrong
+            if (  # the checks of `_fault` in one expression: it is called only if something is new or wrong
                 base_offset != self.expected
                 or base_offset >= self._epoch_end
                 or (epoch != self._epoch and self._epoch is not None)
@@ -95,14 +109,16 @@ class Scan:
             yield FoundBatch(self.position - size, header, window, at)
 
     def _read(self, at_least: int) -> memoryview:
-        """What is left of the file from here on, up to a window, or more where one batch needs more."""
+        """Returns the rest of the file, up to a window, but at least `at_least` bytes if the file has them."""
         left = self.end - self.position
         if at_least > left:
             return memoryview(self.file.read_at(self.position, min(left, HEADER_SIZE)))
         return memoryview(self.file.read_at(self.position, min(max(WINDOW_BYTES, at_least), left)))
 
     def _overtakes(self, header: BatchHeader) -> bool:
-        """Whether a batch behind a gap is followed by one that lies before it: then the gap is a bad base offset."""
+        """Returns whether the batch behind a gap is followed by one with a smaller offset: then its base offset is
+        corrupt.
+        """
         following = header_at(self.file, self.position + header.size)
         return (
             following is not None
@@ -111,7 +127,7 @@ class Scan:
         )
 
     def _fault(self, header: BatchHeader) -> str | None:
-        """Why a batch with this header cannot stand here."""
+        """Returns why a batch with this header cannot stand here, or None."""
         if header.magic != MAGIC:
             return f"its magic byte is {header.magic}, not {MAGIC}"
         if header.length < LENGTH_MIN:
@@ -121,9 +137,9 @@ class Scan:
         ahead = header.base_offset - self.expected
         is_beyond = ahead >= OFFSETS_AHEAD_MAX or header.next_offset > self._limit
         if ahead and (not self._gaps or ahead < 0 or is_beyond):
-            return f"its base offset is {header.base_offset} where {self.expected} is due"
+            return f"its base offset is {header.base_offset}, but {self.expected} is due"
         if self._epochs is not None and header.base_offset >= self._epoch_end:
-            self._epoch, end = self._epochs.stretch_at(header.base_offset)
+            self._epoch, end = self._epochs.range_at(header.base_offset)
             self._epoch_end = inf if end is None else end
         if self._epoch is not None and header.leader_epoch != self._epoch:
             return f"its leader epoch is {header.leader_epoch}, not {self._epoch}"
@@ -131,6 +147,6 @@ class Scan:
 
 
 def header_at(file: File, position: int) -> BatchHeader | None:
-    """The header that stands at `position`, unchecked; None where the file ends before it does."""
+    """Returns the unchecked header at `position`, or None if the file ends before it does."""
     data = file.read_at(position, HEADER_SIZE)
     return BatchHeader._make(HEADER.unpack(data)) if len(data) == HEADER_SIZE else None

@@ -1,10 +1,10 @@
 """One segment: a file of batches, its indexes, and which of its bytes may be served.
 
 segment         the segment itself: append, find, read, seal, truncate, remove
-derived         indexes and metadata that can be rebuilt from it, loaded, saved and cached
+derived         its indexes and metadata, which can be rebuilt from it: loaded, saved and cached
 trust           which bytes were checked, and which were found damaged
 slices          whole batches to send without decoding them, and where batches end
-preallocation   disk blocks ahead of the end
-truncation      keeps aside what is cut off
-tail            tells a lost write from damage at the end of a log
+preallocation   disk blocks ahead of the end of the file
+truncation      keeps truncated bytes aside
+tail            distinguishes a lost write from damage at the end of a log
 """

@@ -1,11 +1,11 @@
-"""A segment: one append-only file of batches, with its indexes and what is known of its damage.
+"""A segment: one append-only file of batches, with its indexes and its known damage.
 
 The active segment, the last of its log, is written by one thread, the log's owner. Reading is safe from any thread:
-bytes once written never change, indexes only grow, and what readers find out about a segment's health is kept
-behind a mutex (`Checks`).
+written bytes never change, indexes only grow, and what readers find out about a segment's damage is kept behind a mutex
+(`Checks`).
 
-With `wait=False` a method answers from memory and the page cache alone and raises `WouldWait` where that is not
-enough: so an event loop can try, and hand the question to a thread when it must.
+With `wait=False` a method uses only memory and the page cache, and raises `WouldWait` if that is not enough: so an
+event loop can try first, and then repeat the call in a thread.
 """
 
 import threading
@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from errno import EEXIST, EIO
 
 from tailrace.log.disk.interface import Data, Files, join, name_of, parent, remove_if_there
-from tailrace.log.files.checksums import ChunkSums, Gaps, Sums
+from tailrace.log.files.checksums import ChunkChecksums, Gaps, SegmentChecksums
 from tailrace.log.files.index import AbortedTransaction, OffsetIndex, TimeIndex, TransactionIndex
 from tailrace.log.files.leader_epochs import LeaderEpochs
 from tailrace.log.layout.damage import DamagedRange
@@ -29,11 +29,11 @@ from tailrace.records.batch import HEADER, HEADER_SIZE, LENGTH_END, LENGTH_MIN, 
 
 
 class WouldWait(Exception):
-    """The answer is not in memory: ask again where waiting for a disk is allowed."""
+    """The result is not in memory. Call again where waiting for a disk is allowed."""
 
 
 class DerivedCache:
-    """A bound on the indexes of sealed segments held in memory, over all logs that share it. The least used go
+    """Bounds the indexes of sealed segments in memory, over all logs that share it. Drops the least recently used
     first.
     """
 
@@ -69,7 +69,7 @@ class Segment:
         cache: DerivedCache,
         interval_bytes: int,
     ) -> None:
-        """A segment that is there already. Nothing is read before it is asked for."""
+        """Represents an existing segment. Reads nothing until it is needed."""
         self.base_offset = base_offset
         self.size = size
         self.first_append_ms: int | None = None
@@ -84,25 +84,25 @@ class Segment:
         self.interval_bytes = interval_bytes
         self._derived: Derived | None = None
         self._transactions: TransactionIndex | None = None
-        self._chunks: ChunkSums | None = None
-        self._largest_timestamp: tuple[int, int] | None = None  # of how many bytes, and which
+        self._chunks: ChunkChecksums | None = None
+        self._largest_timestamp: tuple[int, int] | None = None  # the segment's size, and the timestamp for that size
         self._is_sealed = False
-        self._is_saved = True  # what is derived is on disk as it is in memory
-        self._is_shifted = False  # batches do not stand where its files say: these are not read any more
-        self._is_held = False  # by the log's owner, who changes it: if not, the cache may take it from memory
+        self._is_saved = True  # the indexes on disk are those in memory
+        self._is_shifted = False  # batches are not where its index files say: these are no longer read
+        self._is_held = False  # by the log's owner, who changes it; otherwise the cache may drop it from memory
         self._loading = threading.Lock()
 
     def create(self) -> None:
-        """Afterwards the file is there, empty. Its name is on disk once the directory is synced."""
+        """Creates the empty file. Its name is durable once the directory is synced."""
         file = self._files.open(self.log.path, create=True)
         size = file.size()
         file.close()
         if size:
-            raise FileExistsError(EEXIST, "a new segment would overwrite a file that has bytes in it", self.log.path)
-        self.adopt(Derived.empty(self.base_offset), TransactionIndex(), ChunkSums())
+            raise FileExistsError(EEXIST, "a new segment would overwrite a file that is not empty", self.log.path)
+        self.adopt(Derived.empty(self.base_offset), TransactionIndex(), ChunkChecksums())
 
-    def adopt(self, derived: Derived, transactions: TransactionIndex, chunks: ChunkSums | None) -> None:
-        """Takes what was found by walking the file, or is known because the file is empty."""
+    def adopt(self, derived: Derived, transactions: TransactionIndex, chunks: ChunkChecksums | None) -> None:
+        """Takes over indexes that were built by walking the file, or those of an empty file."""
         self._derived = derived
         self._transactions = transactions
         self._chunks = chunks
@@ -112,23 +112,21 @@ class Segment:
     def name(self) -> str:
         return name_of(self.log.path)
 
-    # Appending: by the owner of the log only
+    # Appending: only for the owner of the log
 
     def write(self, data: Data) -> None:
-        """Afterwards these batches stand at the end of the file, and are to be noted. On OSError nothing that counts
-        has changed.
-        """
+        """Writes these batches at the end of the file; `note` must follow. On OSError the segment is unchanged."""
         if self._derived is None:
-            self.derived()  # first: what cannot be noted is not written
+            self.derived()  # first: a batch that cannot be noted must not be written
         start, size = self.size, len(data)
         if start + size > self._blocks.end:
             self._blocks.reserve(start, size)
         self.log.write_at(start, data)
 
     def note(self, data: Data, headers: Sequence[BatchHeader]) -> None:
-        """The batches that were written last have these headers: afterwards they count."""
+        """Notes the batches that were written last, with these headers: from now on they count."""
         derived, position = self._derived, self.size
-        assert derived is not None, "who has written has seen to it"
+        assert derived is not None, "`write` has loaded it"
         for header in headers:
             derived.add(position, header, self.interval_bytes)
             position += LENGTH_END + header.length
@@ -138,8 +136,8 @@ class Segment:
         self._is_saved = False
 
     def has_full_index(self, limit: int) -> bool:
-        """Whether one of the indexes has no room for another entry in `limit` bytes; that of times gets a last one
-        when the segment is sealed.
+        """Returns whether one of the indexes, of at most `limit` bytes, has no room for another entry. The time index
+        also needs room for its last entry, which sealing adds.
         """
         derived = self.derived()
         return (
@@ -148,31 +146,31 @@ class Segment:
         )
 
     def open_for_append(self) -> None:
-        """Afterwards the segment, the last of its log, can go on where it stopped."""
+        """Prepares the segment, the last of its log, for appends."""
         derived = self.derived()
         self._is_held, self._is_sealed = True, False
         self._cache.forget(self)
-        if derived.sums is not None and derived.sums.log_size == self.size and self._chunks is None:
-            self._chunks = ChunkSums.resume(derived.sums)
+        if derived.checksums is not None and derived.checksums.log_size == self.size and self._chunks is None:
+            self._chunks = ChunkChecksums.resume(derived.checksums)
 
     def undo_append(self) -> None:
-        """After a failed append: cuts off what may have been written of it."""
+        """Truncates the file after a failed append, which may have written a part of it."""
         self.log.truncate(self.size)
         self._blocks.give_back(self.size)
 
     def seal(self) -> None:
-        """Afterwards nothing is appended any more."""
+        """Seals the segment: nothing may be appended any more."""
         self.derived().seal()
         self._is_sealed, self._is_saved = True, False
 
-    # What is derived
+    # Indexes and metadata
 
     def derived(self, *, wait: bool = True) -> Derived:
         derived = self._derived
         if derived is None:
             if not wait:
                 raise WouldWait
-            with self._loading:  # of the readers that want it, one does the work
+            with self._loading:  # only one reader loads it
                 derived = self._derived
                 if derived is None:
                     derived = self._derived = self._load()
@@ -182,39 +180,39 @@ class Segment:
 
     def _load(self) -> Derived:
         files = self.derived_files
-        return files.derive_anew(self.size) if self._is_shifted else files.load(self.size)
+        return files.rebuild_from_log(self.size) if self._is_shifted else files.load(self.size)
 
     def rule_out_gaps(self) -> None:
-        """No compaction and no repair has left a gap in this sealed segment: one is damage, whatever became of its
-        checksum file.
+        """Makes gaps damage, whatever happens to the checksum file: no compaction and no repair has left one in this
+        sealed segment.
         """
-        self.derived_files.gaps_without_sums = Gaps.NONE
+        self.derived_files.gaps_without_checksums = Gaps.NONE
         if (derived := self._derived) is not None and derived.gaps is Gaps.UNKNOWN:
             derived.gaps = Gaps.NONE
             self.checks.distrust(0, self.size, self.size)
 
     @property
     def largest_timestamp(self) -> int | None:
-        """Of its records, as far as that is in memory: None where it is not, or where no record has one."""
+        """The largest timestamp of its records, if in memory: None if it is not, or if no record has one."""
         if (derived := self._derived) is not None and derived.max_timestamp >= 0:
             return derived.max_timestamp
         known = self._largest_timestamp
         return known[1] if known is not None and known[0] == self.size else None
 
     def find_largest_timestamp(self) -> int:
-        """The same from the disk, by any thread; then it is in memory. A segment whose records have none is as old as
-        its file, as in Kafka.
+        """Returns the largest timestamp, from the disk if needed, and keeps it in memory. May be called from any
+        thread. If no record has a timestamp, returns the file's modification time, as Kafka does.
         """
-        size, sums = self.size, self.derived_files.read_sums()
-        is_summed = sums is not None and sums.log_size == size  # most are known by that, without their indexes
-        found = (sums if sums is not None and is_summed else self.derived()).max_timestamp
+        size, checksums = self.size, self.derived_files.read_checksums()
+        is_summed = checksums is not None and checksums.log_size == size  # then the indexes need not be loaded
+        found = (checksums if checksums is not None and is_summed else self.derived()).max_timestamp
         if found < 0:
             found = self._files.modified_ms(self.log.path)
         self._largest_timestamp = size, found
         return found
 
     def transactions(self, *, wait: bool = True) -> TransactionIndex | None:
-        """The aborted transactions; None where their index is lost and the log must find them anew."""
+        """Returns the aborted transactions; None if their index is lost and the log must find them again."""
         if self._transactions is None:
             if not wait:
                 raise WouldWait
@@ -240,42 +238,42 @@ class Segment:
     def is_saved(self) -> bool:
         return self._is_saved
 
-    def begin_save(self, *, sealed: bool) -> "SavedParts":
-        """What there is to save, as it is now: a copy if the segment goes on."""
+    def begin_save(self, *, sealed: bool) -> "SegmentSave":
+        """Returns what is to be saved, as it is now: a copy unless the segment is sealed."""
         derived, transactions = self.derived(), self.transactions()
-        assert transactions is not None, "recovery knows what was aborted in what it scans"
+        assert transactions is not None, "recovery has found the aborted transactions"
         if not sealed:
             derived, transactions = derived.copy(), TransactionIndex(transactions.data)
-        chunks = self._chunks.sums if self._chunks is not None else None
-        return SavedParts(self, derived, transactions, chunks, self.size, sealed)
+        chunks = self._chunks.checksums if self._chunks is not None else None
+        return SegmentSave(self, derived, transactions, chunks, self.size, sealed)
 
     def rested(self, size: int) -> None:
-        """It had this size a while ago: if it has it still, blocks that it has ahead are others' to use."""
+        """Gives preallocated blocks back if the segment still has this size, which it had a while ago."""
         if size == self.size:
             self._blocks.give_back(size)
 
-    def finish_save(self, parts: "SavedParts") -> None:
+    def finish_save(self, save: "SegmentSave") -> None:
         derived = self._derived
-        assert derived is not None, "what is not saved is held"
-        if parts.sums is not None:
-            derived.sums = parts.sums
-        self._is_saved = parts.size == self.size and parts.sealed == self._is_sealed
+        assert derived is not None, "unsaved indexes are held in memory"
+        if save.checksums is not None:
+            derived.checksums = save.checksums
+        self._is_saved = save.size == self.size and save.sealed == self._is_sealed
         if self._is_saved and self._is_sealed:
             self._is_held = False
             self._cache.used(self, derived.resident_bytes)
 
-    # Reading: from any thread
+    # Reading: for any thread
 
     def batches(
         self, position: int, limit: int, *, is_sound: bool | None = None, wait: bool = True
     ) -> Iterator[tuple[int, BatchHeader] | DamagedRange]:
-        """The headers from `position`, where a batch begins, up to `limit`, checked; and damage where there is
-        some.
+        """Yields the checked headers from `position`, where a batch begins, up to `limit`, and the damage
+        between them.
         """
         window: Data = b""
         start = position
         if is_sound is None:
-            is_sound = self.checks.are_sound(position, limit)  # as nearly always: then nothing is asked of each batch
+            is_sound = self.checks.are_sound(position, limit)  # nearly always: then single batches need no check
         while position < limit:
             if not is_sound:
                 self._ensure(position, min(position + HEADER_SIZE, limit), wait)
@@ -289,8 +287,8 @@ class Segment:
                 start, at = position, 0
                 window = self._read_headers(position, min(HEADERS_BYTES, limit - position), wait)
             header = BatchHeader._make(HEADER.unpack_from(window, at))
-            if header.length < LENGTH_MIN:  # sound when it was looked at: it must not hold us up for ever
-                raise OSError(EIO, f"a batch of an impossible length at {position}", self.log.path)
+            if header.length < LENGTH_MIN:  # it was sound when checked; without this test the loop might not end
+                raise OSError(EIO, f"a batch with an invalid length at {position}", self.log.path)
             if not is_sound:
                 self._ensure(position, position + header.size, wait)
                 if (damage := self.checks.damage_at(position)) is not None and damage.length:
@@ -305,11 +303,11 @@ class Segment:
             self.check(start, end)
 
     def check(self, start: int, end: int) -> None:
-        """Checks these bytes; on return, what is bad in them is in `checks.damage` and the index leads to batches."""
+        """Checks these bytes. On return, `checks.damage` has what is bad in them, and the index leads to batches."""
         derived = self.derived()
         if self.checks.ensure(start, end, self.size, derived):
             return
-        if self.checks.limit is None:  # the last segment: its owner adds to what is derived
+        if self.checks.limit is None:  # the last segment: its owner adds to its indexes
             assert derived.boundary is not None, "only checksums can be wrong"
             self.checks.condemn(derived.boundary)
         else:
@@ -329,7 +327,9 @@ class Segment:
         return data
 
     def find(self, offset: int, limit: int, *, wait: bool = True) -> tuple[int, BatchHeader] | None:
-        """The first batch before `limit` that ends at `offset` or later; None if there is none. Raises Damaged."""
+        """Returns the position and header of the first batch before `limit` that ends at `offset` or later, or None.
+        Raises Damaged.
+        """
         entry = self.derived(wait=wait).index.at_or_before(offset)
         position = entry.position if entry else 0
         is_sound = self.checks.are_sound(position, limit)
@@ -344,7 +344,7 @@ class Segment:
         return None
 
     def _checked_start(self, offset: int, limit: int, wait: bool) -> int:
-        """Where to begin looking for `offset`: an index entry counts once the bytes that it leads to were checked."""
+        """Returns where to begin the search for `offset`: at an index entry whose bytes were checked."""
         while True:
             was_shifted = self._is_shifted
             entry = self.derived(wait=wait).index.at_or_before(offset)
@@ -354,18 +354,18 @@ class Segment:
                 return position
 
     def end_of_batches(self, start: int, max_bytes: int, limit: int, *, wait: bool = True) -> tuple[int, int]:
-        """How far whole batches go from the one at `start`: `max_bytes` at most, but that one at least, and never
-        behind `limit`. The position where they end, and the offset that follows. Raises Damaged.
+        """Finds the end of whole batches from the one at `start`: `max_bytes` at most, but at least that one, and never
+        behind `limit`. Returns the position where they end, and the next offset. Raises Damaged.
         """
         wanted = min(start + max(max_bytes, 1), limit)
-        if self.checks.are_sound(start, min(wanted + HEADER_SIZE, limit)):  # as nearly always
+        if self.checks.are_sound(start, min(wanted + HEADER_SIZE, limit)):  # nearly always
             end, next_offset = self._end_of_sound_batches(start, wanted, limit, wait)
-            if end <= wanted or self.checks.are_sound(start, end):  # the first is given whole, however large
+            if end <= wanted or self.checks.are_sound(start, end):  # the first batch is returned whole, however large
                 return end, next_offset
         return self._end_of_checked_batches(start, wanted, limit, wait)
 
     def _end_of_checked_batches(self, start: int, wanted: int, limit: int, wait: bool) -> tuple[int, int]:
-        """The same where something may be damaged, or has to be checked first."""
+        """`end_of_batches` where something may be damaged, or must be checked first."""
         self._ensure(start, wanted, wait)
         if (damage := self.checks.next_damage(start)) is not None:
             wanted = min(wanted, damage)
@@ -377,9 +377,9 @@ class Segment:
                     break
                 if item.length:
                     raise Damaged(item)
-                continue  # what is missing just before the first one is not ours to say
+                continue  # records missing just before the first batch do not matter here
             position, header = item
-            if position > end:  # reached by the index: what lies before is whole
+            if position > end:  # found by the index: the batches before it are whole
                 end, next_offset = position, header.base_offset
             if end > start and position + header.size > wanted:
                 break
@@ -389,7 +389,7 @@ class Segment:
         return end, next_offset
 
     def _end_of_sound_batches(self, start: int, wanted: int, limit: int, wait: bool) -> tuple[int, int]:
-        """The same where nothing has to be checked. Every large Fetch asks."""
+        """`end_of_batches` where everything was checked. Called for every large Fetch."""
 
         def read(position: int, size: int) -> Data:
             return self._read_headers(position, min(size, limit - position), wait)
@@ -397,16 +397,16 @@ class Segment:
         entry = self.derived(wait=wait).index.at_or_before_position(wanted - 1)
         return end_of_whole_batches(read, start, max(start, entry.position if entry else 0), wanted, limit)
 
-    # Going away
+    # Closing and removing
 
     def hold(self) -> None:
-        """Afterwards this segment is read as it is now, whatever becomes of the files of its name: its descriptor
-        stays open, and what is derived stays in memory. From any thread. If it raises, nothing is held.
+        """Keeps this segment readable as it is now, whatever happens to the files of its name: its descriptor stays
+        open, and its indexes stay in memory. May be called from any thread. If it raises, nothing is held.
         """
         self.log.pin()
         try:
             self._is_held = True
-            self._cache.forget(self)  # which waits for who may just be taking it from memory
+            self._cache.forget(self)  # waits for a thread that may just be dropping it from memory
             self.derived()
             self.transactions()
         except BaseException:
@@ -414,15 +414,13 @@ class Segment:
             raise
 
     def let_go(self) -> None:
-        """The opposite."""
+        """Reverts `hold`."""
         self._is_held = False
         self.log.unpin()
 
-    def cut(self, position: int) -> None:
-        """Afterwards the file ends at `position`, on disk. What is derived must not speak of more; sums of more are
-        forgotten.
-        """
-        # First: sums of bytes that others take the place of would make those look damaged.
+    def truncate_file(self, position: int) -> None:
+        """Truncates the file at `position`, durably, along with its indexes and checksums."""
+        # First: checksums of the truncated bytes would make their replacements look damaged.
         self.derived_files.remove_all_but_transactions()
         self._files.sync_directory(parent(self.log.path))
         self.log.truncate(position)
@@ -431,28 +429,28 @@ class Segment:
         self.forget_behind(position)
 
     def forget_behind(self, position: int) -> None:
-        """In memory, ends the segment at `position`."""
+        """Ends the segment at `position`, in memory only."""
         self.size = position
-        self.checks.cut(position)
+        self.checks.truncate(position)
         if self._chunks is not None and self._chunks.size > position:
             self._chunks = None
         if self._derived is not None:
-            self._derived.sums = None
+            self._derived.checksums = None
         self._largest_timestamp = None
         self._is_held, self._is_sealed, self._is_saved = True, False, False
 
     def truncate(self, position: int) -> None:
-        """The same for a segment in use: what is derived is cut, too; what was aborted is for the log to say."""
+        """Truncates a segment in use, with its indexes. The log corrects the aborted transactions."""
         gaps = self.derived().gaps
         self._derived, self._chunks = None, None
-        self.cut(position)
+        self.truncate_file(position)
         self._derived = self.derived_files.rebuild(position, gaps)
         if not self.checks.damage:
-            self._chunks = ChunkSums()
+            self._chunks = ChunkChecksums()
             self._chunks.read_up_to(self.log, position)
 
     def remove(self) -> None:
-        """Afterwards the files are gone; a slice that pins this segment can still be read."""
+        """Removes the files. A slice that pins this segment can still be read."""
         remove_if_there(self._files, self.log.path)
         self.derived_files.remove()
         self.close()
@@ -463,12 +461,12 @@ class Segment:
 
 
 def number_of_segment_at(segments: Sequence[Segment], offset: int) -> int:
-    """Which of the segments, in order, would hold `offset`; -1 where it lies before the first of them."""
+    """Returns the index of the segment that would hold `offset`; -1 if it lies before the first one."""
     return bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1
 
 
-class SavedParts:
-    """What is derived from a segment on its way to disk. `run` may be called in any thread."""
+class SegmentSave:
+    """A segment's indexes on their way to disk. `run` may be called in any thread."""
 
     def __init__(
         self,
@@ -481,7 +479,7 @@ class SavedParts:
     ) -> None:
         self.segment = segment
         self.sealed = sealed
-        self.sums: Sums | None = None
+        self.checksums: SegmentChecksums | None = None
         self._derived = derived
         self._transactions = transactions
         self._chunks = chunks
@@ -490,16 +488,16 @@ class SavedParts:
     def run(self) -> None:
         chunks = self._chunks
         if chunks is None and self.sealed:
-            chunks = self._sum_anew()
+            chunks = self._compute_checksums()
         if chunks is not None and not self.segment.checks.damage:
-            self.sums = self._derived.summarise(self.size, chunks, self._transactions)
-        self.segment.derived_files.save(self._derived, self._transactions, self.sums, sync=self.sealed)
+            self.checksums = self._derived.summarise(self.size, chunks, self._transactions)
+        self.segment.derived_files.save(self._derived, self._transactions, self.checksums, sync=self.sealed)
 
-    def _sum_anew(self) -> tuple[int, ...]:
-        """Sums a segment that was begun by an earlier process; all of it is checked first, so that no rot is sealed
-        as sound.
+    def _compute_checksums(self) -> tuple[int, ...]:
+        """Computes the checksums of a segment that an earlier process began. Checks all of it first, so that no corrupt
+        bytes are sealed as sound.
         """
         self.segment.check(0, self.size)
-        chunks = ChunkSums()
+        chunks = ChunkChecksums()
         chunks.read_up_to(self.segment.log, self.size)
-        return chunks.sums
+        return chunks.checksums

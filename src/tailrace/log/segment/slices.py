@@ -1,7 +1,7 @@
 """Slices: whole batches of one log that a server can send without decoding or copying them, and where batches end.
 
-A slice pins the file it lies in, so that it can be read to its end although the segment is deleted or its
-descriptor wanted elsewhere. The code that gets one must `release` it.
+A slice pins its file, so that it can be read to its end even if the segment is deleted or descriptors run out. The code
+that gets a slice must `release` it.
 """
 
 import errno
@@ -15,29 +15,33 @@ HEADERS_BYTES = 8192  # read at a time when only headers are wanted: two index i
 
 
 class Slice(Protocol):
-    """What the layers above know of it: nothing here says that there is a file."""
+    """What upper layers know of a slice: they do not depend on files."""
 
     @property
     def length(self) -> int: ...
 
     @property
     def next_offset(self) -> int:
-        """The offset behind the last record of the slice: where to read on."""
+        """The offset behind the last record of the slice: where the reader continues."""
 
     def read(self, start: int = 0, size: int | None = None) -> bytes:
-        """Bytes of the slice; may wait for a disk, and may be called from any thread."""
+        """Returns bytes of the slice. May wait for a disk, and may be called from any thread."""
 
     def read_cached(self, start: int = 0, size: int | None = None) -> Data | None:
-        """The same, at once, or None where that would wait."""
+        """Reads like `read`, but returns None where that would wait for the disk."""
 
     def send_to(self, descriptor: int, start: int, size: int) -> int:
-        """Sends up to `size` bytes to a socket without passing them through this process; says how many went."""
+        """Sends up to `size` bytes to a socket without copying them through this process. Returns how many
+        were sent.
+        """
 
     def send_cached_to(self, descriptor: int, start: int, size: int) -> int | None:
-        """The same, at once, or None where that would wait."""
+        """Sends like `send_to`, but returns None where that would wait for the disk."""
 
     def read_ahead(self, start: int, size: int) -> bool:
-        """Afterwards these bytes, and some behind them, are on their way from the disk. Says if they were there."""
+        """Starts reading these bytes, and some behind them, into the page cache. Returns whether they were cached
+        already.
+        """
 
     def release(self) -> None: ...
 
@@ -56,7 +60,7 @@ class FileSlice:
         wanted = self._wanted(start, size)
         data = self._pinned.read_at(self._position + start, wanted)
         if len(data) != wanted:
-            raise EOFError(f"{self._pinned.path} has become shorter while it was being read")
+            raise EOFError(f"{self._pinned.path} was truncated while it was being read")
         return data
 
     def read_cached(self, start: int = 0, size: int | None = None) -> Data | None:
@@ -67,18 +71,20 @@ class FileSlice:
 
     def send_cached_to(self, descriptor: int, start: int, size: int) -> int | None:
         file = self._file
-        assert file is not None, "the slice was released"  # said again: a large answer comes here many times
+        assert file is not None, "the slice was released"  # not a helper: a large response calls this many times
         return file.send_cached_to(descriptor, self._position + start, min(size, self.length - start))
 
     def read_ahead(self, start: int, size: int) -> bool:
         return self._pinned.read_ahead(self._position + start, size)
 
     def place(self) -> tuple[int, int]:
-        """The descriptor of its file, and where it begins there: for another process, as long as it is not released."""
+        """The descriptor of its file, and its position there, for another process; valid until the slice is
+        released.
+        """
         return self._pinned.descriptor(), self._position
 
     def part(self, position: int, length: int) -> "FileSlice":
-        """Another slice, of bytes of the same file."""
+        """Returns another slice, of bytes of the same file."""
         return FileSlice(self._pinned, position, length, self.next_offset)
 
     def _wanted(self, start: int, size: int | None) -> int:
@@ -91,7 +97,7 @@ class FileSlice:
         return self._file
 
     def release(self) -> None:
-        """Once is enough; again does no harm."""
+        """Releases the file. A second call does nothing."""
         if self._file is not None:
             self._file.unpin()
             self._file = None
@@ -106,10 +112,10 @@ class FileSlice:
 def end_of_whole_batches(
     read: Callable[[int, int], Data], start: int, position: int, wanted: int, limit: int
 ) -> tuple[int, int]:
-    """How far whole batches go from the one at `start`: to `wanted` at most, but that one at least, if it ends before
-    `limit`. One of them begins at `position`, where the look begins. The position where they end, and the offset that
-    follows: `start` and -1 where there is none. Raises OSError for bytes that cannot be a batch, however sound they
-    were once.
+    """Finds the end of whole batches from the one at `start`: `wanted` at most, but at least that one, if it ends
+    before `limit`. The search begins at the batch at `position`. Returns the position where they end, and the next
+    offset; `start` and -1 if there is none. Raises OSError for bytes that cannot be a batch, even if they were checked
+    before.
     """
     first, next_offset = position, -1
     window: Data = b""
@@ -117,10 +123,10 @@ def end_of_whole_batches(
         if len(window) - (position - first) < HEADER_SIZE:
             first, window = position, read(position, HEADERS_BYTES)
         if len(window) < HEADER_SIZE:
-            raise OSError(errno.EIO, f"the file ends amid a batch at {position}")
+            raise OSError(errno.EIO, f"the file ends inside a batch at {position}")
         base_offset, length, last_offset_delta = EXTENT.unpack_from(window, position - first)
         if length < LENGTH_MIN:
-            raise OSError(errno.EIO, f"a batch of an impossible length at {position}")
+            raise OSError(errno.EIO, f"a batch with an invalid length at {position}")
         end = position + LENGTH_END + length
         if end > (wanted if position > start else limit):
             return position, base_offset if next_offset < 0 < position - start else next_offset

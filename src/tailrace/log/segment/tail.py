@@ -1,6 +1,7 @@
-"""Tells a write that a crash has lost from bytes that went bad, at the end of a log.
+"""Distinguishes a write that a crash has lost from damaged bytes, at the end of a log.
 
-Recovery, `log verify` and readers ask here, so that they never disagree. recovery.py says why the answers are right.
+Recovery, `log verify` and readers all use these functions, so that they never disagree. `log/recovery/recovery`
+explains the rules.
 """
 
 from collections.abc import Sequence
@@ -8,51 +9,51 @@ from collections.abc import Sequence
 from tailrace.log.files.checksums import Gaps
 from tailrace.log.files.recorded_gaps import RecordedGap, has_gap
 from tailrace.log.layout.damage import DamagedRange
-from tailrace.log.scan.scan import Scan, header_at
+from tailrace.log.scan.scan import Scan, ScanRange, header_at
 from tailrace.log.segment.derived import Derived
 from tailrace.log.segment.segment import Segment
 from tailrace.records.batch import CRC_START, HEADER_SIZE
 from tailrace.records.checksum import crc32c
 
-PAGE_BYTES = 4096  # what a disk is given at a time: a write that was lost leaves a page of zeros
+PAGE_BYTES = 4096  # the unit of disk writes: a lost write leaves a page of zeros
 PIECE_BYTES = 1 << 20
 
 
 def due_end(derived: Derived, following: int, gaps: Sequence[RecordedGap]) -> int:
-    """The offset that a segment has to reach at the least, if the next one begins at `following`: that one, unless a
-    repair, or another program's compaction, may have left a gap between the two. (Ours keeps where a segment ends.)
-    Else where it ended when it was summed.
+    """Returns the least end offset of a segment whose successor begins at `following`: that offset, unless a repair, or
+    another program's compaction, may have left a gap between the two (ours keeps the end of a segment). In that case it
+    is the end when its checksums were written.
     """
     is_dense = derived.gaps is Gaps.NONE
     if is_dense or (derived.gaps is Gaps.COMPACTED and not has_gap(gaps, derived.next_offset, following)):
         return following
-    return min(derived.summed_to, following)
+    return min(derived.checksummed_end, following)
 
 
-def may_be_unflushed(offset: int, segment: Segment, cut_point: float) -> bool:
-    """Whether what is missing from `offset` on may be a write that was lost. What lies before the recovery point was
-    flushed, and so was what the sums of a segment speak of.
+def may_be_unflushed(offset: int, segment: Segment, unflushed_from: float) -> bool:
+    """Returns whether what is missing from `offset` on may be a lost write. Everything before the recovery point was
+    flushed, and so was everything that the segment's checksums cover.
     """
-    if offset < cut_point:
+    if offset < unflushed_from:
         return False
-    sums = segment.derived_files.read_sums()
-    return sums is None or offset >= sums.next_offset
+    checksums = segment.derived_files.read_checksums()
+    return checksums is None or offset >= checksums.next_offset
 
 
-def ends_the_log(damage: DamagedRange, segment: Segment, follower: Segment | None, cut_point: float) -> bool:
-    """Whether the log ends where these bad bytes of `segment` begin. `follower` is the segment behind it, if any."""
-    if damage.length == 0 or not may_be_unflushed(damage.first_offset, segment, cut_point):
+def ends_the_log(damage: DamagedRange, segment: Segment, follower: Segment | None, unflushed_from: float) -> bool:
+    """Returns whether the log ends where these bad bytes of `segment` begin. `follower` is the next segment, if any."""
+    if damage.length == 0 or not may_be_unflushed(damage.first_offset, segment, unflushed_from):
         return False
     if damage.end < segment.size:
         return _has_hole(segment, damage)
     if follower is None or not _begins_with_a_batch(follower):
         return True
-    return _has_hole(segment, damage) or _is_cut_short(segment, damage)
+    return _has_hole(segment, damage) or _reaches_beyond_the_file(segment, damage)
 
 
 def _has_hole(segment: Segment, damage: DamagedRange) -> bool:
-    """Whether a page among the bad bytes, or the header they begin with, is all zeros: a write that never reached
-    the disk.
+    """Returns whether a page among the bad bytes, or the header at their start, is all zeros: a write that never
+    reached the disk.
     """
     head = segment.log.read_at(damage.position, min(HEADER_SIZE, damage.length))
     if not any(head):
@@ -62,10 +63,8 @@ def _has_hole(segment: Segment, damage: DamagedRange) -> bool:
     return any(len(page) >= HEADER_SIZE and not any(page) for page in pages)
 
 
-def _is_cut_short(segment: Segment, damage: DamagedRange) -> bool:
-    """Whether the bad batch goes on behind the end of the file, rather than having a bad length and all of its
-    bytes.
-    """
+def _reaches_beyond_the_file(segment: Segment, damage: DamagedRange) -> bool:
+    """Returns whether the bad batch extends beyond the end of the file, rather than having a wrong length."""
     header = header_at(segment.log, damage.position)
     if header is None:
         return True
@@ -80,4 +79,4 @@ def _crc_of(segment: Segment, start: int, end: int) -> int:
 
 
 def _begins_with_a_batch(segment: Segment) -> bool:
-    return any(True for _ in Scan(segment.log, 0, segment.size, segment.base_offset))
+    return any(True for _ in Scan(ScanRange(segment.log, 0, segment.size, segment.base_offset)))

@@ -1,7 +1,7 @@
-"""Truncation that destroys nothing: what is cut off is kept beside the log, under a name that ends in .cut.
+"""Truncation that loses nothing: truncated bytes are kept beside the log, under a name that ends in .cut.
 
-A crash at any point of this leaves a log without a gap, and nothing that was not kept is gone: copies are on disk
-before the original is shortened, and later segments are moved away the newest first.
+A crash at any point leaves a log without a gap, and no byte is lost: copies are on disk before the original is
+truncated, and later segments are moved away from the newest to the oldest.
 """
 
 from collections.abc import Sequence
@@ -14,11 +14,11 @@ from tailrace.log.segment.segment import Segment
 _COPY_BYTES = 1 << 20
 
 
-def cut_off(
+def truncate_and_keep(
     files: Files, directory: str, segment: Segment, position: int, end: int, later: Sequence[Segment]
 ) -> tuple[str, ...]:
-    """Afterwards `segment`, whose file has `end` bytes, ends at `position` and the later ones are gone; returns the
-    names of what is kept of them.
+    """Truncates `segment`, whose file has `end` bytes, at `position`, and moves the later segments aside. Returns the
+    names of the kept files.
     """
     kept_as = []
     if position < end:
@@ -27,14 +27,12 @@ def cut_off(
         kept_as.append(move_aside(files, directory, other))
     files.sync_directory(directory)
     if position < end:
-        segment.cut(position)
+        segment.truncate_file(position)
     return tuple(kept_as)
 
 
 def copy_aside(files: Files, directory: str, segment: Segment, position: int, end: int) -> str:
-    """Afterwards a copy of these bytes is on disk, under the name that is returned. One that is there stands
-    for it.
-    """
+    """Copies these bytes to a file, durably, and returns its name. An identical copy that exists already is reused."""
     name = f"{segment.name}.{position}{CUT}"
     if files.exists(join(directory, name)) and not _is_copy(files, join(directory, name), segment, position, end):
         name = unused(files, directory, name)
@@ -44,7 +42,7 @@ def copy_aside(files: Files, directory: str, segment: Segment, position: int, en
             copy.write_at(start - position, segment.log.read_at(start, min(_COPY_BYTES, end - start)))
         copy.sync()
     except OSError:
-        remove_if_there(files, copy.path)  # or each try would leave another one; the original is still whole
+        remove_if_there(files, copy.path)  # else every retry would leave another copy; the original is still whole
         raise
     finally:
         copy.close()
@@ -53,7 +51,9 @@ def copy_aside(files: Files, directory: str, segment: Segment, position: int, en
 
 
 def _is_copy(files: Files, path: str, segment: Segment, position: int, end: int) -> bool:
-    """Of what a crash has left, perhaps not all is on disk: it is written once more at any rate."""
+    """Returns whether the file has these bytes. After a crash they may not all be on disk, so they are written again in
+    any case.
+    """
     copy = files.open(path)
     try:
         return copy.size() == end - position and all(
@@ -65,7 +65,7 @@ def _is_copy(files: Files, path: str, segment: Segment, position: int, end: int)
 
 
 def move_aside(files: Files, directory: str, segment: Segment) -> str:
-    """Afterwards the segment is none any more, and its bytes are kept; that is on disk with the directory."""
+    """Renames the segment to a kept file, and returns its name. Durable once the directory is synced."""
     name = unused(files, directory, segment.name + CUT)
     give_back(segment.log)
     files.rename(segment.log.path, join(directory, name))
@@ -74,7 +74,7 @@ def move_aside(files: Files, directory: str, segment: Segment) -> str:
 
 
 def unused(files: Files, directory: str, name: str) -> str:
-    """A name like this one that no file has."""
+    """Returns a name like this one that no file has."""
     candidate, number = name, 1
     while files.exists(join(directory, candidate)):
         candidate, number = f"{name}.{number}", number + 1

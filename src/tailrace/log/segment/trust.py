@@ -1,15 +1,15 @@
-"""Trust: which bytes of a segment may be served, as they were checked, and which were found damaged.
+"""Trust: which bytes of a segment were checked and may be served, and which were found damaged.
 
-Bytes that this process appended, or that recovery walked through, are trusted. All others are checked when first
-asked for: a MiB at a time against the sums file where there is one, else batch by batch. A MiB whose sum is wrong
-is looked through for the batch to blame, so that one flipped bit costs one batch. Ranges once checked are
-remembered; rot that sets in later is the scrubber's to find (`log/scrub.py`), which says so here (`distrust`).
+Bytes that this process appended, or that recovery walked through, are trusted. All others are checked before the first
+read: a MiB at a time against the checksum file if there is one, else batch by batch. In a MiB whose checksum is wrong,
+the damaged batch is searched for, so that one flipped bit costs one batch. Checked ranges are remembered; the scrubber
+(`log/scrub.py`) finds bit rot that sets in later, and calls `distrust`.
 
-Inserted, lost, doubled or swapped bytes shift what stands behind them: there the batches are sound, but the index leads
+Inserted, lost, doubled or swapped bytes shift the bytes behind them: the batches there are sound, but the index leads
 into the middle of them and the checksum file is of no use. `ensure` finds that by the index entries in a MiB whose
 checksum is wrong, and returns False: the segment then derives its index from the log (`Segment.check`).
 
-Safe from any thread: the mutex guards the memory of what was found, and is never held while the disk works.
+Safe from any thread: the mutex guards what was found, and is never held while waiting for a disk.
 """
 
 import threading
@@ -21,8 +21,8 @@ from tailrace.log.disk.interface import File, name_of
 from tailrace.log.files.checksums import CHUNK_BYTES
 from tailrace.log.files.leader_epochs import LeaderEpochs
 from tailrace.log.layout.damage import DamagedRange, missing_records
-from tailrace.log.scan.scan import FoundBatch, header_at
-from tailrace.log.scan.walk import Boundary, walk
+from tailrace.log.scan.scan import Boundary, FoundBatch, ScanRange, header_at
+from tailrace.log.scan.walk import walk
 from tailrace.log.segment.derived import Derived
 
 
@@ -50,14 +50,14 @@ class Checks:
         ] = ()  # by position; replaced as a whole, so that it can be read at any time
 
     def cover(self, start: int, end: int) -> bool:
-        """Whether these bytes have been checked, be it with a good result or a bad one."""
+        """Returns whether these bytes were checked, with either result."""
         if start >= self._trusted_from:
             return True
         with self._mutex:
             return self._ranges.cover(start, min(end, self._trusted_from))
 
     def are_sound(self, start: int, end: int) -> bool:
-        """Whether these bytes have been checked, and nothing in this segment is known to be damaged."""
+        """Returns whether these bytes were checked, and nothing in this segment is known to be damaged."""
         return not self.damage and self.cover(start, end)
 
     def trust(self, start: int, end: int) -> None:
@@ -65,7 +65,7 @@ class Checks:
             self._ranges.add(start, end)
 
     def distrust(self, start: int, end: int, size: int) -> None:
-        """Of a segment of so many bytes that grows no more: who asks for these is answered after another check."""
+        """Makes the next read of these bytes check them again. `size` is that of the segment, which no longer grows."""
         with self._mutex:
             self._ranges.add(self._trusted_from, size)
             self._trusted_from = size
@@ -76,54 +76,54 @@ class Checks:
             if damage not in self.damage:
                 self.damage = tuple(sorted((*self.damage, damage), key=lambda known: (known.position, known.length)))
 
-    def cut(self, at: int) -> None:
-        """The file was truncated: nothing beyond is known."""
+    def truncate(self, at: int) -> None:
+        """Forgets everything behind `at`: the file was truncated."""
         with self._mutex:
-            self._ranges.cut(at)
+            self._ranges.truncate(at)
             self._trusted_from = min(self._trusted_from, at)
             self.damage = tuple(known for known in self.damage if known.position < at)
 
     def damage_at(self, position: int) -> DamagedRange | None:
-        """The damage that these bytes belong to, or records that are missing just before them."""
+        """Returns the damage at this position, or the damage of records that are missing just before it."""
         for known in self.damage:
             if known.position <= position < max(known.end, known.position + 1):
                 return known
         return None
 
     def next_damage(self, position: int) -> int | None:
-        """Where the first damage at or behind `position` begins."""
+        """Returns where the first damage at or behind `position` begins."""
         number = bisect_right(self.damage, position - 1, key=lambda known: known.position)
         return self.damage[number].position if number < len(self.damage) else None
 
     def ensure(self, start: int, end: int, size: int, derived: Derived) -> bool:
-        """Checks everything from `start` to `end`; on return, what is bad in it is in `damage`. Returns False where the
-        batches do not stand where the index of `derived` says: derive another one from the log, and check again.
+        """Checks everything from `start` to `end`. On return, `damage` has what is bad in it. Returns False if the
+        batches are not where the index of `derived` says: the caller must rebuild it from the log, and check again.
         """
         if self.cover(start, end):
             return True
-        summed = derived.sums.log_size if derived.sums else 0
-        if derived.sums and start < summed and not self._check_chunks(start, min(end, summed), size, derived):
+        summed = derived.checksums.log_size if derived.checksums else 0
+        if derived.checksums and start < summed and not self._check_chunks(start, min(end, summed), size, derived):
             return False
         if end > summed and not self.cover(max(start, summed), end):
             self._check_batches(max(start, summed), end, size, derived)
         return True
 
     def _check_chunks(self, start: int, end: int, size: int, derived: Derived) -> bool:
-        sums = derived.sums
-        assert sums is not None
+        checksums = derived.checksums
+        assert checksums is not None
         for number in range(start // CHUNK_BYTES, (end - 1) // CHUNK_BYTES + 1):
-            low, high = sums.chunk_bounds(number)
+            low, high = checksums.chunk_bounds(number)
             if self.cover(low, high):
                 continue
-            if sums.chunk_is_intact(number, self._file.read_at(low, high - low)):
+            if checksums.chunk_is_intact(number, self._file.read_at(low, high - low)):
                 self.trust(low, high)
             elif not self._blame(low, high, size, derived):
                 return False
         return True
 
     def _blame(self, low: int, high: int, size: int, derived: Derived) -> bool:
-        """These bytes are not those that were sealed. Where no batch can be named, none of them is served. Returns
-        False where batches were shifted.
+        """Finds the damage in a chunk whose checksum is wrong. If no single batch is found, none of these bytes is
+        served. Returns False if batches were shifted.
         """
         walked = self._check_batches(low, high, size, derived)
         if not self._fits(derived, walked):
@@ -134,8 +134,8 @@ class Checks:
         return True
 
     def _fits(self, derived: Derived, walked: "Walked") -> bool:
-        """Whether each index entry of this range leads to the batch that it names, or into the damage that hides it: a
-        batch may also stand before or behind the damage that took its place.
+        """Returns whether each index entry of this range leads to the batch that it names, or into the damage that
+        hides it: a batch may also lie before or behind the damage that replaced it.
         """
         entries = derived.index.entries_between(walked.start, walked.end)
         return all(
@@ -148,14 +148,16 @@ class Checks:
         return damage is not None and damage.first_offset <= offset <= damage.last_offset
 
     def condemn(self, boundary: Boundary) -> None:
-        """Names all from the first damage up to `boundary`, in a segment that is shifted and cannot be derived anew."""
+        """Reports everything from the first damage up to `boundary` as damaged, in a shifted segment that cannot be
+        rebuilt.
+        """
         first = self.damage[0] if self.damage else None
         position, offset = (first.position, first.first_offset) if first else (0, self._base_offset)
         self.report(self._not_as_sealed(position, offset, *boundary))
         self.trust(0, boundary.position)
 
     def _not_as_sealed(self, start: int, first_offset: int, end: int, next_offset: int) -> DamagedRange:
-        reason = "its bytes are not those that were sealed"
+        reason = "its checksum does not match"
         return DamagedRange(name_of(self._file.path), start, end - start, first_offset, next_offset - 1, reason)
 
     def _check_batches(self, low: int, high: int, size: int, derived: Derived) -> "Walked":
@@ -163,18 +165,17 @@ class Checks:
         position, expected = self._anchor(low, derived)
         start, start_offset = position, expected
         batches: dict[int, int] = {}
-        for item in walk(
+        checked = ScanRange(
             self._file,
             position,
             size,
             expected,
             gaps=derived.may_have_gaps,
             epochs=self._epochs,
-            anchors=derived.index.positions_after(position),
-            boundary=derived.boundary,
-            end_offset=self.limit or derived.next_offset,
             limit=self.limit,
-        ):
+            anchors=derived.index.positions_after(position),
+        )
+        for item in walk(checked, boundary=derived.boundary, end_offset=self.limit or derived.next_offset):
             if isinstance(item, FoundBatch):
                 position, expected = item.position + item.header.size, item.header.next_offset
                 batches[item.position] = item.header.last_offset
@@ -191,8 +192,8 @@ class Checks:
         return Walked(start, start_offset, position, expected, batches)
 
     def _anchor(self, position: int, derived: Derived) -> tuple[int, int]:
-        """The last place before `position` where a batch is known to begin, and its offset. Not `position` itself: only
-        the batch before it tells whether records are missing there.
+        """Returns the last position before `position` where a batch is known to begin, and its offset. Not `position`
+        itself: the batch before it is needed to see whether records are missing there.
         """
         while (entry := derived.index.at_or_before_position(position - 1)) is not None:
             header = header_at(self._file, entry.position)
@@ -212,7 +213,7 @@ class Ranges:
         self._ends: list[int] = []
 
     def add(self, start: int, end: int) -> None:
-        """Afterwards everything from `start` to `end` is covered."""
+        """Adds everything from `start` to `end`."""
         if start >= end:
             return
         first = bisect_left(self._ends, start)
@@ -224,19 +225,19 @@ class Ranges:
         self._ends[first:last] = [end]
 
     def cover(self, start: int, end: int) -> bool:
-        """Whether all of `start` to `end` is covered."""
+        """Returns whether everything from `start` to `end` is in the set."""
         number = bisect_right(self._starts, start) - 1
         return start >= end or (number >= 0 and end <= self._ends[number])
 
-    def cut(self, at: int) -> None:
-        """Afterwards nothing at `at` or beyond is covered."""
+    def truncate(self, at: int) -> None:
+        """Removes everything at `at` or beyond."""
         number = bisect_left(self._starts, at)
         del self._starts[number:], self._ends[number:]
         if self._ends and self._ends[-1] > at:
             self._ends[-1] = at
 
     def remove(self, start: int, end: int) -> None:
-        """Afterwards nothing from `start` to `end` is covered."""
+        """Removes everything from `start` to `end`."""
         for low, high in list(self):
             if low < end and high > start and start < end:
                 number = bisect_left(self._starts, low)

@@ -1,6 +1,6 @@
-"""What a log remembers of its producers.
+"""The state of a log's producers.
 
-producer_state    duplicates, gaps, zombies, open transactions; its `.snapshot` file
+producer_state    detects duplicates, gaps, fenced producers, open transactions; its `.snapshot` file
 refused_batches   refused batches of unknown producers, remembered for a while
-replay            producer state rebuilt from a snapshot and the batches behind it
+replay            rebuilds producer state from a snapshot and the batches behind it
 """

@@ -1,4 +1,4 @@
-"""Producer state: what a log remembers to recognise a duplicate, a gap, a zombie and an open transaction.
+"""Producer state: detects duplicates, gaps, fenced producers and open transactions.
 
 Of each producer id the last five batches are kept: a client has at most five requests in flight, so a retry is
 always among them. `check` decides before an append, `replay` changes the state after it; recovery calls the same
@@ -53,7 +53,7 @@ class ProducedBatch(NamedTuple):
 
 
 class Producer:
-    """What is known of one that has an id. Two are equal where a snapshot would say the same of both."""
+    """The state of one producer id. Two are equal if a snapshot would have the same entry for both."""
 
     __slots__ = ("batches", "coordinator_epoch", "epoch", "idle_since_ms", "last_timestamp", "transaction_start")
     __hash__ = None  # type: ignore[assignment]
@@ -70,7 +70,7 @@ class Producer:
         self.coordinator_epoch = coordinator_epoch
         self.transaction_start = transaction_start
         self.last_timestamp = last_timestamp
-        self.idle_since_ms: int | None = None  # by a steady clock; None until `expire` finds it idle
+        self.idle_since_ms: int | None = None  # on a steady clock; None until `expire` finds it idle
         self.batches = deque(batches, BATCHES_KEPT)
 
     def _saved(self) -> tuple[object, ...]:
@@ -87,7 +87,7 @@ class Producer:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
     def find(self, header: BatchHeader) -> ProducedBatch | None:
-        """The batch that `header` is a repetition of."""
+        """Returns the batch that `header` duplicates, or None."""
         for batch in self.batches:
             if batch.last_sequence == header.last_sequence and batch.base_sequence == header.base_sequence:
                 return batch
@@ -102,43 +102,42 @@ class ClosedTransaction(NamedTuple):
 class ProducerState:
     def __init__(self, producers: dict[int, Producer] | None = None) -> None:
         self.producers = producers or {}
-        self.refused: PartitionRefusals | None = None  # set by the broker: the sequences due of unknown producers
+        self.refused: PartitionRefusals | None = None  # set by the broker: the expected sequences of unknown producers
         starts = sorted(p.transaction_start for p in self.producers.values() if p.transaction_start != NO_OFFSET)
-        # In the order they began, as a dict keeps it: so the oldest is at hand for every fetch, however many are
-        # open.
+        # A dict, for its order: every fetch needs the oldest open transaction, however many there are.
         self._open: dict[int, None] = dict.fromkeys(starts)
         self._closing: list[ClosedTransaction] = []
 
     def check(self, header: BatchHeader) -> ProducedBatch | None:
-        """None if the batch may be appended; the original if it is a repetition; raises where it is out of turn."""
+        """Returns None if the batch may be appended, and the original if it is a duplicate. Raises if it is out of
+        order.
+        """
         producer = self.producers.get(header.producer_id)
         if producer is None:
             self._check_unknown(header)
             return None
         if header.producer_epoch < producer.epoch:
             raise InvalidProducerEpoch(
-                f"producer {header.producer_id} is at epoch {producer.epoch}, this batch has {header.producer_epoch}"
+                f"producer {header.producer_id} is at epoch {producer.epoch}, the batch has {header.producer_epoch}"
             )
         if header.attributes & CONTROL:
             return None
         same_epoch = header.producer_epoch == producer.epoch
         due = (producer.last_sequence + 1) & SEQUENCE_MASK if same_epoch else 0
-        if header.base_sequence == due:  # so it is none of those that were before
+        if header.base_sequence == due:  # then it is no duplicate
             return None
         if same_epoch and (original := producer.find(header)):
             return original
-        raise OutOfOrderSequence(
-            f"producer {header.producer_id} sent sequence {header.base_sequence} where {due} is due"
-        )
+        raise OutOfOrderSequence(f"producer {header.producer_id} sent sequence {header.base_sequence} but {due} is due")
 
     def _check_unknown(self, header: BatchHeader) -> None:
-        """Raises OutOfOrderSequence where a refused batch of the producer has to come first."""
+        """Raises OutOfOrderSequence if a refused batch of the producer must come first."""
         if self.refused is None or header.attributes & CONTROL:
             return
         due = self.refused.due(header.producer_id, header.producer_epoch)
         if due is not None and header.base_sequence != due:
             raise OutOfOrderSequence(
-                f"producer {header.producer_id} sent sequence {header.base_sequence} where {due} is due, "
+                f"producer {header.producer_id} sent sequence {header.base_sequence} but {due} is due, "
                 "which was refused before"
             )
 
@@ -151,7 +150,7 @@ class ProducerState:
         return True
 
     def replay(self, header: BatchHeader, marker: Marker | None, coordinator_epoch: int) -> AbortedTransaction | None:
-        """The batch was appended. Where it aborts a transaction, that is returned for the index."""
+        """Applies an appended batch. Returns the index entry of the transaction that it aborts, if any."""
         if header.producer_id == NO_PRODUCER:
             return None
         producer = self.producers.get(header.producer_id)
@@ -192,7 +191,7 @@ class ProducerState:
         return AbortedTransaction(header.producer_id, first_offset, header.last_offset, still_open)
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """Below it everything is decided, and flushed."""
+        """Returns the offset below which everything is decided and flushed."""
         if not self._open and not self._closing:
             return high_watermark
         if self._closing:
@@ -227,7 +226,7 @@ _NO_BATCH = ProducedBatch(NO_SEQUENCE, NO_OFFSET, 0, -1)
 
 
 class CorruptSnapshot(ValueError):
-    """The snapshot is cut, damaged or of a version we do not know: the state must be rebuilt from the log."""
+    """The snapshot is truncated, damaged or of an unknown version: the state must be rebuilt from the log."""
 
 
 def encode_snapshot(state: ProducerState) -> bytes:

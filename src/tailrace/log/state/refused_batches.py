@@ -19,7 +19,7 @@ from tailrace.log.layout.names import TopicPartition
 
 REFUSED_BATCHES_MAX = 10_000
 REMEMBERED_MS = 600_000
-_SEQUENCES = 1 << 31  # they wrap
+_SEQUENCES = 1 << 31  # sequences wrap at this number
 
 
 class RefusedBatch(NamedTuple):
@@ -59,7 +59,7 @@ class RefusedBatches:
             self.dropped += 1
 
     def due(self, partition: TopicPartition, producer_id: int, epoch: int) -> int | None:
-        """The only sequence that the producer may begin with, or None if it may begin with any."""
+        """Returns the only sequence that the producer may begin with, or None if it may begin with any."""
         found = self._batches.get((partition, producer_id))
         return found.sequence if found is not None and found.epoch == epoch else None
 
@@ -91,5 +91,7 @@ class PartitionRefusals:
 
 
 def _precedes(first: int, second: int) -> bool:
-    """Whether a client has used the sequence `first` before `second`: it is less than half of all sequences behind."""
+    """Returns whether a client has used the sequence `first` before `second`: it is less than half of all sequences
+    behind.
+    """
     return (second - first) % _SEQUENCES < _SEQUENCES // 2

@@ -1,12 +1,12 @@
-"""Offline tools: they look at logs without opening them. `cli/log` and `backup/` use them.
+"""Offline tools: they read logs without opening them. `cli/log` and `backup/` use them.
 
 locate               the partitions under a path
 survey               reads one partition from its first byte to its last
-verify               everything that is wrong in a partition or a data directory
+verify               finds everything that is wrong in a partition or a data directory
 derived_files        checks the files beside a log against the log
 compaction_history   whether a partition can ever have been compacted
 lost_partitions      partitions that a checkpoint names and that have no segment
-repair               the plan of a repair
-repair_steps         its steps
+repair               plans a repair
+repair_steps         carries out its steps
 bit_flip             repairs a flipped bit that a checksum file proves
 """

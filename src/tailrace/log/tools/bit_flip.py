@@ -1,44 +1,45 @@
-"""Repairs a flipped bit, where the checksum file of a segment proves which one it was.
+"""Repairs a flipped bit, if the checksum file of a segment proves which one it was.
 
-A CRC is linear: what a flipped bit does to it depends on the place of the bit alone. So the difference between the sum
-of a chunk as it is and as it was sealed names the bit, if it was one. If it was more, chance may name some bit, once in
-five hundred times at most; so it has to lie where batches are damaged, and they have to be whole once it is put right.
+A CRC is linear: the effect of a flipped bit on it depends only on the bit's position. So the difference between a
+chunk's CRC now and when it was sealed identifies the bit, if only one was flipped. If more were, the difference may
+match some bit by chance, in at most one of five hundred cases. Therefore the bit must lie in a damaged batch, and the
+batch must be intact with the bit corrected.
 """
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from tailrace.log.disk.interface import File
-from tailrace.log.files.checksums import CHUNK_BYTES, Sums
+from tailrace.log.files.checksums import CHUNK_BYTES, SegmentChecksums
 from tailrace.log.layout.damage import DamagedRange
 from tailrace.records.batch import split
 from tailrace.records.checksum import crc32c
 from tailrace.records.errors import CorruptBatch
 
-_POLYNOMIAL = 0x82F63B78  # CRC-32C's, its bits reversed
+_POLYNOMIAL = 0x82F63B78  # of CRC-32C, with its bits reversed
 
 
 class Flip(NamedTuple):
-    """A bit of a file that is the wrong way round."""
+    """A flipped bit of a file."""
 
     position: int
     mask: int
 
 
 def chunks_of(damage: DamagedRange) -> range:
-    """The numbers of the chunks that have some of these bytes."""
+    """Returns the numbers of the chunks that have some of these bytes."""
     return range(damage.position // CHUNK_BYTES, (damage.end - 1) // CHUNK_BYTES + 1)
 
 
-def find_flips(log: File, sums: Sums, damage: DamagedRange) -> tuple[Flip, ...]:
-    """The bits to put right for all of these bytes to be what was sealed; none where that is not enough."""
+def find_flips(log: File, checksums: SegmentChecksums, damage: DamagedRange) -> tuple[Flip, ...]:
+    """Returns the bits whose correction restores all of these bytes, or none if no correction does."""
     flips = []
     for number in chunks_of(damage):
-        if number >= len(sums.chunks):
+        if number >= len(checksums.chunks):
             return ()
-        low, high = sums.chunk_bounds(number)
+        low, high = checksums.chunk_bounds(number)
         data = log.read_at(low, high - low)
-        difference = crc32c(data) ^ sums.chunks[number]
+        difference = crc32c(data) ^ checksums.chunks[number]
         if difference == 0:
             continue
         flip = flipped_bit(len(data), difference)
@@ -48,8 +49,8 @@ def find_flips(log: File, sums: Sums, damage: DamagedRange) -> tuple[Flip, ...]:
     return tuple(flips) if _are_batches(log, damage, flips) else ()
 
 
-def put_right(data: bytearray, position: int, flips: Iterable[Flip]) -> None:
-    """Turns the bits in these bytes, which stand at `position` of the file, the other way round."""
+def correct(data: bytearray, position: int, flips: Iterable[Flip]) -> None:
+    """Corrects the bits in these bytes, which are at `position` of the file."""
     for flip in flips:
         if position <= flip.position < position + len(data):
             data[flip.position - position] ^= flip.mask
@@ -57,7 +58,7 @@ def put_right(data: bytearray, position: int, flips: Iterable[Flip]) -> None:
 
 def _are_batches(log: File, damage: DamagedRange, flips: Iterable[Flip]) -> bool:
     data = bytearray(log.read_at(damage.position, damage.length))
-    put_right(data, damage.position, flips)
+    correct(data, damage.position, flips)
     try:
         headers = [header for _, header in split(data)]
     except CorruptBatch:
@@ -66,8 +67,10 @@ def _are_batches(log: File, damage: DamagedRange, flips: Iterable[Flip]) -> bool
 
 
 def flipped_bit(size: int, difference: int) -> Flip | None:
-    """The bit of so many bytes which, flipped, makes this difference to their CRC-32C; None if there is none."""
-    effect = _POLYNOMIAL  # of the last bit
+    """Returns the bit which, if flipped in this many bytes, changes their CRC-32C by `difference`; None if there is
+    none.
+    """
+    effect = _POLYNOMIAL  # the effect of the last bit
     for distance in range(8 * size):
         if effect == difference:
             return Flip(size - 1 - distance // 8, 0x80 >> distance % 8)

@@ -1,7 +1,7 @@
-"""Tells whether a partition can ever have been compacted, by what a data directory proves: for offline tools.
+"""Determines whether a partition can ever have been compacted, by what a data directory proves: for offline tools.
 
-A segment that lost its checksum file no longer says whether offsets may be missing in it. Where compaction can be ruled
-out, a gap is damage. It is ruled out if all of these hold:
+A segment without its checksum file does not tell whether it may have gaps between offsets. Where compaction can be
+ruled out, a gap is damage. It is ruled out if all of these hold:
 
     the directory has the current format, so that no other broker's files are in it
     `cleaner-offset-checkpoint` can be read and does not name the partition
@@ -9,8 +9,8 @@ out, a gap is damage. It is ruled out if all of these hold:
     the brokers' default, a cleanup policy with `compact`; internal topics are compacted without such a record, but the
     metadata log never is
 
-The metadata log's records are the broker's, and this layer has no codec for them. They are searched for names: one that
-has `cleanup.policy`, `compact` and the name of the topic, or of the brokers' key, counts.
+The broker owns the format of the metadata log's records, and this layer cannot decode them. It searches them for bytes
+instead: a record with `cleanup.policy`, `compact` and the name of the topic, or of the brokers' key, counts.
 """
 
 from functools import cached_property
@@ -33,7 +33,7 @@ _TOPIC_KEY, _BROKER_KEY, _COMPACT = b"cleanup.policy", b"log.cleanup.policy", b"
 
 
 class MetadataHistory:
-    """The `CompactionHistory` of one data directory, by its metadata log, which is read on the first question."""
+    """The `CompactionHistory` of one data directory, from its metadata log, which is read on first use."""
 
     def __init__(self, files: Files, path: str, state: DirectoryState) -> None:
         self._files = files
@@ -41,7 +41,7 @@ class MetadataHistory:
         self._state = state
 
     def rules_out(self, partition: TopicPartition) -> bool:
-        """Whether this partition was certainly never compacted."""
+        """Returns whether this partition was certainly never compacted."""
         if not self._is_current or partition in (self._state.cleaner_offsets or {}):
             return False
         if partition.topic.startswith(_INTERNAL_PREFIX):
@@ -58,7 +58,7 @@ class MetadataHistory:
 
     @cached_property
     def _records(self) -> list[bytes]:
-        """The values of all records of the metadata log; none where some of them cannot be read."""
+        """Returns the values of all records of the metadata log; none if some of them cannot be read."""
         place = self._state.partition_directory(join(self._path, str(METADATA)), METADATA)
         values: list[bytes] = []
         try:
@@ -72,4 +72,4 @@ class MetadataHistory:
             return []
         if survey.start_offset or survey.gaps:
             return []
-        return values + [bytes(part.data) for part in journaled]  # whole batches, which the log may not have yet
+        return values + [bytes(part.data) for part in journaled]  # whole batches, which the log may lack

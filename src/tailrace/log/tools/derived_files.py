@@ -1,17 +1,17 @@
 """Checks the files beside a log (indexes, checksums, snapshots) against the log they were derived from.
 
-A file that is not does no harm: it is rebuilt when the log is opened or read. So nothing here is damage; it is named
-because it costs a scan, and because somebody may want to know that a disk lost it.
+A wrong file does no harm: it is rebuilt when the log is opened or read. So nothing here is damage; it is reported
+because a rebuild costs a scan, and because it may be a sign of a failing disk.
 """
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 from tailrace.log.disk.interface import Files, join, read_whole
-from tailrace.log.files.checksums import Prefix, Sums
+from tailrace.log.files.checksums import Prefix, SegmentChecksums
 from tailrace.log.files.index import OffsetIndex, TimeIndex, TransactionIndex
 from tailrace.log.files.leader_epochs import FILE_NAME as EPOCHS_FILE
-from tailrace.log.layout.names import INDEX, SNAPSHOT, SUMS, TIME_INDEX, TRANSACTION_INDEX, numbered
+from tailrace.log.layout.names import CHECKSUMS, INDEX, SNAPSHOT, TIME_INDEX, TRANSACTION_INDEX, numbered
 from tailrace.log.state.producer_state import CorruptSnapshot, decode_snapshot
 from tailrace.log.state.replay import snapshot_offsets
 from tailrace.log.tools.survey import Survey, SurveyedSegment
@@ -35,13 +35,13 @@ class DerivedFault:
 
 
 class SegmentAudit:
-    """The files beside one segment, followed through a walk of it."""
+    """Checks the files beside one segment during a walk of it."""
 
     def __init__(self, files: Files, directory: str, current: SurveyedSegment) -> None:
         self.current = current
         self._base_offset = current.segment.base_offset
         self._size = current.segment.size
-        suffixes = (INDEX, TIME_INDEX, TRANSACTION_INDEX, SUMS)
+        suffixes = (INDEX, TIME_INDEX, TRANSACTION_INDEX, CHECKSUMS)
         self._data = {suffix: _read(files, join(directory, numbered(self._base_offset, suffix))) for suffix in suffixes}
         index = OffsetIndex(self._base_offset, self._data[INDEX] or b"")
         times = TimeIndex(self._base_offset, self._data[TIME_INDEX] or b"")
@@ -55,29 +55,29 @@ class SegmentAudit:
         self._times = Entries((entry.last_offset, entry.timestamp) for entry in map(times.entry, range(len(times))))
 
     def found(self, position: int, header: BatchHeader) -> None:
-        self._positions.meet(position, position + 1, header.last_offset)
-        self._times.meet(header.base_offset, header.next_offset, header.max_timestamp)
+        self._positions.compare(position, position + 1, header.last_offset)
+        self._times.compare(header.base_offset, header.next_offset, header.max_timestamp)
 
     def skipped(self, end: int, next_offset: int) -> None:
-        """What lies before is damaged: nobody can say whether entries that lead there are right."""
-        self._positions.forgive(end)
-        self._times.forgive(next_offset)
+        """Skips damaged bytes: index entries that lead there cannot be checked."""
+        self._positions.skip(end)
+        self._times.skip(next_offset)
 
     def faults(self) -> Iterator[DerivedFault]:
-        """Asked once the whole segment was walked."""
-        sums = Sums.decode(self._data[SUMS] or b"")
-        if self._data[SUMS] is not None and (reason := self._fault_of_sums(sums)):
-            yield DerivedFault(numbered(self._base_offset, SUMS), reason)
-        known = {} if sums is None or sums.log_size > self._size else _prefixes(sums)
+        """Returns the faults, after the whole segment was walked."""
+        checksums = SegmentChecksums.decode(self._data[CHECKSUMS] or b"")
+        if self._data[CHECKSUMS] is not None and (reason := self._fault_of_checksums(checksums)):
+            yield DerivedFault(numbered(self._base_offset, CHECKSUMS), reason)
+        known = {} if checksums is None or checksums.log_size > self._size else _prefixes(checksums)
         for suffix in (INDEX, TIME_INDEX, TRANSACTION_INDEX):
             if reason := self._fault_of(suffix, known.get(suffix, Prefix())):
                 yield DerivedFault(numbered(self._base_offset, suffix), reason)
 
-    def _fault_of_sums(self, sums: Sums | None) -> str | None:
-        if sums is None:
+    def _fault_of_checksums(self, checksums: SegmentChecksums | None) -> str | None:
+        if checksums is None:
             return UNREADABLE
-        if sums.log_size > self._size:
-            return f"it speaks of {sums.log_size} bytes where the log has {self._size}"
+        if checksums.log_size > self._size:
+            return f"it covers {checksums.log_size} bytes, but the log has {self._size}"
         return None
 
     def _fault_of(self, suffix: str, known: Prefix) -> str | None:
@@ -85,41 +85,43 @@ class SegmentAudit:
         if data is None:
             return "it is missing" if known.size else None
         if len(data) < known.size:
-            return f"it has {len(data)} bytes of {known.size}"
+            return f"it has {len(data)} bytes, but should have {known.size}"
         if not known.matches(data):
             return "its checksum does not match"
         if not self._is_sound[suffix]:
-            return "its entries make no sense"
+            return "its entries are invalid"
         entries = {INDEX: self._positions, TIME_INDEX: self._times}.get(suffix)
-        return "an entry leads to a batch that is not there" if entries and entries.is_wrong() else None
+        return "an entry leads to no batch" if entries and entries.is_wrong() else None
 
 
 class Entries:
-    """The entries of an index, each a place and what is said of it, as a walk comes by them in order."""
+    """The entries of an index, each a position and a claim about it, compared with a walk in order."""
 
     def __init__(self, entries: Iterator[tuple[int, int]]) -> None:
         self._entries = entries
         self._next = next(entries, None)
         self._wrong = False
 
-    def meet(self, start: int, end: int, truth: int) -> None:
-        """What is true of all places from `start` to before `end`; none before belongs to a batch."""
+    def compare(self, start: int, end: int, actual: int) -> None:
+        """Compares the entries from `start` to before `end` with the `actual` value. Any entry before `start` is wrong,
+        as no batch is there.
+        """
         while self._next is not None and self._next[0] < end:
-            if self._next[0] < start or self._next[1] != truth:
+            if self._next[0] < start or self._next[1] != actual:
                 self._wrong = True
             self._next = next(self._entries, None)
 
-    def forgive(self, end: int) -> None:
+    def skip(self, end: int) -> None:
         while self._next is not None and self._next[0] < end:
             self._next = next(self._entries, None)
 
     def is_wrong(self) -> bool:
-        """Asked at the end: an entry that is still left leads nowhere."""
+        """Returns whether an entry was wrong, or is left over, after the walk."""
         return self._wrong or self._next is not None
 
 
 def audit_partition(files: Files, survey: Survey) -> Iterator[DerivedFault]:
-    """The files beside all segments, once the survey is done."""
+    """Checks the files that are not of one segment, after the survey."""
     if survey.epochs_are_damaged:
         yield DerivedFault(EPOCHS_FILE, UNREADABLE)
     elif survey.epochs_are_wrong:
@@ -127,7 +129,7 @@ def audit_partition(files: Files, survey: Survey) -> Iterator[DerivedFault]:
     else:
         late = [start for start in survey.epochs if start.start_offset > survey.end_offset]
         if late:
-            reason = f"epoch {late[0].epoch} begins at {late[0].start_offset}, and the log ends at {survey.end_offset}"
+            reason = f"epoch {late[0].epoch} begins at {late[0].start_offset}, but the log ends at {survey.end_offset}"
             yield DerivedFault(EPOCHS_FILE, reason)
     directory = survey.place.directory
     for offset in sorted(snapshot_offsets(files, directory)):
@@ -139,16 +141,20 @@ def audit_partition(files: Files, survey: Survey) -> Iterator[DerivedFault]:
             yield DerivedFault(name, UNREADABLE)
         else:
             if offset > survey.end_offset:
-                yield DerivedFault(name, f"it speaks of offset {offset}, and the log ends at {survey.end_offset}")
+                yield DerivedFault(name, f"it is of offset {offset}, but the log ends at {survey.end_offset}")
 
 
 def _read(files: Files, path: str) -> bytes | None:
-    """One that cannot be read is as good as empty."""
+    """Returns the bytes of a file; none if it cannot be read."""
     try:
         return read_whole(files, path)
     except OSError:
         return b""
 
 
-def _prefixes(sums: Sums) -> dict[str, Prefix]:
-    return {INDEX: sums.offset_index, TIME_INDEX: sums.time_index, TRANSACTION_INDEX: sums.transaction_index}
+def _prefixes(checksums: SegmentChecksums) -> dict[str, Prefix]:
+    return {
+        INDEX: checksums.offset_index,
+        TIME_INDEX: checksums.time_index,
+        TRANSACTION_INDEX: checksums.transaction_index,
+    }

@@ -1,8 +1,8 @@
-"""Locates the partitions under a path, for tools that look at a directory without opening it.
+"""Locates the partitions under a path, for tools that read a directory without opening it.
 
-Nothing is written, nothing is locked, and a broker may be at work there. What is said of the data directory is read
-before the logs are, so that it never speaks of more than they hold. The start of a log is the exception: a broker that
-deletes moves it first, so it is read again where a log seems to lack its beginning.
+Nothing is written or locked, and a broker may be running there. The checkpoints are read before the logs, so that they
+never point beyond what the logs hold. The start offset is the exception: a broker moves it before it deletes segments,
+so it is read again if a log seems to lack its beginning.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class NoLogHere(LogError):
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """What a path leads to. `state` is there where it is a data directory."""
+    """The partitions under a path, and the `state` of the data directory if it is one."""
 
     found: tuple[PartitionDirectory, ...]
     state: DirectoryState | None = None
@@ -29,9 +29,9 @@ class Places:
 
 
 def locate(files: Files, path: str) -> Places:
-    """The partition that `path` is, or the partitions of the data directory that it is. Raises NoLogHere.
+    """Returns the partition at `path`, or all partitions of the data directory at `path`. Raises NoLogHere.
 
-    `path` is absolute: the name of a partition, and what covers it, stand in the directory above.
+    `path` must be absolute: the name of a partition, and its checkpoints, are in the parent directory.
     """
     if _holds_segments(files, path):
         return Places((locate_partition(files, path),))
@@ -45,14 +45,14 @@ def locate(files: Files, path: str) -> Places:
             found.append(state.partition_directory(join(path, name), partition, f"{name}/")._replace(history=history))
     if not found and not lost:
         raise NoLogHere(
-            f"{path} holds no log: expected is a partition, with files like 00000000000000000000.log, or a data "
+            f"{path} holds no log. Expected a partition, with files like 00000000000000000000.log, or a data "
             "directory, with partitions like orders-0"
         )
     return Places(tuple(found), state, lost)
 
 
 def locate_partition(files: Files, path: str) -> PartitionDirectory:
-    """One partition's directory, with what the directory above says of it if that is a data directory."""
+    """Returns one partition's directory, with its checkpoints if the parent is a data directory."""
     partition = parse_partition(name_of(path))
     if partition is None:
         return PartitionDirectory(path)

@@ -1,7 +1,7 @@
-"""Lost partitions: an offset checkpoint names them, and they have no segment.
+"""Lost partitions: an offset checkpoint names them, but they have no segment.
 
-Their offsets stay in the checkpoints. So a repair that gives one up knows where it has to go on: no offset is given
-twice.
+Their offsets stay in the checkpoints. So a repair that gives one up knows where it must continue, and no offset is
+reused.
 """
 
 from collections.abc import Collection
@@ -22,13 +22,15 @@ from tailrace.log.layout.names import (
 
 @dataclass(frozen=True, slots=True)
 class LostPartition:
-    """What the checkpoints say of it. From `end_offset` on, they do not know whether there were records."""
+    """A lost partition, according to the checkpoints. Whether it had records from `end_offset` on is unknown unless
+    `is_exact`.
+    """
 
     partition: TopicPartition
     reason: str
     start_offset: int
     end_offset: int
-    is_exact: bool = True  # the last stop was clean: no record lay behind the end
+    is_exact: bool = True  # the last stop was clean: there was no record behind the end
 
     @property
     def is_internal(self) -> bool:
@@ -36,7 +38,7 @@ class LostPartition:
 
     @property
     def next_offset(self) -> int:
-        """Where the partition goes on when it is given up: behind all offsets that were given, known or not."""
+        """The offset where the partition continues after it was given up: behind all offsets that it can have had."""
         return self.end_offset if self.is_exact else self.end_offset + UNSAVED_OFFSETS_MAX
 
     def __str__(self) -> str:
@@ -55,7 +57,9 @@ class LostPartition:
 
 
 def find_lost(files: Files, path: str) -> tuple[LostPartition, ...]:
-    """The lost partitions of a data directory. A broker may be at work in it: what it removes meanwhile is not lost."""
+    """Returns the lost partitions of a data directory. If a broker is running, topics that it removes meanwhile do not
+    count.
+    """
     lost = _find(files, path)
     if not lost:
         return ()
@@ -66,7 +70,7 @@ def find_lost(files: Files, path: str) -> tuple[LostPartition, ...]:
 def _find(files: Files, path: str) -> list[LostPartition]:
     state = DirectoryState(files, path)
     directories = files.directories_in(path)
-    missing = without_remains(state.missing(directories), directories)  # a removal may have been cut short
+    missing = without_remains(state.missing(directories), directories)  # a removal may have been interrupted
     lost = [_lost(state, partition, "its directory is missing") for partition in missing]
     for name in directories:
         partition = parse_partition(name)
@@ -83,6 +87,6 @@ def _lost(state: DirectoryState, partition: TopicPartition, reason: str) -> Lost
 
 
 def holds_segments(names: Collection[str]) -> bool:
-    """Whether one of these files is a segment, or a compacted one that is about to be."""
+    """Returns whether one of these files is a segment, or a compacted one that is about to be."""
     segments = (name.removesuffix(CLEANED) for name in names)
     return any(parsed is not None and parsed[1] == LOG for parsed in map(parse_numbered, segments))

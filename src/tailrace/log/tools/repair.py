@@ -1,20 +1,20 @@
-"""Repairs logs that no process has open: first a plan, then, if the operator wants it, its steps.
+"""Repairs logs that no process has open: first makes a plan, then, if the operator agrees, carries out its steps.
 
-A plan is made of what `verify` finds, so that both speak of the same damage:
+A plan is made from the findings of `verify`, so that both report the same damage:
 
-    bad bytes in a segment             cut out, after a copy of them was made; what is sound stays byte for byte
-    one flipped bit, proven by sums    put right: nothing is lost
-    records that are missing           given up: a gap is recorded, and readers pass over it
-    a partition that is lost           made anew behind all offsets that it had, if the operator accepts the loss
-    offsets that two segments have     the second copy is set aside
-    a file that is derived             built anew, or left to the next start, which does
-    the rest of a torn write           left to the next start, which cuts it off
-    what the journal has               left to the next start, which puts it where it belongs
-    a swap that was cut short          completed before a plan is made that is carried out: until then nobody knows
-                                       which files of a compacted log count
+    bad bytes in a segment             removed, after a copy of them was made; sound bytes stay unchanged
+    a flipped bit that is proven       corrected: nothing is lost
+    missing records                    given up: a gap is recorded, and readers skip it
+    a lost partition                   created again behind all offsets that it had, if the operator accepts the loss
+    offsets that two segments have     the second copy is moved aside
+    a wrong derived file               rebuilt, or left to the next start, which rebuilds it
+    the rest of a torn write           left to the next start, which truncates it
+    records only in the journal        left to the next start, which restores them
+    an interrupted swap                completed before a plan is made for a repair: until then it is not known which
+                                       files of a compacted log count
 
-What is given up is written down first (`recorded_gaps`). `repair_steps` carries the steps out, so that a crash at any
-point leaves either the old state or one that the next plan puts right; a plan after a repair has nothing to do.
+A loss is recorded before it is carried out (`recorded_gaps`). `repair_steps` carries out the steps, so that a crash at
+any point leaves either the old state or one that the next plan repairs. A plan after a repair has nothing to do.
 """
 
 from collections import Counter
@@ -24,7 +24,7 @@ from enum import StrEnum
 
 from tailrace.log.disk.interface import Files, join, parent, read_whole
 from tailrace.log.files.checkpoints import CorruptCheckpoint
-from tailrace.log.files.checksums import Sums
+from tailrace.log.files.checksums import SegmentChecksums
 from tailrace.log.files.directory_state import PartitionDirectory
 from tailrace.log.files.journal_file import read_journal
 from tailrace.log.files.partition_metadata import read_topic_id
@@ -32,7 +32,7 @@ from tailrace.log.files.recorded_gaps import FILE_NAME as GAPS_FILE
 from tailrace.log.files.recorded_gaps import CorruptGaps, read_gaps
 from tailrace.log.files.swap_file import announced, finish_swaps
 from tailrace.log.layout.damage import DamagedRange, overlap
-from tailrace.log.layout.names import DERIVED, LOG, SNAPSHOT, SUMS, SWAP, is_leftover, numbered, parse_numbered
+from tailrace.log.layout.names import CHECKSUMS, DERIVED, LOG, SNAPSHOT, SWAP, is_leftover, numbered, parse_numbered
 from tailrace.log.scan.restore import Journaled, JournaledLog, by_log
 from tailrace.log.tools.bit_flip import Flip, chunks_of, find_flips
 from tailrace.log.tools.derived_files import DerivedFault
@@ -41,7 +41,7 @@ from tailrace.log.tools.lost_partitions import LostPartition
 from tailrace.log.tools.survey import Tail
 from tailrace.log.tools.verify import PartitionSummary, PartitionVerification, ProgressCallback
 
-SEARCHES_MAX = 60  # for a flipped bit, in one partition
+SEARCHES_MAX = 60  # searches for a flipped bit in one partition
 
 
 class Action(StrEnum):
@@ -56,20 +56,20 @@ class Action(StrEnum):
 
 
 _MEANING = {
-    Action.CUT_OUT: "its bytes are copied aside and taken out, and the gap is recorded",
-    Action.HEAL: "the bit is put right, and nothing is lost",
-    Action.GIVE_UP: "there is nothing to bring back: the gap is recorded",
+    Action.CUT_OUT: "its bytes are copied aside and removed, and the gap is recorded",
+    Action.HEAL: "the bit is corrected, and nothing is lost",
+    Action.GIVE_UP: "the records cannot be restored: the gap is recorded",
     Action.SET_ASIDE: "it is kept under another name",
-    Action.REBUILD: "it is built anew",
+    Action.REBUILD: "it is rebuilt",
     Action.REMOVE: "it is removed",
     Action.LEAVE: "it is left to the next start",
-    Action.COMPLETE: "the next start completes it, or a repair before it plans anything: there may be less to do then",
+    Action.COMPLETE: "the next start or repair completes it first: then there may be less to do",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing to do, and why. `damage` has the bytes and the offsets that it is about, if it is about records."""
+    """One thing to do, and why. `damage` has the affected bytes and offsets, if it is about records."""
 
     action: Action
     file: str
@@ -83,7 +83,7 @@ class Step:
 
     @property
     def loses_offsets(self) -> int:
-        """How many offsets are given up for good."""
+        """How many offsets are lost for good."""
         if self.damage is None or self.action not in (Action.CUT_OUT, Action.GIVE_UP):
             return 0
         return self.damage.last_offset - self.damage.first_offset + 1
@@ -105,7 +105,7 @@ class PartitionPlan:
 
     @property
     def is_internal(self) -> bool:
-        """Whether the broker's own state is a replay of this log."""
+        """Whether the log belongs to an internal topic, from which the broker rebuilds its state."""
         return self.place.partition is not None and self.place.partition.topic.startswith("__")
 
     @property
@@ -129,7 +129,7 @@ class PartitionPlan:
 @dataclass(slots=True)
 class RepairPlan:
     partitions: list[PartitionPlan]
-    damaged_files: list[str]  # of the data directory itself
+    damaged_files: list[str]  # files of the data directory itself
     lost: tuple[LostPartition, ...] = ()
 
     @property
@@ -143,7 +143,7 @@ class RepairPlan:
 
     @property
     def internal_losses(self) -> list[str]:
-        """The broker's own logs that would lose records, by name."""
+        """The partitions of internal topics that would lose records, by name."""
         damaged = [plan.place.name for plan in self.partitions if plan.is_internal and plan.offsets_lost]
         return [*(str(lost.partition) for lost in self.lost if lost.is_internal), *damaged]
 
@@ -157,7 +157,7 @@ class RepairPlan:
 
 
 def make_plan(files: Files, places: Places, progress: ProgressCallback | None = None) -> RepairPlan:
-    """What is wrong in these logs, and what would be done about it. Reads all of them, and writes nothing."""
+    """Finds what is wrong in these logs, and what to do about it. Reads all of them, and writes nothing."""
     journaled: Journaled = {}
     if places.found and not places.found[0].clean:
         journaled = by_log(read_journal(files, parent(places.found[0].directory)))
@@ -166,8 +166,8 @@ def make_plan(files: Files, places: Places, progress: ProgressCallback | None = 
 
 
 def complete_swaps(files: Files, places: Places) -> list[str]:
-    """Afterwards each compacted segment stands where it belongs, as after a start. Returns in which partitions that was
-    not so. For those who are about to carry a plan out: of old files and new ones side by side none can be made.
+    """Completes interrupted swaps, like a start. Returns the partitions that had one. Must precede a plan that is
+    carried out: no plan can be made while old and new files of a log exist side by side.
     """
     completed = []
     for place in places.found:
@@ -187,28 +187,30 @@ def plan_partition(
     found = PartitionVerification(files, place, progress).run()
     names = files.files_in(place.directory)
     steps = [
-        Step(Action.COMPLETE, numbered(swap.base_offset, SWAP), "a replacement by compaction was cut short")
+        Step(Action.COMPLETE, numbered(swap.base_offset, SWAP), "a replacement by compaction was interrupted")
         for swap in announced(files, place.directory, names)
     ]
     steps += _set_gaps_aside(files, place)
     bad_bytes = [bad for bad in found.damage if bad.length]
     known = _journaled(files, place, journaled or {})
-    if known is not None and any(known.has(bad) for bad in bad_bytes):  # positions must be as they were until then
-        steps += [Step(Action.LEAVE, bad.file, f"{bad.reason}; the journal comes first", bad) for bad in bad_bytes]
+    if known is not None and any(known.has(bad) for bad in bad_bytes):  # positions must not change
+        steps += [
+            Step(Action.LEAVE, bad.file, f"{bad.reason}; the journal is restored first", bad) for bad in bad_bytes
+        ]
     else:
         steps += _heal_or_cut(files, place, bad_bytes)
     steps += [_missing_or_double(bad, names) for bad in found.damage if not bad.length]
     rewritten = {parse_numbered(step.file) for step in steps if step.action in (Action.CUT_OUT, Action.HEAL)}
     steps += [_derived(fault) for fault in found.derived if not _goes_with(fault.file, rewritten)]
     leftovers = sorted(name for name in names if is_leftover(name, names))
-    steps += [Step(Action.REMOVE, name, "an earlier process has left it") for name in leftovers]
+    steps += [Step(Action.REMOVE, name, "an earlier process has left it behind") for name in leftovers]
     for tail in found.tail:
         steps.append(Step(Action.LEAVE, tail.file, f"a torn write at byte {tail.position} ({tail.reason})"))
     return PartitionPlan(place, found.partitions[0], steps, found.tail, journaled or {})
 
 
 def _journaled(files: Files, place: PartitionDirectory, journaled: Journaled) -> JournaledLog | None:
-    """What the journal has of this log, and not of another one that had its name."""
+    """Returns what the journal has of this log, as opposed to another log that had its name."""
     if not journaled:
         return None
     try:
@@ -227,7 +229,9 @@ def _set_gaps_aside(files: Files, place: PartitionDirectory) -> list[Step]:
 
 
 def _heal_or_cut(files: Files, place: PartitionDirectory, damage: Sequence[DamagedRange]) -> Iterator[Step]:
-    """A search for a bit takes a second: there are few of them, and none where more than one bit must be wrong."""
+    """Yields a step for each damaged range. A search for a flipped bit takes a second: their number is limited, and
+    there is none where more than one bit must be wrong.
+    """
     places = Counter((bad.file, number) for bad in damage for number in chunks_of(bad))
     searches = 0
     for bad in damage:
@@ -239,10 +243,10 @@ def _heal_or_cut(files: Files, place: PartitionDirectory, damage: Sequence[Damag
 
 
 def _flips(files: Files, path: str, bad: DamagedRange) -> tuple[Flip, ...]:
-    sums = Sums.decode(read_whole(files, path.removesuffix(LOG) + SUMS) or b"")
+    checksums = SegmentChecksums.decode(read_whole(files, path.removesuffix(LOG) + CHECKSUMS) or b"")
     log = files.open(path)
     try:
-        return find_flips(log, sums, bad) if sums is not None and sums.log_size <= log.size() else ()
+        return find_flips(log, checksums, bad) if checksums is not None and checksums.log_size <= log.size() else ()
     finally:
         log.close()
 
@@ -253,13 +257,15 @@ def _missing_or_double(bad: DamagedRange, names: dict[str, int]) -> Step:
 
 
 def _goes_with(file: str, rewritten: set[tuple[int, str] | None]) -> bool:
-    """Whether a derived file is built anew at any rate, with its log."""
+    """Returns whether a derived file is rebuilt in any case, with its log."""
     parsed = parse_numbered(file)
     return parsed is not None and parsed[1] in DERIVED and (parsed[0], LOG) in rewritten
 
 
 def _derived(fault: DerivedFault) -> Step:
-    """A snapshot is not worth a replay of the log: the next start makes one."""
+    """Returns the step for a derived file. A snapshot is left to the next start, as it would need a replay of
+    the log.
+    """
     parsed = parse_numbered(fault.file)
     action = Action.REMOVE if parsed is not None and parsed[1] == SNAPSHOT else Action.REBUILD
     return Step(action, fault.file, fault.reason)

@@ -1,11 +1,10 @@
 """A survey: one partition read from its first byte to its last, without opening the log.
 
-What comes out is every batch that is sound, and in between what is not: damage, or the tail that a crash left. What
-counts as which is decided as recovery decides it, so that a survey says beforehand what a start of the broker will
-find. `log verify` counts what comes out, `log dump` prints it.
+It yields every sound batch and, in between, the damage, or the tail that a crash left. It uses the rules of recovery to
+tell these apart, so that it predicts what a start of the broker will find. `log verify` counts the findings, `log dump`
+prints them.
 
-Nothing is written and nothing is locked. A broker may append meanwhile: what it adds after the survey has begun is
-not looked at.
+Nothing is written or locked. A broker may append at the same time: what it adds after the survey has begun is not read.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,7 +13,7 @@ from typing import NamedTuple
 
 from tailrace.log.disk.interface import Files, join, read_whole
 from tailrace.log.files.checkpoints import START_OFFSETS, CorruptCheckpoint
-from tailrace.log.files.checksums import CHUNK_BYTES, ChunkSums, Gaps
+from tailrace.log.files.checksums import CHUNK_BYTES, ChunkChecksums, Gaps
 from tailrace.log.files.directory_state import PartitionDirectory
 from tailrace.log.files.leader_epochs import FILE_NAME as EPOCHS_FILE
 from tailrace.log.files.leader_epochs import LeaderEpochs
@@ -24,8 +23,8 @@ from tailrace.log.files.swap_file import announced, replaced_segments
 from tailrace.log.layout.config import LogConfig
 from tailrace.log.layout.damage import DamagedRange, missing_file, overlap
 from tailrace.log.layout.names import LOG, numbered, parse_numbered
-from tailrace.log.recovery.epoch_check import are_contradicted, epochs_of, sound_but_for_its_epoch
-from tailrace.log.scan.scan import FoundBatch
+from tailrace.log.recovery.epoch_check import corrected_epochs, epochs_of, sound_but_for_its_epoch
+from tailrace.log.scan.scan import FoundBatch, ScanRange
 from tailrace.log.scan.walk import walk
 from tailrace.log.segment.derived import Derived
 from tailrace.log.segment.segment import DerivedCache, Segment
@@ -33,7 +32,7 @@ from tailrace.log.segment.tail import due_end, ends_the_log, may_be_unflushed
 
 
 class Tail(NamedTuple):
-    """Where the next start will end the log: the bytes behind never reached the disk as a whole."""
+    """Where the next start will end the log: writes behind it did not reach the disk completely."""
 
     file: str
     position: int
@@ -55,7 +54,7 @@ Finding = FoundBatch | DamagedRange | Tail
 
 
 class SurveyedSegment:
-    """A segment, and what its own files say of it."""
+    """A segment, and its indexes and checksums."""
 
     def __init__(
         self, segment: Segment, following: int | None, place: PartitionDirectory, recorded: Sequence[RecordedGap]
@@ -63,29 +62,29 @@ class SurveyedSegment:
         self.segment = segment
         self.following = following
         self.derived, _ = segment.derived_files.load_before(segment.size)
-        # Sums of more bytes than there are cannot be compared; that the log was longer, and dense, they still say.
-        sums = segment.derived_files.read_sums()
-        if self.derived.gaps is Gaps.UNKNOWN and sums is not None:
-            self.derived.gaps = sums.gaps
+        # Checksums of more bytes than there are cannot be compared, but still tell that the log was longer, and dense.
+        checksums = segment.derived_files.read_checksums()
+        if self.derived.gaps is Gaps.UNKNOWN and checksums is not None:
+            self.derived.gaps = checksums.gaps
         if self.derived.gaps is Gaps.UNKNOWN and place.was_never_compacted(following):
             self.derived.gaps = Gaps.NONE
-        if not self.has_sums and has_gap(recorded, segment.base_offset, following):
-            self.derived.gaps = Gaps.REPAIRED  # by a repair that has not come to its end, or whose sums are lost
-        self.known_end = following or max(sums.next_offset if sums else 0, place.recovery_point or 0)
+        if not self.has_checksums and has_gap(recorded, segment.base_offset, following):
+            self.derived.gaps = Gaps.REPAIRED  # by a repair that was interrupted, or whose checksum file is lost
+        self.known_end = following or max(checksums.next_offset if checksums else 0, place.recovery_point or 0)
 
     @property
     def name(self) -> str:
         return self.segment.name
 
     @property
-    def has_sums(self) -> bool:
-        return self.derived.sums is not None
+    def has_checksums(self) -> bool:
+        return self.derived.checksums is not None
 
 
 class Survey:
-    """Iterate once. Afterwards `notes` has what was noticed on the way, and `end_offset` is where the log ends.
+    """Can be iterated once. When done, `notes` has further observations, and `end_offset` is where the log ends.
 
-    `first` and `last` leave out the segments that hold no offset between them, both inclusive.
+    `first` and `last`, both inclusive, leave out the segments without an offset between them.
     """
 
     def __init__(self, files: Files, place: PartitionDirectory, *, first: int = 0, last: int | None = None) -> None:
@@ -93,7 +92,7 @@ class Survey:
         self.notes: list[str] = []
         self.gaps = 0
         self.gap_offsets = 0
-        self.unexplained_offsets = 0  # missing where no file says whether compaction or a repair has left a gap
+        self.unexplained_offsets = 0  # missing, and no file tells whether compaction or a repair has left the gap
         self.current: SurveyedSegment | None = None
         self.leftovers = 0
         self._files = files
@@ -101,17 +100,17 @@ class Survey:
         self.epochs, self.epochs_are_damaged = _read_epochs(files, place.directory)
         self.epochs_are_wrong = False
         self._epochs_are_judged = False
-        self._claimed_end = 0  # by a start offset behind the end
+        self._claimed_end = 0  # a start offset behind the end
         self.recorded_gaps = self._read_gaps()
         self.segments = self._list()
         self.start_offset = self._begin()
         self.end_offset = self.start_offset
-        self._cut_point = self.place.cut_point(self.start_offset)
+        self._unflushed_from = self.place.unflushed_from(self.start_offset)
         self._first = max(first, self.start_offset)
         self._last = last
 
     def _begin(self) -> int:
-        """Afterwards the segments are those of the log, without leftovers of a deletion; returns where it starts."""
+        """Lists the segments of the log, without leftovers of a deletion. Returns the start offset."""
         first = self.segments[0].base_offset if self.segments else 0
         if first > (self.place.start_offset or 0):
             self.place = self.place.with_latest_start(self._files)
@@ -124,7 +123,9 @@ class Survey:
         return start_offset
 
     def _is_behind_the_end(self, start_offset: int) -> bool:
-        """Whether the log contradicts the checkpoint of the start offsets, as recovery finds it (`_settle_start`)."""
+        """Returns whether the log contradicts its start offset in the checkpoint, by the rules of recovery
+        (`_settle_start`).
+        """
         recovery_point = self.place.recovery_point or 0
         if not self.segments or start_offset <= max(self.segments[-1].base_offset, recovery_point):
             return False
@@ -133,8 +134,8 @@ class Survey:
         if start_offset <= end:
             return False
         self.notes.append(
-            f"{START_OFFSETS} says that the log begins at offset {start_offset}, and it ends at {end}: the next start "
-            f"lets it begin at {self.segments[0].base_offset}"
+            f"{START_OFFSETS} has start offset {start_offset}, but the log ends at {end}: the next start "
+            f"uses {self.segments[0].base_offset}"
         )
         if self.place.may_have_reached(start_offset, end):
             self._claimed_end = start_offset
@@ -160,23 +161,23 @@ class Survey:
         ]
 
     def _replaced(self) -> set[int]:
-        """Segments that are still there although a compacted one has their place: the next start removes them."""
+        """Returns segments that still exist although compacted ones have replaced them: the next start removes them."""
         swaps = announced(self._files, self.place.directory, self.names)
         if swaps:
-            self.notes.append(f"{len(swaps)} replacements by compaction were cut short: the next start completes them")
+            self.notes.append(f"{len(swaps)} compactions were interrupted: the next start completes them")
         return replaced_segments(swaps, self.names)
 
     def _read_gaps(self) -> tuple[RecordedGap, ...]:
         try:
             return read_gaps(self._files, self.place.directory)
         except (CorruptGaps, OSError) as error:
-            self.notes.append(f"{GAPS_FILE}, which says what repairs have given up, cannot be read: {error}")
+            self.notes.append(f"cannot read {GAPS_FILE}, the gaps that repairs have recorded: {error}")
             self.place = self.place._replace(history=None)  # a repair may have left any gap
             return ()
 
     @property
     def wanted(self) -> list[int]:
-        """The numbers of the segments that are looked at."""
+        """The numbers of the segments that are read."""
         bases = [segment.base_offset for segment in self.segments]
         return [
             number
@@ -200,11 +201,11 @@ class Survey:
             yield missing_file(self.end_offset, recovery_point)
             self.end_offset = recovery_point
 
-    # Before a segment
+    # Between segments
 
     def _before_the_first(self) -> Iterator[Finding]:
         first = self.segments[0].base_offset
-        if first > self.start_offset >= self._cut_point:
+        if first > self.start_offset >= self._unflushed_from:
             length = sum(segment.size for segment in self.segments)
             name = numbered(self.start_offset, LOG)
             yield Tail(name, 0, length, self.start_offset, "its first segment is missing")
@@ -212,7 +213,7 @@ class Survey:
             yield missing_file(self.start_offset, first)
 
     def _between(self, number: int) -> Iterator[Finding]:
-        """Whether the segment begins where the one before it ended."""
+        """Reports a segment that does not begin where the previous one ended."""
         segment, end = self.segments[number], self.end_offset
         if end > segment.base_offset:
             yield overlap(segment.name, segment.base_offset, end)
@@ -222,13 +223,13 @@ class Survey:
                 due = due_end(self.current.derived, due, self.recorded_gaps)
             if end >= due:
                 self._reach(segment.base_offset)
-            elif may_be_unflushed(end, last, self._cut_point):
+            elif may_be_unflushed(end, last, self._unflushed_from):
                 yield self._tail(number - 1, last.size, "bytes are missing between two segments")
             else:
                 yield missing_file(end, due)
 
     def _reach(self, offset: int) -> None:
-        """The next batch begins at `offset`, which may leave a gap where gaps are allowed."""
+        """Notes that the next batch begins at `offset`, which may leave a gap where gaps are allowed."""
         if offset > self.end_offset:
             self.gaps += 1
             self.gap_offsets += offset - self.end_offset
@@ -240,7 +241,7 @@ class Survey:
         behind = sum(later.size for later in self.segments[number + 1 :])
         return Tail(segment.name, position, segment.size - position + behind, self.end_offset, reason)
 
-    # Inside of one
+    # Inside a segment
 
     def _segment(self, number: int) -> Iterator[Finding]:
         segment = self.segments[number]
@@ -261,7 +262,7 @@ class Survey:
 
     def _walk(self, number: int, current: SurveyedSegment) -> Iterator[Finding]:
         segment, derived = current.segment, current.derived
-        checked = SumsCheck(current)
+        checked = ChecksumCheck(current)
         items = self._items(current, 0, segment.base_offset)
         while (item := next(items, None)) is not None:
             if isinstance(item, FoundBatch):
@@ -271,7 +272,7 @@ class Survey:
                 yield item
                 continue
             sound = sound_but_for_its_epoch(segment, item, current.following)
-            if sound is not None and self._contradicts_the_epochs(number):
+            if sound is not None and self._contradicts_the_epochs():
                 items = self._items(current, item.position, item.first_offset)
                 continue
             if sound is not None:
@@ -287,36 +288,37 @@ class Survey:
 
     def _items(self, current: SurveyedSegment, position: int, expected: int) -> Iterator[FoundBatch | DamagedRange]:
         derived = current.derived
-        return walk(
+        surveyed = ScanRange(
             current.segment.log,
             position,
             current.segment.size,
             expected,
             gaps=derived.may_have_gaps,
             epochs=self.epochs,
-            anchors=derived.index.positions_after(position),
-            boundary=derived.boundary,
-            end_offset=current.known_end,
             limit=current.following,
+            anchors=derived.index.positions_after(position),
         )
+        return walk(surveyed, boundary=derived.boundary, end_offset=current.known_end)
 
-    def _contradicts_the_epochs(self, number: int) -> bool:
-        """Whether the checkpoint of the epochs is wrong, rather than one batch of this segment. If so, on return the
-        epochs are those of the batches.
+    def _contradicts_the_epochs(self) -> bool:
+        """Returns whether the checkpoint of the epochs is wrong, rather than a batch. If so, on return the epochs are
+        those of the batches.
         """
         if self._epochs_are_judged:
             return False
         self._epochs_are_judged = True
-        segments = self._list()  # anew: those that were read are closed
-        self.epochs_are_wrong = are_contradicted(self.epochs, [*segments[number:], *segments[:number]])
+        segments = self._list()  # opened again: those that were read are closed
+        corrected = corrected_epochs(self.epochs, segments)
         for segment in segments:
             segment.close()
-        if self.epochs_are_wrong:
-            self._rebuild_epochs()
-        return self.epochs_are_wrong
+        if corrected is None:
+            return False
+        self.epochs.replace(corrected)
+        self.epochs_are_wrong = True
+        return True
 
     def _rebuild_epochs(self) -> None:
-        """As recovery does."""
+        """Rebuilds the epochs like recovery."""
         segments = self._list()
         self.epochs.replace(epochs_of(segments))
         self._epochs_are_judged = True
@@ -325,7 +327,7 @@ class Survey:
 
     def _ends_here(self, damage: DamagedRange, number: int) -> bool:
         follower = self.segments[number + 1] if number + 1 < len(self.segments) else None
-        return ends_the_log(damage, self.segments[number], follower, self._cut_point)
+        return ends_the_log(damage, self.segments[number], follower, self._unflushed_from)
 
     def _end(self, damage: DamagedRange, number: int) -> Iterator[Tail]:
         segment = self.segments[number]
@@ -335,18 +337,18 @@ class Survey:
             yield self._tail(number, damage.position, damage.reason)
 
 
-class SumsCheck:
-    """The sums file against the bytes, alongside a walk: finds what is wrong although every batch passes."""
+class ChecksumCheck:
+    """Compares the checksum file with the bytes, alongside a walk: finds damage although every batch is sound."""
 
     def __init__(self, current: SurveyedSegment) -> None:
         self._segment = current.segment
         self._derived: Derived = current.derived
-        self._chunks: ChunkSums | None = ChunkSums()
+        self._chunks: ChunkChecksums | None = ChunkChecksums()
         self._known: list[DamagedRange] = []
 
     def found(self, item: FoundBatch) -> None:
-        sums, chunks = self._derived.sums, self._chunks
-        if sums is not None and chunks is not None and chunks.size < sums.log_size:
+        checksums, chunks = self._derived.checksums, self._chunks
+        if checksums is not None and chunks is not None and chunks.size < checksums.log_size:
             chunks.update(item.window[item.at : item.at + item.header.size])
 
     def damaged(self, damage: DamagedRange) -> None:
@@ -354,21 +356,23 @@ class SumsCheck:
         self._known.append(damage)
 
     def damage_beyond(self) -> list[DamagedRange]:
-        """Damage that the walk did not meet. Only where something is wrong are the bytes read again."""
-        sums, checks = self._derived.sums, self._segment.checks
-        if sums is None or (self._chunks is not None and self._chunks.sums == sums.chunks):
+        """Returns damage that the walk did not find. Reads bytes again only if something is wrong."""
+        checksums, checks = self._derived.checksums, self._segment.checks
+        if checksums is None or (self._chunks is not None and self._chunks.checksums == checksums.chunks):
             return []
-        for damage in self._known:  # a chunk is wrong because of these: nobody else is to blame
+        for damage in self._known:  # these explain a wrong chunk: other batches in it are sound
             checks.report(damage)
-            for number in range(damage.position // CHUNK_BYTES, min(damage.end // CHUNK_BYTES + 1, len(sums.chunks))):
-                checks.trust(*sums.chunk_bounds(number))
-        if not checks.ensure(0, sums.log_size, self._segment.size, self._derived) and self._known:
-            return []  # shifted by what the walk has met: the sums say nothing of what stands behind
+            for number in range(
+                damage.position // CHUNK_BYTES, min(damage.end // CHUNK_BYTES + 1, len(checksums.chunks))
+            ):
+                checks.trust(*checksums.chunk_bounds(number))
+        if not checks.ensure(0, checksums.log_size, self._segment.size, self._derived) and self._known:
+            return []  # shifted by known damage: the checksums do not apply to the bytes behind it
         return [damage for damage in checks.damage if damage not in self._known]
 
 
 def _read_epochs(files: Files, directory: str) -> tuple[LeaderEpochs, bool]:
-    """The leader epochs, none where they are not known, and whether there is a file that cannot be read."""
+    """Returns the leader epochs, none if unknown, and whether there is a file that cannot be read."""
     try:
         data = read_whole(files, join(directory, EPOCHS_FILE))
         return (LeaderEpochs() if data is None else LeaderEpochs.decode(data)), False

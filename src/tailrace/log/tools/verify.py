@@ -1,13 +1,13 @@
 """Verifies logs: finds everything that is wrong in a partition or a data directory, without changing it.
 
     lost      partitions that a checkpoint names and that have no segment, or that cannot be read at all
-    damage    bytes that cannot be trusted, or are missing: records are lost unless there is another copy
-    tail      what a crash left of writes nobody was promised: the next start cuts it off, and keeps it aside
+    damage    untrustworthy or missing bytes: records are lost unless there is another copy
+    tail      the rest of unacknowledged writes after a crash: the next start truncates it, and keeps it aside
     derived   files that will be rebuilt from the log
-    gaps      what repairs have given up, as they have recorded it
-    notes     what is worth knowing and no fault
+    gaps      recorded gaps that repairs have left
+    notes     other observations that are not faults
 
-A log is healthy if it has no damage, and a data directory if none is lost.
+A log is healthy if it has no damage, and a data directory if in addition no partition is lost.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -79,7 +79,7 @@ class Verification:
 
 
 def bytes_to_read(files: Files, places: Places) -> int:
-    """What `verify` will report as progress when it is done, as far as that can be known beforehand."""
+    """Returns what `verify` will report as progress in total, as far as it can be known beforehand."""
     return sum(_bytes_of(files, place) for place in places.found)
 
 
@@ -87,15 +87,17 @@ def _bytes_of(files: Files, place: PartitionDirectory) -> int:
     try:
         survey = Survey(files, place)
     except OSError:
-        return 0  # `verify` says so
+        return 0  # `verify` reports it
     return sum(survey.segments[number].size for number in survey.wanted)
 
 
 def verify(files: Files, places: Places, progress: ProgressCallback | None = None) -> Verification:
-    """Reads all there is. `progress` is told, every few MiB, how many bytes were read since it was last told."""
+    """Verifies everything under a path. Calls `progress`, every few MiB, with the number of bytes read since the last
+    call.
+    """
     result = Verification()
     for name in places.state.damaged if places.state else ():
-        result.derived.append(DerivedFault(name, f"{UNREADABLE}, so that the next start scans every log"))
+        result.derived.append(DerivedFault(name, f"{UNREADABLE}: the next start scans every log"))
     for lost in places.lost:
         result.add(_lost(lost))
     for place in places.found:
@@ -112,7 +114,7 @@ def _lost(lost: LostPartition) -> Verification:
 
 
 def _unreadable(place: PartitionDirectory, error: OSError) -> Verification:
-    """Of a log that no start would open."""
+    """Returns the result for a log that no start could open."""
     partition = place.partition or TopicPartition(place.name, 0)
     reason = f"it cannot be read: {error.filename or place.directory}: {error.strerror or error}"
     return _lost(LostPartition(partition, reason, place.start_offset or 0, place.recovery_point or 0, place.clean))
@@ -126,8 +128,8 @@ class PartitionVerification:
         self._unreported = 0
         self._survey = Survey(files, place)
         self._audit: SegmentAudit | None = None
-        self._with_sums = 0
-        self._without_sums = 0
+        self._with_checksums = 0
+        self._without_checksums = 0
         segments = self._survey.segments
         size = sum(segment.size for segment in segments)
         self._summary = PartitionSummary(place.name, segments=len(segments), bytes=size)
@@ -152,19 +154,19 @@ class PartitionVerification:
         return self._result
 
     def _follow(self, *, done: bool = False) -> None:
-        """The survey goes from segment to segment; so does the audit of the files beside them."""
+        """Begins the audit of the derived files of each segment that the survey reaches, and ends the previous one."""
         current = self._survey.current
         if self._audit is not None and (done or self._audit.current is not current):
-            if not self._result.tail:  # else its files speak of bytes that will be gone, and go with them
+            if not self._result.tail:  # else its files describe bytes that the next start truncates
                 self._add_faults(self._audit.faults())
             self._audit = None
         if current is not None and self._audit is None and not done:
             self._audit = SegmentAudit(self._files, self._place.directory, current)
-            self._with_sums += current.has_sums
-            self._without_sums += not current.has_sums and self._should_have_sums(current)
+            self._with_checksums += current.has_checksums
+            self._without_checksums += not current.has_checksums and self._should_have_checksums(current)
 
-    def _should_have_sums(self, current: SurveyedSegment) -> bool:
-        """They are written when a segment is sealed, and are there once the recovery point lies behind it."""
+    def _should_have_checksums(self, current: SurveyedSegment) -> bool:
+        """Whether the segment must have a checksum file: it is sealed, and the recovery point lies behind it."""
         return current.following is not None and current.following <= (self._place.recovery_point or 0)
 
     def _take(self, finding: Finding) -> None:
@@ -194,7 +196,7 @@ class PartitionVerification:
         self._result.derived += [replace(fault, file=self._place.prefix + fault.file) for fault in faults]
 
     def _recorded_gaps(self) -> list[RecordedGap]:
-        """Those that are in the log; others are of records that were deleted since."""
+        """Returns the recorded gaps inside the log; others are of records that were deleted since."""
         survey = self._survey
         return [gap for gap in survey.recorded_gaps if gap.last_offset + 1 >= survey.start_offset]
 
@@ -213,8 +215,8 @@ class PartitionVerification:
             yield f"{missing} offsets are missing in {gaps} gaps, as compaction leaves them"
         if survey.leftovers:
             yield f"{survey.leftovers} segments below the start of the log are about to be deleted and were not read"
-        if self._with_sums and self._without_sums:  # Kafka writes none
-            yield f"{self._without_sums} sealed segments have no sums: their batches were checked by their own CRC"
+        if self._with_checksums and self._without_checksums:  # Kafka writes none
+            yield f"{self._without_checksums} sealed segments have no checksum file: the CRC of each batch was checked"
         for name, size in survey.names.items():
             if CUT in name:
-                yield f"{name} keeps {size} bytes that a start, or a repair, cut off"
+                yield f"{name} keeps {size} bytes that a start or a repair has removed from the log"
