@@ -36,12 +36,12 @@ def test_removing_resolves_when_the_names_are_free(tmp_path: Path) -> None:
         broker.create_topic(partitions=2)
         broker.produce(b"a")
         topic = broker.broker.metadata.topics["orders"]
-        removed = resolved(broker.broker.remove_logs([topic]))
+        removed = resolved(broker.broker.remove_logs([topic], broker.now_ms))
         assert removed == []
         broker.run_jobs()
         assert removed == [None]
         assert not list(tmp_path.glob("orders-*"))
-        assert resolved(broker.broker.remove_logs([topic])) == [None], "there is nothing left to remove"
+        assert resolved(broker.broker.remove_logs([topic], broker.now_ms)) == [None], "there is nothing left to remove"
 
 
 def test_removing_while_a_flush_runs_does_no_harm(tmp_path: Path) -> None:

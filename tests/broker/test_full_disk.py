@@ -42,7 +42,7 @@ def fill(files: FaultyFiles, kinds: tuple[str, ...] = FULL) -> None:
         files.fail(kind, ENOSPC, forever=True)
 
 
-def test_a_broker_that_was_killed_starts_read_only_on_a_full_disk_and_goes_on_when_there_is_room(
+def test_a_killed_broker_starts_read_only_on_a_full_disk_until_there_is_room(
     broker: LocalBroker, files: FaultyFiles, caplog: pytest.LogCaptureFixture
 ) -> None:
     epoch = broker.broker.metadata.leader_epoch
@@ -74,7 +74,7 @@ def test_a_broker_that_was_killed_starts_read_only_on_a_full_disk_and_goes_on_wh
     assert broker.broker.metadata.leader_epoch == epoch + 2
     assert "taken" in broker.broker.metadata.topics
     assert "refused" not in broker.broker.metadata.topics
-    assert not any(report.damage or report.cut for report in broker.directory.reports.values())
+    assert not any(report.damage or report.truncation for report in broker.directory.reports.values())
     broker.close()
 
 
@@ -100,7 +100,7 @@ def test_a_disk_that_has_no_room_for_one_kind_of_thing_is_a_full_disk(
     broker.close()
 
 
-def test_a_topic_that_is_made_first_when_there_is_room_stands_behind_the_record_of_the_start(
+def test_the_record_of_the_start_comes_before_the_first_topic_after_a_full_disk(
     broker: LocalBroker, files: FaultyFiles
 ) -> None:
     fill(files)
@@ -113,7 +113,7 @@ def test_a_topic_that_is_made_first_when_there_is_room_stands_behind_the_record_
     broker.close()
 
 
-def test_an_append_while_the_metadata_log_is_being_flushed_is_refused_with_a_retriable_error(
+def test_an_append_during_the_flush_of_the_metadata_log_gets_a_retriable_error(
     broker: LocalBroker, files: FaultyFiles
 ) -> None:
     fill(files)

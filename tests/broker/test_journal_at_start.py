@@ -54,7 +54,7 @@ def failing(kind: str, where: Callable[[str], bool], error: int) -> FaultyFiles:
         if one == kind and where(path):
             raise OSError(error, "refused", path)
 
-    files.called = called  # type: ignore[method-assign]
+    files.called = called  # type: ignore[method-assign, assignment]
     return files
 
 
@@ -155,7 +155,7 @@ def test_without_a_journal_that_can_be_read_nothing_starts_and_nothing_is_lost(t
         assert broker.values()[-3:] == LAST
 
 
-def test_a_clean_stop_of_the_release_before_is_clean_although_it_left_writes_in_the_journal(
+def test_a_clean_stop_of_the_last_release_is_clean_despite_writes_in_its_journal(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     data = shutil.copytree(Path(__file__).parents[1] / "data" / "format-2" / "stopped", tmp_path / "data")

@@ -75,7 +75,7 @@ def remove_segments(directory: Path) -> None:
 
 
 def refuses_to_start(path: Path) -> None:
-    with pytest.raises(LogError, match=r"gone|cannot be read"):
+    with pytest.raises(LogError, match=r"gone|cannot (be )?read"):
         start(path)
 
 
@@ -166,7 +166,7 @@ def test_a_partition_that_is_restored_goes_on_where_it_was(tmp_path: Path) -> No
         assert broker.broker.metadata.unclean_starts == 0
 
 
-def test_a_lost_partition_of_a_topic_that_is_deleted_is_forgotten_and_its_name_is_free(tmp_path: Path) -> None:
+def test_a_lost_partition_of_a_deleted_topic_is_forgotten_and_its_name_is_free(tmp_path: Path) -> None:
     stopped(tmp_path)
     shutil.rmtree(tmp_path / "orders-0")
     with LocalBroker(tmp_path) as broker:
@@ -200,6 +200,7 @@ def test_a_removal_that_a_crash_cut_short_is_no_loss(tmp_path: Path) -> None:
         broker.hold_jobs = True
         before = (tmp_path / RECOVERY_POINTS).read_bytes()
         broker.delete_topic()
+        broker.run_flushes()  # of the loss ledger
         job, _ = broker._jobs.popleft()
         job.run()
         (tmp_path / RECOVERY_POINTS).write_bytes(before)
@@ -279,9 +280,9 @@ def test_so_is_a_truncated_log_of_the_groups(tmp_path: Path, keep: float, end: s
 
 
 @pytest.mark.parametrize("stop", ["clean", "kill"])
-@pytest.mark.parametrize("sums", ["there", "lost"])
+@pytest.mark.parametrize("checksums", ["there", "lost"])
 def test_a_truncated_log_of_the_groups_refuses_every_start_until_it_is_given_up(
-    tmp_path: Path, stop: str, sums: str
+    tmp_path: Path, stop: str, checksums: str
 ) -> None:
     data = shutil.copytree(Path(__file__).parents[1] / "data" / "format-2" / "stopped", tmp_path / "data")
     if stop == "kill":
@@ -289,7 +290,7 @@ def test_a_truncated_log_of_the_groups_refuses_every_start_until_it_is_given_up(
     log = next((data / "__consumer_offsets-0").glob("*.log"))
     content = log.read_bytes()
     log.write_bytes(content[: 12 + int.from_bytes(content[8:12])])  # the first batch
-    if sums == "lost":
+    if checksums == "lost":
         log.with_suffix(".sums").unlink()
     before = sorted(path.name for path in log.parent.iterdir() if path.suffix in (".log", ".metadata"))
     for _ in range(3):
@@ -349,7 +350,7 @@ def test_a_topic_id_that_cannot_be_read_is_written_again(tmp_path: Path) -> None
         assert broker.values() == [b"0", b"1", b"2", b"3", b"4"]
 
 
-def test_a_log_without_its_topic_id_is_set_aside_and_lost_where_its_name_was_another_topics(tmp_path: Path) -> None:
+def test_a_log_without_a_topic_id_is_moved_aside_if_another_topic_had_its_name(tmp_path: Path) -> None:
     stopped(tmp_path)
     with LocalBroker(tmp_path) as broker:
         broker.delete_topic()

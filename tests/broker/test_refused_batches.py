@@ -33,7 +33,7 @@ def broker(tmp_path: Path, files: FaultyFiles) -> Iterator[LocalBroker]:
         yield broker
 
 
-def idempotent(sequence: int, epoch: int = 0, producer_id: int = 7) -> dict[str, int]:
+def idempotent(sequence: int, epoch: int = 0, producer_id: int = 7) -> dict[str, Any]:
     return {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": sequence}
 
 

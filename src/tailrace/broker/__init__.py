@@ -8,6 +8,7 @@ bottom to top; a folder imports only those above it in this list:
     quotas/      client quotas, and the throttle times that they lead to
     metadata/    the metadata log, and the state of the cluster that it describes
     groups/      consumer groups, their log and their committed offsets
+    backlog/     records that groups have not read: policies, holds, the loss ledger
     produce/     appends for clients
     fetch/       reads for clients
     background/  work that no request waits for: checkpoints, retention, compaction, scrubbing, disk space

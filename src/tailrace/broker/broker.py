@@ -21,12 +21,19 @@ from tailrace.broker.background.journal import JournalSetup
 from tailrace.broker.background.removals import finish_removal
 from tailrace.broker.background.retention import Retention
 from tailrace.broker.background.scrubber import Scrubber
+from tailrace.broker.backlog.group_reader import GroupReader
+from tailrace.broker.backlog.history import GroupHistory
+from tailrace.broker.backlog.ledger import BROKER, Actor, LossLedger
+from tailrace.broker.backlog.policies import BacklogPolicies
+from tailrace.broker.backlog.segments import SegmentPublisher
 from tailrace.broker.core.api import Api, Call, Silence
+from tailrace.broker.core.clients import Clients
 from tailrace.broker.core.counters import Counters, LogSizes
 from tailrace.broker.core.delayed import DelayedResponse, DependentResponse, Flushed, StartJob
 from tailrace.broker.core.errors import Refused
 from tailrace.broker.core.partition import Partition
 from tailrace.broker.core.topics import OFFSETS_TOPIC, Topic
+from tailrace.broker.core.unsupported import UnsupportedFeatures
 from tailrace.broker.core.wall_clock import WallClock
 from tailrace.broker.fetch.reads import Fetch
 from tailrace.broker.fetch.sessions import FetchSessions
@@ -48,8 +55,9 @@ from tailrace.protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from tailrace.broker.background.compaction import Compactor
     from tailrace.broker.groups.coordinator import GroupCoordinator
+    from tailrace.broker.groups.records import OffsetCommitValue
 
-LOGS_MADE_MAX = 100  # per request: creating a log takes some system calls, and other requests wait meanwhile
+LOGS_MADE_MAX = 100  # per request: creating a log takes some system calls, while other requests wait
 
 
 class Broker:
@@ -76,13 +84,17 @@ class Broker:
         self.journal_setup = JournalSetup(
             directory, self.flushes, start_job, self.configs.number("tailrace.journal.bytes")
         )
-        self.checkpointer = Checkpointer(directory, self.flushes, start_job, checkpoint_ms)
+        readers = [GroupReader(self)]
+        self.ledger = LossLedger(self, readers)
+        self.backlog = BacklogPolicies(self, readers)
+        self.checkpointer = Checkpointer(directory, self.flushes, start_job, checkpoint_ms, self.ledger.when_flushed)
         self.recompressor = Recompressor(start_job)
         self.counters = Counters()
         self.sizes = LogSizes()
         self.disk_reserve = DiskReserve(directory, metadata, start_job)
         self.clock = WallClock()
         self.refused_batches = RefusedBatches()
+        self.unsupported = UnsupportedFeatures()
         self._partitions: dict[Log, Partition] = {}
         self.retention = Retention(
             self._partitions,
@@ -93,16 +105,28 @@ class Broker:
             self.counters,
             start_job,
             self.clock,
+            self.ledger,
+            self.backlog.holds,
         )
         self.disk_budget = DiskBudget(
-            self._partitions, self.sizes, metadata, self.retention, self.checkpointer, start_job
+            self._partitions,
+            self.sizes,
+            metadata,
+            self.retention,
+            self.checkpointer,
+            start_job,
+            self.ledger,
+            self.backlog.holds,
         )
+        self.segment_publisher = SegmentPublisher(self)
+        self.group_history = GroupHistory(self)
         self.scrubber = Scrubber(directory, self.configs, start_job)
         self.producer_ids = ProducerIds(metadata, self.metadata_log)
         self.fetch_sessions = FetchSessions(self.configs.number("max.incremental.fetch.session.cache.slots"))
         self.fetch_bytes_max = self.configs.number("fetch.max.bytes")
         self.quotas = QuotaMeter(metadata.quotas, self.configs.quota_window_s)
         self.timers = Timers()  # of groups
+        self.clients = Clients(lambda: self.timers.now)
         self.all_topics: MetadataCache[bytes] = MetadataCache(metadata)  # encoded Metadata responses, by version
         self._may_make = LOGS_MADE_MAX  # left for the current request
         self._failure: LogOffline | None = None
@@ -124,7 +148,23 @@ class Broker:
     def groups(self) -> "GroupCoordinator":
         from tailrace.broker.groups.coordinator import GroupCoordinator
 
-        return GroupCoordinator(self)
+        coordinator = GroupCoordinator(self)
+        coordinator.observe_commits(self._committed)
+        coordinator.observe_commits(self.group_history.note_commit)
+        return coordinator
+
+    @property
+    def groups_are_loading(self) -> bool:
+        return "groups" in self.__dict__ and self.groups.is_loading  # they are read at the start, or there are none
+
+    def _committed(
+        self, group: str, topic: str, index: int, before: "OffsetCommitValue | None", now: "OffsetCommitValue | None"
+    ) -> None:
+        partition = self.partition(topic, index)
+        if partition is not None and before is not None and now is not None:
+            self.ledger.note_commit(group, partition, before.offset, now.offset, now.commit_timestamp)
+        if partition is not None and now is not None:
+            self.backlog.groups.committed(group, partition.topic, now.commit_timestamp)
 
     def load_groups(self) -> None:
         """Starts reading the groups' log, if there is one."""
@@ -158,7 +198,7 @@ class Broker:
             return partition.log
         if partition.unavailable is not None:
             raise partition.unavailable.again()
-        if not self._may_make:
+        if self._may_make <= 0 and not partition.topic.is_internal:  # those are few, and no client's request
             raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "too many new partitions in one request: try again")
         # The log stays in `directory.logs` until the deletion of the previous topic of that name is on disk.
         if partition.name in self.directory.removing or partition.name in self.directory.logs:
@@ -226,14 +266,17 @@ class Broker:
             if partition.waiting_fetches:
                 partition.moved()
 
-    def remove_logs(self, topics: Sequence[Topic]) -> DelayedResponse[None]:
-        """Deletes the logs of topics that are no longer in the metadata, and wakes the fetches that wait for them.
-        The response is resolved when their names can be used again.
+    def remove_logs(self, topics: Sequence[Topic], now_ms: int, actor: Actor = BROKER) -> DelayedResponse[None]:
+        """Deletes the logs of topics that are no longer in the metadata, and wakes the fetches that wait for them. The
+        loss is noted first. The response is resolved when their names can be used again.
         """
         removed: DelayedResponse[None] = DelayedResponse()
+        self.ledger.note_topic_deletion(topics, now_ms, actor)
+        self.segment_publisher.topics_deleted(topics)
         names, gone = [], []
         for topic in topics:
             self.counters.topics.pop(topic.name, None)
+            self.backlog.gates.forget(topic)
             gone += topic.touched
         self.groups.topics_deleted(topics)
         for partition in gone:
@@ -257,7 +300,7 @@ class Broker:
             finish_removal(self.directory, job, self.start_job)
             removed.resolve(None)
 
-        self.start_job(job, finish)
+        self.ledger.then(lambda: self.start_job(job, finish))
         return removed
 
     @property
@@ -268,7 +311,7 @@ class Broker:
     def notice(self, log: Log) -> None:
         """Checks a log that has met an error. If an internal topic can take no more appends, the broker has failed."""
         partition = self._partitions.get(log)
-        if log.offline is not None and partition is not None and partition.topic.is_internal:
+        if log.offline is not None and partition is not None and partition.topic.must_be_writable:
             self._failure = log.offline
 
     # The clock
@@ -276,7 +319,8 @@ class Broker:
     @property
     def next_deadline(self) -> int | None:
         """When `advance` has something to do, by the steady clock; None if nothing is due."""
-        return self.timers.next_deadline
+        deadlines = self.timers.next_deadline, self.backlog.acks.next_deadline
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def tick(self, now_ms: int, steady_ms: int) -> None:
         """Runs all background tasks; called some times a second. Raises unexpected errors as an ExceptionGroup after
@@ -287,12 +331,16 @@ class Broker:
             lambda: self.refused_batches.expire(steady_ms),
             lambda: self.checkpointer.tick(now_ms, steady_ms),
             self.journal_setup.tick,
+            lambda: self.ledger.tick(now_ms),
             self.disk_reserve.tick,
+            lambda: self.backlog.tick(now_ms, steady_ms),
             lambda: self.retention.tick(now_ms),
             lambda: self.disk_budget.tick(now_ms, self.disk_reserve.disk_bytes),
+            lambda: self.segment_publisher.tick(now_ms, steady_ms),
             lambda: self.compactor.tick(now_ms),
             lambda: self.scrubber.tick(now_ms),
             lambda: self.advance(now_ms, steady_ms),
+            lambda: self.group_history.tick(now_ms, steady_ms),
         )
         errors = []
         for task in tasks:
@@ -304,9 +352,10 @@ class Broker:
             raise ExceptionGroup("background tasks failed", errors)
 
     def advance(self, now_ms: int, steady_ms: int) -> None:
-        """Lets the groups do what is due by now. Called at the next deadline, and with each tick."""
+        """Lets the groups do what is due by now, and ends delays. Called at the next deadline, and with each tick."""
         self.groups.tell_time(now_ms, steady_ms)
         self.groups.advance()
+        self.backlog.acks.advance(steady_ms)
 
 
 class MetadataFlushedResponse(DependentResponse[Any]):

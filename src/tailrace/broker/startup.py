@@ -14,20 +14,23 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from tailrace.broker.background.removals import finish_deletion, finish_removal
+from tailrace.broker.backlog.ledger import Cuts, RemovedLog
 from tailrace.broker.broker import Broker
 from tailrace.broker.configs.registry import BrokerConfigs
 from tailrace.broker.core.delayed import StartJob
 from tailrace.broker.core.losses import announce
-from tailrace.broker.core.topics import METADATA_TOPIC, Topic
+from tailrace.broker.core.topics import LOSSES_TOPIC, METADATA_TOPIC, Topic
 from tailrace.broker.metadata.compaction_history import rule_out_gaps
 from tailrace.broker.metadata.log import replay_all, write_records
 from tailrace.broker.metadata.records import ClusterCreated, MetadataRecord, StartedUncleanly, TopicCreated
 from tailrace.broker.metadata.restore import bring_back, new_cluster_id
 from tailrace.broker.metadata.state import Metadata
+from tailrace.facts.document import UnreadableFact
 from tailrace.log.directory.directory import DataDirectory
 from tailrace.log.layout.errors import LogError, LogUnavailable, OutOfSpace
 from tailrace.log.layout.names import INTERNAL_TOPICS, METADATA_PARTITION, PARTITION_METADATA, TopicPartition
 from tailrace.log.log import Log
+from tailrace.log.retention import Reason
 
 logger = logging.getLogger("tailrace.broker")
 
@@ -55,6 +58,7 @@ def open_broker(
     delayed = _record_start(log, metadata, first, now_ms)
     _forget_deleted(directory, metadata)
     stale = _sort_out(directory, metadata)
+    removed = [RemovedLog.of(name, directory.logs[name]) for name in stale]
     removal = directory.begin_remove(stale) if stale else None  # the broker expects a topic for every log
     for known in directory.logs.values():  # a log whose creation was cut short has no epoch yet
         if known.offline is None:
@@ -65,11 +69,25 @@ def open_broker(
         _delay_appends(broker, delayed, now_ms)
     broker.load_groups()
     announce(directory)
+    cuts = {} if directory.was_clean else _finish_deletions(broker, now_ms)
     if removal is not None:
-        start_job(removal, lambda: finish_removal(directory, removal, start_job))
+        broker.ledger.note_removed_logs(removed, cuts, now_ms)
+        broker.ledger.then(lambda: start_job(removal, lambda: finish_removal(directory, removal, start_job)))
     elif (leftovers := directory.begin_delete_leftovers()) is not None:
         start_job(leftovers, lambda: finish_deletion(leftovers))
     return broker
+
+
+def _finish_deletions(broker: Broker, now_ms: int) -> Cuts:
+    """Carries out deletions that a crash has interrupted after their loss was noted. Returns the last notes."""
+    try:
+        cuts = broker.ledger.last_cuts()
+        for partition, before in list(broker.ledger.unfinished_cuts(cuts)):
+            broker.retention.delete(partition, before, Reason.START, now_ms)
+    except (LogError, UnreadableFact) as error:
+        logger.error("cannot read the end of %s: %s. A loss may be noted twice", LOSSES_TOPIC, error)
+        return {}
+    return cuts
 
 
 def _load_metadata(

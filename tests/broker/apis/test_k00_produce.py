@@ -146,7 +146,7 @@ def test_a_disk_that_takes_too_long_is_a_timeout_and_the_retry_a_duplicate(tmp_p
     with LocalBroker(tmp_path) as broker:
         broker.create_topic()
         broker.hold_jobs = True
-        idempotent = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0}
+        idempotent: dict[str, Any] = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0}
         waiting = broker.begin(produce_request(a_batch(b"a", **idempotent), timeout_ms=700), 9)
         answers = resolved(waiting)
         assert waiting.wait_ms == 700
@@ -246,7 +246,7 @@ def test_internal_topics_are_not_for_clients_to_write(tmp_path: Path) -> None:
         assert broker.log("__tailrace_metadata").end_offset == end
 
 
-def test_a_topic_that_was_just_created_can_be_written_but_the_answer_waits_for_its_creation(tmp_path: Path) -> None:
+def test_a_response_to_a_write_to_a_new_topic_waits_for_its_creation(tmp_path: Path) -> None:
     """Pitfall 10; design: a Produce is acknowledged only when the topic's creation is flushed, too."""
     with LocalBroker(tmp_path) as broker:
         broker.hold_jobs = True
@@ -374,7 +374,7 @@ def test_a_batch_may_be_as_large_as_the_topic_says(tmp_path: Path) -> None:
 def test_a_compacted_topic_takes_no_record_without_a_key(tmp_path: Path, codec: Codec) -> None:
     """Pitfall 13."""
     with LocalBroker(tmp_path) as broker:
-        broker.create_topic(**{"cleanup.policy": "compact"})
+        broker.create_topic(cleanup_policy="compact")
         keyed, bare = Record(0, NOW_MS, b"key", b"1"), Record(1, NOW_MS, None, b"2")
         mixed = encode_batch([keyed, bare, Record(2, NOW_MS, None, b"3")], codec=codec)
         answer = only_partition(broker.ask(produce_request(mixed), 12))
@@ -415,7 +415,7 @@ def test_half_a_producer_is_an_invalid_record(tmp_path: Path, producer: dict[str
 
 def test_where_the_broker_sets_the_time_it_says_which(tmp_path: Path) -> None:
     """Pitfall 15: bit, time and CRC are set, the client's time does not matter, and a duplicate has the first time."""
-    idempotent = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0}
+    idempotent: dict[str, Any] = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0}
     with LocalBroker(tmp_path) as broker:
         broker.create_topic(message_timestamp_type="LogAppendTime")
         request = produce_request(a_batch(b"a", now_ms=NOW_MS + 9 * HOUR_MS, **idempotent))
@@ -518,7 +518,7 @@ def test_a_duplicate_is_acknowledged_only_when_its_original_is_on_disk(tmp_path:
     with LocalBroker(tmp_path) as broker:
         broker.create_topic()
         broker.hold_jobs = True
-        fields = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0}
+        fields: dict[str, Any] = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0}
         broker.begin(produce_request(a_batch(b"a", **fields), acks=1), 9)
         again = resolved(broker.begin(produce_request(a_batch(b"a", **fields)), 9))
         assert not again
@@ -531,7 +531,7 @@ def test_a_duplicate_is_acknowledged_only_when_its_original_is_on_disk(tmp_path:
 def test_what_was_counted_is_what_was_appended(tmp_path: Path) -> None:
     with LocalBroker(tmp_path) as broker:
         broker.create_topic()
-        fields = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0}
+        fields: dict[str, Any] = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0}
         for _ in range(2):
             broker.produce(b"a", b"b", **fields)
         counters = broker.broker.counters.topics["orders"]
@@ -587,7 +587,7 @@ def test_who_waits_for_a_topic_that_is_deleted_is_told(tmp_path: Path) -> None:
         broker.hold_jobs = True
         answers = resolved(broker.begin(produce_request(a_batch(b"b")), 9))
         topic = broker.broker.metadata.topics["orders"]
-        broker.broker.remove_logs([topic])
+        broker.broker.remove_logs([topic], broker.now_ms)
         assert only_partition(answers[0]).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         broker.hold_jobs = False
 
@@ -610,7 +610,7 @@ def test_a_request_makes_a_hundred_logs_at_most_and_the_rest_with_the_next_try(t
 
 def test_a_compacted_topic_takes_batches_that_are_quickly_looked_through(tmp_path: Path) -> None:
     with LocalBroker(tmp_path) as broker:
-        broker.create_topic(**{"cleanup.policy": "compact"})
+        broker.create_topic(cleanup_policy="compact")
         many = encode_batch([Record(n, NOW_MS, b"", b"") for n in range(50_001)])
         assert only_partition(broker.ask(produce_request(many), 12)).error_code == ErrorCode.MESSAGE_TOO_LARGE
 

@@ -1,6 +1,7 @@
 """Fetch: which bytes a reader gets, in which order, and which error."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from brokers import (
@@ -266,7 +267,7 @@ def test_read_committed_ends_before_what_is_undecided_and_names_what_was_aborted
         broker.produce(b"plain")
         for producer in (1, 2):
             _transact(broker, producer, b"of %d" % producer)
-        committed = {"isolation_level": 1}
+        committed: dict[str, Any] = {"isolation_level": 1}
         answer = only_partition(broker.fetch(from_offset(0), **committed))
         assert (values_of(answer), answer.last_stable_offset, answer.high_watermark) == ([b"plain"], 1, 3)
         assert answer.aborted_transactions == []
@@ -344,8 +345,8 @@ def test_more_than_the_limit_is_never_waited_for(tmp_path: Path) -> None:
         broker.create_topic()
         for _ in range(3):
             broker.produce(b"x" * 400)
-        for limits in ({"max_bytes": 500}, {"max_bytes": 1000}):
-            answers = resolved(broker.begin(fetch_request(from_offset(0), min_bytes=5000, **limits), 12))
+        for limit in (500, 1000):
+            answers = resolved(broker.begin(fetch_request(from_offset(0), min_bytes=5000, max_bytes=limit), 12))
             assert values_of(_read(broker, answers))
         small = from_offset(0, max_bytes=1000)
         assert resolved(broker.begin(fetch_request(small, min_bytes=1000), 12)), "two batches, and no third would fit"

@@ -183,7 +183,7 @@ def test_a_topic_that_is_deleted_meanwhile_is_unknown(tmp_path: Path) -> None:
         broker.hold_jobs = True
         broker.begin(produce_request(a_batch(b"b"), acks=1), 9)
         answers = [resolved(broker.begin(request(time), 11)) for time in (LATEST, NOW_MS)]
-        broker.broker.remove_logs([broker.broker.metadata.topics["orders"]])
+        broker.broker.remove_logs([broker.broker.metadata.topics["orders"]], broker.now_ms)
         broker.run_jobs()
         for answer in answers:
             assert only_partition(answer[0]).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

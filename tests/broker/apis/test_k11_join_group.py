@@ -23,7 +23,7 @@ def test_members_join_and_learn_who_leads(tmp_path: Path, version: int) -> None:
             first = a.join(version)
         assert (first.code, first.answer.generation_id, first.answer.leader) == (0, 1, a.member_id)
         second = b.enter(version)
-        assert second.answer is None
+        assert not second.answer
         led = a.join(version).answer
         assert [(one.member_id, one.group_instance_id, one.metadata) for one in led.members] == [
             (a.member_id, None, subscription("orders")),

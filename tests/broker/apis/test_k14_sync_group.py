@@ -1,6 +1,7 @@
 """SyncGroup: the leader says who works on what; everyone learns its own part."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from group_requests import BILLING, Consumer, broker_for_groups, share
@@ -20,7 +21,7 @@ def test_everyone_learns_its_part_when_the_leader_has_said_it(tmp_path: Path, ve
         b.enter()
         a.join()
         follower = b.sync(version=version)
-        assert follower.answer is None
+        assert not follower.answer
         leader = a.sync({b.member_id: b"all of it"}, version)
         assert (follower.code, follower.answer.assignment) == (0, b"all of it")
         assert (leader.code, leader.answer.assignment) == (0, b"")
@@ -66,7 +67,7 @@ def test_a_static_member_whose_place_was_taken_is_fenced(tmp_path: Path, version
 
 
 @pytest.mark.parametrize("named", [{"protocol_type": "connect"}, {"protocol_name": "sticky"}])
-def test_a_protocol_that_was_not_chosen_is_refused(tmp_path: Path, named: dict[str, str]) -> None:
+def test_a_protocol_that_was_not_chosen_is_refused(tmp_path: Path, named: dict[str, Any]) -> None:
     with broker_for_groups(tmp_path) as broker:
         (a,) = share(Consumer(broker, "a"))
         request = SyncGroupRequest(group_id=BILLING, generation_id=1, member_id=a.member_id, **named)

@@ -182,7 +182,7 @@ def test_a_topic_that_is_deleted_while_it_waits_is_unknown(tmp_path: Path) -> No
         broker.produce(b"a", acks=1)
         answers = resolved(broker.begin(before(1), 2))
         topic = broker.broker.metadata.topics["orders"]
-        broker.broker.remove_logs([topic])
+        broker.broker.remove_logs([topic], broker.now_ms)
         broker.run_jobs()
         assert only_partition(answers[0]).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 

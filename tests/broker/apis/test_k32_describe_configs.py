@@ -19,6 +19,7 @@ from tailrace.protocol.messages.incremental_alter_configs import (
 
 VERSIONS = range(1, 5)
 TOPIC, BROKER = 2, 4
+MIN_INSYNC = "min.insync.replicas"
 
 
 def describe(
@@ -63,7 +64,8 @@ def test_a_topic_has_every_config_with_its_default_source_and_type(tmp_path: Pat
         assert found.keys() == TOPIC_KEYS.keys()
         for name, key in TOPIC_KEYS.items():
             config = found[name]
-            assert (config.value, config.config_source) == (key.default, ConfigSource.DEFAULT)
+            source = ConfigSource.ALL_BROKERS_AT_RUN_TIME if name == MIN_INSYNC else ConfigSource.DEFAULT
+            assert (config.value, config.config_source) == (key.default, source)
             assert (config.read_only, config.is_sensitive, config.synonyms) == (False, False, [])
             assert config.config_type == (key.type if version >= 3 else 0)
             assert not config.documentation
@@ -104,7 +106,7 @@ def test_a_topic_without_a_value_has_the_brokers(tmp_path: Path) -> None:
         assert (config.value, config.config_source) == ("4", ConfigSource.BROKER_AT_START)
 
 
-def test_hours_at_the_start_are_milliseconds_for_topics_and_are_said_under_their_own_name(tmp_path: Path) -> None:
+def test_hours_of_the_broker_are_milliseconds_for_topics_and_listed_as_hours(tmp_path: Path) -> None:
     with LocalBroker(tmp_path, {"log.retention.hours": "2", "log.retention.minutes": "3"}) as broker:
         broker.create_topic()
         asked: dict[str, Any] = {"include_synonyms": True, "include_documentation": True}
@@ -182,11 +184,31 @@ def test_a_broker_has_every_config_and_says_which_need_a_start(tmp_path: Path, v
 @pytest.mark.parametrize("version", VERSIONS)
 def test_all_brokers_have_what_was_set_for_all_of_them(tmp_path: Path, version: int) -> None:
     with LocalBroker(tmp_path, {"log.retention.bytes": "9"}) as broker:
-        assert configs(broker, BROKER, "", version=version) == {}
+        assert configs(broker, BROKER, "", version=version).keys() == {MIN_INSYNC}
         set_config(broker, BROKER, "", "log.retention.ms", "3")
         set_config(broker, BROKER, "1", "log.retention.ms", "2")
-        (config,) = configs(broker, BROKER, "", version=version).values()
+        config, _ = configs(broker, BROKER, "", version=version).values()
         assert (config.name, config.value, config.config_source) == ("log.retention.ms", "3", 3)
+
+
+@pytest.mark.parametrize(("at_start", "layers"), [({}, []), ({MIN_INSYNC: "2"}, [(MIN_INSYNC, "2", 4)])])
+def test_the_least_number_of_replicas_is_set_for_all_brokers_as_kafka_does_by_itself(
+    tmp_path: Path, at_start: dict[str, str], layers: list[tuple[str, str, int]]
+) -> None:
+    """The same was asked of Kafka 4.3.1."""
+    with LocalBroker(tmp_path, at_start) as broker:
+        broker.create_topic()
+        value = at_start.get(MIN_INSYNC, "1")
+        expected = [(MIN_INSYNC, value, 3), *layers, (MIN_INSYNC, "1", 5)]
+        for kind, name in ((TOPIC, "orders"), (BROKER, "1")):
+            found = configs(broker, kind, name, MIN_INSYNC, include_synonyms=True)[MIN_INSYNC]
+            assert (found.value, found.config_source, found.read_only) == (value, 3, False)
+            assert synonyms(found) == expected
+        assert configs(broker, BROKER, "")[MIN_INSYNC].value == value
+        set_config(broker, BROKER, "", MIN_INSYNC, "3")
+        set_config(broker, TOPIC, "orders", MIN_INSYNC, "4")
+        own = configs(broker, TOPIC, "orders", MIN_INSYNC, include_synonyms=True)[MIN_INSYNC]
+        assert synonyms(own) == [(MIN_INSYNC, "4", 1), (MIN_INSYNC, "3", 3), *expected[1:]]
 
 
 # Many
@@ -206,8 +228,9 @@ def test_resources_stand_for_themselves_and_may_be_there_twice(tmp_path: Path) -
 
 def test_topics_with_and_without_values_of_their_own_do_not_mix(tmp_path: Path) -> None:
     with LocalBroker(tmp_path) as broker:
-        for name, options in (("a", {"retention_ms": "1"}), ("b", {}), ("c", {"retention_ms": "2", "segment_ms": "3"})):
-            broker.create_topic(name, **options)
+        broker.create_topic("a", retention_ms="1")
+        broker.create_topic("b")
+        broker.create_topic("c", retention_ms="2", segment_ms="3")
         resources = [
             DescribeConfigsResource(resource_type=TOPIC, resource_name=name, configuration_keys=None) for name in "abca"
         ]

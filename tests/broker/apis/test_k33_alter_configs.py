@@ -26,7 +26,7 @@ def altered(
 @pytest.mark.parametrize("version", VERSIONS)
 def test_what_is_not_named_goes_back_to_its_default(tmp_path: Path, version: int) -> None:
     with LocalBroker(tmp_path) as broker:
-        broker.create_topic(**{"retention.ms": "1000", "segment.ms": "5000"})
+        broker.create_topic(retention_ms="1000", segment_ms="5000")
         assert altered(broker, "orders", version, retention_ms="2000") == 0
         broker.kill()
         assert broker.broker.metadata.topics["orders"].overrides == {"retention.ms": "2000"}
@@ -36,7 +36,7 @@ def test_what_is_not_named_goes_back_to_its_default(tmp_path: Path, version: int
 
 def test_nothing_is_changed_where_one_value_is_refused_or_only_asked_about(tmp_path: Path) -> None:
     with LocalBroker(tmp_path) as broker:
-        broker.create_topic(**{"retention.ms": "1000"})
+        broker.create_topic(retention_ms="1000")
         assert altered(broker, "orders", retention_ms="soon") == ErrorCode.INVALID_CONFIG
         assert altered(broker, "orders", segment_ms="5000", validate_only=True) == 0
         assert broker.broker.metadata.topics["orders"].overrides == {"retention.ms": "1000"}

@@ -5,6 +5,9 @@ from pathlib import Path
 from brokers import LocalBroker
 from group_requests import BILLING, Consumer, broker_for_groups, commit, offsets, share
 
+from tailrace.broker.core.topics import LOSSES_TOPIC
+from tailrace.facts import losses
+from tailrace.facts.losses import LossReason
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -70,3 +73,15 @@ def test_of_members_whose_words_nobody_understands_nothing_is_forgotten(tmp_path
         assert delete(broker, ("orders", 0)) == (ErrorCode.NON_EMPTY_GROUP, [])
         a.leave()
         assert delete(broker, ("orders", 0)) == (0, [0])
+
+
+def test_what_the_group_had_not_read_is_in_the_loss_ledger(tmp_path: Path) -> None:
+    with broker_for_groups(tmp_path) as broker:
+        broker.create_topic(partitions=2)
+        for partition in (0, 1):
+            broker.produce(b"a", b"b", b"c", partition=partition)
+            commit(broker, 1, partition=partition)
+        assert delete(broker, ("orders", 1), ("orders", 9)) == (0, [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION])
+        (loss,) = map(losses.decode, broker.values(LOSSES_TOPIC))
+        assert (loss.kind, loss.group, loss.partition, loss.first, loss.last) == ("skipped", BILLING, 1, 1, 2)
+        assert (loss.reason, loss.client_id) == (LossReason.GROUP_DELETED, "test")

@@ -4,6 +4,7 @@ Keys 29, 30, 31, 43, 45, 46, 50, 65, 66.
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from brokers import LocalBroker
@@ -92,8 +93,8 @@ def test_there_is_no_authorization(broker: LocalBroker, version: int) -> None:
 
 
 def test_no_user_has_a_password(broker: LocalBroker) -> None:
-    for nobody in (None, []):
-        answer = broker.ask(DescribeUserScramCredentialsRequest(users=nobody), 0)
+    for users in (None, list[Any]()):
+        answer = broker.ask(DescribeUserScramCredentialsRequest(users=users), 0)
         assert (answer.error_code, answer.results) == (0, [])
     users = [UserName(name=name) for name in ("a", "b", "a")]
     results = broker.ask(DescribeUserScramCredentialsRequest(users=users), 0).results

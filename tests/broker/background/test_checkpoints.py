@@ -143,7 +143,7 @@ def test_a_log_that_is_offline_is_not_checkpointed(tmp_path: Path) -> None:
         assert broker.log(index=1).is_saved
 
 
-def test_a_topic_that_is_deleted_while_the_disk_is_full_makes_room_and_its_name_is_free_when_there_is_some(
+def test_a_topic_deleted_on_a_full_disk_makes_room_and_then_frees_its_name(
     tmp_path: Path,
 ) -> None:
     files = FaultyFiles(OperatingSystemFiles())

@@ -21,7 +21,7 @@ from tailrace.log.disk.interface import Space
 from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.log.layout.errors import Damaged
 from tailrace.log.layout.names import TopicPartition
-from tailrace.log.scrub import Piece, ScrubJob
+from tailrace.log.scrub import ScrubChunk, ScrubJob
 from tailrace.records.batch import HEADER_SIZE
 from tailrace.records.record import Record, encode_batch
 from tailrace.testing.faulty_files import FaultyFiles
@@ -76,9 +76,9 @@ def values(broker: LocalBroker, topic: str = "orders", partition: int = 0) -> li
     return [record.value for record in records_of(broker.log(topic, partition))]
 
 
-def filled(broker: LocalBroker, **configs: str) -> Passes:
+def filled(broker: LocalBroker, **configs: Any) -> Passes:
     passes = Passes(broker)
-    broker.create_topic(**{"cleanup_policy": "compact", **configs})
+    broker.create_topic(**({"cleanup_policy": "compact"} | configs))
     put(broker, (b"a", b"old"))
     put(broker, (b"a", b"new"))
     seal(broker)
@@ -115,7 +115,7 @@ def test_what_is_saved_counts_for_the_disk_budget(broker: LocalBroker) -> None:
 def test_the_scrubber_takes_no_other_files_for_those_of_a_segment_that_is_gone(broker: LocalBroker) -> None:
     filled(broker)
     log = broker.log()
-    pieces = [Piece(TopicPartition("orders", 0), log, segment, 0) for segment in log.segments[:-1]]
+    pieces = [ScrubChunk(TopicPartition("orders", 0), log, segment, 0) for segment in log.segments[:-1]]
     broker.tick()
     assert not {piece.segment for piece in pieces} & set(log.segments)
     job = ScrubJob(log.files, pieces)
@@ -353,7 +353,7 @@ def test_a_log_whose_pass_fails_is_left_alone_for_longer_each_time(
         assert values(broker) == [b"new"]
 
 
-def test_a_swap_that_fails_in_the_middle_takes_the_log_offline_and_the_next_start_completes_it(
+def test_a_swap_that_fails_takes_the_log_offline_and_the_next_start_completes_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     faulty = FaultyFiles(OperatingSystemFiles())
@@ -395,7 +395,7 @@ def test_readers_are_told_of_rot_that_a_pass_has_found(tmp_path: Path, caplog: p
         broker.tick()
         (damage,) = broker.log().segments[0].checks.damage
         assert damage.first_offset == 0
-        assert "rot was found: orders-0/00000000000000000000.log" in caplog.text
+        assert "corruption found: orders-0/00000000000000000000.log" in caplog.text
         with pytest.raises(Damaged):
             values(broker)
 
@@ -407,7 +407,7 @@ def test_a_topic_that_is_deleted_during_its_pass_is_gone_and_the_pass_ends(broke
     assert broker.broker.compactor.is_under_way
     broker.hold_jobs = False
     topic = broker.broker.metadata.topics["orders"]
-    broker.broker.remove_logs([topic])
+    broker.broker.remove_logs([topic], broker.now_ms)
     broker.tick()
     broker.run_jobs()
     assert not broker.broker.compactor.is_under_way

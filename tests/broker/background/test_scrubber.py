@@ -76,13 +76,13 @@ def test_all_that_is_sealed_is_read_once_in_an_interval(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("restart", [False, True], ids=["written by this process", "written by an earlier one"])
-@pytest.mark.parametrize("sums", [True, False], ids=["with sums", "without"])
+@pytest.mark.parametrize("checksums", [True, False], ids=["with sums", "without"])
 def test_rot_is_found_although_readers_had_found_all_well(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, restart: bool, sums: bool
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, restart: bool, checksums: bool
 ) -> None:
     with LocalBroker(tmp_path, FAST) as broker:
         fill(broker)
-        if not sums:
+        if not checksums:
             for path in segments_of(broker):
                 path.with_suffix(".sums").unlink(missing_ok=True)
         if restart:
@@ -101,7 +101,7 @@ def test_rot_is_found_although_readers_had_found_all_well(
         caplog.clear()
         scrub(broker)
         assert found(broker) == [(offset, offset)]
-        assert "rot was found" not in caplog.text, "it is said once"
+        assert "corruption found" not in caplog.text, "it is said once"
 
 
 def test_rot_in_a_header_that_no_crc_covers_is_found(tmp_path: Path) -> None:
@@ -125,8 +125,8 @@ def test_files_beside_the_logs_are_looked_at_too(tmp_path: Path, caplog: pytest.
             path.with_suffix(suffix).write_bytes(content)
         scrub(broker)
         assert broker.broker.scrubber.faults == 2
-        assert "orders-0/00000000000000000000.timeindex will be built anew" in caplog.text
-        assert "orders-0/00000000000000000004.sums will be built anew" in caplog.text
+        assert "orders-0/00000000000000000000.timeindex will be rebuilt" in caplog.text
+        assert "orders-0/00000000000000000004.sums will be rebuilt" in caplog.text
         assert not found(broker)
 
 

@@ -86,7 +86,7 @@ def learnt(local: LocalBroker, version: int = 12, **fields: Any) -> tuple[Reader
     return reader, request
 
 
-def test_who_begins_a_session_has_several_partitions_or_knows_an_epoch_goes_the_long_way(local: LocalBroker) -> None:
+def test_a_new_session_several_partitions_or_a_known_epoch_take_the_slow_path(local: LocalBroker) -> None:
     reader = Reader(local)
     for request in (
         fetch_request(from_offset(0), session_epoch=0),

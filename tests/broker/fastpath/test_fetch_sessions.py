@@ -303,7 +303,7 @@ def lendable(local: LocalBroker) -> SessionReader:
 
 def stretch_for(reader: SessionReader, epoch: int | None = None) -> HandoffRange | None:
     frame = reader.request(reader.next_epoch if epoch is None else epoch, from_here(1))
-    stretch = reader.repeated.stretch(frame, 1 << 20)
+    stretch = reader.repeated.range_ahead(frame, 1 << 20)
     if stretch is not None:
         stretch.records.release()
     return stretch
@@ -312,7 +312,7 @@ def stretch_for(reader: SessionReader, epoch: int | None = None) -> HandoffRange
 def lend(reader: SessionReader) -> HandoffRange:
     stretch = stretch_for(reader)
     assert stretch is not None
-    reader.repeated.lent(stretch, reader.local.now_ms)
+    reader.repeated.handed_off(stretch, reader.local.now_ms)
     return stretch
 
 

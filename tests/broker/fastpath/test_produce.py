@@ -21,8 +21,7 @@ from tailrace.broker.fastpath.templates import FORGOTTEN_AFTER, TEMPLATE_BYTES_M
 from tailrace.broker.metadata.topic_changes import create_topic
 from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.log.flush.journal import make_journal
-from tailrace.log.log import Log
-from tailrace.log.reader import Position
+from tailrace.log.view import Position
 from tailrace.protocol import codec
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.frame import decode_response, encode_request, read_request_header, response_header
@@ -55,15 +54,23 @@ class Producer:
     def begin(self, request: ProduceRequest, version: int = 12) -> Any:
         """The answer's bytes, or a DelayedResponse of them."""
         frame = self.frame(request, version)
-        if self.short and (repeated := self.repeated.append(frame, self.local.now_ms)) is not None:
+        if self.short and (response := self.append_alone(frame)) is not None:
             self.went_short += 1
-            return repeated[1]
+            return response
         header = read_request_header(frame)
         decoded = codec.decode(ProduceRequest, version, frame, header.body)
         call = Call(version, "client", ENDPOINT, self.local.now_ms)
         answer = self.local.broker.handle(APIS[0], decoded, call)
         self.repeated.learn(frame, header, decoded)
         return answer
+
+    def append_alone(self, frame: memoryview) -> Any:
+        """The response to a run of one; None where it must go the long way."""
+        if not self.repeated.gather(frame, self.local.now_ms):
+            return None
+        run = self.repeated.take_gathered()
+        assert run is not None
+        return self.repeated.append_run(run, self.local.now_ms)
 
     def ask(self, request: ProduceRequest, version: int = 12) -> bytes:
         answer = self.begin(request, version)
@@ -113,66 +120,13 @@ def frame_of(request: ProduceRequest) -> memoryview:
     return memoryview(bytearray(encode_request(request, 12, 7, "client")))[4:]
 
 
-def test_an_answer_that_may_leave_is_sent_when_the_batch_is_written_and_before_the_rest_is_noted(
-    local: LocalBroker,
-) -> None:
+def test_a_lone_request_is_refused_on_the_slow_path(local: LocalBroker) -> None:
     producer = Producer(local)
     producer.ask(produce_request(a_batch(b"a"), acks=1))
-    log, counters = local.log(), local.broker.counters.topic("orders")
-    batch = a_batch(b"b")
-    seen: list[tuple[bytes, int, int, int]] = []
-
-    def send(answer: bytes) -> None:
-        seen.append((answer, log.active.log.size() - log.active.size, log.end_offset, counters.records_in))
-
-    repeated = producer.repeated.append(frame_of(produce_request(batch, acks=1)), local.now_ms, send=send)
-    assert repeated is not None
-    assert repeated[1] is None, "nothing is left to send"
-    ((answer, written_bytes, end_offset, counted),) = seen
-    assert answer[:8] == struct.pack(">ii", len(answer) - 4, 7)
-    assert (written_bytes, end_offset, counted) == (len(batch), 1, 1)
-    assert (log.active.log.size() - log.active.size, log.end_offset, counters.records_in) == (0, 2, 2)
-
-
-def test_what_is_written_counts_although_its_answer_fails_in_a_way_that_nobody_foresaw(local: LocalBroker) -> None:
-    producer = Producer(local)
-    producer.ask(produce_request(a_batch(b"a"), acks=1))
-    local.run_jobs()
-
-    def send(_: bytes) -> None:
-        raise RuntimeError("nobody foresaw this")
-
-    with pytest.raises(RuntimeError):
-        producer.repeated.append(frame_of(produce_request(a_batch(b"b"), acks=1)), local.now_ms, send=send)
-    assert local.log().end_offset == 2
-    assert written(local) == [b"a", b"b"], "it is flushed in its time"
-
-
-def test_a_repetition_is_answered_by_who_asked(local: LocalBroker) -> None:
-    """It may have to wait for others that stand before it: nothing is sent from in here."""
-    producer, sent = Producer(local), list[bytes]()
-    batch = a_batch(b"a", producer_id=7, producer_epoch=0, base_sequence=0)
-    producer.ask(produce_request(bytearray(batch), acks=1))
-    frame = frame_of(produce_request(bytearray(batch), acks=1))
-    repeated = producer.repeated.append(frame, local.now_ms, send=sent.append)
-    assert repeated is not None
-    assert isinstance(repeated[1], bytes)
-    assert sent == []
-    assert local.log().end_offset == 1
-
-
-def test_an_answer_that_waits_for_the_disk_or_is_a_refusal_is_not_sent_first(local: LocalBroker) -> None:
-    producer = Producer(local)
-    producer.ask(produce_request(a_batch(b"a"), acks=-1))
-    sent: list[bytes] = []
-    waits = producer.repeated.append(frame_of(produce_request(a_batch(b"b"), acks=-1)), local.now_ms, send=sent.append)
-    assert waits is not None
-    assert isinstance(waits[1], DelayedResponse)
-    producer.ask(produce_request(a_batch(b"c"), acks=1))
     damaged = bytearray(a_batch(b"d"))
     damaged[-1] ^= 1
-    assert producer.repeated.append(frame_of(produce_request(damaged, acks=1)), local.now_ms, send=sent.append) is None
-    assert sent == []
+    assert producer.append_alone(frame_of(produce_request(damaged, acks=1))) is None
+    assert local.log().end_offset == 1
 
 
 def written(local: LocalBroker, partition: int = 0) -> list[bytes]:
@@ -263,7 +217,7 @@ def test_topics_with_names_of_different_lengths_are_all_remembered(local: LocalB
     assert producer.went_short == 2 * len(names)
 
 
-def test_one_partition_too_many_costs_the_others_nothing_and_what_is_not_used_is_forgotten(tmp_path: Path) -> None:
+def test_one_partition_too_many_evicts_no_template_and_unused_templates_expire(tmp_path: Path) -> None:
     with LocalBroker(tmp_path) as local:
         local.create_topic(partitions=TEMPLATES_MAX + 1)
         producer = Producer(local)
@@ -294,7 +248,7 @@ def test_bytes_behind_a_request_are_not_taken_for_its_batch(local: LocalBroker) 
     frame += write_varint(len(decoy) + 1) + decoy + bytes(3)
     for _ in range(3):
         view = memoryview(bytearray(frame))
-        assert producer.repeated.append(view, NOW_MS) is None
+        assert producer.append_alone(view) is None
         header = read_request_header(view)
         decoded = codec.decode(ProduceRequest, 12, view, header.body, more_may_follow=True)
         producer.repeated.learn(view, header, decoded)
@@ -357,7 +311,7 @@ def test_a_config_counts_from_when_it_is_changed(
 
 
 @pytest.mark.parametrize("configs", [{"compression_type": "zstd"}, {"message_timestamp_type": "LogAppendTime"}])
-def test_what_has_to_be_changed_goes_the_long_way(tmp_path: Path, configs: dict[str, str]) -> None:
+def test_what_has_to_be_changed_goes_the_long_way(tmp_path: Path, configs: dict[str, Any]) -> None:
     with LocalBroker(tmp_path) as local:
         local.create_topic(**configs)
         producer = Producer(local)
@@ -484,7 +438,7 @@ class Line:
             data = data[4 + length :]
 
 
-def test_requests_that_came_together_are_answered_together_each_with_what_is_its_own(local: LocalBroker) -> None:
+def test_requests_that_came_together_are_answered_together_each_with_its_offset(local: LocalBroker) -> None:
     line = Line(local)
     laters = [line.send(b"%d" % number) for number in range(TOGETHER_MAX + 1)]
     assert all(later is line.first for later in laters[:-1])
@@ -575,7 +529,7 @@ def test_nor_is_it_where_a_repetition_of_what_the_flush_has_comes_behind(local: 
     assert [offset for _, _, offset in line.answers] == [1, 2, 1]
 
 
-def test_what_hinders_the_disk_is_said_to_those_that_came_together_and_are_not_on_it(local: LocalBroker) -> None:
+def test_only_requests_that_are_not_on_disk_time_out_of_those_that_came_together(local: LocalBroker) -> None:
     line = Line(local)
     line.send(b"on disk")
     come_back = flush_up_to_now(local)
@@ -587,41 +541,6 @@ def test_what_hinders_the_disk_is_said_to_those_that_came_together_and_are_not_o
     local.run_jobs()
     timed_out = ErrorCode.REQUEST_TIMED_OUT
     assert [answer[:2] for answer in line.answers] == [(2, 0), (3, timed_out), (4, timed_out)]
-
-
-def test_a_batch_that_is_committed_at_once_is_acknowledged_before_the_rest_is_noted(local: LocalBroker) -> None:
-    line, steps = Line(local), []
-    flushes, log = local.broker.flushes, local.log()
-
-    def commit(log: Log, batch: memoryview) -> Callable[[], None] | None:
-        job = flushes.journal_write_of(log, batch)
-        assert job is not None
-        job.run()
-        steps.append("on disk")
-        return lambda: (steps.append("noted"), local.broker.flushed(job))[1]
-
-    frame = frame_of(produce_request(a_batch(b"alone")))
-    repeated = line.producer.repeated.append(
-        frame, local.now_ms, send=lambda _: steps.append("answered"), commit=commit
-    )
-    assert repeated is not None
-    assert repeated[1] is None, "nothing is left to send"
-    assert steps == ["on disk", "answered", "noted"]
-    assert log.high_watermark == log.end_offset == 2
-    assert flushes.next_journal_write() is None
-    assert local.values() == [b"before", b"alone"]
-
-
-def test_one_that_cannot_be_committed_at_once_is_waited_for(local: LocalBroker) -> None:
-    line, sent = Line(local), []
-    frame = frame_of(produce_request(a_batch(b"waits")))
-    repeated = line.producer.repeated.append(frame, local.now_ms, send=sent.append, commit=lambda _, __: None)
-    assert repeated is not None
-    assert isinstance(repeated[1], DelayedResponse)
-    assert not repeated[1].is_resolved
-    local.run_jobs()
-    assert repeated[1].is_resolved
-    assert sent == []
 
 
 @pytest.mark.parametrize("acks", [1, -1])
@@ -642,15 +561,15 @@ def test_frames_that_only_begin_like_one_that_is_known_are_not_taken_for_it(loca
     frame = bytearray(encode_request(produce_request(a_batch(b"x"), acks=1), 12, 5, "client"))[4:]
     (start,) = producer.repeated._templates._starts
     for end in range(start, len(frame)):
-        assert producer.repeated.append(memoryview(frame[:end]), NOW_MS) is None
+        assert producer.append_alone(memoryview(frame[:end])) is None
     for position in range(start):
         if not 4 <= position < 8:  # the correlation id may be any
             spoilt = bytearray(frame)
             spoilt[position] ^= 1
-            assert producer.repeated.append(memoryview(spoilt), NOW_MS) is None
+            assert producer.append_alone(memoryview(spoilt)) is None
     for tag in (-1, -2, -3):
         spoilt = bytearray(frame)
         spoilt[tag] = 1
-        assert producer.repeated.append(memoryview(spoilt), NOW_MS) is None
+        assert producer.append_alone(memoryview(spoilt)) is None
     assert len(written(local)) == 1
-    assert producer.repeated.append(memoryview(frame), NOW_MS) is not None
+    assert producer.append_alone(memoryview(frame)) is not None

@@ -100,7 +100,7 @@ def test_nobody_sees_a_commit_that_is_not_on_disk(broker: LocalBroker) -> None:
     broker.hold_jobs = True
     broker.begin(commit_request({("orders", 0): 7}), 9)
     fetched = Asked(broker, fetch_request(("orders", 0)), 9)
-    assert fetched.answer is None
+    assert not fetched.answer
     broker.run_flushes()
     assert offsets_in(fetched.answer.groups[0]) == {("orders", 0): 7}
 
@@ -411,7 +411,7 @@ def test_offsets_into_a_topic_go_also_if_a_crash_comes_in_between(broker: LocalB
     assert offsets(broker) == {("payments", 0): 6}
 
 
-def test_a_topic_of_the_same_name_begins_without_offsets_also_if_a_crash_comes_in_between(broker: LocalBroker) -> None:
+def test_a_recreated_topic_begins_without_offsets_also_after_a_crash(broker: LocalBroker) -> None:
     commit(broker, 5)
     broker.broker.groups.topics_deleted = lambda topics: None  # type: ignore[method-assign]
     broker.delete_topic("orders")
@@ -421,7 +421,7 @@ def test_a_topic_of_the_same_name_begins_without_offsets_also_if_a_crash_comes_i
     assert (offsets(broker), offsets(broker, "other")) == ({}, {("orders", 0): 1})
 
 
-def test_an_offset_into_a_topic_of_the_same_name_stays_when_the_one_before_is_gone_at_last(broker: LocalBroker) -> None:
+def test_an_offset_of_a_recreated_topic_survives_the_removal_of_the_old_topic(broker: LocalBroker) -> None:
     """It was committed between the deletion and the removal of the logs."""
     topic = broker.broker.metadata.topics["orders"]
     commit(broker, 5)

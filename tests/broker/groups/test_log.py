@@ -8,8 +8,8 @@ from group_requests import BILLING, Consumer, broker_for_groups, commit, commit_
 from logs import DATA, memory_files
 
 from tailrace.broker.core.topics import OFFSETS_TOPIC
-from tailrace.broker.groups.log import LastRecordsJob
 from tailrace.broker.groups.records import GroupSaved, OffsetCommitted, OffsetCommitValue, decode, encode_offset
+from tailrace.broker.metadata.internal_topics import LastRecordsJob
 from tailrace.protocol.errors import ErrorCode
 from tailrace.records.batch import split
 from tailrace.records.compression import Codec

@@ -31,3 +31,34 @@ def test_they_are_as_a_dictionary_has_them(changes: list[tuple[tuple[str, str, i
         assert all(offsets.of_group(group).values()), "nothing is left of a topic without offsets"
         value = offsets.get(group, "x", 0)
         assert (None if value is None else value.offset) == model.get((group, "x", 0))
+
+
+@given(st.lists(st.tuples(PLACES, st.none() | st.integers(0, 9))), st.integers(0, 10), st.integers(0, 10))
+def test_the_commits_of_a_partition_between_two_offsets_are_those_of_all_groups(
+    changes: list[tuple[tuple[str, str, int], int | None]], first: int, before: int
+) -> None:
+    offsets = CommittedOffsets()
+    for place, offset in changes:
+        if offset is None:
+            offsets.remove(*place)
+        else:
+            offsets.set(*place, OffsetCommitValue(offset=offset))
+    expected = sorted(
+        (value.offset, group)
+        for group, topics in offsets.groups()
+        for partition, value in topics.get("x", {}).items()
+        if partition == 0 and first <= value.offset < before
+    )
+    assert list(offsets.committed_between("x", 0, first, before)) == expected
+
+
+def test_observers_see_each_change_with_the_commit_before_it() -> None:
+    offsets, seen = CommittedOffsets(), []
+    offsets.observers.append(
+        lambda group, topic, partition, before, now: seen.append((before and before.offset, now and now.offset))
+    )
+    offsets.set("a", "x", 0, OffsetCommitValue(offset=5))
+    offsets.set("a", "x", 0, OffsetCommitValue(offset=7))
+    offsets.remove("a", "x", 0)
+    offsets.remove("a", "x", 0)
+    assert seen == [(None, 5), (5, 7), (7, None)]

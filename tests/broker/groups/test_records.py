@@ -136,7 +136,7 @@ def test_an_offset_is_written_as_kafka_writes_it(version: int) -> None:
     assert record == Record(0, TIME, OFFSET_KEY, OFFSETS[version])
 
 
-def test_an_offset_that_expires_is_written_as_kafka_does_without_what_that_version_lacks() -> None:
+def test_an_offset_that_expires_is_written_in_kafkas_version_with_an_expiry() -> None:
     assert encode_offset("grüppe", "orders", 7, OFFSET, TIME).value == OFFSETS[1]
 
 

@@ -525,5 +525,5 @@ TestGroups.settings = settings(max_examples=120, stateful_step_count=40, deadlin
 
 
 @pytest.mark.crash
-class TestGroupsForLong(Groups.TestCase):  # type: ignore[misc, name-defined]
+class TestGroupsForLong(Groups.TestCase):  # type: ignore[misc, name-defined, valid-type]
     settings = settings(max_examples=EXAMPLES, stateful_step_count=80, deadline=None)

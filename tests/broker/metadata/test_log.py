@@ -31,7 +31,7 @@ def asked_for(name: str) -> MetadataRequest:
 
 
 def change_a_lot(broker: LocalBroker) -> None:
-    broker.create_topic("a", partitions=3, **{"retention_ms": "5000"})
+    broker.create_topic("a", partitions=3, retention_ms="5000")
     broker.create_topic("b")
     broker.create_topic("c")
     broker.broker.metadata_log.write([add_partitions(broker.broker.metadata.topics["a"], 7)], NOW_MS)
@@ -166,7 +166,7 @@ def test_all_records_of_one_change_stand_in_one_batch(tmp_path: Path) -> None:
     with LocalBroker(tmp_path) as broker:
         log = broker.broker.metadata_log.log
         end = log.end_offset
-        broker.create_topic("a", **{"retention_ms": "5000", "segment_ms": "7000"})
+        broker.create_topic("a", retention_ms="5000", segment_ms="7000")
         piece = log.read(end, 1)
         assert piece is not None
         with piece:

@@ -17,7 +17,7 @@ from tailrace.records.compression import Codec
 from tailrace.records.errors import CorruptBatch
 from tailrace.records.record import Record, decode_records, encode_batch
 
-COMPACTED = {"cleanup.policy": "compact"}
+COMPACTED: dict[str, Any] = {"cleanup.policy": "compact"}
 
 
 def keyed(count: int, *, bare: tuple[int, ...] = (), codec: Codec = Codec.ZSTD, headers: Any = ()) -> bytearray:

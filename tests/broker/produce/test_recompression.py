@@ -96,9 +96,7 @@ def test_a_level_is_obeyed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["gzip", "lz4", "zstd"])
-def test_a_level_of_the_brokers_that_changes_counts_for_topics_with_a_type_of_their_own(
-    tmp_path: Path, kind: str
-) -> None:
+def test_a_changed_level_of_the_broker_applies_to_topics_with_their_own_type(tmp_path: Path, kind: str) -> None:
     with LocalBroker(tmp_path) as broker:
         broker.create_topic(compression_type=kind)
         level = ConfigChanged(resource_type=4, resource_name="", key=f"compression.{kind}.level", value="7")
@@ -155,7 +153,27 @@ def test_jobs_that_come_back_in_another_order_change_nothing(tmp_path: Path) -> 
         assert [values for _, values in stored(broker)] == [[b"%d" % n] for n in range(6)]
 
 
-def test_a_pipelined_idempotent_producer_is_in_sequence_and_its_retries_are_duplicates(tmp_path: Path) -> None:
+def test_a_partition_with_many_batches_does_not_hold_up_another(tmp_path: Path) -> None:
+    with LocalBroker(tmp_path) as broker:
+        broker.create_topic(partitions=2, compression_type="zstd")
+        held = broker.hold(recompressing.Conversion)
+        many = [begin(broker, a_batch(b"%d" % n), acks=1) for n in range(20)]
+        one = begin(broker, a_batch(b"one"), partition=1, acks=1)
+        jobs = 0
+        while not one:
+            job, finish = held.popleft()
+            job.run()
+            finish()
+            jobs += 1
+        assert jobs <= 2 * recompressing.AT_ONCE
+        while held:
+            job, finish = held.popleft()
+            job.run()
+            finish()
+        assert [offset_of(answer) for answer in many] == list(range(20))
+
+
+def test_a_pipelined_idempotent_producer_keeps_its_sequence_despite_retries(tmp_path: Path) -> None:
     def a_part(number: int) -> bytearray:
         return a_batch(b"%d" % number, codec=Codec(number % 5), producer_id=7, producer_epoch=0, base_sequence=number)
 
@@ -184,7 +202,7 @@ def test_a_topic_that_no_longer_wants_it_still_keeps_the_order(tmp_path: Path) -
 
 def turns(broker: LocalBroker) -> list[int]:
     """Runs one job after the other, and says where the log ended after each."""
-    ends = []
+    ends: list[int] = []
     while broker._jobs:
         job, finish = broker._jobs.popleft()
         job.run()
@@ -193,7 +211,7 @@ def turns(broker: LocalBroker) -> list[int]:
     return ends
 
 
-def test_a_long_line_is_worked_off_in_turns_and_what_comes_between_them_stands_behind(tmp_path: Path) -> None:
+def test_a_long_queue_is_appended_in_turns_and_new_batches_are_queued_behind_it(tmp_path: Path) -> None:
     with LocalBroker(tmp_path) as broker:
         broker.create_topic(compression_type="zstd")
         broker.hold_jobs = True

@@ -54,7 +54,9 @@ def test_of_all_that_fit_the_most_exact_counts(levels: set[int]) -> None:
 
 def test_a_quota_of_one_kind_says_nothing_of_another() -> None:
     quotas = meter((LEVELS[0], "consumer_byte_rate", 5), (LEVELS[7], KEY, 7)).quotas
-    assert quotas.limit(KEY, "u", "c").rate == 7
+    limit = quotas.limit(KEY, "u", "c")
+    assert limit is not None
+    assert limit.rate == 7
     assert quotas.limit("request_percentage", "u", "c") is None
 
 

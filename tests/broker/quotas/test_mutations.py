@@ -38,8 +38,9 @@ def request(what: str, names: str, version: int, **fields: Any) -> Any:
         topics = [CreatableTopic(name=f"new-{name}", num_partitions=5, replication_factor=1) for name in names]
         return CreateTopicsRequest(topics=topics, **fields)
     if what == DELETE:
-        named = {"topics": [DeleteTopicState(name=name) for name in names]} if version >= 6 else {}
-        return DeleteTopicsRequest(**(named or {"topic_names": list(names)}))
+        if version < 6:
+            return DeleteTopicsRequest(topic_names=list(names))
+        return DeleteTopicsRequest(topics=[DeleteTopicState(name=name) for name in names])
     wanted = [CreatePartitionsTopic(name=name, count=10, assignments=None) for name in names]
     return CreatePartitionsRequest(topics=wanted, **fields)
 

@@ -1,17 +1,19 @@
-"""Produce (key 0): appends batches, and says when they are safe.
+"""Produce (key 0): appends batches, and responds when they are safe.
 
-Behaviour: `acks=all` is answered when the batches are on disk, `acks=1` when they are written, `acks=0` never (where it
-fails, the connection is closed). Partitions stand for themselves: one that is refused does not hold up another. Where
-the topic has a `compression.type`, batches in another codec are recompressed first, by a thread; larger batches for a
-compacted topic are checked for records without a key by a thread, too. What comes later for the same partition is
-appended behind them. A request has at most 500,000 records for compacted topics, and the response to it lists the first
-1,000 records without a key.
+Behaviour: `acks=all` is answered when the batches are on disk, `acks=1` when they are written, `acks=0` never (if it
+fails, the connection is closed). Partitions are independent: a refused one does not delay another. If the topic has a
+`compression.type`, a thread first recompresses batches in another codec; a thread also checks larger batches for a
+compacted topic for records without a key. Later batches for the same partition are appended behind them. A request has
+at most 500,000 records for compacted topics, and its response lists at most 1,000 records without a key.
 
-Versions 3-13; 0-2 are advertised, as Kafka does, because older clients look there for what the broker knows of
-compression, but are not served.
-    7   zstd                       8   errors in words
-    10  where the leader is        13  topics by id
-Not done: transactions (a transactional batch is refused with INVALID_TXN_STATE); leader hints, there being one broker.
+Where a consumer group limits producers (`tailrace.backlog.policy`), responses are delayed, with `throttle_time_ms`, or
+batches refused with NOT_ENOUGH_REPLICAS. With `acks=0` the broker stops reading the connection for up to a second.
+
+Versions 3-13; 0-2 are advertised, as Kafka does, because older clients derive from them which compression the broker
+supports, but are not served.
+    7   zstd                                  8   error messages
+    10  the current leader in the response    13  topics by id
+Not done: transactions (a transactional batch is refused with INVALID_TXN_STATE); leader hints, as there is one broker.
 """
 
 from functools import partial
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
 
 BY_TOPIC_ID = 13
 ALL, LEADER, NONE = -1, 1, 0
+DELAY_SHARE = 4  # of the time that the client waits, a delay takes at most one in so many
 
 
 Answer = ProduceResponse | DelayedResponse[ProduceResponse] | Silence
@@ -57,25 +60,44 @@ def produce(
 ) -> Answer | DelayedResponse[ProduceResponse | Silence]:
     unflushed: UnflushedAppends = []
     queued: list[QueuedAppend] = []
-    budget = ProduceBudget()
+    budget = ProduceBudget(may_refuse=request.acks != NONE)
     response = ProduceResponse()
     for data in request.topic_data:
         topic_response = TopicProduceResponse(name=data.name, topic_id=data.topic_id)
         response.responses.append(topic_response)
         _append_to_topic(request, data, topic_response, call, broker, unflushed, queued, budget)
     if queued:
-        # Without the request: what has to wait was copied, and the frame goes back to where it is counted.
-        finish = partial(_answer, request.acks, request.timeout_ms, response, unflushed, broker)
-        return QueuedProduce(queued, unflushed, finish, request.timeout_ms)
-    return _answer(request.acks, request.timeout_ms, response, unflushed, broker)
+        # Without the request: waiting batches were copied, so its frame is released.
+        finish = partial(_answer, request.acks, request.timeout_ms, response, unflushed, broker, budget)
+        answer: Answer | DelayedResponse[ProduceResponse | Silence] = QueuedProduce(
+            queued, unflushed, finish, request.timeout_ms
+        )
+    else:
+        answer = _answer(request.acks, request.timeout_ms, response, unflushed, broker, budget)
+    if not budget.delay_ms or request.acks == NONE:
+        return answer
+    return _delayed(answer, response, min(budget.delay_ms, max(request.timeout_ms, 0) // DELAY_SHARE), call, broker)
+
+
+def _delayed(
+    answer: object, response: ProduceResponse, delay_ms: int, call: Call, broker: "Broker"
+) -> DelayedResponse[ProduceResponse]:
+    """Delays a response from the arrival of its request on, and tells the client how long."""
+    response.throttle_time_ms = delay_ms
+    return broker.backlog.acks.delay(answer, call.steady_ms + delay_ms)
 
 
 def _answer(
-    acks: int, timeout_ms: int, response: ProduceResponse, unflushed: UnflushedAppends, broker: "Broker"
+    acks: int,
+    timeout_ms: int,
+    response: ProduceResponse,
+    unflushed: UnflushedAppends,
+    broker: "Broker",
+    budget: ProduceBudget,
 ) -> Answer:
-    """What there is to say once all is appended that is going to be."""
+    """Makes the response, once all batches are appended or refused."""
     if acks == NONE:
-        return Silence(close=_any_error(response))
+        return Silence(close=_any_error(response), pause_ms=budget.delay_ms)
     if acks == ALL and unflushed:
         return DelayedProduce(response, unflushed, timeout_ms, broker)
     return response
@@ -103,7 +125,7 @@ def _append_to_topic(
                 code,
                 f"{data.name or 'the topic'} has no partition {wanted.index}" if refusal is None else code.text,
             )
-            if why_not_a_name(data.name) is None:  # a topic of this name may be created before the client tries again
+            if why_not_a_name(data.name) is None:  # a topic of this name may be created before the client retries
                 name = TopicPartition(data.name, wanted.index)
                 remember_refusal(name, header_of(wanted.records), code, call, broker)
         elif (appended := append(partition, wanted.records, call, broker, answer, queued, budget)) is not None:
@@ -129,6 +151,6 @@ def _any_error(response: ProduceResponse) -> bool:
 API = Api(
     ApiKey.PRODUCE,
     produce,
-    frame_bytes_max=1 << 31,  # socket.request.max.bytes says less
+    frame_bytes_max=1 << 31,  # socket.request.max.bytes is less
     elements_max=3_000,  # each may be an append, of 20 to 30 µs
 )

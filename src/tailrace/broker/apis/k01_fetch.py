@@ -1,15 +1,15 @@
-"""Fetch (key 1): batches from an offset on, or a wait until there are enough.
+"""Fetch (key 1): reads batches from an offset on, or waits until there are enough.
 
-Behaviour: readers see what is on disk and nothing else. Whole batches, beginning with the one that holds the offset;
-one at least, even if it is larger than the limits. A reader at the end is told of the next append, up to `max_wait_ms`
-later; what is not flushed yet is then flushed at once. `read_committed` ends at the last stable offset, and names the
-aborted transactions in between.
+Behaviour: consumers see only records that are on disk. A response has whole batches, beginning with the one that
+contains the offset; at least one, even if it exceeds the limits. A consumer at the end waits for the next append, for
+at most `max_wait_ms`; unflushed records are then flushed at once. `read_committed` ends at the last stable offset, and
+lists the aborted transactions in between.
 
 Versions 4-18.
-    7   sessions (KIP-227): a request names only what changed        12  epochs are checked against the log
-    13  topics by id                                                 16  where the leader is
-Not done: followers (a replica id is ignored), preferred read replica and leader hints, there being one replica; zstd is
-sent to those who speak a version before 10, too: nobody looks into a batch on its way out.
+    7   sessions (KIP-227): a request lists only changes              12  epochs are checked against the log
+    13  topics by id                                                 16  the current leader in the response
+Not done: followers (a replica id is ignored), preferred read replica and leader hints, as there is one replica; zstd is
+also sent to clients with a version before 10, because batches are not inspected when they are sent.
 """
 
 from typing import TYPE_CHECKING

@@ -1,13 +1,13 @@
-"""ListOffsets (key 2): where a partition begins, where it ends, or which offset a time has.
+"""ListOffsets (key 2): where a partition begins, where it ends, or the offset of a time.
 
-Behaviour: the end is the high watermark, or the last stable offset for `read_committed`; who asks for it waits until
-all that was appended before is on disk, so that a client finds its own `acks=1` writes. By time: the first record of
-that time or later, found inside its batch; where there is none, offset and timestamp are -1 and there is no error.
-Looking for a time may take a disk, so a thread does it.
+Behaviour: the end is the high watermark, or the last stable offset for `read_committed`; a request for it waits until
+everything appended before is on disk, so that a client finds its own `acks=1` writes. By time: the first record of that
+time or later, found inside its batch; without one, offset and timestamp are -1, and there is no error. A thread looks
+up times, because that may wait for a disk.
 
 Versions 1-11.
     2  isolation level     4  leader epochs     7  -3: the largest timestamp     8  -4: the first offset on this disk
-    9  -5: the last offset in remote storage    11  -6: the first that is not there yet; both -1, there being none
+    9  -5: the last offset in remote storage    11  -6: the first offset that is not in remote storage; both are -1
 Not done: version 0, which lists segments.
 """
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tailrace.broker.apis")
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
-EPOCHS_FROM = 4  # the version in which an answer has room for them
+EPOCHS_FROM = 4  # the first version with leader epochs in the response
 FIRST_VERSIONS = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 
 
@@ -63,7 +63,7 @@ def list_offsets(request: ListOffsetsRequest, call: Call, broker: "Broker") -> D
 
 
 class Listing(DelayedResponse[ListOffsetsResponse]):
-    """The answer to one request, which leaves when the last of its partitions has one."""
+    """The response to one request, sent when the last of its partitions has a result."""
 
     __slots__ = ("_broker", "_call", "_outstanding", "_searches", "_up_to_stable", "response")
 
@@ -106,6 +106,8 @@ class Listing(DelayedResponse[ListOffsetsResponse]):
         else:
             answer.offset = partition.last_stable_offset if self._up_to_stable else partition.high_watermark
             answer.leader_epoch = self._broker.leader_epoch(partition)
+            if self._call.connection is not None:
+                self._call.connection.asks_latest(self._call.client_id, partition, answer.offset)
         self.one_done()
 
     def start(self) -> None:
@@ -128,7 +130,7 @@ class Listing(DelayedResponse[ListOffsetsResponse]):
 
 
 class Searches:
-    """All lookups by time of one request, as a job."""
+    """A job with all lookups by time of one request."""
 
     def __init__(self) -> None:
         self._work: list[tuple[Log, int, ListOffsetsPartitionResponse]] = []
@@ -149,7 +151,7 @@ class Searches:
                 answer.error_code = code_of(error)
                 continue
             except Exception as error:
-                logger.exception("looking for a time in %s failed in a way that nobody foresaw", log.directory)
+                logger.exception("unexpected error while looking up a time in %s", log.directory)
                 answer.error_code = code_of(error)
                 continue
             if found is not None:
@@ -161,7 +163,7 @@ class Searches:
 
 
 def _epoch_at(log: Log, offset: int) -> int:
-    epoch, _ = log.epochs.stretch_at(offset)
+    epoch, _ = log.epochs.range_at(offset)
     return UNDEFINED_EPOCH if epoch is None else epoch
 
 

@@ -1,13 +1,13 @@
-"""Metadata (key 3): which topics there are, where their partitions are led, and where to connect.
+"""Metadata (key 3): topics, the leaders of their partitions, and the address of the broker.
 
-Behaviour: a topic that is asked for by name and is not there is created, unless the request or the broker's config says
-not to; it can be used as soon as it is answered. What is said of a topic is encoded once and kept, so that ten thousand
-partitions cost a copy of their bytes.
+Behaviour: a topic that is requested by name and does not exist is created, unless the request or the broker's config
+forbids it; it can be used once the response arrives. The part of the response about a topic is encoded once and kept,
+so that ten thousand partitions cost a copy of their bytes.
 
 Versions 0-13.
     1   null is every topic (in 0, an empty list is)      4   the request says whether to create
-    8   authorized operations (10: of topics only)        10  topic ids in the answer; 12: asked for by id
-    13  one error for all (KIP-1102), which we never need
+    8   authorized operations (10: of topics only)        10  topic ids in the response; 12: topics by id
+    13  one error for the whole response (KIP-1102), which is never needed here
 Not done: nothing.
 """
 
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("tailrace.broker.apis")
 
-CREATED_MAX = 1_000  # in one request; who asks for more is told that they are unknown, and asks again
+CREATED_MAX = 1_000  # per request; more are answered as unknown, and clients retry
 NOT_ASKED = -(1 << 31)
-TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))  # all that Kafka has for a topic
+TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))  # all that Kafka has for topics
 CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
 
 
@@ -72,23 +72,23 @@ def _create_missing(request: MetadataRequest, call: Call, broker: "Broker") -> N
     changes = []
     names = (wanted.name for wanted in request.topics or ())
     missing = {as_metric(name): name for name in names if name and name not in broker.metadata.topics}
-    for name in islice(missing.values(), CREATED_MAX):  # of two that would collide, one
+    for name in islice(missing.values(), CREATED_MAX):  # of two colliding names, one
         try:
             partition_count = broker.configs.number("num.partitions")
             changes += create_topic(broker.metadata, name, partition_count, {}, broker.random_bytes)
         except Refused:
-            continue  # said when the topic's turn comes
+            continue  # reported with the topic
     if changes:
         try:
             broker.metadata_log.write(changes, call.now_ms)
         except StorageError as error:
-            logger.error("%s: no topic was created", error)  # they are not known, then: clients ask again
+            logger.error("%s: no topic was created", error)  # they are answered as unknown: clients retry
 
 
 def _topics(request: MetadataRequest, call: Call, broker: "Broker") -> tuple[int, bytes]:
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
     if not _wants_all(request, call.version):
-        # Each once, or a small request for one large topic again and again would have an answer of gigabytes.
+        # Each topic once: a small request with one large topic many times would otherwise have a response of gigabytes.
         once = {(wanted.name, wanted.topic_id): wanted for wanted in request.topics or ()}
         fragments = [_fragment_of(wanted, call.version, operations, broker) for wanted in once.values()]
         return len(fragments), b"".join(fragments)
@@ -132,7 +132,7 @@ def _describe(topic: Topic, version: int, operations: int, broker: "Broker") -> 
     described = MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
-        is_internal=topic.is_internal,
+        is_internal=topic.is_shown_as_internal,
         topic_authorized_operations=operations,
         partitions=[
             MetadataResponsePartition(

@@ -1,17 +1,19 @@
-"""OffsetCommit (key 8): a group has come so far.
+"""OffsetCommit (key 8): commits the offsets of a group.
 
-Behaviour: members commit, in the generation they are in; while there are none, anybody may (operators do, and consumers
-that assign themselves). The answer leaves when it is on disk. What is committed stays until somebody commits anew,
-deletes it, or deletes the topic: nothing expires, whatever retention an old client asks for.
+Behaviour: members commit in their current generation; while a group has no members, any client may (operators do, and
+consumers that assign partitions themselves). The response is sent when the commit is on disk. A commit is kept until
+another one replaces it, or it or its topic is deleted: nothing expires, whatever retention an old client requests. A
+commit that seems to skip records unread is noted in `__tailrace_losses`.
 
 Versions 2-10.
     6   the leader epoch of the offset      7   static members      9   GROUP_ID_NOT_FOUND      10  topics by id
-Not done: groups of the newer kind, whose member epoch would stand where the generation does (version 9).
+Not done: consumer groups (KIP-848), which send a member epoch in place of the generation (version 9).
 """
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from tailrace.broker.backlog.resets import note_resets
 from tailrace.broker.core.api import Api, Call
 from tailrace.broker.core.delayed import DelayedResponse
 from tailrace.broker.core.errors import Refused
@@ -47,7 +49,10 @@ def offset_commit(
         identity = Identity(request.member_id, request.group_instance_id)
         group.check_commit(identity, request.generation_id_or_member_epoch)
         response = OffsetCommitResponse()
-        broker.groups.commit(request.group_id, list(_commits(request, response, call, broker)))
+        commits = list(_commits(request, response, call, broker))
+        is_member = request.generation_id_or_member_epoch >= 0
+        note_resets(request.group_id, commits, call, broker, is_member=is_member)
+        broker.groups.commit(request.group_id, commits)
     except Refused as error:
         return _refuse_all(request, error.code)
     return broker.groups.when_safe(response, request.group_id)
@@ -56,7 +61,7 @@ def offset_commit(
 def _commits(
     request: OffsetCommitRequest, response: OffsetCommitResponse, call: Call, broker: "Broker"
 ) -> Iterator[OffsetCommit]:
-    """What can be committed; afterwards `response` says so, and of the rest why not."""
+    """Returns the offsets that can be committed, and fills `response` with the result for each partition."""
     note_max = broker.configs.number("offset.metadata.max.bytes")
     for wanted in request.topics:
         topic, unknown = _topic(wanted, call.version, broker)

@@ -1,10 +1,10 @@
-"""OffsetFetch (key 9): how far groups have come.
+"""OffsetFetch (key 9): the committed offsets of groups.
 
-Behaviour: what was committed last, with its note; -1 where nothing was, also for a group that nobody knows, which is no
-error. Without a list of topics, all that the group has. Who asks does not see a commit before it is on disk.
+Behaviour: the last committed offset, with its metadata; -1 without one, also for an unknown group, which is no error.
+Without a list of topics, all offsets of the group. A commit is visible once it is on disk.
 
 Versions 1-10.
-    2   all topics      5   leader epochs      7   only what is stable      8   several groups      10  topics by id
+    2   all topics      5   leader epochs      7   only stable offsets      8   several groups      10  topics by id
 Not done: offsets that a transaction has yet to commit: there are none. Member epochs (version 9) are ignored.
 """
 
@@ -33,15 +33,15 @@ from tailrace.protocol.messages.offset_fetch import (
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
 
-ERROR_FROM = 2  # of a whole answer; before, each partition has it
+ERROR_FROM = 2  # error of a whole response; before, each partition has it
 MANY_FROM = 8
 BY_TOPIC_ID = 10
 NOTHING = -1
 PARTITIONS_A_STEP = 20
 
 
-class Wanted(NamedTuple):
-    """A topic, and which of its partitions. Without a name it is one that there is not."""
+class RequestedTopic(NamedTuple):
+    """The requested partitions of a topic. Without a name the topic does not exist."""
 
     name: str | None
     topic_id: bytes
@@ -60,7 +60,7 @@ def offset_fetch(
                 for topic in request.topics
             ]
         groups = [OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)]
-    wanted = {group.group_id: group for group in groups}  # each once
+    wanted = {group.group_id: group for group in groups}  # each group once
     if call.version < MANY_FROM:
         return broker.groups.when_safe(_as_one(_answer(groups[0], call, broker)), *wanted)
     return broker.groups.when_safe(
@@ -109,18 +109,18 @@ def _answer(group: OffsetFetchRequestGroup, call: Call, broker: "Broker") -> Off
     return answer
 
 
-def _wanted(group: OffsetFetchRequestGroup, version: int, broker: "Broker") -> Iterator[Wanted]:
+def _wanted(group: OffsetFetchRequestGroup, version: int, broker: "Broker") -> Iterator[RequestedTopic]:
     if group.topics is None:
         for name, partitions in broker.groups.offsets.of_group(group.group_id).items():
             if (known := broker.topic(name)) is not None:
-                yield Wanted(name, known.topic_id, partitions)
+                yield RequestedTopic(name, known.topic_id, partitions)
         return
     for topic in group.topics:
         if version < BY_TOPIC_ID:
-            yield Wanted(topic.name, topic.topic_id, topic.partition_indexes)
+            yield RequestedTopic(topic.name, topic.topic_id, topic.partition_indexes)
         else:
             known = broker.metadata.topics_by_id.get(topic.topic_id)
-            yield Wanted(known.name if known is not None else None, topic.topic_id, topic.partition_indexes)
+            yield RequestedTopic(known.name if known is not None else None, topic.topic_id, topic.partition_indexes)
 
 
 def _partition(
@@ -129,7 +129,7 @@ def _partition(
     value = broker.groups.offsets.get(group_id, topic, index)
     known = broker.topic(topic)
     is_of_another = known is not None and value is not None and value.topic_id not in (known.topic_id, ZERO_UUID)
-    if value is None or unknown or is_of_another:  # of a topic of this name that was deleted
+    if value is None or unknown or is_of_another:  # of a deleted topic with this name
         return _nothing(index, unknown)
     return OffsetFetchResponsePartitions(
         partition_index=index,
@@ -144,7 +144,7 @@ def _nothing(index: int, code: ErrorCode) -> OffsetFetchResponsePartitions:
 
 
 def _as_one(group: OffsetFetchResponseGroup) -> OffsetFetchResponse:
-    """The answer as it was before several groups could be asked for."""
+    """Converts the response to the format before several groups could be requested."""
     return OffsetFetchResponse(
         error_code=group.error_code,
         topics=[

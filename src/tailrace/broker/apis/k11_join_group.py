@@ -1,12 +1,12 @@
-"""JoinGroup (key 11): a consumer wants to be a member, or takes part in a rebalance.
+"""JoinGroup (key 11): a consumer joins a group, or takes part in a rebalance.
 
-Behaviour: the answer comes when all members have joined, or when time is up, and says who shares out the work. A
-newcomer is told its id first, and has to come again with it (version 4 on). A static member, which has an instance id,
-takes the place it had before; where it leaves the others alone, they are left alone.
+Behaviour: the response is sent when all members have joined, or at the timeout, and names the leader, which computes
+the assignment. A new member first gets its id, and has to join again with it (version 4 on). A static member, which has
+an instance id, replaces its former self; if its subscription is unchanged, there is no rebalance.
 
 Versions 0-9.
     1   a timeout for rebalances      4   MEMBER_ID_REQUIRED      5   static members      9   an assignment may be kept
-Not done: groups of the newer kind (KIP-848).
+Not done: consumer groups (KIP-848).
 """
 
 from typing import TYPE_CHECKING
@@ -53,9 +53,12 @@ def join_group(
 
 def _check(request: JoinGroupRequest, broker: "Broker") -> None:
     if not request.group_id:
-        raise Refused(ErrorCode.INVALID_GROUP_ID, "a group needs a name")
+        raise Refused(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
     if request.session_timeout_ms not in broker.groups.session_timeouts_ms:
-        raise Refused(ErrorCode.INVALID_SESSION_TIMEOUT, "group.min.session.timeout.ms and its like say what it may be")
+        raise Refused(
+            ErrorCode.INVALID_SESSION_TIMEOUT,
+            "the session timeout must be between group.min.session.timeout.ms and group.max.session.timeout.ms",
+        )
 
 
 def _joining(request: JoinGroupRequest, call: Call) -> JoinRequest:

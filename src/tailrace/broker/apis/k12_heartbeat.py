@@ -1,8 +1,9 @@
-"""Heartbeat (key 12): a member says that it is there, and learns whether it has to join again.
+"""Heartbeat (key 12): keeps a member in its group, and tells it whether it has to join again.
 
-Behaviour: as long as it is heard of within its session timeout, a member stays one. A rebalance is told by
-REBALANCE_IN_PROGRESS, a member that was put out by UNKNOWN_MEMBER_ID, one whose place was taken by FENCED_INSTANCE_ID.
-While groups are being read, all is well, as in Kafka: some clients end on any other answer.
+Behaviour: a member stays in the group as long as it sends a heartbeat within its session timeout. REBALANCE_IN_PROGRESS
+announces a rebalance, UNKNOWN_MEMBER_ID that the member was removed, FENCED_INSTANCE_ID that another member has taken
+its instance id. While groups are being loaded, there is no error, as in Kafka: some clients give up on any other
+response.
 
 Versions 0-4.
     3   static members

@@ -1,7 +1,7 @@
-"""LeaveGroup (key 13): members go, and what they worked on is shared out anew at once.
+"""LeaveGroup (key 13): members leave, and the group rebalances at once.
 
-Behaviour: a static member does not leave when it stops, so that it can come back; an operator puts it out by its
-instance id.
+Behaviour: a static member does not leave when it stops, so that it can return; an operator removes it by its instance
+id.
 
 Versions 0-5.
     3   several members, and static ones      5   a reason, which is ignored

@@ -1,7 +1,7 @@
-"""SyncGroup (key 14): the leader says who works on what, and everyone learns its own part.
+"""SyncGroup (key 14): the leader sends the assignment, and every member receives its own part.
 
-Behaviour: followers wait for the leader. What it says is saved before anybody learns of it; from then on the group is
-stable. A member that the leader has forgotten gets an empty assignment.
+Behaviour: followers wait for the leader. The assignment is saved before any member receives it; from then on the group
+is stable. A member that the leader has left out gets an empty assignment.
 
 Versions 0-5.
     3   static members      5   the protocol is named, and checked

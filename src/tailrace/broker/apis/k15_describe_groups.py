@@ -1,11 +1,11 @@
-"""DescribeGroups (key 15): who is in a group, and who works on what.
+"""DescribeGroups (key 15): the members of a group, and their assignments.
 
-Behaviour: what members said is shown while the group is stable, and what they were given last always. A group that
-nobody knows is Dead; from version 6 on it is an error.
+Behaviour: the metadata of members is shown while the group is stable, their last assignments always. An unknown group
+is Dead; from version 6 on it is an error.
 
 Versions 0-6.
-    3   what one may do with it      4   instance ids      6   GROUP_ID_NOT_FOUND
-Not done: authorized operations are all there are, as there is no authorization yet.
+    3   authorized operations      4   instance ids      6   GROUP_ID_NOT_FOUND
+Not done: authorized operations are always all of them, as there is no authorization yet.
 """
 
 from collections.abc import Generator
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 NOT_FOUND_FROM = 6
 MEMBERS_A_STEP = 10
-GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8))  # read, delete, describe: all that Kafka has
+GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8))  # read, delete, describe: Kafka has no others
 
 
 def describe_groups(

@@ -1,10 +1,10 @@
 """ListGroups (key 16): all groups.
 
-Behaviour: every group that has members or offsets, and for some minutes those that had. States and types are compared
-without regard to case; what nobody knows matches nothing.
+Behaviour: every group that has members or offsets, and for some minutes groups that had. States and types are compared
+without regard to case; unknown ones match nothing.
 
 Versions 0-5.
-    4   states, and only some      5   types, and only some
+    4   states, and a filter by state      5   types, and a filter by type
 Not done: types other than `classic`.
 """
 

@@ -1,10 +1,10 @@
-"""ApiVersions (key 18): what we speak, in which versions. The first thing a client asks.
+"""ApiVersions (key 18): the supported APIs and their versions. The first request of a client.
 
-Behaviour: a version that we do not know is answered in version 0, with UNSUPPORTED_VERSION and the same list, so that
-the client can ask again.
+Behaviour: an unknown version is answered in version 0, with UNSUPPORTED_VERSION and the same list, so that the client
+can ask again.
 
 Versions 0-4.
-    3   features, none of which we have: transactions stay in the protocol's first form
+    3   features, of which there are none: transactions stay in the protocol's first form
 Not done: checks of a client's name and version.
 """
 
@@ -24,7 +24,7 @@ def api_versions(request: ApiVersionsRequest, call: Call, broker: "Broker") -> A
 
 
 def unsupported_version() -> ApiVersionsResponse:
-    """To be encoded in version 0, whatever was asked for."""
+    """Returns the response to an unknown version. To be encoded in version 0."""
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=advertised())
 
 

@@ -1,26 +1,27 @@
-"""CreateTopics (key 19): new topics, which can be used as soon as this is answered.
+"""CreateTopics (key 19): creates topics, which can be used once the response arrives.
 
-Behaviour: topics stand for themselves: one that is refused does not hold up another. A name that is there twice is
-refused, and answered once. There is one broker, so the replication factor is 1, or -1 for the default; so many
-partitions as there are, or -1 for the default; or where each partition lies, which is here. `validate_only` finds out
-what would be refused. Nothing is on disk for a partition until its first record.
+Behaviour: topics are independent: a refused one does not delay another. A name that appears twice is refused, and
+answered once. There is one broker, so the replication factor is 1, or -1 for the default; partitions are given by their
+number, by -1 for the default, or by an assignment of each to this broker. `validate_only` reports what would be
+refused. A partition has nothing on disk until its first record.
 
 Versions 2-7.
-    4   -1 for the defaults (taken in 2 and 3, too)      5   partitions, replicas and configs in the answer
-    6   refused where a quota is used up (before, the client waits afterwards)
-    7   topic ids in the answer; none from `validate_only`
-Not done: `timeout_ms`; it is answered when it is on disk.
+    4   -1 for the defaults (accepted in 2 and 3, too)      5   partitions, replicas and configs in the response
+    6   refused if a quota is used up (before, the client is throttled)
+    7   topic ids in the response; none from `validate_only`
+Not done: `timeout_ms`; the response is sent when the topics are on disk.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from tailrace.broker.configs.keys import parts_of
 from tailrace.broker.configs.registry import ConfigSource, Entry, topic_entry
 from tailrace.broker.configs.tables import TOPIC_KEYS
 from tailrace.broker.core.api import Api, Call
 from tailrace.broker.core.errors import Refused
-from tailrace.broker.metadata.records import ConfigChanged, MetadataRecord, TopicCreated
+from tailrace.broker.metadata.records import BacklogAnchored, ConfigChanged, MetadataRecord, TopicCreated
 from tailrace.broker.metadata.topic_changes import DEFAULT, check_placement, check_replication_factor, create_topic
 from tailrace.broker.quotas.mutations import Mutations
 from tailrace.protocol.codec import Encoded, encode_structure
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
 
 CONFIGS_FROM = 5
+GROUPS_CONFIG = "tailrace.backlog.groups"
 REFUSED_FROM = 6
 
 
@@ -46,7 +48,7 @@ def create_topics(request: CreateTopicsRequest, call: Call, broker: "Broker") ->
     creation = Creation(request.validate_only, call, broker)
     for name, count in Counter(topic.name for topic in request.topics).items():
         if count > 1:
-            creation.refuse(name, Refused(ErrorCode.INVALID_REQUEST, f"{name!r} is there {count} times"))
+            creation.refuse(name, Refused(ErrorCode.INVALID_REQUEST, f"{name!r} appears {count} times in the request"))
     for wanted in request.topics:
         if wanted.name not in creation.results:
             creation.add(wanted)
@@ -58,7 +60,7 @@ def create_topics(request: CreateTopicsRequest, call: Call, broker: "Broker") ->
 
 
 class Creation:
-    """What one request comes to."""
+    """The results of one request."""
 
     def __init__(self, validate_only: bool, call: Call, broker: "Broker") -> None:
         self.results: dict[str, CreatableTopicResult] = {}
@@ -66,6 +68,7 @@ class Creation:
         self.mutations = Mutations(call, broker, refused_from=REFUSED_FROM)
         self._validate_only = validate_only
         self._broker = broker
+        self._now_ms = call.now_ms
         self._version = call.version
         self._beside: dict[str, str] = {}
         self._default_configs = self._encode_defaults() if call.version >= CONFIGS_FROM else {}
@@ -87,9 +90,9 @@ class Creation:
         except Refused as error:
             self.refuse(wanted.name, error)
             return
-        self.changes += changes
         created, *configs = changes
         assert isinstance(created, TopicCreated)
+        self.changes += [*changes, *self._anchors(created, overrides)]
         self.results[wanted.name] = CreatableTopicResult(
             name=wanted.name,
             topic_id=ZERO_UUID if self._validate_only else created.topic_id,
@@ -99,8 +102,13 @@ class Creation:
             configs=self._configs(configs),
         )
 
+    def _anchors(self, created: TopicCreated, overrides: Mapping[str, str | None]) -> Iterator[BacklogAnchored]:
+        """Yields when the topic has named its groups: from then on they have time to show a sign of life."""
+        for group in parts_of(overrides.get(GROUPS_CONFIG) or ""):
+            yield BacklogAnchored(topic_id=created.topic_id, group=group, at_ms=self._now_ms, positions=[])
+
     def _encode_defaults(self) -> dict[str, bytes]:
-        """How the configs of a topic that has none of its own stand in the answer: for thousands of topics, once."""
+        """Encodes the configs of a topic without its own for the response: once, for thousands of topics."""
         return {name: self._encode(topic_entry(name, {}, self._broker.configs)) for name in TOPIC_KEYS}
 
     def _configs(self, changes: Iterable[MetadataRecord]) -> Encoded:
@@ -117,7 +125,7 @@ class Creation:
 
 
 def partition_count(wanted: CreatableTopic, broker: "Broker") -> int:
-    """Raises Refused where partitions or replicas cannot be as the request has them."""
+    """Raises Refused if the broker cannot have the requested partitions or replicas."""
     if not wanted.assignments:
         check_replication_factor(wanted.replication_factor)
         if wanted.num_partitions == DEFAULT:
@@ -125,11 +133,12 @@ def partition_count(wanted: CreatableTopic, broker: "Broker") -> int:
         return wanted.num_partitions
     if wanted.num_partitions != DEFAULT or wanted.replication_factor != DEFAULT:
         raise Refused(
-            ErrorCode.INVALID_REQUEST, "where partitions are placed one by one, their number and that of replicas is -1"
+            ErrorCode.INVALID_REQUEST,
+            "with an assignment, the number of partitions and the replication factor must be -1",
         )
     placed = sorted(wanted.assignments, key=lambda assignment: assignment.partition_index)
     if [assignment.partition_index for assignment in placed] != list(range(len(placed))):
-        raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions are numbered from 0, without a gap")
+        raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions must be numbered from 0, without a gap")
     check_placement((assignment.broker_ids for assignment in placed), broker.node_id)
     return len(placed)
 

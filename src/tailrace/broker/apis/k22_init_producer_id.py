@@ -1,17 +1,21 @@
-"""InitProducerId (key 22): an id for a producer that wants its retries recognised.
+"""InitProducerId (key 22): a producer id, by which retries are recognised.
 
-Behaviour: every producer without a transactional id gets a new id, epoch 0. Who has one already, and asks for a higher
-epoch (version 3 on), gets a new id too: what it wrote under the old one stays recognised, and nothing is fenced.
+Behaviour: every producer without a transactional id gets a new id, with epoch 0. A producer that has an id, and
+requests a higher epoch (version 3 on), gets a new id, too: its writes under the old one stay recognised, and nothing is
+fenced.
 
 Versions 0-5.
-    3   a producer may say which id and epoch it has       4   PRODUCER_FENCED is understood
-Not done: transactional ids, which nobody may use here yet: clients try again on most other errors, and end on this one.
+    3   a producer may send its id and epoch       4   PRODUCER_FENCED is understood
+Not done: transactional ids. Each client that has one is logged once, and refused: with INVALID_REQUEST from version 5
+on, for which Java's clients point to the broker's log; before that with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, because
+librdkafka retries for ever on most other errors.
 """
 
 from typing import TYPE_CHECKING
 
 from tailrace.broker.core.api import Api, Call
 from tailrace.broker.core.errors import code_of
+from tailrace.broker.core.unsupported import TRANSACTIONS
 from tailrace.log.layout.errors import StorageError
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import ApiKey
@@ -20,12 +24,17 @@ from tailrace.protocol.messages.init_producer_id import InitProducerIdRequest, I
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
 
+JAVA_FROM = 5  # no version of librdkafka asks with this one
+
 
 def init_producer_id(request: InitProducerIdRequest, call: Call, broker: "Broker") -> InitProducerIdResponse:
     if request.transactional_id == "":
         return _refuse(ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
-        return _refuse(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        broker.unsupported.refuse(*TRANSACTIONS, call)
+        points_to_log = call.version >= JAVA_FROM
+        code = ErrorCode.INVALID_REQUEST if points_to_log else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return _refuse(code)
     try:
         producer_id = broker.producer_ids.take(call.now_ms)
     except StorageError as error:

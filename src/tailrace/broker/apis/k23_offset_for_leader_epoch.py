@@ -1,7 +1,7 @@
-"""OffsetForLeaderEpoch (key 23): where a leader epoch ended, by which a client notices that it has read what is gone.
+"""OffsetForLeaderEpoch (key 23): the end of a leader epoch, by which a client detects records that were lost.
 
-Behaviour: the epoch rises with every unclean start. The answer is the end of the largest epoch that is not above the
-one asked for, as far as readers may see; -1 and -1 for an epoch that the log does not know.
+Behaviour: the epoch rises with every unclean start. The response has the end of the largest epoch that is not above the
+requested one, up to the high watermark; -1 and -1 for an epoch that the log does not know.
 
 Versions 2-4.
     3   replica ids, which are ignored: there are no followers
@@ -51,7 +51,7 @@ def _epoch_end(topic: str, wanted: OffsetForLeaderPartition, broker: "Broker") -
         return answer
     if partition.log is not None:
         answer.leader_epoch, answer.end_offset = partition.log.epoch_end(wanted.leader_epoch)
-    elif 0 <= wanted.leader_epoch <= current:  # nothing was ever appended: every epoch ends where it begins
+    elif 0 <= wanted.leader_epoch <= current:  # nothing was ever appended: every epoch is empty
         answer.leader_epoch, answer.end_offset = wanted.leader_epoch, 0
     return answer
 

@@ -1,7 +1,7 @@
-"""DescribeAcls (key 29): who may do what.
+"""DescribeAcls (key 29): lists ACLs.
 
-Behaviour: SECURITY_DISABLED, as of a Kafka without an authorizer: tools say that there are no ACLs, rather than that
-they do not understand this broker.
+Behaviour: SECURITY_DISABLED, as from a Kafka without an authorizer: tools then report that there are no ACLs, rather
+than that they do not understand this broker.
 
 Versions 1-3.
     2   flexible
@@ -18,7 +18,7 @@ from tailrace.protocol.messages.describe_acls import DescribeAclsRequest, Descri
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
 
-NO_ACLS = "this broker has no authorization: everyone may do everything"
+NO_ACLS = "this broker has no authorization: every client may do everything"
 
 
 def describe_acls(request: DescribeAclsRequest, call: Call, broker: "Broker") -> DescribeAclsResponse:

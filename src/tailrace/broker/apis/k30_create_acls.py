@@ -1,6 +1,6 @@
-"""CreateAcls (key 30): somebody may, or may not, do something from now on.
+"""CreateAcls (key 30): allows or denies operations.
 
-Behaviour: SECURITY_DISABLED for each, as of a Kafka without an authorizer.
+Behaviour: SECURITY_DISABLED for each, as from a Kafka without an authorizer.
 
 Versions 1-3.
     2   flexible

@@ -1,6 +1,6 @@
-"""DeleteAcls (key 31): all that fits some filters is neither allowed nor forbidden any more.
+"""DeleteAcls (key 31): removes the ACLs that match some filters.
 
-Behaviour: SECURITY_DISABLED for each filter, as of a Kafka without an authorizer.
+Behaviour: SECURITY_DISABLED for each filter, as from a Kafka without an authorizer.
 
 Versions 1-3.
     2   flexible

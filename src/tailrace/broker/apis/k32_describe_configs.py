@@ -1,12 +1,12 @@
-"""DescribeConfigs (key 32): every config of topics, brokers and loggers, with where its value comes from.
+"""DescribeConfigs (key 32): every config of topics, brokers and loggers, with the source of its value.
 
-Behaviour: no keys, or none in the list, is all of them; keys that are not known are left out. Of a broker all values
-that it goes by; with "" for its name, only those that were set at run time for all brokers. How a config stands in the
-answer is encoded once for all topics that do not have it themselves.
+Behaviour: a null or empty list of keys is all of them; unknown keys are left out. For a broker, all its current values;
+with "" for its name, only those that were set at run time for all brokers. min.insync.replicas is always one of these,
+because Kafka (4.1 and later) sets it for all brokers by itself. Inherited configs are encoded once for all topics.
 
 Versions 1-4.
-    1   sources and synonyms: every value the config has somewhere, the one that counts first
-    3   types, and documentation where it is asked for
+    1   sources and synonyms: the value at every source, the current one first
+    3   types, and documentation on request
 Not done: groups and client metrics, which have no configs here yet. No value of ours is a secret.
 """
 
@@ -38,10 +38,10 @@ from tailrace.protocol.messages.describe_configs import (
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
 
-ANSWER_BYTES_MAX = 20 << 20  # of configs; as many topics as one may ask for, with all of theirs, take 14 MB
+ANSWER_BYTES_MAX = 20 << 20  # of configs; the largest number of topics, with all configs, takes 14 MB
 
 Fragments = dict[str, bytes]
-"""How configs stand in the answer, by their names."""
+"""Encoded configs, by their names."""
 
 
 def describe_configs(request: DescribeConfigsRequest, call: Call, broker: "Broker") -> DescribeConfigsResponse:
@@ -50,7 +50,7 @@ def describe_configs(request: DescribeConfigsRequest, call: Call, broker: "Broke
 
 
 class ConfigsDescription:
-    """The answer to one request, and what is worth keeping while it is made."""
+    """The response to one request, and values cached while it is made."""
 
     def __init__(self, request: DescribeConfigsRequest, call: Call, broker: "Broker") -> None:
         self._broker = broker
@@ -59,7 +59,7 @@ class ConfigsDescription:
         self._with_documentation = request.include_documentation
         self._bytes_left = ANSWER_BYTES_MAX
         self._defaults: Fragments = {}
-        self._own: dict[tuple[str, str], bytes] = {}  # of topics, by name and value: many have the same
+        self._own: dict[tuple[str, str], bytes] = {}  # of topics, by name and value: many are equal
         self._made: dict[tuple[int, str], Fragments] = {}
 
     def of(self, resource: DescribeConfigsResource) -> DescribeConfigsResult:
@@ -79,11 +79,14 @@ class ConfigsDescription:
         data = b"".join(fragments.values())
         self._bytes_left -= len(data)
         if self._bytes_left < 0:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"an answer of more than {ANSWER_BYTES_MAX} bytes: ask for less")
+            raise Refused(
+                ErrorCode.INVALID_REQUEST,
+                f"the response would have more than {ANSWER_BYTES_MAX} bytes: request fewer resources",
+            )
         return Encoded(len(fragments), data)
 
     def _fragments(self, kind: int, name: str) -> Fragments:
-        """Raises Refused where there is nothing of this kind and name."""
+        """Returns the encoded configs of a resource. Raises Refused if it does not exist."""
         found = self._made.get((kind, name))
         if found is None:
             if kind == TOPIC_RESOURCE:
@@ -125,9 +128,7 @@ class ConfigsDescription:
         configs = self._broker.configs
         if name == "":
             source = ConfigSource.ALL_BROKERS_AT_RUN_TIME
-            own = [
-                Entry(broker_key(key), text, source) for key, text in sorted(configs.at_run_time.get("", {}).items())
-            ]
+            own = [Entry(broker_key(key), text, source) for key, text in sorted(configs.for_all_brokers.items())]
             return {entry.key.name: self._encode(entry.key, [entry], is_read_only=False) for entry in own}
         check_broker(name, configs)
         return {
@@ -144,7 +145,7 @@ class ConfigsDescription:
         return encode_structure(described, DescribeConfigsResponse, self._version)
 
     def _encode(self, key: ConfigKey, layers: Iterable[Entry], *, is_read_only: bool) -> bytes:
-        """`layers` as in `BrokerConfigs.layers`: the first one counts, the others are its synonyms, like itself."""
+        """`layers` as in `BrokerConfigs.layers`: the first one is the value, all of them are its synonyms."""
         values = list(layers)
         first = values[0]
         described = DescribeConfigsResourceResult(

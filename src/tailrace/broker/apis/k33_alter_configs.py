@@ -1,11 +1,11 @@
-"""AlterConfigs (key 33): all configs of a topic or a broker, in the place of those it has.
+"""AlterConfigs (key 33): replaces all configs of a topic or a broker.
 
-Behaviour: what is not named goes back to its default; otherwise as IncrementalAlterConfigs (44), which newer clients
-use, and which does not undo what somebody else has set meanwhile.
+Behaviour: configs that are not listed return to their defaults; otherwise like IncrementalAlterConfigs (44), which
+newer clients use, and which does not undo concurrent changes.
 
 Versions 0-2.
     2   flexible
-Not done: what 44 does not, and loggers.
+Not done: what 44 does not do, and loggers.
 """
 
 from collections.abc import Collection
@@ -46,7 +46,7 @@ def _as_changes(resource: WholeResource, broker: "Broker") -> AlterConfigsResour
 
 
 def _own(resource: WholeResource, broker: "Broker") -> Collection[str]:
-    """The configs that the resource has a value of its own for."""
+    """The names of the configs that the resource has a value of its own for."""
     if resource.resource_type != TOPIC_RESOURCE:
         return broker.configs.at_run_time.get(resource.resource_name, {})
     topic = broker.topic(resource.resource_name)

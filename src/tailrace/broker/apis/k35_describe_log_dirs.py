@@ -1,13 +1,13 @@
-"""DescribeLogDirs (key 35): where partitions lie on disk, how large they are, and how much room there is.
+"""DescribeLogDirs (key 35): the directory and the sizes of partitions, and the free disk space.
 
-Behaviour: there is one directory. A partition that nobody has written to has nothing on disk, and is listed with 0
-bytes; one that does not exist is left out. What the disk says of its room is asked for by a thread; where it says
-nothing, that is -1. Many partitions are gone through in turns, so that others are served meanwhile.
+Behaviour: there is one directory. A partition without records has nothing on disk, and is listed with 0 bytes; one that
+does not exist is left out. A thread determines the disk space; if that fails, it is -1. Many partitions are processed
+in several turns, so that other clients are served meanwhile.
 
 Versions 1-5.
-    2   flexible                                      3   an error for the whole of it
-    4   how much room the disk has, and has left      5   whether a directory takes no new partitions: it does
-Not done: offset lag and future logs, there being one replica of each partition, in one directory.
+    2   flexible                                        3   an error for the whole response
+    4   the total and the free space of the disk        5   whether a directory takes no new partitions: it does
+Not done: offset lag and future logs, as there is one replica of each partition, in one directory.
 """
 
 from collections.abc import Generator, Iterable, Iterator
@@ -52,7 +52,7 @@ def _wanted(named: list[DescribableLogDirTopic] | None, broker: "Broker") -> Ite
 
 
 class LogDirsDescription(DelayedResponse[DescribeLogDirsResponse]):
-    """The answer: first the sizes, then what a thread says of the disk."""
+    """The response: first the sizes, then the disk space that a thread has determined."""
 
     __slots__ = ("_broker", "_result")
 

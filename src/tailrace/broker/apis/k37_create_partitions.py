@@ -1,11 +1,11 @@
-"""CreatePartitions (key 37): more partitions for topics that exist.
+"""CreatePartitions (key 37): adds partitions to topics.
 
-Behaviour: `count` is how many there are afterwards, which must be more than before. Topics stand for themselves. Where
-the request says where each new partition lies, that must be here, and one for each. Internal topics keep theirs.
+Behaviour: `count` is the new number of partitions, which must be larger than the old one. Topics are independent. If
+the request assigns the new partitions, it must assign each of them to this broker. Internal topics are refused.
 
 Versions 0-3.
-    2   flexible      3   refused where a quota is used up (before, the client waits afterwards)
-Not done: `timeout_ms`; it is answered when it is on disk.
+    2   flexible      3   refused if a quota is used up (before, the client is throttled)
+Not done: `timeout_ms`; the response is sent when the partitions are on disk.
 """
 
 from collections import Counter
@@ -41,7 +41,9 @@ def create_partitions(request: CreatePartitionsRequest, call: Call, broker: "Bro
         result = results[wanted.name] = CreatePartitionsTopicResult(name=wanted.name)
         try:
             if counts[wanted.name] > 1:
-                raise Refused(ErrorCode.INVALID_REQUEST, f"{wanted.name!r} is there {counts[wanted.name]} times")
+                raise Refused(
+                    ErrorCode.INVALID_REQUEST, f"{wanted.name!r} appears {counts[wanted.name]} times in the request"
+                )
             change, added = _decide(wanted, broker)
             if not request.validate_only:
                 mutations.add(added)
@@ -54,7 +56,7 @@ def create_partitions(request: CreatePartitionsRequest, call: Call, broker: "Bro
 
 
 def _decide(wanted: CreatePartitionsTopic, broker: "Broker") -> tuple[MetadataRecord, int]:
-    """The change, and how many partitions it adds. Raises Refused."""
+    """Returns the change, and how many partitions it adds. Raises Refused."""
     topic = broker.topic(wanted.name)
     if topic is None:
         raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {wanted.name!r}")
@@ -64,7 +66,7 @@ def _decide(wanted: CreatePartitionsTopic, broker: "Broker") -> tuple[MetadataRe
         if len(wanted.assignments) != added:
             raise Refused(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"{added} partitions are added, and {len(wanted.assignments)} of them are placed",
+                f"{added} partitions are added, but {len(wanted.assignments)} are assigned",
             )
         check_placement((assignment.broker_ids for assignment in wanted.assignments), broker.node_id)
     return change, added

@@ -1,6 +1,7 @@
-"""DeleteGroups (key 42): groups are taken away, with all their offsets.
+"""DeleteGroups (key 42): deletes groups with all their offsets.
 
-Behaviour: only where there are no members. The answer leaves when it is on disk.
+Behaviour: only groups without members. What a group had not read is noted in `__tailrace_losses`. The response is sent
+when the deletion is on disk.
 
 Versions 0-2.
 Not done: nothing.
@@ -9,6 +10,7 @@ Not done: nothing.
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
+from tailrace.broker.backlog.ledger import Actor
 from tailrace.broker.core.api import Api, Call
 from tailrace.broker.core.delayed import DelayedResponse, IncrementalResponse
 from tailrace.broker.core.errors import Refused
@@ -43,7 +45,7 @@ def _delete_all(names: list[str], call: Call, broker: "Broker") -> Generator[Non
 def _delete(group_id: str, call: Call, broker: "Broker") -> ErrorCode:
     try:
         broker.groups.begin(call)
-        broker.groups.delete(group_id)
+        broker.groups.delete(group_id, Actor(call.client_id))
     except Refused as error:
         return error.code
     return ErrorCode.NONE

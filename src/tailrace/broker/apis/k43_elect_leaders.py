@@ -1,7 +1,7 @@
-"""ElectLeaders (key 43): makes the preferred replicas of partitions lead, or any that is left.
+"""ElectLeaders (key 43): elects the preferred replicas of partitions, or any that is left.
 
-Behaviour: there is one replica of each partition, and it leads. So there is never anything to do: who names partitions
-is told ELECTION_NOT_NEEDED for each, who asks for all gets an empty answer, as from Kafka.
+Behaviour: there is one replica of each partition, and it leads. So there is never anything to do: a request that lists
+partitions gets ELECTION_NOT_NEEDED for each, one for all partitions gets an empty response, as from Kafka.
 
 Versions 0-2.
     1   unclean elections      2   flexible

@@ -1,8 +1,9 @@
-"""IncrementalAlterConfigs (key 44): sets configs of topics, brokers and loggers, takes them back, changes lists.
+"""IncrementalAlterConfigs (key 44): sets and deletes configs of topics, brokers and loggers, and changes lists.
 
-Behaviour: a topic or broker gets all of its changes or none, and is named once. They hold from the answer on. Of a
-broker, what it needs to know at its start is refused; with "" for its name they are for all brokers. Internal topics
-keep theirs. Levels of loggers hold until the broker stops. `validate_only` finds out what would be refused.
+Behaviour: a topic or broker gets all of its changes or none, and may be listed only once. Changes apply from the
+response on. Broker configs that are needed at the start are refused; with "" for the broker's name, changes are for all
+brokers. Internal topics are refused. Levels of loggers last until the broker stops. `validate_only` reports what would
+be refused.
 
 Versions 0-1.
     1   flexible
@@ -49,7 +50,7 @@ def alter(
     *,
     has_loggers: bool = False,
 ) -> list[AlterConfigsResourceResponse]:
-    """Makes the changes, and says for each resource how that went."""
+    """Makes the changes, and returns the result for each resource."""
     counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     changes: list[MetadataRecord] = []
     results: list[AlterConfigsResourceResponse] = []
@@ -59,12 +60,12 @@ def alter(
         results.append(result)
         try:
             if counts[kind, name] > 1:
-                raise Refused(ErrorCode.INVALID_REQUEST, f"{name!r} is there {counts[kind, name]} times")
+                raise Refused(ErrorCode.INVALID_REQUEST, f"{name!r} appears {counts[kind, name]} times in the request")
             if kind == LOGGER_RESOURCE and has_loggers:
                 check_broker(name, broker.configs)
                 alter_loggers(resource.configs, validate_only=validate_only)
             else:
-                changes += _decide(resource, broker)
+                changes += _decide(resource, broker, call)
         except Refused as error:
             result.error_code, result.error_message = error.code, error.message
     if changes and not validate_only:
@@ -72,24 +73,24 @@ def alter(
     return results
 
 
-def _decide(resource: AlterConfigsResource, broker: "Broker") -> list[MetadataRecord]:
+def _decide(resource: AlterConfigsResource, broker: "Broker", call: Call) -> list[MetadataRecord]:
     name = resource.resource_name
     if resource.resource_type == BROKER_RESOURCE:
         return alter_broker(name, resource.configs, broker.configs)
     if resource.resource_type != TOPIC_RESOURCE:
         raise no_such_type(resource.resource_type)
     if not name:
-        raise Refused(ErrorCode.INVALID_REQUEST, "there are no configs of all topics: those are the broker's")
+        raise Refused(ErrorCode.INVALID_REQUEST, "the topic name is empty: defaults for all topics are broker configs")
     check_name(name)
     topic = broker.topic(name)
     if topic is None:
         raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
-    return alter_topic(topic, resource.configs, broker.configs)
+    return alter_topic(topic, resource.configs, broker.configs, call.now_ms)
 
 
 API = Api(
     ApiKey.INCREMENTAL_ALTER_CONFIGS,
     incremental_alter_configs,
-    frame_bytes_max=1 << 20,  # 80 ms, where these are lists with many parts
+    frame_bytes_max=1 << 20,  # 80 ms, if these are lists with many elements
     elements_max=10_000,  # 5,000 topics with a config each take 80 ms
 )

@@ -1,7 +1,7 @@
-"""AlterPartitionReassignments (key 45): moves replicas of partitions to other brokers, or stops that.
+"""AlterPartitionReassignments (key 45): moves replicas of partitions to other brokers, or cancels that.
 
-Behaviour: there is one broker, and a partition can only stay where it is: to assign it to this broker is done at once,
-and nothing else can be done. As nothing is ever under way, there is nothing to stop.
+Behaviour: there is one broker, so a partition can only stay on it: an assignment to this broker is complete at once,
+and any other is refused. There is never a reassignment to cancel.
 
 Versions 0-1.
     1   whether the number of replicas may change: it cannot
@@ -47,7 +47,7 @@ def alter_partition_reassignments(
 
 
 def _check(topic: Topic | None, wanted: ReassignablePartition, node_id: int) -> None:
-    """Raises Refused for all but what is so already."""
+    """Raises Refused for any assignment but the current one."""
     if topic is None or not 0 <= wanted.partition_index < topic.partition_count:
         raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.text)
     if wanted.replicas is None:

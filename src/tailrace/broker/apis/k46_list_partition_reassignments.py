@@ -1,6 +1,6 @@
 """ListPartitionReassignments (key 46): which partitions are being moved.
 
-Behaviour: none ever is, as there is one broker.
+Behaviour: always none, as there is one broker.
 
 Versions 0.
 Not done: other brokers; `timeout_ms`.

@@ -1,6 +1,7 @@
-"""OffsetDelete (key 47): a group forgets how far it has come with some topics.
+"""OffsetDelete (key 47): deletes committed offsets of a group.
 
-Behaviour: of a topic that a member of the group reads, nothing is deleted. The answer leaves when it is on disk.
+Behaviour: offsets of a topic that a member of the group reads are not deleted. What the group had not read is noted in
+`__tailrace_losses`. The response is sent when the deletion is on disk.
 
 Versions 0.
 Not done: nothing.
@@ -9,6 +10,7 @@ Not done: nothing.
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from tailrace.broker.backlog.ledger import Actor
 from tailrace.broker.core.api import Api, Call
 from tailrace.broker.core.delayed import DelayedResponse
 from tailrace.broker.core.errors import Refused
@@ -39,7 +41,8 @@ def offset_delete(
             for topic in request.topics
             for partition in topic.partitions
         }
-        broker.groups.remove_offsets(request.group_id, [place for place, code in codes.items() if not code])
+        deleted = [place for place, code in codes.items() if not code]
+        broker.groups.delete_offsets(request.group_id, deleted, Actor(call.client_id))
     except Refused as error:
         return broker.groups.when_safe(OffsetDeleteResponse(error_code=error.code), request.group_id)
     return broker.groups.when_safe(_respond(request, codes), request.group_id)
@@ -50,12 +53,12 @@ def _group(group_id: str, broker: "Broker") -> ClassicGroup:
     if group is None:
         raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id!r}")
     if group.members and group.protocol_type != CONSUMER:
-        raise Refused(ErrorCode.NON_EMPTY_GROUP, f"{group_id!r} has members, and what they read is not known")
+        raise Refused(ErrorCode.NON_EMPTY_GROUP, f"{group_id!r} has members, and their subscriptions are unknown")
     return group
 
 
 def readers_of(group: ClassicGroup) -> Callable[[str], bool]:
-    """Says of a topic whether a member has subscribed to it; in doubt, one has."""
+    """Returns a function that tells whether a member has subscribed to a topic; in doubt, True."""
     subscriptions = [subscribed_topics(member.metadata(group.protocol)) for member in group.members.values()]
     if group.protocol is None or None in subscriptions:
         return lambda topic: bool(subscriptions)

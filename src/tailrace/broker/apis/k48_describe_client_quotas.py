@@ -1,8 +1,8 @@
-"""DescribeClientQuotas (key 48): how much users, clients and addresses may do.
+"""DescribeClientQuotas (key 48): the quotas of users, clients and addresses.
 
-Behaviour: those entities that have all that the filter names, by an exact name, as the default, or in any way; with
-`strict` nothing else. Without a filter that is all of them. Quotas of an ip stand alone: they are not asked for
-together with others.
+Behaviour: the entities that match all components of the filter, by an exact name, as the default, or by any name; with
+`strict` they have no other components. Without a filter, all entities. Quotas of an ip stand alone: a filter cannot
+combine them with others.
 
 Versions 0-1.
     1   flexible

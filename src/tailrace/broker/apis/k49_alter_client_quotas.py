@@ -1,15 +1,15 @@
-"""AlterClientQuotas (key 49): how much users, clients and addresses may do from now on.
+"""AlterClientQuotas (key 49): sets and deletes the quotas of users, clients and addresses.
 
-Behaviour: an entity gets all of its changes or none, and is named once. It is a user, a client-id, both, or an ip,
-each by its name or as the default (null) of its kind. They hold from the answer on, also for connections that are open.
-`validate_only` finds out what would be refused. `producer_byte_rate`, `consumer_byte_rate` and `request_percentage` are
-enforced by throttling (see OPERATING), `controller_mutation_rate` by refusing for a while, and
-`connection_creation_rate` by closing connections that are too many. As there is no authentication yet, every user is
+Behaviour: an entity gets all of its changes or none, and may be listed only once. It is a user, a client-id, both, or
+an ip, each by its name or as the default (null) of its kind. Changes apply from the response on, also to open
+connections. `validate_only` reports what would be refused. `producer_byte_rate`, `consumer_byte_rate` and
+`request_percentage` are enforced by throttling (see OPERATING), `controller_mutation_rate` by refusing requests for a
+while, and `connection_creation_rate` by closing excess connections. As there is no authentication yet, every user is
 ANONYMOUS.
 
 Versions 0-1.
     1   flexible
-Not done: names of machines, for an ip: only its address is taken.
+Not done: host names for an ip: only addresses are accepted.
 """
 
 from typing import TYPE_CHECKING
@@ -41,7 +41,7 @@ def alter_client_quotas(request: AlterClientQuotasRequest, call: Call, broker: "
         try:
             entity = entity_of(entry.entity)
             if entity in seen:
-                raise Refused(ErrorCode.INVALID_REQUEST, "it is there twice")
+                raise Refused(ErrorCode.INVALID_REQUEST, "the entity appears twice in the request")
             seen.add(entity)
             changes += alter_quotas(entity, entry.ops, broker.metadata.quotas)
         except Refused as error:

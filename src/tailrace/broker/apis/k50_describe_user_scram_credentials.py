@@ -1,7 +1,7 @@
-"""DescribeUserScramCredentials (key 50): which users have a password of which kind.
+"""DescribeUserScramCredentials (key 50): the users with a SCRAM password, and its mechanisms.
 
-Behaviour: none has, as there is no authentication yet: who asks for all gets an empty list, who names a user is told
-that it has none.
+Behaviour: there are none, as there is no authentication yet: a request for all gets an empty list, one for a user an
+error that it has none.
 
 Versions 0.
 Not done: authentication.
@@ -31,7 +31,7 @@ def describe_user_scram_credentials(
     results = []
     for name, count in counts.items():
         code = ErrorCode.DUPLICATE_RESOURCE if count > 1 else ErrorCode.RESOURCE_NOT_FOUND
-        text = f"{name!r} is there {count} times" if count > 1 else f"{name!r} has no SCRAM credentials"
+        text = f"{name!r} appears {count} times in the request" if count > 1 else f"{name!r} has no SCRAM credentials"
         results.append(DescribeUserScramCredentialsResult(user=name, error_code=code, error_message=in_short(text)))
     return DescribeUserScramCredentialsResponse(results=results)
 

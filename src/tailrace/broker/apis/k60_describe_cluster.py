@@ -1,9 +1,9 @@
 """DescribeCluster (key 60): the brokers, the controller, the cluster's id.
 
-Behaviour: there is one broker, and it is the controller; the address is the one that the client came by.
+Behaviour: there is one broker, and it is the controller; its address is the one that the client has connected to.
 
 Versions 0-2.
-    1   endpoint types: asked for controllers, a broker says that it is none      2   fenced brokers: there are none
+    1   endpoint types: a request for controllers gets an error      2   fenced brokers: there are none
 Not done: nothing.
 """
 

@@ -1,8 +1,8 @@
-"""DescribeProducers (key 61): which idempotent and transactional producers a partition remembers.
+"""DescribeProducers (key 61): the idempotent and transactional producers that a partition remembers.
 
-Behaviour: as its log knows them: those that have appended within `producer.id.expiration.ms`, with the last sequence
-and timestamp of each, and where its transaction began if it has one open. A partition that nobody has written to has
-none. Many are gone through in turns, so that others are served meanwhile.
+Behaviour: the producers that have appended within `producer.id.expiration.ms`, with the last sequence and timestamp of
+each, and the start of its transaction if one is open. A partition without records has none. Many are processed in
+several turns, so that other clients are served meanwhile.
 
 Versions 0.
 Not done: nothing.

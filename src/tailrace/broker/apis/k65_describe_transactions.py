@@ -1,6 +1,6 @@
-"""DescribeTransactions (key 65): what the transactions of some producers have come to.
+"""DescribeTransactions (key 65): the state of the transactions of some producers.
 
-Behaviour: there are no transactions yet, so that no transactional id is known.
+Behaviour: there are no transactions yet, so every transactional id is unknown.
 
 Versions 0.
 Not done: transactions.

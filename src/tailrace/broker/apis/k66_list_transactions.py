@@ -1,6 +1,6 @@
 """ListTransactions (key 66): all transactions, or those in some states, of some producers, or older than a time.
 
-Behaviour: there are no transactions yet. States that Kafka does not have are named.
+Behaviour: there are no transactions yet. States that Kafka does not have are listed in the response.
 
 Versions 0-2.
     1   by how long they have been open      2   by a pattern of transactional ids

@@ -1,9 +1,9 @@
-"""ListConfigResources (key 74): what can be asked for its configs.
+"""ListConfigResources (key 74): the resources that have configs.
 
-Behaviour: every topic, internal ones too, this broker, and its loggers. No types is all types.
+Behaviour: every topic, also internal ones, this broker, and its loggers. An empty list of types is all types.
 
 Versions 0-1.
-    0   client metrics only, of which there are none      1   the types that are asked for
+    0   client metrics only, of which there are none      1   the requested types
 Not done: groups and client metrics, which have no configs here yet: none are listed.
 """
 

@@ -1,11 +1,11 @@
 """DescribeTopicPartitions (key 75): topics and their partitions, page by page.
 
-Behaviour: in the order of their names, up to a number of partitions; the answer then has a cursor, which the client
-sends back for the next page. No topics is all of them. A topic that is gone by the time its page is asked for is
-answered as unknown if it was named, and passed over if not.
+Behaviour: in the order of their names, up to a number of partitions; the response then has a cursor, which the client
+sends back for the next page. An empty list of topics is all of them. A topic that is deleted before its page is
+requested is answered as unknown if it was named, and skipped otherwise.
 
 Versions 0.
-Not done: eligible leader replicas, there being one replica.
+Not done: eligible leader replicas, as there is one replica.
 """
 
 from collections.abc import Iterable
@@ -74,7 +74,7 @@ def _described(topic: Topic, indexes: Iterable[int], broker: "Broker") -> Descri
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
-        is_internal=topic.is_internal,
+        is_internal=topic.is_shown_as_internal,
         topic_authorized_operations=TOPIC_OPERATIONS,
         partitions=[
             DescribeTopicPartitionsResponsePartition(

@@ -1,5 +1,5 @@
-"""Every API that we speak, by its key. Its handler is in the module beside this one that has its key and its name,
-which is imported when it is first asked for.
+"""All supported APIs, by key. The handler of each is in the module of this folder that has its key and its name, which
+is imported on the first request.
 """
 
 from importlib import import_module
@@ -7,7 +7,7 @@ from importlib import import_module
 from tailrace.broker import apis
 from tailrace.broker.core.api import Api
 from tailrace.protocol.messages import SPOKEN, ApiKey
-from tailrace.util.lazy import Lazily
+from tailrace.util.lazy import LazyMapping
 
 
 def _api_of(key: int) -> Api:
@@ -16,4 +16,4 @@ def _api_of(key: int) -> Api:
     return api
 
 
-APIS = Lazily(SPOKEN, _api_of)
+APIS = LazyMapping(SPOKEN, _api_of)

@@ -1,16 +1,16 @@
 """Decides which log is compacted next, and drives one compaction pass at a time (`log/compaction`).
 
-Logs are looked through some at a time, so that ten thousand of them cost a tick no more than a few do. Of those that
-are due, the one with the largest share of new bytes is next:
+Each tick looks at a limited number of logs, so that ten thousand of them cost a tick no more than a few. Of the logs
+that are due, the one with the largest share of new bytes is next:
 
-    due      more than `min.cleanable.dirty.ratio` of it is new, or something in it is older than
+    due      more than `min.cleanable.dirty.ratio` of it is new, or it has a record older than
              `max.compaction.lag.ms`, or a delete horizon has passed since it was last compacted
-    then     the next one is looked for at once; where none was due, after `log.cleaner.backoff.ms`
+    then     the next log is chosen at once; if none was due, after `log.cleaner.backoff.ms`
 
-A log whose pass has failed is left alone for a while, and one that is damaged for as long as this process runs: either
-is said once. The metadata log is never compacted. No pass begins while the wall clock is not trusted (`wall_clock`).
-Nothing is compacted out of the disk's reserve, as a pass needs room before it makes some: it begins where a new segment
-fits, and is stopped where the disk has no more than that.
+A log whose pass has failed is skipped for a while, and a damaged one for as long as this process runs: either is logged
+once. The metadata log is never compacted. No pass begins while the wall clock is not trusted (`wall_clock`). A pass
+needs disk space before it frees some, and never takes it from the disk reserve: it begins if a new segment fits, and is
+stopped when the disk has no more room than that.
 """
 
 import logging
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("tailrace.broker.background")
 
-LOOKED_AT_ONCE = 200  # logs, with each tick
-LEFT_ALONE_MIN_MS = 1000  # a log whose pass has failed: twice as long each time
+LOOKED_AT_ONCE = 200  # logs per tick
+LEFT_ALONE_MIN_MS = 1000  # after a failed pass; doubles each time
 LEFT_ALONE_MAX_MS = 10 * 60_000
 _FOR_GOOD = 1 << 62
 _LAG_MAX = (1 << 63) - 1
 
 
 class CompactionCounters:
-    """What the passes of this process have done."""
+    """Totals over the passes of this process."""
 
     def __init__(self) -> None:
         self.passes = 0
@@ -80,16 +80,16 @@ class Compactor:
         self._is_held_back = False
         self._next_round_ms = 0
         self._now_ms = 0
-        self._left_alone: WeakKeyDictionary[Log, int] = WeakKeyDictionary()  # until when
+        self._left_alone: WeakKeyDictionary[Log, int] = WeakKeyDictionary()  # skipped until
         self._failures: WeakKeyDictionary[Log, int] = WeakKeyDictionary()  # in a row
-        self._horizons: WeakKeyDictionary[Log, int] = WeakKeyDictionary()  # when something in it may go
+        self._horizons: WeakKeyDictionary[Log, int] = WeakKeyDictionary()  # the next delete horizon
 
     @property
     def _backoff_ms(self) -> int:
         return self._broker.configs.number("log.cleaner.backoff.ms")
 
     def _settings(self) -> CleanerSettings:
-        """As they are now, for one pass."""
+        """Returns the current settings, for one pass."""
         configs = self._broker.configs
         rate = configs.ratio("log.cleaner.io.max.bytes.per.second")
         return CleanerSettings(
@@ -103,14 +103,14 @@ class Compactor:
         return self._under_way is not None
 
     def stop(self) -> None:
-        """Afterwards no pass is begun, and the one under way comes to nothing, soon."""
+        """Begins no more passes, and soon cancels the one in progress."""
         self._is_enabled = False
         if self._under_way is not None:
             self._under_way.stop()
 
     def tick(self, now_ms: int) -> None:
         self._now_ms = now_ms
-        self._next_round_ms = min(self._next_round_ms, now_ms + self._backoff_ms)  # the clock may have been put back
+        self._next_round_ms = min(self._next_round_ms, now_ms + self._backoff_ms)  # the clock may have been set back
         if self._under_way is not None:
             if not self._under_way.is_stopped:
                 self._stop_if_unwanted(self._under_way)
@@ -118,7 +118,7 @@ class Compactor:
             self._look()
 
     def _may_begin(self) -> bool:
-        """Whether a pass may begin. One by a clock that is ahead would delete tombstones too early."""
+        """Whether a pass may begin. With a clock that is ahead, it would delete tombstones too early."""
         is_due = self._is_enabled and self._now_ms >= self._next_round_ms
         return is_due and self._broker.clock.is_trusted and not self._broker.disk_reserve.is_low
 
@@ -130,7 +130,7 @@ class Compactor:
             self._left_alone[compaction.log] = self._now_ms + LEFT_ALONE_MAX_MS
             compaction.stop()
 
-    # Which one
+    # Choosing a log
 
     def _look(self) -> None:
         if not self._to_look_at:
@@ -169,7 +169,7 @@ class Compactor:
         until = self._left_alone.get(log, 0)
         if until <= self._now_ms:
             return False
-        if until != _FOR_GOOD:  # the clock may have been put back
+        if until != _FOR_GOOD:  # the clock may have been set back
             self._left_alone[log] = min(until, self._now_ms + max(LEFT_ALONE_MAX_MS, self._backoff_ms))
         return True
 
@@ -181,13 +181,13 @@ class Compactor:
         return plan.ratio > log.config.min_cleanable_dirty_ratio or self._is_too_old(log, plan)
 
     def _has_room_for(self, log: Log, plan: Cleanable) -> bool:
-        """Whether a new segment fits beside the old ones without the reserve."""
+        """Whether a new segment fits beside the old ones without using the reserve."""
         space = self._broker.disk_reserve
         written = min(log.config.segment_bytes, plan.clean_bytes + plan.dirty_bytes)
         return space.found is None or space.found.free >= space.reserve + written
 
     def _is_too_old(self, log: Log, plan: Cleanable) -> bool:
-        """Whether a new segment is older than the log allows. One of an earlier process is taken to be."""
+        """Whether a new segment is older than the log allows. A segment of an earlier process counts as too old."""
         lag_ms = log.config.max_compaction_lag_ms
         if lag_ms == _LAG_MAX:
             return False
@@ -197,17 +197,17 @@ class Compactor:
         )
 
     def _roll_if_old(self, log: Log) -> None:
-        """Only sealed segments are compacted: one that is too old is sealed for it."""
+        """Seals the active segment if it is too old: only sealed segments are compacted."""
         lag_ms = log.config.max_compaction_lag_ms
         if lag_ms != _LAG_MAX and log.age_of_active_segment(self._now_ms) > lag_ms:
             try:
                 log.roll()
             except LogError as error:
-                logger.warning("%s could not be made ready for compaction: %s", log.directory, error)
+                logger.warning("cannot roll %s for compaction: %s", log.directory, error)
             else:
                 self._broker.flushes.request_checkpoint(log)
 
-    # Its way
+    # One pass
 
     def _begin(self, candidate: Candidate) -> None:
         log, plan = candidate.log, candidate.plan
@@ -233,7 +233,7 @@ class Compactor:
 
     def _swap(self, compaction: Compaction, group: CleanedGroup) -> None:
         swap = None if compaction.is_stopped else compaction.begin_swap(group)
-        if swap is None:  # the log has lost some of these segments meanwhile, or is gone
+        if swap is None:  # some of these segments were deleted meanwhile, or the log was
             self._end(compaction)
         else:
             self._broker.start_job(swap, lambda: self._swapped(compaction, swap))
@@ -277,7 +277,7 @@ class Compactor:
             self._tell_of_damage(log, failure)
 
     def _tell_of_damage(self, log: Log, failure: PassFailed) -> None:
-        """Rot that a pass has found is the scrubber's: it looks again, so that readers are told."""
+        """Passes corruption that a pass has found to the scrubber, which verifies it and marks it for readers."""
         partition = self._broker.partition_of(log)
         if partition is not None:
             for segment in log.sealed_segments:

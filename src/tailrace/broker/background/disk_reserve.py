@@ -1,8 +1,8 @@
-"""The disk reserve: refuses clients' appends while less than the reserve is free, until half as much more is.
+"""The disk reserve: refuses clients' appends while less than the reserve is free, until 1.5 times the reserve is free.
 
-How much is free is asked in a thread, with each tick: the answer may take long, and then the last one counts. A
-refusal is a KAFKA_STORAGE_ERROR, as when a write finds the disk full: clients try again by themselves. Everything else
-goes on, out of the reserve: reads, commits, deletions, metadata. What appends to internal topics does not ask here.
+With each tick a thread determines the free space; if that takes long, the last result counts. An append is refused with
+KAFKA_STORAGE_ERROR, as when a write finds the disk full: clients retry by themselves. Everything else continues, using
+the reserve: reads, commits, deletions, metadata. Appends to internal topics are not checked here.
 """
 
 import logging
@@ -14,17 +14,18 @@ from tailrace.log.directory.directory import DataDirectory
 from tailrace.log.disk.interface import Space
 from tailrace.log.layout.errors import without_frames
 from tailrace.protocol.errors import ErrorCode
+from tailrace.util.sizes import shown
 
 logger = logging.getLogger("tailrace.broker.background")
 
-RESERVE_BYTES_MAX = 1 << 30  # unless it is told otherwise
-RESERVE_SHARE = 20  # one part in so many of the disk
+RESERVE_BYTES_MAX = 1 << 30  # unless it is configured
+RESERVE_SHARE = 20  # 1/20 of the disk
 
 
 class DiskReserve:
     def __init__(self, directory: DataDirectory, metadata: Metadata, start_job: StartJob) -> None:
         self.is_low = False
-        self.found: Space | None = None  # not known before the first answer
+        self.found: Space | None = None  # unknown before the first result
         self.refused = 0
         self._directory = directory
         self._configs: MetadataCache[int] = MetadataCache(metadata)
@@ -35,7 +36,7 @@ class DiskReserve:
 
     @property
     def reserve(self) -> int:
-        """As the configs say now."""
+        """Returns the reserve by the current configs."""
         told = self._configs.get("reserve", lambda: self._numbers("tailrace.disk.reserve.bytes"))
         if told >= 0:
             return told
@@ -59,7 +60,7 @@ class DiskReserve:
             self._decide(job.found.free)
         elif not self._cannot_tell:
             self._cannot_tell = True
-            logger.warning("nobody knows how much of the disk is free: %s", job.error)
+            logger.warning("cannot determine free disk space: %s", job.error)
 
     def _decide(self, free: int) -> None:
         reserve = self.reserve
@@ -68,10 +69,10 @@ class DiskReserve:
             logger.error("%s", self._message())
         elif self.is_low and free >= _enough(reserve):
             self.is_low = False
-            logger.warning("%s of the disk are free again: producers are served", shown(free))
+            logger.warning("%s of disk space are free again: appends are accepted", shown(free))
 
     def refusal(self) -> Refused:
-        """What a client is told whose append is not taken."""
+        """Returns the error for a client whose append is refused."""
         self.refused += 1
         return Refused(ErrorCode.KAFKA_STORAGE_ERROR, self._message())
 
@@ -87,16 +88,6 @@ class DiskReserve:
 
 def _enough(reserve: int) -> int:
     return reserve + reserve // 2
-
-
-def shown(size: int) -> str:
-    """For people: 1.5 GiB."""
-    value = float(size)
-    for unit in ("bytes", "KiB", "MiB"):
-        if value < 1024:
-            return f"{value:.0f} {unit}" if unit == "bytes" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} GiB"
 
 
 class FreeSpaceJob:

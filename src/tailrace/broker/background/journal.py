@@ -1,6 +1,6 @@
 """Decides whether there is a journal: one found at the start is used; else one is created once it would help.
 
-Creating a journal takes time and disk space, so a broker whose clients do not wait for a disk has none.
+Creating a journal takes time and disk space, so a broker whose clients do not wait for the disk has none.
 """
 
 import logging
@@ -13,7 +13,7 @@ from tailrace.log.flush.queue import FlushQueue
 
 logger = logging.getLogger("tailrace.broker.background")
 
-SMALL_FLUSHES = 16  # that somebody waited for: so many are worth a journal
+SMALL_FLUSHES = 16  # flushes that a client waited for, before a journal is created
 
 
 class JournalSetup:
@@ -23,7 +23,7 @@ class JournalSetup:
         self._start_job = start_job
         self._size = max(size, BYTES_MIN) if size else 0
         flushes.journal = directory.use_journal(self._size)
-        self._may_make = size > 0 and flushes.journal is None  # once: one that fails still has what it was given
+        self._may_make = size > 0 and flushes.journal is None  # only once: a failed attempt may have left its file
 
     def tick(self) -> None:
         if self._may_make and self._flushes.small_flushes >= SMALL_FLUSHES:
@@ -33,5 +33,5 @@ class JournalSetup:
 
     def _made(self, job: MakeJournalJob) -> None:
         if job.journal is None:
-            logger.warning("there is no journal: %s. Partitions are synced one by one", job.error)
+            logger.warning("cannot create the journal: %s. Partitions are synced one by one", job.error)
         self._directory.journal = self._flushes.journal = job.journal

@@ -1,9 +1,8 @@
-"""Carries out removals of logs, step by step, and retries those that a disk has refused.
+"""Carries out removals of logs, step by step, and retries those that the disk has refused.
 
-renamed        the files are deleted at once, also where the offset checkpoint, which still names the log, cannot be
-               saved: that makes room on a full disk
-and saved      the name is free
-if either fails    the removal is tried again every few seconds (`Checkpointer`)
+renamed        the files are deleted at once, even if the offset checkpoint, which still names the log, cannot be
+               saved: that frees space on a full disk
+and saved      the name can be used again if either fails    the removal is retried every few seconds (`Checkpointer`)
 """
 
 import logging
@@ -17,26 +16,26 @@ logger = logging.getLogger("tailrace.broker.background")
 
 
 def finish_removal(directory: DataDirectory, job: RemoveJob, start_job: StartJob) -> None:
-    """Afterwards the names are free, and the files are being deleted; or a line in the log says why not."""
+    """Makes the names usable again, and starts deleting the files. Logs why if that fails."""
     try:
         delete = job.finish()
     except StorageError as error:
-        logger.error("%s: it is tried again in a while", error)
+        logger.error("%s. It will be retried", error)
         delete = directory.begin_delete_leftovers()
     if delete is not None:
         start_job(delete, lambda: finish_deletion(delete))
 
 
 def finish_deletion(job: DeleteJob) -> None:
-    """Afterwards the files are gone; or a line in the log says why not."""
+    """Logs why if the files could not be deleted."""
     try:
         job.finish()
     except StorageError as error:
-        logger.error("%s: the next start tries again", error)
+        logger.error("%s. The next start retries it", error)
 
 
 def remove_again(directory: DataDirectory, start_job: StartJob) -> None:
-    """Afterwards the removals that have failed are under way again."""
+    """Starts the removals that have failed again."""
     if failed := directory.failed_removals:
         job = directory.begin_remove(failed)
         start_job(job, lambda: finish_removal(directory, job, start_job))

@@ -1,37 +1,43 @@
 """Carries out retention by age and by size. All deletions of records, for any reason, go through here.
 
-Every `log.retention.check.interval.ms` all logs are gone over, a few with each tick. What `log/retention.py` says may
-go goes, whole segments from the front: the start offset moves, and once that is on disk the files are removed
+Every `log.retention.check.interval.ms` all logs are checked, a few with each tick. Segments that `log/retention.py`
+selects are deleted, whole, from the front: the start offset moves, and once that is on disk the files are removed
 (`Checkpointer.when_offsets_saved`). Each deletion is logged and counted.
 
-    age not in memory   the segment's checksum file is read in a thread, and its log is looked at again
-    all has expired     the active segment is rolled; once that is saved, with the producers, it goes, too
-    the clock jumps     nothing is deleted until it can be trusted again (`wall_clock`)
-    being replaced      its segments have no certain names: the log is looked at again with the next tick
+    age not in memory   the segment's checksum file is read in a thread, and its log is checked again
+    all has expired     the active segment is rolled; once that and the producers are saved, it is deleted, too
+    held for a group    nothing is deleted that a group has yet to read, up to a limit (`backlog/holds`)
+    groups not read yet nothing is deleted: the loss ledger could not name the groups that lose records
+    the clock jumps     nothing is deleted until the clock is trusted again (`wall_clock`)
+    being replaced      names of its segments are about to change: the log is checked again with the next tick
     never touched       internal topics, and those whose cleanup.policy has no `delete`; logs that are offline
 """
 
 import logging
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import groupby, islice
 
 from tailrace.broker.background.checkpoints import Checkpointer
+from tailrace.broker.backlog.holds import Holds
+from tailrace.broker.backlog.ledger import BROKER, Actor, LossLedger, NotRecorded
 from tailrace.broker.configs.registry import BrokerConfigs
 from tailrace.broker.core.counters import Counters, LogSizes
 from tailrace.broker.core.delayed import StartJob
 from tailrace.broker.core.partition import Partition
 from tailrace.broker.core.wall_clock import WallClock
+from tailrace.facts.losses import LossReason
 from tailrace.log.flush.queue import FlushQueue
 from tailrace.log.jobs import TimestampsJob
 from tailrace.log.layout.errors import StorageError
 from tailrace.log.log import Log
-from tailrace.log.retention import Reason, deletable, facts_of, is_age_missing, kept_by
+from tailrace.log.retention import Reason, deletable, facts_of, is_age_missing, limits_of
 from tailrace.log.segment.segment import Segment
 
 logger = logging.getLogger("tailrace.broker.background")
 
-LOGS_AT_ONCE = 100  # with each tick, some microseconds each; or one in a hundred
+LOGS_AT_ONCE = 100  # per tick, some microseconds each; or one in a hundred
 AGES_AT_ONCE = 50  # segments of a log
 
 
@@ -46,8 +52,10 @@ class Retention:
         counters: Counters,
         start_job: StartJob,
         clock: WallClock,
+        ledger: LossLedger,
+        holds: Holds,
     ) -> None:
-        """`partitions` are those that have a log: a view of the broker's own."""
+        """`partitions` are those that have a log: a live view of the broker's own."""
         self._partitions = partitions
         self._sizes = sizes
         self._checkpointer = checkpointer
@@ -55,6 +63,8 @@ class Retention:
         self._counters = counters
         self._start_job = start_job
         self._clock = clock
+        self._ledger = ledger
+        self._holds = holds
         self._interval_ms = configs.number("log.retention.check.interval.ms")
         self._next_ms: int | None = None
         self._due: deque[Log] = deque()
@@ -63,14 +73,23 @@ class Retention:
         self._ages_wanted: list[tuple[Log, Sequence[Segment]]] = []
         self._is_reading_ages = False
 
+    @property
+    def interval_ms(self) -> int:
+        return self._interval_ms
+
+    @property
+    def next_check_ms(self) -> int:
+        """When all logs are checked next. Checks are `interval_ms` apart."""
+        return self._next_ms or 0
+
     def tick(self, now_ms: int) -> None:
         if self._next_ms is None:
             self._next_ms = now_ms + self._interval_ms
-        self._next_ms = min(self._next_ms, now_ms + self._interval_ms)  # the clock may have been put back
-        if not self._clock.is_trusted:
+        self._next_ms = min(self._next_ms, now_ms + self._interval_ms)  # the clock may have been set back
+        if not self._clock.is_trusted or not self._ledger.is_ready:
             return
         if now_ms >= self._next_ms and not self._due:
-            self._next_ms = now_ms + self._interval_ms
+            self._next_ms += self._interval_ms * (1 + (now_ms - self._next_ms) // self._interval_ms)
             self._due.extend(self._partitions)
             self._share = max(LOGS_AT_ONCE, len(self._due) // 100)
         if self._again:
@@ -80,7 +99,7 @@ class Retention:
             self._check_each([self._due.popleft() for _ in range(min(self._share, len(self._due)))], now_ms)
 
     def _check_each(self, logs: Iterable[Log], now_ms: int, known: Collection[Segment] = ()) -> None:
-        """`known` are those whose ages were just looked for."""
+        """`known` are the segments whose ages were just read."""
         has_deleted = False
         for log in logs:
             partition = self._partitions.get(log)
@@ -89,9 +108,10 @@ class Retention:
             if log.replacing is not None:
                 self._again[log] = None
                 continue
-            self._sizes.measure(log)  # whatever has changed it
-            if partition.topic.config.deletes and not partition.topic.is_internal:
-                has_deleted |= self._check(partition, log, now_ms, known)
+            self._sizes.measure(log)  # corrects the total, whatever has changed
+            if partition.topic.config.deletes and not partition.topic.holds_state:
+                with suppress(NotRecorded):  # the ledger has logged it; the log is checked again
+                    has_deleted |= self._check(partition, log, now_ms, known)
         if has_deleted:
             self._checkpointer.when_offsets_saved()
         self._read_ages(now_ms)
@@ -99,47 +119,51 @@ class Retention:
     # One log
 
     def _check(self, partition: Partition, log: Log, now_ms: int, known: Collection[Segment]) -> bool:
-        """Whether something was deleted."""
-        keep = kept_by(log)
-        reasons = deletable(facts_of(log), keep, now_ms)
+        """Deletes expired segments. Returns whether any was deleted."""
+        keep = limits_of(log)
+        reasons = self._holds.allowed(partition, log, deletable(facts_of(log), keep, now_ms), now_ms)
         first_kept = next(islice(facts_of(log), len(reasons), None), None)
         if first_kept is None:
             self._roll(log)
             return False
         if reasons and first_kept.base_offset == log.end_offset and not _has_saved_producers(log):
-            # What is left is empty: a start finds its producers in a snapshot alone. What an earlier one covers may go.
+            # The rest is empty: a start finds its producers in a snapshot alone. Earlier snapshots may be deleted.
             self._again[log] = None
             reasons = reasons[: sum(segment.end_offset <= log.recovery_point for segment in facts_of(log))]
         for reason, group in groupby(reasons):
-            self.delete(partition, log.end_of_first_segments(len(list(group))), reason)
+            self.delete(partition, log.end_of_first_segments(len(list(group))), reason, now_ms)
         if is_age_missing(first_kept, keep) and log.oldest_segment not in known:
             unknown = log.segments_of_unknown_age(AGES_AT_ONCE)
             self._ages_wanted.append((log, unknown))
         return bool(reasons)
 
     def _roll(self, log: Log) -> None:
-        """All of it may go: afterwards that is no longer the active segment. Looked at again with the next tick."""
+        """Rolls the log, because even its active segment has expired. The log is checked again with the next tick."""
         try:
             log.roll()
         except StorageError as error:
-            logger.warning("what has expired in %s cannot go yet: %s", log.directory, error)
+            logger.warning("cannot delete expired records of %s yet: %s", log.directory, error)
             return
         self._flushes.request_checkpoint(log)
         self._again[log] = None
 
     # Any deletion
 
-    def delete(self, partition: Partition, before: int, reason: Reason) -> None:
-        """Afterwards the partition, which has a log, begins at `before`. Its files go when that is on disk: who deletes
-        sees to that (`Checkpointer.when_offsets_saved`). Raises OffsetOutOfRange.
+    def delete(self, partition: Partition, before: int, reason: Reason, now_ms: int, actor: Actor = BROKER) -> None:
+        """Deletes all records of a partition below `before`; it must have a log. The loss is noted first. The files go
+        when both are on disk: the caller calls `Checkpointer.when_offsets_saved`. Raises OffsetOutOfRange, and
+        NotRecorded, and then nothing was deleted.
         """
         log = partition.log
         assert log is not None
         start = int(log.start_offset)
+        if reason is not Reason.START:
+            self._ledger.note_deletion(partition, before, LossReason(reason), now_ms, actor)
         gone = log.delete_before(max(start, before))
         size = sum(segment.size for segment in gone)
         self._counters.deleted(partition.topic.name, reason, size, len(gone))
         self._sizes.measure(log)
+        self._sizes.changed[log] = None
         if start >= before and not gone:
             return
         first = start if start < before else gone[0].base_offset
@@ -148,7 +172,7 @@ class Retention:
             partition.name, first, before - 1, size, len(gone), reason,
         )  # fmt: skip
         if partition.waiting_fetches:
-            partition.moved()  # one of them may wait for more, from an offset that is gone
+            partition.moved()  # a fetch may wait at an offset that was deleted
 
     # Ages that are not in memory
 
@@ -167,5 +191,5 @@ class Retention:
 
 
 def _has_saved_producers(log: Log) -> bool:
-    """Whether a snapshot of them as they are at the end is on disk, and no job is about to replace it."""
+    """Whether a snapshot of the producers at the end of the log is on disk, and no job is about to replace it."""
     return log.is_idle and not log.snapshots_due and log.recovery_point >= log.end_offset

@@ -1,12 +1,13 @@
 """The scrubber: reads all sealed segments in turn, at a bounded rate, to find corruption before a consumer does.
 
-    round    every log in the order of names, every sealed segment in the order of offsets; so what was read longest ago
-             comes first. The next one begins `tailrace.scrub.interval.ms` after the last began, or when that is done
-    tick     as much as `tailrace.scrub.bytes.per.second` allows, as one job in a thread (`log/scrub.py`)
-    place    where the round has come to is noted once a minute, in `scrub-checkpoint`: after a restart it goes on from
-             there, so that a large directory is read through however often the broker starts
+    round      every log in the order of names, every sealed segment in the order of offsets; so the segment read
+               longest ago comes first. The next round begins `tailrace.scrub.interval.ms` after the last one began, or
+               when that is done
+    tick       as much as `tailrace.scrub.bytes.per.second` allows, as one job in a thread (`log/scrub.py`)
+    progress   is saved once a minute in `scrub-checkpoint`. A restart continues there, so that a large directory is
+               read completely however often the broker starts
 
-What is found is said in the log, and counted.
+Findings are logged and counted.
 """
 
 import logging
@@ -21,20 +22,20 @@ from tailrace.log.files.checkpoints import CorruptCheckpoint, decode_lines, enco
 from tailrace.log.files.checksums import CHUNK_BYTES
 from tailrace.log.layout.names import TopicPartition
 from tailrace.log.log import Log
-from tailrace.log.scrub import Piece, ScrubJob
+from tailrace.log.scrub import ScrubChunk, ScrubJob
 from tailrace.log.segment.segment import Segment
 
 logger = logging.getLogger("tailrace.broker.background")
 
 FILE_NAME = "scrub-checkpoint"
 NOTE_MS = 60_000
-LOOKS_MAX = 1000  # at logs, with each tick: many have nothing that is sealed
+LOOKS_MAX = 1000  # logs per tick: many have no sealed segment
 
 _ROUND_IS_OVER = TopicPartition(".", 0)  # no topic has this name
 
 
 class ScrubProgress(NamedTuple):
-    """When the round began, and up to where it has come: a partition, None at the beginning, a segment, and a byte."""
+    """When the round began, and how far it has come: a partition, None at the beginning, a segment, and a byte."""
 
     began_ms: int
     partition: TopicPartition | None = None
@@ -46,7 +47,7 @@ class ScrubProgress(NamedTuple):
         return self.partition == _ROUND_IS_OVER
 
     def start_in(self, partition: TopicPartition, segment: Segment) -> int:
-        """From where on a segment is to be read yet."""
+        """The byte from which the segment is still to be read."""
         if partition != self.partition or segment.base_offset > self.base_offset:
             return 0
         if segment.base_offset < self.base_offset or self.position >= segment.size:
@@ -78,18 +79,18 @@ class Scrubber:
         self._interval_ms = configs.number("tailrace.scrub.interval.ms")
         self._path = join(directory.path, FILE_NAME)
         self._progress = ScrubProgress.decode(self._noted()) if self._rate else None
-        self._round: Iterator[Piece | None] | None = None
+        self._round: Iterator[ScrubChunk | None] | None = None
         self._allowance = 0.0
         self._ticked_ms: int | None = None
         self._noted_ms = 0
         self._is_at_work = False
 
     def _noted(self) -> bytes:
-        """Where the last round had come to. If that cannot be read, a new one begins."""
+        """Returns the saved progress of the last round. Returns b"" if that cannot be read: a new round begins."""
         try:
             return self._directory.read_file(FILE_NAME) or b""
         except OSError as error:
-            logger.warning("%s cannot be read, and scrubbing begins anew: %s", self._path, error)
+            logger.warning("cannot read %s: %s. Scrubbing begins a new round", self._path, error)
             return b""
 
     def tick(self, now_ms: int) -> None:
@@ -111,8 +112,8 @@ class Scrubber:
     def _is_due(self, last: ScrubProgress, now_ms: int) -> bool:
         return last.is_over and not 0 <= now_ms - last.began_ms < self._interval_ms
 
-    def _pieces(self, progress: ScrubProgress) -> Iterator[Piece | None]:
-        """What is left of the round, as the logs are when it comes to them; None after each log."""
+    def _pieces(self, progress: ScrubProgress) -> Iterator[ScrubChunk | None]:
+        """Yields the rest of the round, reading the list of logs as it goes; None after each log."""
         for partition in sorted(self._directory.logs):
             log = self._directory.logs.get(partition)
             if log is not None and (progress.partition is None or partition >= progress.partition):
@@ -120,12 +121,13 @@ class Scrubber:
                     start = progress.start_in(partition, segment)
                     if segment.is_saved:
                         yield from (
-                            Piece(partition, log, segment, at) for at in range(start, max(segment.size, 1), CHUNK_BYTES)
+                            ScrubChunk(partition, log, segment, at)
+                            for at in range(start, max(segment.size, 1), CHUNK_BYTES)
                         )
             yield None
 
     def _scrub(self, now_ms: int) -> None:
-        """Begins a job with as much as is allowed now, if there is any."""
+        """Starts a job with as many pieces as the rate allows now, if there are any."""
         pieces, is_over = self._take()
         assert self._progress is not None
         reached = self._progress
@@ -143,10 +145,10 @@ class Scrubber:
         self._is_at_work = True
         self._start_job(job, lambda: self._finish(job, reached))
 
-    def _take(self) -> tuple[list[Piece], bool]:
-        """The next pieces of the round, and whether these are the last."""
+    def _take(self) -> tuple[list[ScrubChunk], bool]:
+        """Returns the next pieces of the round, and whether these are the last."""
         assert self._round is not None
-        pieces: list[Piece] = []
+        pieces: list[ScrubChunk] = []
         for _ in range(LOOKS_MAX):
             if self._allowance < CHUNK_BYTES:
                 break
@@ -168,8 +170,10 @@ class Scrubber:
         self._say(job)
 
     def look_at(self, partition: TopicPartition, log: Log, segment: Segment) -> None:
-        """Somebody else has found rot in a sealed segment: in a moment readers know of it, and it is said."""
-        pieces = [Piece(partition, log, segment, at) for at in range(0, max(segment.size, 1), CHUNK_BYTES)]
+        """Verifies a sealed segment in which another reader found corruption: if confirmed, readers are refused the
+        range.
+        """
+        pieces = [ScrubChunk(partition, log, segment, at) for at in range(0, max(segment.size, 1), CHUNK_BYTES)]
         job = self._directory.begin_scrub(pieces)
         self._start_job(job, lambda: self._say(job))
 
@@ -177,6 +181,6 @@ class Scrubber:
         self.scrubbed_bytes += job.scrubbed_bytes
         self.faults += len(job.faults)
         for text in job.damage:
-            logger.error("rot was found: %s; tailrace log repair shows what can be done about it", text)
+            logger.error("corruption found: %s. Run tailrace log repair to see what can be done about it", text)
         for text in job.faults:
-            logger.warning("rot was found: %s", text)
+            logger.warning("corruption found: %s", text)

@@ -1,7 +1,8 @@
 """Kafka's broker configs that have no effect here, by family, each with its reason.
 
-A file that was written for Kafka goes on working: what is merely without effect is taken, and said at the start. What
-its author counts on for safety, or what names code to run, is refused instead. The first family that fits counts.
+A config file that was written for Kafka stays usable: configs without effect are accepted, and listed at the start.
+Configs that its author relies on for security, or that name code to run, are refused instead. The first matching family
+counts.
 """
 
 from fnmatch import fnmatchcase
@@ -11,7 +12,7 @@ from tailrace.broker.configs.keys import InvalidConfig, parts_of
 
 
 class Family(NamedTuple):
-    patterns: tuple[str, ...]  # of names, in the manner of shells
+    patterns: tuple[str, ...]  # shell patterns of names
     reason: str
     is_refused: bool = False
 
@@ -25,7 +26,7 @@ def _refused(patterns: str, reason: str) -> Family:
 
 
 PROTOCOL_MAP = "listener.security.protocol.map"
-_NO_SECURITY = "there is no TLS, SASL or ACL here yet, and it must not seem so"
+_NO_SECURITY = "TLS, SASL and ACLs are not supported yet"
 
 # fmt: off
 FAMILIES = (
@@ -33,14 +34,14 @@ FAMILIES = (
         "controlled.shutdown.* early.start.listeners inter.broker.* security.inter.broker.protocol",
         "one broker needs no quorum, and talks to no other"),
     _ignored(PROTOCOL_MAP,
-        "every listener is PLAINTEXT; a map that makes one seem to be TLS or SASL is refused"),
+        "every listener is PLAINTEXT; a map that names TLS or SASL for one is refused"),
     _ignored("replica.* replication.* alter.log.dirs.* num.replica.* leader.imbalance.* auto.leader.rebalance.enable "
         "*.replication.factor *.min.isr follower.fetch.*",
         "there is one replica"),
     _ignored("group.consumer.* group.share.* group.streams.* group.coordinator.rebalance.protocols share.*",
-        "groups of the newer kinds are not there yet"),
+        "consumer groups (KIP-848), share groups and streams groups are not supported yet"),
     _ignored("transaction.* transactional.* add.partitions.to.txn.*",
-        "transactions are not there yet"),
+        "transactions are not supported yet"),
     _ignored("remote.*",
         "there is no remote storage"),
     _ignored("offsets.retention.*",
@@ -48,18 +49,18 @@ FAMILIES = (
     _ignored("group.coordinator.* offsets.commit.timeout.ms offsets.load.buffer.size offsets.topic.compression.codec",
         "a commit is written at once, and answered when it is on disk"),
     _ignored("queued.max.*",
-        "a connection has 100 requests under way at most, and tailrace.inflight.bytes bounds those that arrive"),
+        "a connection has at most 100 requests in flight, and tailrace.inflight.bytes limits their memory"),
     _ignored("num.*.threads num.recovery.threads.* background.threads *.purgatory.purge.interval.requests",
         "one loop does the work, and a few threads wait for the disk"),
     _ignored("log.flush.scheduler.interval.ms log.flush.start.offset.checkpoint.interval.ms log.dir.failure.timeout.ms",
-        "what is unflushed is looked at four times a second, start offsets are saved every five seconds, and a disk "
-        "that fails is noticed at once"),
+        "unflushed logs are checked four times a second, start offsets are saved every five seconds, and a disk "
+        "failure is noticed at once"),
     _ignored("metric.* metrics.* kafka.metrics.* telemetry.*",
         "metrics are at /metrics, for Prometheus"),
     _ignored("request.timeout.ms socket.connection.setup.*",
-        "this broker asks nobody"),
+        "this broker is no client of other brokers"),
     _ignored("zookeeper.* log.message.format.version",
-        "Kafka has no such config any more"),
+        "Kafka has removed this config"),
     _ignored("tailrace.awake.processors",
         "the broker no longer keeps idle processors awake: see OPERATING, tuning the host for latency. The next "
         "release refuses this config"),
@@ -67,7 +68,7 @@ FAMILIES = (
         "connections.max.reauth.ms connection.failed.authentication.*",
         _NO_SECURITY),
     _refused("*.policy.class.name client.quota.callback.class config.providers*",
-        "it names Java classes, which are not run here"),
+        "it names Java classes, which cannot run here"),
     _refused("cordoned.log.dirs",
         "there is one directory"),
 )
@@ -75,7 +76,7 @@ FAMILIES = (
 
 
 def family_of(name: str) -> Family | None:
-    """The family of a config that is Kafka's and not ours; None where it is neither."""
+    """Returns the family of a config of Kafka that is not ours; None if there is none."""
     for family in FAMILIES:
         if any(fnmatchcase(name, pattern) for pattern in family.patterns):
             return family
@@ -83,11 +84,11 @@ def family_of(name: str) -> Family | None:
 
 
 def check_ignored(name: str, text: str) -> None:
-    """Raises InvalidConfig where one that is otherwise ignored says what its author counts on."""
+    """Raises InvalidConfig if the value of an ignored config is one that its author relies on."""
     if name != PROTOCOL_MAP:
         return
     for part in parts_of(text):
         listener, _, protocol = (word.strip().upper() for word in part.partition(":"))
-        # Kafka's own file maps SSL to SSL, and so on: listeners of those names there cannot be.
+        # Kafka's own file maps SSL to SSL, and so on, which has no effect: such listeners are refused.
         if protocol not in ("PLAINTEXT", listener):
             raise InvalidConfig(f"{name} cannot be {part[:100]!r}: {_NO_SECURITY}")

@@ -11,26 +11,27 @@ Value = bool | int | float | str | None
 
 BYTES_MAX = 32_767  # of a value: Kafka's limit, and that of a string in a record of the metadata log
 
-_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,20}")  # `int` would take other digits, and underscores
+_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,20}")  # `int` would accept other digits, and underscores
 _LIMIT = re.compile(r"[0-9]{1,9}")
+_WEBHOOK_URL = re.compile(r"(https?://.+)?")
 _REPLICAS = re.compile(r"\s*(\*\s*|([0-9]{1,9}:[0-9]{1,9}\s*(,\s*|$))*)")
 _NUMBER = re.compile(r"[+-]?[0-9.]{1,40}([eE][+-]?[0-9]{1,4})?")
 
 
 class InvalidConfig(Exception):
-    """A name that is not known, or a value that it does not take. The message says which do."""
+    """An unknown name, or an invalid value. The message says what is valid."""
 
 
 @lru_cache(maxsize=8)  # every connection asks
 def limits_by_address(text: str) -> Mapping[str, int]:
-    """`10.0.0.7:200,[::1]:50`, by the address. Raises ValueError."""
+    """Parses `10.0.0.7:200,[::1]:50` to limits by address. Raises ValueError."""
     limits = {}
     for part in parts_of(text):
-        from ipaddress import ip_address  # for those who have set this: no other start waits for it
+        from ipaddress import ip_address  # imported late: most starts do not need it
 
         address, _, limit = part.rpartition(":")
         if not _LIMIT.fullmatch(limit):
-            raise ValueError(f"{limit!r} is no number")
+            raise ValueError(f"{limit!r} is not a number")
         limits[str(ip_address(address.strip().strip("[]")))] = int(limit)
     return limits
 
@@ -43,8 +44,20 @@ def _are_limits_by_address(text: str) -> bool:
     return True
 
 
+def _is_command(text: str) -> bool:
+    if not text:
+        return True
+    import json  # imported late: most brokers have no command
+
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return False
+    return isinstance(found, list) and bool(found) and all(isinstance(one, str) for one in found) and bool(found[0])
+
+
 class TextFormat(NamedTuple):
-    """What a text has to be as a whole, and how that is said."""
+    """The format of a whole value, and its description for messages."""
 
     fits: Callable[[str], object]
     words: str
@@ -52,9 +65,13 @@ class TextFormat(NamedTuple):
 
 LIMITS_BY_ADDRESS = TextFormat(
     _are_limits_by_address,
-    "address:number, and more of them behind commas; an address is in digits, as names are not looked up",
+    "address:number, comma-separated; host names are not resolved",
 )
-REPLICAS = TextFormat(_REPLICAS.fullmatch, "*, or partition:broker, and more of them behind commas")
+WEBHOOK_URL = TextFormat(_WEBHOOK_URL.fullmatch, "a URL that begins with http:// or https://")
+COMMAND = TextFormat(
+    _is_command, 'a JSON array of the program and its arguments, such as ["/usr/local/bin/page", "--team", "data"]'
+)
+REPLICAS = TextFormat(_REPLICAS.fullmatch, "*, or partition:broker, comma-separated")
 
 
 class ConfigType(IntEnum):
@@ -69,7 +86,7 @@ class ConfigType(IntEnum):
     LIST = 7
 
 
-_BITS = {ConfigType.INT: 31, ConfigType.SHORT: 15, ConfigType.LONG: 63}  # of a value, beside its sign
+_BITS = {ConfigType.INT: 31, ConfigType.SHORT: 15, ConfigType.LONG: 63}  # without the sign
 
 
 class ConfigKey(NamedTuple):
@@ -80,18 +97,18 @@ class ConfigKey(NamedTuple):
     minimum: int | None = None
     maximum: int | None = None
     choices: tuple[str, ...] = ()
-    # Of a topic's config: the broker's config that stands in where the topic says nothing.
+    # For a topic config: the broker config that applies if the topic has no value of its own.
     broker_key: str | None = None
     is_dynamic: bool = True
     form: TextFormat | None = None
-    unit: int = 1  # of a broker's config that stands in for one in milliseconds: how many of them it counts by
+    unit: int = 1  # for a synonym of a config in milliseconds: its unit, in milliseconds
 
     def parse(self, text: str | None) -> Value:
-        """The value that `text` says. Raises InvalidConfig where it is none that this config takes."""
+        """Parses `text`. Raises InvalidConfig if this config does not accept it."""
         if text is None:
             return None
         if len(text) > BYTES_MAX // 4 and len(text.encode()) > BYTES_MAX:
-            raise self.refuse(text, f"at most {BYTES_MAX} bytes")
+            raise self.refuse(text, f"a string of at most {BYTES_MAX} bytes")
         text = text.strip()
         value = _PARSERS[self.type](self, text)
         if self.choices:
@@ -101,7 +118,7 @@ class ConfigKey(NamedTuple):
         return value
 
     def tidy(self, text: str) -> str:
-        """The same value without the spaces around it, and around the parts of a list: how it is kept."""
+        """Normalises a value for storage: removes spaces around it, and around the elements of a list."""
         return ",".join(parts_of(text)) if self.type is ConfigType.LIST else text.strip()
 
     def _require_choice(self, text: str) -> None:
@@ -111,11 +128,11 @@ class ConfigKey(NamedTuple):
 
     def refuse(self, text: str, wanted: str) -> InvalidConfig:
         shown = text if len(text) <= 100 else f"{text[:100]}…"
-        return InvalidConfig(f"{self.name} cannot be {shown!r}: it takes {wanted}")
+        return InvalidConfig(f"{self.name} cannot be {shown!r}: it must be {wanted}")
 
 
 def parts_of(text: str) -> list[str]:
-    """The parts of a list's value. An empty one has none."""
+    """The elements of a list's value. An empty one has none."""
     return [part for part in (part.strip() for part in text.split(",")) if part]
 
 

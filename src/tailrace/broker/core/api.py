@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from tailrace.broker.core.clients import ClientConnection
 from tailrace.protocol.messages import ApiKey
 
 FRAME_BYTES_MAX = 8 << 20  # of a request other than Produce: a Fetch of 50,000 partitions takes half of it
@@ -28,17 +29,19 @@ class Call(NamedTuple):
     now_ms: int  # wall clock
     steady_ms: int = 0  # a monotonic clock, which stops while the process is suspended
     client_host: str = ""
+    connection: ClientConnection | None = None  # None: unknown
 
 
 class Silence:
     """The result of a Produce with acks=0: no response. If the Produce failed, the connection is closed, as that is the
-    only way to report an error.
+    only way to report an error. `pause_ms` is for how long the connection is not read, to slow the client down.
     """
 
-    __slots__ = ("close",)
+    __slots__ = ("close", "pause_ms")
 
-    def __init__(self, *, close: bool = False) -> None:
+    def __init__(self, *, close: bool = False, pause_ms: int = 0) -> None:
         self.close = close
+        self.pause_ms = pause_ms
 
 
 # (request, call, broker) -> its response, a DelayedResponse of it, or Silence

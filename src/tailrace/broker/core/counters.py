@@ -4,6 +4,7 @@ from collections import Counter
 
 from tailrace.log.log import Log
 from tailrace.log.retention import Reason
+from tailrace.log.segment.segment import Segment
 
 
 class TopicCounters:
@@ -45,17 +46,25 @@ class LogSizes:
     """How many bytes all logs take, without a walk over all of them.
 
     A log is measured when it is created, after each flush, after a deletion or a compaction, and when retention visits
-    it. So the total lags behind the clients' appends by a second at most.
+    it. So the total lags behind the clients' appends by a second at most. Thereby it is noticed which logs have other
+    segments than before (`changed`).
     """
 
     def __init__(self) -> None:
         self._sizes: dict[Log, int] = {}
+        self._segments: dict[Log, tuple[Segment, ...]] = {}
         self.total = 0
+        self.changed: dict[Log, None] = {}  # logs whose segments or start have changed, until `SegmentPublisher` looks
 
     def measure(self, log: Log) -> None:
-        size = log.size
+        size, segments = log.size, log.segments
         self.total += size - self._sizes.get(log, 0)
         self._sizes[log] = size
+        if self._segments.get(log) is not segments:
+            self._segments[log] = segments
+            self.changed[log] = None
 
     def forget(self, log: Log) -> None:
         self.total -= self._sizes.pop(log, 0)
+        self._segments.pop(log, None)
+        self.changed.pop(log, None)

@@ -1,6 +1,15 @@
-"""Topics as the metadata log describes them: names, ids, partitions and configs."""
+"""Topics as the metadata log describes them: names, ids, partitions and configs.
+
+Three kinds of topics belong to tailrace itself:
+
+    state         what the broker is rebuilt from (`INTERNAL_TOPICS` of `log/layout/names`): without it no start
+    broker-owned  these, and what the broker publishes: clients may read them, and change nothing
+    service       what our child processes and command line publish: clients may write to them, too, and retention
+                  applies. Patterns match no topic of these kinds
+"""
 
 import re
+from typing import NamedTuple
 
 from tailrace.broker.configs.registry import BrokerConfigs, TopicConfig, topic_config
 from tailrace.broker.core.partition import Partition
@@ -8,6 +17,14 @@ from tailrace.log.layout.names import INTERNAL_TOPICS
 
 METADATA_TOPIC = "__tailrace_metadata"
 OFFSETS_TOPIC = "__consumer_offsets"
+LOSSES_TOPIC = "__tailrace_losses"
+SEGMENTS_TOPIC = "__tailrace_segments"
+POSITIONS_TOPIC = "__tailrace_positions"
+LAG_TOPIC = "__tailrace_lag"
+ALERTS_TOPIC = "__tailrace_alerts"
+
+BROKER_OWNED_TOPICS = INTERNAL_TOPICS | {LOSSES_TOPIC, SEGMENTS_TOPIC, POSITIONS_TOPIC}
+SERVICE_TOPICS = frozenset({LAG_TOPIC, ALERTS_TOPIC})
 NAME_LENGTH_MAX = 249
 PARTITIONS_MAX = 100_000  # of one topic: a request for more is a mistake
 
@@ -32,14 +49,25 @@ def as_metric(name: str) -> str:
     return name.replace(".", "_")
 
 
+class Anchors(NamedTuple):
+    """Where a named group stands while it has no commit, by partition, and when that was noted last."""
+
+    at_ms: int
+    offsets: dict[int, int]
+
+
 class Topic:
     """A topic. It is cheap until one of its partitions is used: only then is a Partition created."""
 
     __slots__ = (
         "_partitions",
+        "anchors",
         "config",
         "fragments",
+        "holds_state",
         "is_internal",
+        "is_shown_as_internal",
+        "must_be_writable",
         "name",
         "overrides",
         "partition_count",
@@ -50,10 +78,14 @@ class Topic:
         self.topic_id = topic_id
         self.name = name
         self.partition_count = partition_count
-        self.is_internal = name in INTERNAL_TOPICS
+        self.holds_state = name in INTERNAL_TOPICS
+        self.must_be_writable = self.holds_state or name == LOSSES_TOPIC  # without it the broker can promise nothing
+        self.is_internal = name in BROKER_OWNED_TOPICS
+        self.is_shown_as_internal = self.is_internal or name in SERVICE_TOPICS
         self.overrides: dict[str, str] = {}
         self.config: TopicConfig = topic_config(self.overrides, broker)
         self.fragments: dict[int, bytes] = {}  # encoded for Metadata responses, by version
+        self.anchors: dict[str, Anchors] = {}  # of the groups in tailrace.backlog.groups
         self._partitions: dict[int, Partition] = {}
 
     def partition(self, index: int) -> Partition | None:
@@ -75,6 +107,16 @@ class Topic:
     def add_partitions(self, partition_count: int) -> None:
         self.partition_count = partition_count
         self.fragments.clear()
+
+    def anchor(self, group: str, at_ms: int, offsets: dict[int, int]) -> None:
+        before = self.anchors.get(group)
+        self.anchors[group] = Anchors(at_ms, {**(before.offsets if before is not None else {}), **offsets})
+
+    def forget_anchors(self) -> None:
+        """Drops those of groups that the topic no longer names."""
+        if self.anchors:
+            named = self.config.backlog.groups
+            self.anchors = {group: anchors for group, anchors in self.anchors.items() if group in named}
 
     def configure(self, broker: BrokerConfigs) -> None:
         """Applies the current configs to the topic and to its logs."""

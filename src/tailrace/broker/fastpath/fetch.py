@@ -26,9 +26,9 @@ from tailrace.broker.fetch.reads import BY_TOPIC_ID, READ_COMMITTED
 from tailrace.broker.fetch.sessions import FetchSession, TopicKey, requested_partitions
 from tailrace.log.layout.errors import LogError
 from tailrace.log.log import Log
-from tailrace.log.reader import View
 from tailrace.log.segment.segment import WouldWait
 from tailrace.log.segment.slices import FileSlice, Slice
+from tailrace.log.view import View
 from tailrace.protocol import codec
 from tailrace.protocol.fetch_wire import BOUNDS, FINAL_EPOCH, NO_SESSION, FetchAnswer, length_of_records
 from tailrace.protocol.frame import RequestHeader, encode_request, response_header
@@ -44,8 +44,8 @@ from tailrace.protocol.messages.fetch import (
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
 
-LOG_START_FROM = 5  # versions before do not say it
-HANDOFF_BYTES_MIN = 256 << 10  # of an answer: who reads in small pieces is better served by the loop
+LOG_START_FROM = 5  # the first version whose responses have the log start offset
+HANDOFF_BYTES_MIN = 256 << 10  # of a response: the loop serves consumers with small responses faster
 
 _KEY_1 = 1 << 16  # of Fetch, before the version
 _OFFSET = struct.Struct(">q")
@@ -67,7 +67,7 @@ class FieldPositions(NamedTuple):
     offset: int
 
     def rest(self, frame: memoryview) -> bytes:
-        """What stands behind the start and does not change: also between epoch and offset, where there is an epoch."""
+        """Returns the bytes behind the start that do not change, including those between epoch and offset."""
         between = frame[self.start + _EPOCH.size : self.offset]
         return between.tobytes() + frame[self.offset + _OFFSET.size :].tobytes()
 
@@ -102,7 +102,7 @@ class FetchTemplate:
         rest: bytes,
         most: int,
     ) -> None:
-        """`most` is how many bytes an answer of ours has at most."""
+        """`most` is the maximum size of a response of this broker."""
         self.header = header  # of the request that it was learnt from
         ((self.topic, self.wanted),) = requested_partitions(request, header.api_version >= BY_TOPIC_ID)  # likewise
         self.key_and_version = _KEY_1 | header.api_version
@@ -133,13 +133,13 @@ class FetchTemplate:
         return FetchAnswer(without_id + before, between, b"".join(parts[2:]), flexible)
 
     def wanted_from(self, offset: int) -> FetchPartition:
-        """What a session is to remember: a new one each time, as a Fetch that waits may still look at one before."""
+        """Returns what the session remembers: a new object each time, as a waiting Fetch may still use an older one."""
         wanted = copy(self.wanted)
         wanted.fetch_offset = offset
         return wanted
 
     def parts(self, correlation_id: int, view: View, records: Slice) -> list[Any]:
-        """Of the answer with these records."""
+        """Returns the parts of the response with these records."""
         head, after = self.answer.head(correlation_id, bounds_of(view), records.length), self.answer.after
         return [head, records, after] if after else [head, records]
 
@@ -178,9 +178,9 @@ class FetchFastPath:
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
-        self.reads_on = False  # the last answer was large, and about as large as it may be: history, most likely
+        self.reads_on = False  # the last response was large, and close to its limit: a catch-up consumer, most likely
         self._templates: RequestTemplates[FetchTemplate] = RequestTemplates()
-        self._learnt: object = None  # what was learnt last: a reader that waits comes the long way each time
+        self._learnt: object = None  # what was learnt last: a consumer that waits takes the slow path each time
 
     def learn(self, frame: memoryview, header: RequestHeader, request: FetchRequest) -> None:
         """Remembers the template of a request that was decoded, if it is one that can be repeated."""
@@ -209,14 +209,14 @@ class FetchFastPath:
         return topic.partition(index) if topic is not None else None
 
     def _may_repeat(self, request: FetchRequest, topic: TopicKey, index: int) -> bool:
-        """Whether it has no session, or one that follows nothing but what it asks for."""
+        """Returns whether the request has no session, or one with no other partition."""
         if request.session_id == NO_SESSION:
             return request.session_epoch == FINAL_EPOCH
         session = self._broker.fetch_sessions.find(request.session_id)
         return session is not None and session.follows_only(topic, index) and not request.forgotten_topics_data
 
     def read(self, frame: memoryview, now_ms: int) -> tuple[FetchTemplate, list[Any]] | None:
-        """The answer, in parts. None where it must go the long way; then nothing was changed."""
+        """Returns the response, in parts. Returns None, and changes nothing, if the slow path has to handle it."""
         self.reads_on = False
         asked = self._asked(frame)
         if asked is None:
@@ -235,9 +235,9 @@ class FetchFastPath:
             session.repeated(template.topic, template.wanted_from(offset), view.high_watermark, view.start)
         return template, template.parts(correlation_id, view, records)
 
-    def stretch(self, frame: memoryview, max_bytes: int) -> HandoffRange | None:
-        """What the reader may have without asking us again; None where that is little, or nothing, or where its request
-        is not in turn. Nothing is changed: that it is `lent` and `taken_back` is to be told.
+    def range_ahead(self, frame: memoryview, max_bytes: int) -> HandoffRange | None:
+        """Returns what a helper process may send to the consumer; None if that is little or nothing, or if the request
+        is not the next one of its session. Changes nothing: `handed_off` and `taken_back` do.
         """
         asked = self._asked(frame)
         if asked is None:
@@ -247,7 +247,7 @@ class FetchFastPath:
         if not _is_in_turn(template, frame, session):
             return None
         view = log.view
-        ahead = log.stretch(offset, max_bytes, up_to=_readable_up_to(template, view))
+        ahead = log.range_ahead(offset, max_bytes, up_to=_readable_up_to(template, view))
         if ahead is None:
             return None
         records = ahead.records
@@ -258,19 +258,21 @@ class FetchFastPath:
         records.release()
         return None
 
-    def lent(self, stretch: HandoffRange, now_ms: int) -> None:
-        if stretch.session is not None:
-            self._broker.fetch_sessions.hand_off(stretch.session, now_ms)
+    def handed_off(self, ahead: HandoffRange, now_ms: int) -> None:
+        if ahead.session is not None:
+            self._broker.fetch_sessions.hand_off(ahead.session, now_ms)
 
-    def taken_back(self, stretch: HandoffRange, answered: HandoffResult | None, now_ms: int) -> None:
-        """None where no request was answered, or nobody knows: then the session is where it was."""
-        session, template, view = stretch.session, stretch.template, stretch.view
-        epoch = stretch.epoch if answered is None else answered.next_epoch
+    def taken_back(self, ahead: HandoffRange, answered: HandoffResult | None, now_ms: int) -> None:
+        """Continues the session. `answered` is None if no request was answered, or it is not known: the session is then
+        where it was.
+        """
+        session, template, view = ahead.session, ahead.template, ahead.view
+        epoch = ahead.epoch if answered is None else answered.next_epoch
         if session is not None and self._broker.fetch_sessions.take_back(session, epoch, now_ms) and answered:
             session.repeated(template.topic, template.wanted_from(answered.offset), view.high_watermark, view.start)
 
     def _asked(self, frame: memoryview) -> tuple[FetchTemplate, Log, int, int] | None:
-        """Of what template it is, of which log, its correlation id, and from which offset on."""
+        """Returns the template that the request matches, its log, its correlation id, and the offset to read from."""
         template = self._templates.find(frame)
         if template is None or template.places.rest(frame) != template.rest:
             return None
@@ -281,7 +283,7 @@ class FetchFastPath:
         return template, log, correlation_id, _OFFSET.unpack_from(frame, template.places.offset)[0]
 
     def _has_aborted(self, template: FetchTemplate, log: Log, offset: int, records: Slice) -> bool:
-        """Whether a reader has to be told of transactions among these records, or may have to be."""
+        """Returns whether the response has to name aborted transactions among these records, or may have to."""
         try:
             return template.is_committed and bool(log.aborted_transactions(offset, records.next_offset, wait=False))
         except (LogError, WouldWait):
@@ -296,7 +298,7 @@ class FetchFastPath:
         )
 
     def _records(self, template: FetchTemplate, log: Log, view: View, offset: int) -> Slice | None:
-        """Those that the long way would answer with at once, without a word about them."""
+        """Returns the records that the slow path would send at once, if there is nothing to report with them."""
         up_to = _readable_up_to(template, view)
         if not view.start <= offset < up_to:
             return None

@@ -7,15 +7,14 @@ only numbers change. A request that matches is not decoded, and its response is 
     request   key, version · correlation id · client id … partition, as before · length · the batch · no tags, thrice
     response  length · correlation id · topic, partition, as before · error, offset, time, start offset · the rest
 
-A lone request is appended at once (`append`). Requests that arrive together and match one template are a run: gathered,
-appended by one write, and answered together (`gather`, `append_run`).
+Requests that arrive together and match one template are a run: they are gathered, appended by one write, and answered
+together. A lone request is a run of one.
 
 Unusual requests go to the slow path before anything is changed: a batch that is to be refused, recompressed or looked
 into, a full disk, a topic that was changed. So only the slow path reports errors.
 """
 
 import struct
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tailrace.broker.apis.k00_produce import ALL, BY_TOPIC_ID, LEADER, topic_of
@@ -52,10 +51,6 @@ RUN_REQUESTS_MAX = 16
 RUN_BYTES_MAX = JOURNAL_BYTES_PER_LOG_MAX  # more is not worth the copy that one write takes, and not for the journal
 TOGETHER_MAX = 2 * RUN_REQUESTS_MAX  # requests that are answered by one acknowledgement
 
-JournalWriter = Callable[[Log, memoryview], Callable[[], None] | None]
-"""Brings a batch that was just appended to disk, and returns what is to be done when the answer has left; or None,
-where it has to be waited for."""
-
 _NUMBERS = struct.Struct(">hqqq")  # error, offset, time, start offset
 _BEFORE_TOPIC = struct.Struct(">bhib")  # no transactional id, acks, timeout, one topic
 _BEFORE_RECORDS = struct.Struct(">bi")  # one partition, its index
@@ -86,7 +81,7 @@ class ProduceTemplate:
         self.acks = request.acks
         self.timeout_ms = max(request.timeout_ms, 0)
         self.partition = partition
-        self.config = partition.topic.config  # as it was: when it is another one, so may be what is usual
+        self.config = partition.topic.config  # when the template was learned; a change may make other batches usual
         whole = self._encode(PartitionProduceResponse(index=partition.index, error_code=0, base_offset=0))
         at = whole.index(_NUMBERS.pack(0, 0, -1, -1))
         self._before, self._rest = whole[:at], whole[at + _NUMBERS.size :]
@@ -140,17 +135,30 @@ class ProduceBatchRun:
         )
 
     def append_to(self, log: Log, now_ms: int) -> Appended | None:
-        """None where they have to be appended one by one. Raises what `Log.append` raises."""
+        """Appends the batches. Returns None if they must be appended one by one. Raises what `Log.append` raises."""
         if len(self.requests) == 1:
             ((_, _, records, header),) = self.requests
             return log.append(records, now_ms, header)
         _, _, batches, headers = zip(*self.requests, strict=True)
         return log.append_all(batches, headers, now_ms)
 
+    @property
+    def batch_bytes(self) -> int:
+        return sum([len(records) for _, _, records, _ in self.requests])
+
+    def acknowledgements(self, appended: Appended, start_offset: int) -> list[PendingAcknowledgement]:
+        """Returns the responses to all requests, whose batches were appended one behind the other."""
+        found, offset = [], appended.base_offset
+        for _, correlation_id, _, header in self.requests:
+            response = self.template.answer(correlation_id, offset, appended.log_append_time, start_offset)
+            offset += header.last_offset_delta + 1
+            found.append(PendingAcknowledgement(correlation_id, response, offset))
+        return found
+
 
 class ProduceFastPath:
-    """The fast path of one connection: learns templates from decoded requests (`learn`), and appends matching ones,
-    alone (`append`) or in a run (`gather`, `append_run`).
+    """The fast path of one connection: learns templates from decoded requests (`learn`), gathers matching ones into a
+    run (`gather`, `take_gathered`), and appends it (`append_run`).
     """
 
     __slots__ = ("_broker", "_run", "_templates")
@@ -180,91 +188,9 @@ class ProduceFastPath:
             self._templates.remember(frame, ProduceTemplate(header, request, partition, start))
 
     def _knows(self, frame: memoryview, partition: Partition) -> bool:
-        """As it is now: a batch that was not usual has come the long way, too."""
+        """Returns whether the template is known, with the current config: an unusual batch was decoded, too."""
         template = self._templates.find(frame)
         return template is not None and template.partition is partition and template.config is partition.topic.config
-
-    def append(
-        self,
-        frame: memoryview,
-        now_ms: int,
-        start_flushes: Callable[[], None] | None = None,
-        send: Callable[[bytes], None] | None = None,
-        commit: JournalWriter | None = None,
-    ) -> "tuple[ProduceTemplate, bytes | DelayedProduceRun | None] | None":
-        """The answer, in all its bytes, or later, or none that is left to send. None where it must go the long way;
-        then nothing was changed.
-
-        As nobody is about to append more, a flush may begin (`start_flushes`) before all else is noted; a commit to the
-        journal waits for the end of the turn, or, for who need not share it with others, is done at once (`commit`). An
-        answer that may leave now is sent (`send`) before that, too: the rest is done while it is under way.
-        """
-        template = self._templates.find(frame)
-        if (
-            template is None
-            or (request := _usual_request(template, frame, now_ms)) is None
-            or not self._is_open(template)
-        ):
-            return None
-        log = template.partition.log
-        assert log is not None
-        try:
-            if template.acks == LEADER and send is not None:
-                return template, self._append_and_send(template, log, request, now_ms, send)
-            return template, self._append(template, log, request, now_ms, start_flushes, send, commit)
-        except NOT_APPENDED:
-            return None  # it will be refused there, with the reason
-
-    def _append_and_send(
-        self, template: ProduceTemplate, log: Log, request: MatchedRequest, now_ms: int, send: Callable[[bytes], None]
-    ) -> bytes | None:
-        """For who waits for no disk: the answer leaves when the batch is written, before even the log has noted it."""
-        _, correlation_id, records, header = request
-        is_written = False
-
-        def tell(base_offset: int, append_time: int) -> None:
-            nonlocal is_written
-            is_written = True
-            send(template.answer(correlation_id, base_offset, append_time, log.view.start))
-
-        try:
-            base_offset, last_offset, append_time, _ = log.append(records, now_ms, header, tell)
-        finally:  # whatever becomes of the client
-            if is_written:
-                self._broker.appended(template.partition, log, now_ms)
-        if not is_written:
-            return template.answer(correlation_id, base_offset, append_time, log.view.start)
-        self._broker.counters.produced(template.partition.topic.name, last_offset - base_offset + 1, len(records))
-        return None
-
-    def _append(
-        self,
-        template: ProduceTemplate,
-        log: Log,
-        request: MatchedRequest,
-        now_ms: int,
-        start_flushes: Callable[[], None] | None,
-        send: Callable[[bytes], None] | None,
-        commit: JournalWriter | None,
-    ) -> "bytes | DelayedProduceRun | None":
-        _, correlation_id, records, header = request
-        base_offset, last_offset, append_time, is_duplicate = log.append(records, now_ms, header)
-        answer = template.answer(correlation_id, base_offset, append_time, log.view.start)
-        finish = commit(log, records) if commit is not None and template.acks == ALL and not is_duplicate else None
-        try:
-            if send is not None and finish is not None:
-                send(answer)
-        finally:  # whatever becomes of the client: what is begun is finished
-            if not is_duplicate:
-                self._note(template, log, now_ms, start_flushes, finish)
-                self._broker.counters.produced(
-                    template.partition.topic.name, last_offset - base_offset + 1, len(records)
-                )
-        if template.acks == LEADER or finish is not None:
-            return answer if send is None else None
-        return self._acknowledge(
-            template, log, now_ms, [PendingAcknowledgement(correlation_id, answer, last_offset + 1)]
-        )
 
     def gather(self, frame: memoryview, now_ms: int) -> bool:
         """Adds the request to the run if it matches the run's template, and returns whether it did. Appends nothing."""
@@ -288,52 +214,31 @@ class ProduceFastPath:
     def append_run(
         self, run: ProduceBatchRun, now_ms: int, behind: DelayedResponse[Any] | None = None
     ) -> "bytes | DelayedProduceRun | None":
-        """The answers to all of them, or later. None where each has to be looked at by itself; then nothing was
-        changed, but that they may be stamped, which the next try does again. Where they have to wait for the same as
-        those before them, that one answers all (`behind`).
+        """Appends the batches of a run, and returns the responses to all of its requests, which are delayed until the
+        batches are on disk if the client asked for that. `behind` is the response before them: it takes theirs along if
+        they wait for the same flush, and is returned then.
+
+        Returns None if each request has to be handled by itself, on the slow path. Nothing has changed then, except
+        that batches may be stamped, which the next attempt repeats.
         """
         template = run.template
-        if not self._is_open(template):
-            return None
         log = template.partition.log
-        assert log is not None
+        if log is None or not self._is_open(template):
+            return None
         try:
             appended = run.append_to(log, now_ms)
         except NOT_APPENDED:
             return None
         if appended is None:
             return None
-        base_offset, last_offset, append_time, is_duplicate = appended
-        if not is_duplicate:
-            size = sum(len(records) for _, _, records, _ in run.requests)
+        if not appended.is_duplicate:
             self._broker.appended(template.partition, log, now_ms)
-            self._broker.counters.produced(template.partition.topic.name, last_offset - base_offset + 1, size)
-        waiting, start_offset = [], log.view.start
-        for _, correlation_id, _, header in run.requests:
-            answer = template.answer(correlation_id, base_offset, append_time, start_offset)
-            base_offset += header.last_offset_delta + 1
-            waiting.append(PendingAcknowledgement(correlation_id, answer, base_offset))
+            records = appended.last_offset - appended.base_offset + 1
+            self._broker.counters.produced(template.partition.topic.name, records, run.batch_bytes)
+        acknowledgements = run.acknowledgements(appended, log.view.start)
         if template.acks == LEADER:
-            return b"".join([one.acknowledged for one in waiting])
-        return self._acknowledge(template, log, now_ms, waiting, behind)
-
-    def _note(
-        self,
-        template: ProduceTemplate,
-        log: Log,
-        now_ms: int,
-        start_flushes: Callable[[], None] | None,
-        finish: Callable[[], None] | None,
-    ) -> None:
-        flushes = self._broker.flushes
-        if finish is not None:
-            flushes.appended(log, now_ms)
-            finish()
-            return
-        self._broker.appended(template.partition, log, now_ms)
-        if start_flushes is not None and template.acks == ALL and flushes.journal is None:
-            flushes.request(log)
-            start_flushes()
+            return b"".join([one.acknowledged for one in acknowledgements])
+        return self._acknowledge(template, log, now_ms, acknowledgements, behind)
 
     def _acknowledge(
         self,
@@ -341,7 +246,7 @@ class ProduceFastPath:
         log: Log,
         now_ms: int,
         waiting: list[PendingAcknowledgement],
-        behind: DelayedResponse[Any] | None = None,
+        behind: DelayedResponse[Any] | None,
     ) -> "DelayedProduceRun":
         if isinstance(behind, DelayedProduceRun) and behind.takes(template, now_ms, len(waiting)):
             behind.join(waiting)
@@ -352,12 +257,11 @@ class ProduceFastPath:
         return acknowledgement
 
     def _is_open(self, template: ProduceTemplate) -> bool:
-        """Whether the long way would append what is sent there at once."""
+        """Returns whether the slow path would append the batch at once."""
         broker, partition = self._broker, template.partition
         topic = partition.topic
         return (
-            partition.log is not None
-            and not partition.has_queue
+            not partition.has_queue
             and topic.config is template.config
             and broker.metadata.topics.get(topic.name) is topic
             and not broker.disk_reserve.is_low
@@ -366,7 +270,7 @@ class ProduceFastPath:
 
 
 def _usual_request(template: ProduceTemplate, frame: memoryview, now_ms: int) -> MatchedRequest | None:
-    """None where there is anything against a request of this template."""
+    """Returns the request, or None if the slow path has to handle it."""
     key_and_version, correlation_id = HEAD.unpack_from(frame)
     records = _records_in(frame, template.start)
     if records is None or key_and_version != template.version:
@@ -378,21 +282,22 @@ def _usual_request(template: ProduceTemplate, frame: memoryview, now_ms: int) ->
 
 
 def _may_repeat(topic: Topic) -> bool:
-    return topic.config.takes_batches_as_they_are and not topic.is_internal
+    config = topic.config
+    return config.takes_batches_as_they_are and not config.backlog.limits_producers and not topic.is_internal
 
 
 def _start_of_records(header: RequestHeader, data: TopicProduceData) -> int:
-    """Where the length of the only batch stands, in a request without a transactional id."""
+    """Returns the position of the only batch's length, in a request without a transactional id."""
     name = data.name.encode()
     topic_bytes = 16 if header.api_version >= BY_TOPIC_ID else len(write_varint(len(name) + 1)) + len(name)
     return header.body + _BEFORE_TOPIC.size + topic_bytes + _BEFORE_RECORDS.size
 
 
 def _records_in(frame: memoryview, start: int) -> memoryview | None:
-    """What stands behind the length at `start`, where that is a batch, and all but tags that are none."""
+    """Returns the batch behind the length at `start`; None if it is too small for one, or tags follow it."""
     try:
         length, begin = read_varint(frame, start)
-    except (IndexError, Malformed):  # the long way says so, behind those that came before it
+    except (IndexError, Malformed):  # the slow path reports it, after the responses before it
         return None
     end = begin + length - 1
     if length <= HEADER_SIZE or end + len(_NO_TAGS) != len(frame) or frame[end:] != _NO_TAGS:
@@ -415,20 +320,20 @@ class DelayedProduceRun(DelayedResponse[bytes]):
         self._waiting: list[PendingAcknowledgement] = []
 
     def takes(self, template: ProduceTemplate, now_ms: int, requests: int) -> bool:
-        """Whether other batches need not be waited for on their own: they came at the same time, for the same log, so
-        one flush has all as a rule.
+        """Returns whether this response can wait for other batches, too: they came at the same time, for the same log,
+        so one flush usually covers all of them.
         """
         is_together = template is self._template and now_ms == self._arrived_ms
         return is_together and not self.is_resolved and len(self._waiting) + requests <= TOGETHER_MAX
 
     def join(self, waiting: list[PendingAcknowledgement]) -> None:
         self._waiting += waiting
-        self._end = max(self._end, waiting[-1].end)  # one that is a repetition stands before others
+        self._end = max(self._end, waiting[-1].end)  # a repetition has a smaller one
 
     def flushed(self, error: LogError | None) -> None:
         if error is not None:
             self._refuse(code_of(error), str(error))
-        elif self._log.high_watermark < self._end:  # a flush that was under way has not taken all of them along
+        elif self._log.high_watermark < self._end:  # a flush that was already running has not covered all
             self._flushes.when_flushed(self._log, self._end, self.flushed)
         else:
             self.resolve(b"".join([one.acknowledged for one in self._waiting]))
@@ -437,7 +342,7 @@ class DelayedProduceRun(DelayedResponse[bytes]):
         self._refuse(*TIMED_OUT)
 
     def _refuse(self, code: ErrorCode, message: str) -> None:
-        """Those that are on disk are acknowledged all the same."""
+        """Resolves with an error for each batch that is not on disk yet."""
         safe, refusal = self._log.high_watermark, self._template.refusal
         answers = [
             one.acknowledged if one.end <= safe else refusal(one.correlation_id, code, message) for one in self._waiting

@@ -1,7 +1,7 @@
-"""Serves a Fetch: reads what there is, or waits for more to be flushed, or waits for a disk.
+"""Serves a Fetch: reads what is available, or waits for more to be flushed, or waits for a disk.
 
-    look     what each partition has now, up to the limits: whole batches, and at least one in the first that has any
-    enough   `min_bytes`, an error or other news, or no time to wait: the response leaves
+    look     what each partition has now, up to the limits: whole batches, and at least one from the first that has any
+    enough   `min_bytes`, an error or other news, or no time to wait: the response is sent
     park     else the request waits at its partitions; each makes it look again when it has more (`Partition.moved`)
     cold     a read that would wait for a disk runs in a thread
 
@@ -22,9 +22,9 @@ from tailrace.broker.quotas.client_quotas import ANONYMOUS, CONSUMER_BYTE_RATE
 from tailrace.log.files.leader_epochs import UNDEFINED_EPOCH
 from tailrace.log.layout.errors import Damaged, LogError, OffsetOutOfRange
 from tailrace.log.log import Log
-from tailrace.log.reader import View
 from tailrace.log.segment.segment import WouldWait
 from tailrace.log.segment.slices import Slice
+from tailrace.log.view import View
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.fetch import (
     AbortedTransaction,
@@ -43,7 +43,7 @@ logger = logging.getLogger("tailrace.broker.fetch")
 
 READ_COMMITTED = 1
 BY_TOPIC_ID = 13  # from this version on topics have ids instead of names
-READS_MAX = 2_000  # partitions that one answer has records of; as with its bytes, the rest comes with the next one
+READS_MAX = 2_000  # partitions with records in one response; like excess bytes, the rest comes with the next one
 
 NOTHING = b""
 
@@ -62,7 +62,7 @@ class ReadResult(NamedTuple):
 
 
 def release_records(response: FetchResponse) -> None:
-    """Lets go of the files of an answer that will not be sent."""
+    """Releases the files of a response that will not be sent."""
     for topic in response.responses:
         for partition in topic.partitions:
             if (
@@ -72,18 +72,20 @@ def release_records(response: FetchResponse) -> None:
 
 
 def records_bytes(response: FetchResponse) -> int:
-    """How many bytes of records an answer has."""
+    """How many bytes of records a response has."""
     partitions = (partition for topic in response.responses for partition in topic.partitions)
     return sum(getattr(partition.records, "length", 0) for partition in partitions)
 
 
 class Fetch(DelayedResponse[FetchResponse]):
-    """One request. It is resolved by `start`, or later."""
+    """One request. `start` resolves it at once, or later."""
 
     __slots__ = (
         "_broker",
         "_by_id",
+        "_call",
         "_is_due",
+        "_is_noted",
         "_is_over",
         "_is_reading",
         "_is_settling",
@@ -111,21 +113,23 @@ class Fetch(DelayedResponse[FetchResponse]):
         self._session = session
         self._says_all = session is None or session.is_new
         self._by_id = call.version >= BY_TOPIC_ID
+        self._call = call
+        self._is_noted = call.connection is None  # what it fetches, for the client's connection
         self._limit = min(max(request.max_bytes, 0), broker.fetch_bytes_max)
-        if broker.quotas.quotas.values:  # no more than a client may have at once
+        if broker.quotas.quotas.values:  # no more than the quota allows at once
             allowed = broker.quotas.at_once(CONSUMER_BYTE_RATE, ANONYMOUS, call.client_id or "")
             self._limit = int(min(self._limit, max(1, allowed)))
-        self._min_bytes = min(request.min_bytes, self._limit)  # more can never be there
+        self._min_bytes = min(request.min_bytes, self._limit)  # a response can never have more
         self._up_to_stable = request.isolation_level == READ_COMMITTED
         self._watched: list[Partition] = []
-        self._revision = -1  # of the metadata, when these were chosen
+        self._revision = -1  # of the metadata, when the targets were resolved
         self._is_reading = False
         self._is_settling = False
         self._is_over = False
         self._is_due = request.max_wait_ms <= 0 or request.min_bytes <= 0
 
     def start(self) -> None:
-        """Afterwards it is answered, or parked, or a thread looks."""
+        """Looks for records. On return the request is answered, or parked, or a thread is reading."""
         self._look()
 
     def partition_moved(self) -> None:
@@ -133,7 +137,7 @@ class Fetch(DelayedResponse[FetchResponse]):
             self._look()
 
     def expire(self) -> None:
-        """Answers with what there is; if a thread is looking, with what that finds."""
+        """Responds with what is available; if a thread is reading, with what that finds."""
         self._is_due = True
         if not self._is_reading and not self._is_over:
             self._look()
@@ -148,6 +152,8 @@ class Fetch(DelayedResponse[FetchResponse]):
 
     def _look(self) -> None:
         targets = find_targets(self._wanted, self._by_id, self._broker)
+        if not self._is_noted:
+            self._note(targets)
         try:
             found = self.look(targets, wait=False)
         except WouldWait:
@@ -155,19 +161,29 @@ class Fetch(DelayedResponse[FetchResponse]):
             job = ColdReadJob(self, targets)
             self._broker.start_job(job, job.finish)
         except Exception:
-            logger.exception("a Fetch failed in a way that nobody foresaw")
+            logger.exception("unexpected error while handling a Fetch")
             self.fail()
         else:
             self._decide(targets, found)
 
+    def _note(self, targets: Sequence[FetchTarget]) -> None:
+        self._is_noted = True
+        connection = self._call.connection
+        assert connection is not None
+        for target in targets:
+            if target.partition is not None:
+                connection.fetches(self._call.client_id, target.partition)
+
     def found(self, targets: Sequence[FetchTarget], found: ReadResult) -> None:
-        """What a thread has found."""
+        """Takes over the result of a thread."""
         self._is_reading = False
         self._decide(targets, found, is_old=_has_moved(targets, found))
 
     def _decide(self, targets: Sequence[FetchTarget], found: ReadResult, *, is_old: bool = False) -> None:
         is_enough = self._is_due or found.is_final or found.length >= self._min_bytes
         if is_enough and not self._is_over and self._broker.metadata_log.is_settled:
+            if found.is_final and self._call.connection is not None:
+                self._note_out_of_range(targets, found)
             self._answer_with(self._response(found))
             return
         found.release()
@@ -180,6 +196,13 @@ class Fetch(DelayedResponse[FetchResponse]):
         else:
             self._park(targets)
 
+    def _note_out_of_range(self, targets: Sequence[FetchTarget], found: ReadResult) -> None:
+        connection = self._call.connection
+        assert connection is not None
+        for target, (_, answer, _) in zip(targets, found.answers, strict=True):
+            if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and target.partition is not None:
+                connection.sent_out_of_range(target.partition, target.wanted.fetch_offset)
+
     def _answer_with(self, response: FetchResponse) -> None:
         self._is_over = True
         self._unwatch()
@@ -191,17 +214,17 @@ class Fetch(DelayedResponse[FetchResponse]):
             self._answer_with(FetchResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR))
 
     def _settle(self) -> None:
-        """Looks again when the metadata that the answer rests on is on disk."""
+        """Looks again when the metadata that the response depends on is on disk."""
         if not self._is_settling:
             self._is_settling = True
             self._broker.metadata_log.when_settled().when_resolved(self._is_settled)
 
     def _is_settled(self, error: LogError | None) -> None:
         self._is_settling = False
-        if error is None:  # if not, the process is about to stop: nobody may be told
+        if error is None:  # if there is an error, the process is about to stop, and must not respond
             self.partition_moved()
 
-    # Looking: in any thread
+    # Looking, in any thread
 
     def look(self, targets: Sequence[FetchTarget], *, wait: bool) -> ReadResult:
         answers: list[tuple[TopicKey, PartitionData, Slice | None]] = []
@@ -225,8 +248,8 @@ class Fetch(DelayedResponse[FetchResponse]):
     def _look_at(
         self, target: FetchTarget, length: int, limit: int, wait: bool
     ) -> tuple[PartitionData, Slice | None, bool]:
-        """What is to be said of one partition, its records, and whether that is reason enough to answer. `length` bytes
-        of records are there already, and `limit` more may be.
+        """Returns the data for one partition, its records, and whether that is reason enough to respond. The response
+        has `length` bytes of records already, and room for `limit` more.
         """
         wanted, log = target.wanted, target.log
         if target.error:
@@ -252,11 +275,11 @@ class Fetch(DelayedResponse[FetchResponse]):
         except LogError as error:
             answer.error_code = code_of(error)
             if isinstance(error, Damaged):
-                logger.warning("a reader of %s met damage: %s", log.directory, error)
+                logger.warning("a fetch of %s found corruption: %s", log.directory, error)
             _bound(log.view, answer)
             return answer, None, True
         _bound(view, answer)
-        # Waiting does not make it more: the limits are reached, or the segment is full and what follows is in the next.
+        # Waiting does not give more: the limits are reached, or the segment is full, and the rest is in the next one.
         next_offset = records.next_offset if records is not None else wanted.fetch_offset
         is_behind = next_offset < up_to and (records is not None or length > 0)
         return answer, records, is_behind
@@ -272,17 +295,17 @@ class Fetch(DelayedResponse[FetchResponse]):
         limit: int,
         wait: bool,
     ) -> Slice | None:
-        """The records that fit, which `answer` then has, too."""
+        """Reads the records that fit, and adds them to `answer`."""
         offset = wanted.fetch_offset
         left = min(limit, wanted.partition_max_bytes)
-        if not view.start <= offset <= log.end_offset:  # what is written and not yet flushed is waited for
+        if not view.start <= offset <= log.end_offset:  # records that are not flushed yet are waited for
             raise OffsetOutOfRange(offset, view.start, view.high_watermark)
         if offset >= up_to or (length and left <= 0):
             return None
         found = log.read(offset, left, up_to=up_to, wait=wait)
         if found is None:
             return None
-        if length and found.length > left:  # only the first partition may have more than fits
+        if length and found.length > left:  # only the first partition may exceed the limit
             found.release()
             return None
         if self._up_to_stable:
@@ -300,9 +323,9 @@ class Fetch(DelayedResponse[FetchResponse]):
     # Waiting
 
     def _park(self, targets: Sequence[FetchTarget]) -> None:
-        """Afterwards every partition tells us when there is more; what is not flushed yet will be."""
+        """Registers at every partition, and requests the flush of what is not flushed yet."""
         if self._revision == self._broker.metadata.revision:
-            return  # who is watched already asks for flushes with every append
+            return  # it is registered already: every append requests a flush
         self._unwatch()
         self._revision = self._broker.metadata.revision
         for target in targets:
@@ -318,7 +341,7 @@ class Fetch(DelayedResponse[FetchResponse]):
             partition.waiting_fetches.discard(self)
         self._watched.clear()
 
-    # Answering
+    # Responding
 
     def _response(self, found: ReadResult) -> FetchResponse:
         session = self._session
@@ -352,7 +375,7 @@ class ColdReadJob:
         try:
             self._found = self._fetch.look(self._targets, wait=True)
         except Exception:
-            logger.exception("a Fetch failed in a way that nobody foresaw")
+            logger.exception("unexpected error while reading for a Fetch")
 
     def finish(self) -> None:
         if self._found is None:
@@ -368,7 +391,7 @@ def _bound(view: View, answer: PartitionData) -> None:
 
 
 def _has_moved(targets: Sequence[FetchTarget], found: ReadResult) -> bool:
-    """Whether a partition has more than was found, because a thread looked and others went on meanwhile."""
+    """Whether a partition has more than was found, because it changed while a thread was reading."""
     for target, (_, answer, _) in zip(targets, found.answers, strict=True):
         if target.partition is not None and target.partition.log is not target.log:
             return True
@@ -380,8 +403,8 @@ def _has_moved(targets: Sequence[FetchTarget], found: ReadResult) -> bool:
 
 
 def _diverges(log: Log, wanted: FetchPartition, answer: PartitionData) -> bool:
-    """Whether the client has read what is no longer here: then it is told where its history and ours part. Raises
-    OffsetOutOfRange where nobody knows.
+    """Whether the client has read records that no longer exist: then the response says where the logs diverge. Raises
+    OffsetOutOfRange if that is unknown.
     """
     end = log.epoch_end(wanted.last_fetched_epoch)
     if end.epoch == UNDEFINED_EPOCH:

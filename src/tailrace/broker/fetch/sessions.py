@@ -1,11 +1,11 @@
 """Fetch sessions (KIP-227): remember what a client fetches, so that a request names only what changed.
 
-    (0, -1)      no session: the request says all
-    (any, 0)     the request says all, and a session begins, if there is room; the session before it ends
-    (id, n)      the n-th request of a session, n = 1, 2, …: what it names is added or changed, and what it forgets goes
-    (id, -1)     the session ends, and the request says all
+    (0, -1)      no session: the request is complete
+    (any, 0)     the request is complete, and a session begins, if there is room; the previous session ends
+    (id, n)      the n-th request of a session, n = 1, 2, …: its partitions are added or changed, or forgotten
+    (id, -1)     the session ends, and the request is complete
 
-An answer in a session speaks only of partitions with something new: records, an error, another high watermark or start.
+A response in a session lists only partitions with news: records, an error, another high watermark or start offset.
 """
 
 from collections import OrderedDict
@@ -17,22 +17,22 @@ from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fetch_wire import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, epoch_after
 from tailrace.protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData
 
-BUSY_MS = 120_000  # a session used since then is not given up for a new one
-PARTITIONS_MAX = ELEMENTS_MAX // 2  # of one session: it can follow no more than one Fetch can name
+BUSY_MS = 120_000  # a session used more recently is not evicted
+PARTITIONS_MAX = ELEMENTS_MAX // 2  # of one session: no more than one Fetch can name
 
-TopicKey = bytes | str  # the id, or in older versions the name
+TopicKey = bytes | str  # topic id, or in older versions the name
 RequestedPartition = tuple[TopicKey, FetchPartition]
 
 
 class FetchSession:
-    """What one client follows, in the order in which it is served."""
+    """The partitions that one client fetches, in the order in which they are served."""
 
     def __init__(self, session_id: int, by_id: bool) -> None:
         self.session_id = session_id
         self.by_id = by_id
         self.epoch = (
             INITIAL_EPOCH + 1
-        )  # of the next request; while it is handed off, of the first that the helper serves
+        )  # epoch of the next request; while handed off, of the first that the helper serves
         self.is_handed_off = False
         self.used_ms = 0
         self._wanted: OrderedDict[tuple[TopicKey, int], FetchPartition] = OrderedDict()
@@ -40,7 +40,7 @@ class FetchSession:
 
     @property
     def is_new(self) -> bool:
-        """Whether no request but the one that began it has come yet."""
+        """Whether it has served only the request that began it."""
         return self.epoch == INITIAL_EPOCH + 1
 
     def follow(self, wanted: Iterable[RequestedPartition]) -> None:
@@ -59,8 +59,8 @@ class FetchSession:
         return len(self._wanted) == 1 and (topic, index) in self._wanted
 
     def repeated(self, topic: TopicKey, partition: FetchPartition, high_watermark: int, start: int) -> None:
-        """The only partition that it follows was asked for, and there are records: what `follow` and `is_news` make of
-        that, in short.
+        """The fast path of `follow` and `is_news` for a session with one partition, which was fetched again and has
+        records.
         """
         key = (topic, partition.partition)
         self._wanted[key] = partition
@@ -71,8 +71,8 @@ class FetchSession:
         return [(topic, partition) for (topic, _), partition in self._wanted.items()]
 
     def is_news(self, topic: TopicKey, answer: PartitionData, length: int) -> bool:
-        """Whether the client must be told. If so it counts as told, and a partition that had records is served last
-        the next time, so that none starves.
+        """Whether the response must include the partition. If so, its state counts as sent. A partition with records is
+        served last the next time, so that none starves.
         """
         key = (topic, answer.partition_index)
         bounds = (answer.high_watermark, answer.log_start_offset)
@@ -91,7 +91,7 @@ class FetchSession:
 class FetchSessions:
     def __init__(self, slots: int) -> None:
         self._slots = slots
-        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()  # the longest unused first
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()  # least recently used first
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -102,7 +102,7 @@ class FetchSessions:
     def plan(
         self, request: FetchRequest, by_id: bool, now_ms: int, random_bytes: Callable[[int], bytes]
     ) -> tuple[list[RequestedPartition], FetchSession | None]:
-        """What the request asks for, and the session it belongs to. Raises Refused where that session is not known."""
+        """Returns the partitions to fetch, and the session of the request. Raises Refused for an unknown session."""
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._sessions.pop(request.session_id, None)
             wanted = list(requested_partitions(request, by_id))
@@ -122,29 +122,31 @@ class FetchSessions:
     def _require(self, request: FetchRequest, by_id: bool) -> FetchSession:
         session = self.find(request.session_id)
         if session is None:
-            raise Refused(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"there is no fetch session {request.session_id}")
+            raise Refused(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"unknown fetch session {request.session_id}")
         if session.by_id != by_id:
-            raise Refused(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, "a session goes by topic ids, or by names")
+            raise Refused(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, "a session uses either topic ids or names")
         if session.is_handed_off:
-            raise Refused(ErrorCode.INVALID_FETCH_SESSION_EPOCH, "another connection has requests of this session")
+            raise Refused(ErrorCode.INVALID_FETCH_SESSION_EPOCH, "another connection uses this session")
         if session.epoch != request.session_epoch:
             raise Refused(
-                ErrorCode.INVALID_FETCH_SESSION_EPOCH, f"epoch {request.session_epoch} where {session.epoch} is next"
+                ErrorCode.INVALID_FETCH_SESSION_EPOCH, f"epoch {request.session_epoch}, expected {session.epoch}"
             )
         return session
 
     def advance(self, session: FetchSession, now_ms: int) -> None:
-        """Its next request has come."""
+        """Moves to the epoch of the next request."""
         session.epoch = epoch_after(session.epoch)
         self._used(session, now_ms)
 
     def hand_off(self, session: FetchSession, now_ms: int) -> None:
-        """A helper process serves its next requests, until it is taken back. Its epoch is not known meanwhile."""
+        """Marks the session as handed off: until it is taken back, a helper process serves it, and its epoch is
+        unknown.
+        """
         session.is_handed_off = True
         self._used(session, now_ms)
 
     def take_back(self, session: FetchSession, epoch: int, now_ms: int) -> bool:
-        """Its requests before that epoch have come. False where it has ended meanwhile."""
+        """Continues the session at `epoch`. Returns False if it has ended meanwhile."""
         if self.find(session.session_id) is not session:
             return False
         session.is_handed_off, session.epoch = False, epoch
@@ -158,10 +160,10 @@ class FetchSessions:
     def _begin(
         self, wanted: list[RequestedPartition], by_id: bool, now_ms: int, random_bytes: Callable[[int], bytes]
     ) -> FetchSession | None:
-        """None where all slots are taken by sessions in use: the client then says all each time."""
+        """None if all slots are taken by sessions in use: the client then sends complete requests."""
         if len(self._sessions) >= self._slots:
             oldest = next(iter(self._sessions.values()), None)
-            if oldest is None or 0 <= now_ms - oldest.used_ms < BUSY_MS:  # if not, the clock may have been put back
+            if oldest is None or 0 <= now_ms - oldest.used_ms < BUSY_MS:  # if not, the clock may have been set back
                 return None
             del self._sessions[oldest.session_id]
         session = FetchSession(self._new_id(random_bytes), by_id)

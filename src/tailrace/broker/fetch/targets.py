@@ -45,14 +45,14 @@ def find_targets(wanted: Iterable[RequestedPartition], by_id: bool, broker: "Bro
 
 
 def check_partition(partition: Partition, asked: int, current: int) -> int:
-    """An error where the partition cannot be read, or the client asks for another leader epoch than there is."""
+    """Returns an error if the partition cannot be read, or the leader epoch differs from the client's."""
     if partition.unavailable is not None:
         return ErrorCode.KAFKA_STORAGE_ERROR
     return check_leader_epoch(asked, current)
 
 
 def check_leader_epoch(asked: int, current: int) -> int:
-    """An error where the client knows an older epoch than there is, or a newer one; it says -1 where it knows none."""
+    """Returns an error if the client's epoch is older or newer than the current one; -1 is unknown to the client."""
     if asked < 0 or asked == current:
         return 0
     return ErrorCode.FENCED_LEADER_EPOCH if asked < current else ErrorCode.UNKNOWN_LEADER_EPOCH

@@ -1,10 +1,10 @@
 """The group coordinator: all groups of a broker. Decides, appends, replays, and responds when that is flushed.
 
-A request is decided by its group (`classic/group`), or here, for offsets. Its changes become records, which are
-appended to the log of groups (`log`) and replayed at once, by the same function that replays the log at the start. A
-response leaves when all that it may depend on is on disk (`when_safe`).
+The group (`classic/group`) decides a request; this module decides requests for offsets. The changes become records,
+which are appended to the log of groups (`log`) and replayed at once, by the same function that replays the log at the
+start. A response is sent when all that it may depend on is on disk (`when_safe`).
 
-Until the log is read (`load`), requests are refused with COORDINATOR_LOAD_IN_PROGRESS (`begin`).
+Until the log has been read (`load`), requests are refused with COORDINATOR_LOAD_IN_PROGRESS (`begin`).
 """
 
 import logging
@@ -20,26 +20,27 @@ from tailrace.broker.groups import records
 from tailrace.broker.groups.classic.group import ClassicGroup
 from tailrace.broker.groups.classic.state import GroupSettings, HeldBytes, Ports, State
 from tailrace.broker.groups.log import GroupLog
-from tailrace.broker.groups.offsets import CommittedOffsets
+from tailrace.broker.groups.offsets import CommitObserver, CommittedOffsets
 from tailrace.broker.groups.records import Change, GroupMetadataValue, NotSaved, OffsetCommitValue, OffsetRecord
 from tailrace.broker.groups.timers import Timer
-from tailrace.log.layout.errors import without_frames
+from tailrace.log.layout.errors import StorageError, without_frames
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import ZERO_UUID
 from tailrace.records.record import Record
 
 if TYPE_CHECKING:
+    from tailrace.broker.backlog.ledger import Actor
     from tailrace.broker.broker import Broker
 
 logger = logging.getLogger("tailrace.broker.groups")
 
-DUE_AT_ONCE = 100  # deadlines, before others have their turn: each may be a rebalance
+DUE_AT_ONCE = 100  # deadlines per turn of the loop: each may be a rebalance
 GROUPS_MAX = 100_000
-FORGET = "forget"  # a group without members and offsets, after
+FORGET = "forget"  # the deadline after which a group without members and offsets is removed
 FORGET_MS = 600_000
 
 OffsetCommit = tuple[str, int, OffsetCommitValue]
-"""A topic, a partition, and what is committed."""
+"""A topic, a partition, and the committed offset."""
 
 
 class GroupCoordinator:
@@ -50,10 +51,11 @@ class GroupCoordinator:
         self.log = GroupLog(broker)
         self._broker = broker
         self._now_ms = 0
-        self.rebalances = 0  # that have shared out the work
+        self.rebalances = 0  # rebalances that have ended with an assignment
         self._is_loaded = not any(self.log.logs)
         self._has_resumed = False
         self._failure: Exception | None = None
+        self._observers: list[CommitObserver] = []  # until all is loaded
         number = broker.configs.number
         self.session_timeouts_ms = range(
             number("group.min.session.timeout.ms"), number("group.max.session.timeout.ms") + 1
@@ -64,7 +66,7 @@ class GroupCoordinator:
     # The clock, and the start
 
     def tell_time(self, now_ms: int, steady_ms: int) -> None:
-        """`steady_ms` is of a clock that never jumps, and stands while the broker is held up."""
+        """Sets the time. `steady_ms` is of a clock that never jumps, and stops while the broker is held up."""
         self._now_ms = now_ms
         self.timers.now = max(self.timers.now, steady_ms)
         if self._is_loaded and not self._has_resumed:
@@ -72,7 +74,7 @@ class GroupCoordinator:
             IncrementalResponse(self._resume(), self._broker.start_job)
 
     def advance(self) -> None:
-        """Afterwards whatever is due by now has happened."""
+        """Handles all deadlines that are due."""
         for group_id, kind, member_id in islice(self.timers.due(), DUE_AT_ONCE):
             group = self.groups.get(group_id)
             if group is None:
@@ -84,20 +86,41 @@ class GroupCoordinator:
                 self._forget_later(group)
 
     def begin(self, call: Call) -> None:
-        """To be called first by whoever handles a request. Raises Refused until the log is read."""
+        """Checks that the groups can serve requests. Every handler calls it first. Raises Refused until the log is
+        read.
+        """
         self.tell_time(call.now_ms, call.steady_ms)
         if self._failure is not None:
-            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the log of groups cannot be read: {self._failure}")
+            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"cannot read the log of groups: {self._failure}")
         if not self._is_loaded:
-            raise Refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "groups are being read")
+            raise Refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the log of groups is being read")
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether groups are still being read, so that their positions are not known."""
+        return not self._is_loaded and self._failure is None
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether all groups and their offsets are known."""
+        return self._is_loaded
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether groups cannot be read, so that their positions stay unknown."""
+        return self._failure is not None
+
+    def observe_commits(self, observer: CommitObserver) -> None:
+        """Calls `observer` after each change of a committed offset, from when all groups have been read."""
+        (self.offsets.observers if self._is_loaded else self._observers).append(observer)
 
     def load(self) -> None:
-        """Begins to read the log; `begin` lets requests in when that is done."""
+        """Starts reading the log; `begin` raises no error once that is done."""
         if not self._is_loaded:
             self.log.read(self._replay, self._cannot_load)
 
     def _cannot_load(self, error: Exception) -> None:
-        logger.error("the log of groups cannot be read, so there are no groups until it is repaired: %s", error)
+        logger.error("cannot read the log of groups: %s. Consumer groups are unavailable until it is repaired", error)
         self._failure = without_frames(error)
 
     def _replay(self, last: Iterable[Record]) -> None:
@@ -108,14 +131,15 @@ class GroupCoordinator:
             for record in last:
                 self.replay(records.decode(record))
                 yield
-        except Exception as error:  # noqa: BLE001 - whatever it is: half of the offsets are worse than none
+        except Exception as error:  # noqa: BLE001 - any error: half of the offsets are worse than none
             self._cannot_load(error)
         else:
             self._is_loaded = True
+            self.offsets.observers += self._observers
 
     def _resume(self) -> Generator[None, None, None]:
-        """All is read, and the time is known: from here on deadlines count. Offsets of topics that were deleted while
-        nobody looked go, too.
+        """Ends the start: all is read, and deadlines count from here on. Removes offsets of topics that were deleted
+        meanwhile.
         """
         for group in list(self.groups.values()):
             group.resume()
@@ -124,14 +148,14 @@ class GroupCoordinator:
         yield from self._remove_offsets_where(self._is_gone)
 
     def refuse_waiting(self) -> None:
-        """The broker is about to stop."""
+        """Refuses all waiting requests, because the broker is about to stop."""
         for group in self.groups.values():
             group.refuse_waiting()
 
-    # What the log says
+    # Replay
 
     def replay(self, record: OffsetRecord) -> None:
-        """The only way in which groups and offsets change for good, while running and at the start."""
+        """Replays a record: the only way in which groups and offsets change, while running and at the start."""
         match record:
             case records.OffsetCommitted(group, topic, partition, value):
                 self._group_of(group)
@@ -150,7 +174,7 @@ class GroupCoordinator:
         return group
 
     def _write(self, group_id: str, changes: Sequence[Change]) -> None:
-        """Afterwards the log has them, as one batch, and so has the state. Raises NotSaved."""
+        """Appends the changes to the log as one batch, and replays them. Raises NotSaved."""
         self.log.append(group_id, [records.encode(change, self._now_ms) for change in changes], self._now_ms)
         for change in changes:
             self.replay(change)
@@ -158,13 +182,13 @@ class GroupCoordinator:
     def _save(self, group_id: str, value: GroupMetadataValue) -> None:
         value.current_state_timestamp = self._now_ms
         group = self.groups[group_id]
-        self._forget_later(group)  # perhaps its last member has just left
-        is_shared_out = group.state is State.COMPLETING  # and not a static member that is back
+        self._forget_later(group)  # its last member may have just left
+        is_shared_out = group.state is State.COMPLETING  # and not the return of a static member
         self._write(group_id, [records.GroupSaved(group_id, value)])
         self.rebalances += is_shared_out
 
     def when_safe(self, answer: Answer | DelayedResponse[Answer], *group_ids: str) -> Answer | DelayedResponse[Answer]:
-        """The answer, once what it says of these groups is on disk."""
+        """Returns the response, once the changes of these groups are on disk."""
         return self.log.when_safe(answer, group_ids)
 
     def when_all_safe(self, answer: Answer | DelayedResponse[Answer]) -> Answer | DelayedResponse[Answer]:
@@ -173,9 +197,9 @@ class GroupCoordinator:
     # Groups
 
     def find(self, group_id: str) -> ClassicGroup:
-        """Raises Refused: who asks about a group that is not there is no member of it."""
+        """Returns a group. Raises Refused: a client is not a member of a group that does not exist."""
         if not group_id:
-            raise Refused(ErrorCode.INVALID_GROUP_ID, "a group needs a name")
+            raise Refused(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
         group = self.groups.get(group_id)
         if group is None:
             raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no group {group_id!r}")
@@ -189,7 +213,7 @@ class GroupCoordinator:
         return group
 
     def _forget_later(self, group: ClassicGroup) -> None:
-        """A group that nobody is in, and that has come nowhere, is not kept for ever."""
+        """Sets the deadline for removing a group without members and offsets."""
         if group.state is State.EMPTY and not self.offsets.has(group.group_id):
             self.timers.set(Timer(group.group_id, FORGET), FORGET_MS)
 
@@ -200,22 +224,29 @@ class GroupCoordinator:
             except NotSaved:
                 self._forget_later(group)
 
-    def delete(self, group_id: str) -> None:
-        """Takes a group and its offsets away. Raises Refused."""
+    def delete(self, group_id: str, actor: "Actor") -> None:
+        """Removes a group and its offsets. What it has not read is noted as lost. Raises Refused."""
         group = self.groups.get(group_id)
         if group is None:
             raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id!r}")
         if group.state is not State.EMPTY:
             raise Refused(ErrorCode.NON_EMPTY_GROUP, f"{group_id!r} has members")
+        offsets = (
+            (topic, index, value.offset)
+            for topic, partitions in self.offsets.of_group(group_id).items()
+            for index, value in partitions.items()
+        )
+        self._broker.ledger.note_deleted_offsets(group_id, offsets, self._now_ms, actor)
         self._remove(group)
 
     def _remove(self, group: ClassicGroup) -> None:
         group_id = group.group_id
-        changes: list[Change] = [
+        changes = [
             records.OffsetRemoved(group_id, topic, partition)
             for topic, partitions in self.offsets.of_group(group_id).items()
             for partition in partitions
         ]
+        self._before_removal(group_id, [(change.topic, change.partition) for change in changes])
         if changes or group.is_saved:
             self._write(group_id, [*changes, records.GroupRemoved(group_id)])
         self.groups.pop(group_id, None)
@@ -223,35 +254,53 @@ class GroupCoordinator:
     # Offsets
 
     def commit(self, group_id: str, commits: Iterable[OffsetCommit]) -> None:
-        """Afterwards they are the group's offsets. Raises NotSaved."""
+        """Commits the offsets. Raises NotSaved."""
         changes = [records.OffsetCommitted(group_id, topic, partition, value) for topic, partition, value in commits]
         if changes:
             self._write(group_id, changes)
 
     def group_for_commit(self, group_id: str, generation: int, not_found: ErrorCode) -> ClassicGroup:
-        """Whoever is no member may commit to a group that is not there yet. Raises Refused."""
+        """Returns the group for a commit: a client that is not a member may create it. Raises Refused."""
         if group_id not in self.groups and generation >= 0:
             raise Refused(not_found, f"there is no group {group_id!r}")
         return self.find_or_make(group_id)
 
+    def delete_offsets(self, group_id: str, wanted: Sequence[tuple[str, int]], actor: "Actor") -> None:
+        """Removes committed offsets. What the group has not read there is noted as lost. Raises NotSaved."""
+        offsets = (
+            (topic, index, value.offset)
+            for topic, index in wanted
+            if (value := self.offsets.get(group_id, topic, index)) is not None
+        )
+        self._broker.ledger.note_deleted_offsets(group_id, offsets, self._now_ms, actor)
+        self.remove_offsets(group_id, wanted)
+
     def remove_offsets(self, group_id: str, wanted: Iterable[tuple[str, int]]) -> None:
-        """Raises NotSaved."""
+        """Removes committed offsets. Raises NotSaved."""
         changes = [
             records.OffsetRemoved(group_id, topic, partition)
             for topic, partition in wanted
             if self.offsets.get(group_id, topic, partition) is not None
         ]
         if changes:
+            self._before_removal(group_id, [(change.topic, change.partition) for change in changes])
             self._write(group_id, changes)
             self._forget_later(self.groups[group_id])
+
+    def _before_removal(self, group_id: str, places: list[tuple[str, int]]) -> None:
+        """Notes where a group stands that holds or slows topics, once its commits are gone. Raises NotSaved."""
+        try:
+            self._broker.backlog.groups.before_removal(group_id, places, self._now_ms)
+        except StorageError as error:
+            raise NotSaved(f"cannot note where the group stands from now on: {error}") from None
 
     # Topics that are deleted
 
     def topics_deleted(self, topics: Iterable[Topic]) -> None:
-        """Offsets live as long as what they point into."""
-        # There may be a topic of the same name already, so it goes by the id, where there is one.
+        """Removes the offsets of deleted topics."""
+        # A topic of the same name may exist already, so topics are compared by id, if the offset has one.
         gone = {(topic.name, topic_id) for topic in topics for topic_id in (topic.topic_id, ZERO_UUID)}
-        if self._has_resumed:  # if not, it is seen to once all is read
+        if self._has_resumed:  # if not, `_resume` does it
             work = self._remove_offsets_where(lambda topic, value: (topic, value.topic_id) in gone)
             IncrementalResponse(work, self._broker.start_job)
 
@@ -261,7 +310,7 @@ class GroupCoordinator:
                 try:
                     self.remove_offsets(group_id, gone)
                 except NotSaved:
-                    logger.warning("offsets of topics that are gone stay until the next start")
+                    logger.warning("cannot remove committed offsets of deleted topics; the next start retries it")
                     return
             yield
 

@@ -1,7 +1,7 @@
 """The records of the log of groups, `__consumer_offsets`, in Kafka's own formats, for its tools and brokers.
 
-The key of a record begins with the number of its kind, which Kafka calls the version of the key; the value with the
-version of its own bytes. A record without a value takes back what its key names: one offset, or a group.
+The key of a record begins with the number of its kind, which Kafka calls the version of the key; the value begins with
+the version of its own encoding. A record without a value removes what its key names: one offset, or a group.
 """
 
 import struct
@@ -17,15 +17,15 @@ from tailrace.records.record import Record
 T = TypeVar("T")
 
 _VERSION = struct.Struct(">h")
-_INT_MIN = 1 << 31  # the absolute value of the least int of Java, which no int of Java has
+_INT_MIN = 1 << 31  # the absolute value of Java's smallest int, which is not an int itself
 
 
 class UnreadableRecord(Exception):
-    """The log of groups holds what is no record of it, or one in a form that a later release brought."""
+    """The log of groups holds a record that this release cannot read."""
 
 
 class NotSaved(Refused):
-    """The log of groups took no write. Clients try again."""
+    """The log of groups refused a write. Clients retry."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(ErrorCode.COORDINATOR_NOT_AVAILABLE, reason)
@@ -33,7 +33,7 @@ class NotSaved(Refused):
 
 @message(versions="0-1")
 class OffsetCommitKey:
-    """Of either version, which do not differ."""
+    """The key of either version, which are equal."""
 
     group: str = string()
     topic: str = string()
@@ -42,7 +42,9 @@ class OffsetCommitKey:
 
 @message(versions="0-4", flexible="4+")
 class OffsetCommitValue:
-    """`metadata` is the client's, "" if it has none; `expire_timestamp` is of clients that say how long to keep it."""
+    """`metadata` is the client's, "" if it has none; `expire_timestamp` is only set by clients that request a
+    retention.
+    """
 
     offset: int = int64()
     leader_epoch: int = int32(versions="3+", default=-1, ignorable=True)
@@ -59,7 +61,7 @@ class GroupMetadataKey:
 
 @structure
 class MemberMetadata:
-    """The timeouts are in ms; `subscription` and `assignment` are the clients' own bytes."""
+    """The timeouts are in ms; `subscription` and `assignment` are in the clients' encoding."""
 
     member_id: str = string()
     group_instance_id: str | None = string(versions="3+", null="3+", default=None, ignorable=True)
@@ -73,7 +75,7 @@ class MemberMetadata:
 
 @message(versions="0-4", flexible="4+")
 class GroupMetadataValue:
-    """A group as its last rebalance left it; without members it has neither protocol nor leader."""
+    """A group after its last rebalance; without members it has neither protocol nor leader."""
 
     protocol_type: str = string()
     generation: int = int32()
@@ -106,7 +108,7 @@ class GroupRemoved(NamedTuple):
 
 
 class OfAnotherKind(NamedTuple):
-    """Of one of the kinds of group that Kafka has besides (KIP-848 and later), which are passed over here."""
+    """A record of another kind of group that Kafka has (KIP-848 and later), which is ignored here."""
 
     kind: int
 
@@ -120,19 +122,19 @@ _GROUP_VALUE_VERSION = 3
 
 
 def encode_offset(group: str, topic: str, partition: int, value: OffsetCommitValue | None, timestamp: int) -> Record:
-    """A record without an offset of its own; None takes back what was committed."""
+    """Encodes a committed offset as a record without an offset of its own; None removes the commit."""
     key = OffsetCommitKey(group=group, topic=topic, partition=partition)
     version = 0 if value is None else _offset_value_version(value)
     return _record(key, _OFFSET_KINDS.last, value, version, timestamp)
 
 
 def encode_group(group: str, value: GroupMetadataValue | None, timestamp: int) -> Record:
-    """A record without an offset of its own; None takes the group away."""
+    """Encodes a group as a record without an offset of its own; None removes the group."""
     return _record(GroupMetadataKey(group=group), _GROUP_KINDS.last, value, _GROUP_VALUE_VERSION, timestamp)
 
 
 def encode(change: Change, timestamp: int) -> Record:
-    """A record without an offset of its own."""
+    """Encodes a change as a record without an offset of its own."""
     match change:
         case OffsetCommitted(group, topic, partition, value):
             return encode_offset(group, topic, partition, value, timestamp)
@@ -145,27 +147,27 @@ def encode(change: Change, timestamp: int) -> Record:
 
 
 def decode(record: Record) -> OffsetRecord:
-    """Raises UnreadableRecord for what is no record of this log or has a later form than this release knows."""
+    """Decodes a record. Raises UnreadableRecord for one that this release cannot read."""
     try:
         return _decode(record.key or b"", record.value)
     except (struct.error, Malformed) as error:
-        raise UnreadableRecord(f"record {record.offset} of the log of groups cannot be read: {error}") from error
+        raise UnreadableRecord(f"cannot read record {record.offset} of the log of groups: {error}") from error
 
 
 def partition_of(group: str, count: int) -> int:
-    """Which of `count` partitions has the records of a group: as in Kafka, by the hash that Java has of its name."""
+    """Returns which of `count` partitions has the records of a group: as in Kafka, by Java's hash of its name."""
     units = group.encode("utf-16-be", "surrogatepass")
     hashed = 0
     for (unit,) in struct.iter_unpack(">H", units):
         hashed = (31 * hashed + unit) & 0xFFFFFFFF
-    magnitude = min(hashed, (1 << 32) - hashed)  # of the signed int of these bits
+    magnitude = min(hashed, (1 << 32) - hashed)  # absolute value of these bits as a signed int
     return 0 if magnitude == _INT_MIN else magnitude % count
 
 
 def _offset_value_version(value: OffsetCommitValue) -> int:
-    """The oldest that carries the value, so that Kafkas from before topic ids can read what has none."""
+    """The oldest version that can hold the value: Kafka brokers from before topic ids can read one without."""
     if value.expire_timestamp != -1:
-        return 1  # no other version has it; leader epoch and topic id are lost, as they are in Kafka
+        return 1  # the only version with an expiry; leader epoch and topic id are lost, as in Kafka
     return 3 if value.topic_id == ZERO_UUID else 4
 
 
@@ -191,11 +193,11 @@ def _decode(key: bytes, value: bytes | None) -> OffsetRecord:
         group = _read(GroupMetadataKey, key).group
         return GroupRemoved(group) if value is None else GroupSaved(group, _read(GroupMetadataValue, value))
     if kind < 0:
-        raise Malformed(f"a key of kind {kind}")
+        raise Malformed(f"an unknown key kind {kind}")
     return OfAnotherKind(kind)
 
 
 def _read(message: type[T], data: bytes) -> T:
-    """The message behind the number of its version."""
+    """Decodes the message that follows its version number."""
     (version,) = _VERSION.unpack_from(data)
     return codec.decode(message, version, data, _VERSION.size)

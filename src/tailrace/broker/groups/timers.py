@@ -12,7 +12,7 @@ LEFT_MAX = 1_000
 
 
 class Timer(NamedTuple):
-    """What is waited for: of a group, and where it concerns one member, of that."""
+    """The name of a deadline: its kind, its group, and its member if it concerns one."""
 
     group_id: str
     kind: str
@@ -24,7 +24,7 @@ class Timers:
         self.now = 0  # milliseconds of a clock that never jumps
         self._deadlines: dict[Timer, int] = {}
         self._queue: list[tuple[int, Timer]] = []
-        self._queued: dict[Timer, int] = {}  # the earliest place that a name has in the queue
+        self._queued: dict[Timer, int] = {}  # the earliest queue entry of each name
 
     @property
     def next_deadline(self) -> int | None:
@@ -34,7 +34,7 @@ class Timers:
         return self._queue[0][0] if self._queue else None
 
     def set(self, timer: Timer, after_ms: int) -> None:
-        """Due so long from now; what was set for it before counts no more."""
+        """Sets a deadline that far from now, in place of its previous one."""
         deadline = self.now + after_ms
         self._deadlines[timer] = deadline
         place = self._queued.get(timer)
@@ -44,13 +44,13 @@ class Timers:
 
     def cancel(self, timer: Timer) -> None:
         self._deadlines.pop(timer, None)
-        if len(self._queue) > 2 * len(self._deadlines) + LEFT_MAX:  # places that nobody will come for
+        if len(self._queue) > 2 * len(self._deadlines) + LEFT_MAX:  # too many entries of cancelled deadlines
             self._queued = dict(self._deadlines)
             self._queue = sorted((deadline, timer) for timer, deadline in self._deadlines.items())
 
     def due(self) -> Iterator[Timer]:
-        """What is due by now, in its order; it is not set any more. What one of them puts off or cancels is no longer
-        due when its turn comes.
+        """Yields and removes the deadlines that are due, in order. One that is extended or cancelled meanwhile is
+        skipped.
         """
         while (place := self.next_deadline) is not None and place <= self.now:
             _, timer = heappop(self._queue)
@@ -61,7 +61,7 @@ class Timers:
             if deadline == place:
                 del self._deadlines[timer]
                 yield timer
-            else:  # it was put off
+            else:  # it was extended
                 self._queued[timer] = deadline
                 heappush(self._queue, (deadline, timer))
 

@@ -4,23 +4,27 @@ Nothing changes here. The caller appends the records, and their replay changes t
 broker are made all together, or not at all.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from tailrace.broker.configs.keys import ConfigKey, ConfigType, InvalidConfig, parts_of
 from tailrace.broker.configs.registry import (
+    BACKLOG_PREFIX,
     COMPRESSION_KEYS,
     BrokerConfigs,
+    backlog_config,
     broker_key,
+    check_backlog,
     topic_config,
     topic_entry,
     topic_key,
 )
 from tailrace.broker.configs.tables import BROKER_KEYS
 from tailrace.broker.core.errors import Refused
+from tailrace.broker.core.partition import Partition
 from tailrace.broker.core.topics import Topic
-from tailrace.broker.metadata.records import ConfigChanged, MetadataRecord
+from tailrace.broker.metadata.records import AnchoredPosition, BacklogAnchored, ConfigChanged, MetadataRecord
 from tailrace.broker.metadata.state import BROKER_RESOURCE, TOPIC_RESOURCE
 from tailrace.protocol.errors import ErrorCode
 
@@ -58,9 +62,10 @@ def _checked(key: ConfigKey, text: str) -> str:
 
 def _check_together(overrides: Mapping[str, str], configs: BrokerConfigs) -> None:
     """Raises Refused if a topic cannot have all of these configs: what is written must be replayable."""
-    if not overrides.keys().isdisjoint(COMPRESSION_KEYS):  # all others have been checked one by one, which is enough
+    # All other keys have been checked one by one, which is enough.
+    if not overrides.keys().isdisjoint(COMPRESSION_KEYS) or any(name.startswith(BACKLOG_PREFIX) for name in overrides):
         try:
-            topic_config(overrides, configs)
+            check_backlog(topic_config(overrides, configs).backlog)
         except InvalidConfig as error:
             raise Refused(ErrorCode.INVALID_CONFIG, str(error)) from None
     if not overrides.keys() & {"min.compaction.lag.ms", "max.compaction.lag.ms"}:
@@ -74,7 +79,9 @@ def _check_together(overrides: Mapping[str, str], configs: BrokerConfigs) -> Non
         )
 
 
-def alter_topic(topic: Topic, changes: Sequence["AlterableConfig"], configs: BrokerConfigs) -> list[MetadataRecord]:
+def alter_topic(
+    topic: Topic, changes: Sequence["AlterableConfig"], configs: BrokerConfigs, now_ms: int
+) -> list[MetadataRecord]:
     """Returns the records that change a topic's configs. Raises Refused if one of the changes cannot be made."""
     if topic.is_internal:
         raise Refused(
@@ -87,7 +94,19 @@ def alter_topic(topic: Topic, changes: Sequence["AlterableConfig"], configs: Bro
         raise Refused(ErrorCode.INVALID_CONFIG, str(error)) from None
     merged = {name: text for name, text in {**own, **wanted}.items() if text is not None}
     _check_together(merged, configs)
-    return _records(TOPIC_RESOURCE, topic.name, own, wanted)
+    new = [group for group in backlog_config(merged, configs).groups if group not in topic.config.backlog.groups]
+    anchored = [anchors_of(topic, group, topic.touched, now_ms) for group in new]
+    return [*_records(TOPIC_RESOURCE, topic.name, own, wanted), *anchored]
+
+
+def anchors_of(topic: Topic, group: str, partitions: Iterable[Partition], now_ms: int) -> BacklogAnchored:
+    """Returns the record that a group stands at the end of these partitions, while it has no commit."""
+    positions = [  # what is not flushed may not survive a crash: the group would wait behind the end
+        AnchoredPosition(partition=partition.index, offset=partition.high_watermark)
+        for partition in partitions
+        if partition.high_watermark
+    ]
+    return BacklogAnchored(topic_id=topic.topic_id, group=group, at_ms=now_ms, positions=positions)
 
 
 def alter_broker(name: str, changes: Sequence["AlterableConfig"], configs: BrokerConfigs) -> list[MetadataRecord]:

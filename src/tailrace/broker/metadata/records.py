@@ -87,6 +87,24 @@ class ClientQuotaChanged:
     is_removed: bool = boolean()
 
 
+@structure
+class AnchoredPosition:
+    partition: int = int32()
+    offset: int = int64()
+
+
+@message(versions="0", flexible="0+")
+class BacklogAnchored:
+    """Where a group of `tailrace.backlog.groups` stands while it has no commit. A partition that is not listed keeps
+    its position, or has 0.
+    """
+
+    topic_id: bytes = uuid()
+    group: str = string()
+    at_ms: int = int64()
+    positions: list[AnchoredPosition] = array(AnchoredPosition)
+
+
 MetadataRecord = (
     ClusterCreated
     | StartedUncleanly
@@ -96,6 +114,7 @@ MetadataRecord = (
     | ConfigChanged
     | ProducerIdsReserved
     | ClientQuotaChanged
+    | BacklogAnchored
 )
 
 _KINDS: dict[int, type[MetadataRecord]] = {
@@ -107,6 +126,7 @@ _KINDS: dict[int, type[MetadataRecord]] = {
     5: ConfigChanged,
     6: ProducerIdsReserved,
     7: ClientQuotaChanged,
+    8: BacklogAnchored,
 }
 _NUMBERS = {kind: number for number, kind in _KINDS.items()}
 _VERSION = 0

@@ -85,6 +85,7 @@ class Metadata:
             topic = self.topics[record.resource_name]
             _set(topic.overrides, record.key, _valid_value(record))
             topic.configure(self.configs)
+            topic.forget_anchors()
         else:
             before = self.configs.topic_defaults
             self.configs.set_at_run_time(record.resource_name, record.key, _valid_value(record))
@@ -99,6 +100,10 @@ class Metadata:
         entity = tuple((part.kind, part.name) for part in record.entity)
         self.quotas.set(entity, record.key, None if record.is_removed else record.value)
 
+    def _backlog_anchored(self, record: records.BacklogAnchored) -> None:
+        offsets = {position.partition: position.offset for position in record.positions}
+        self.topics_by_id[record.topic_id].anchor(record.group, record.at_ms, offsets)
+
     def describe(self) -> dict[str, object]:
         """Returns the state in plain values. Two replays of one log must agree on it."""
         return {
@@ -112,6 +117,9 @@ class Metadata:
             "deleted": sorted(topic_id.hex() for topic_id in self.deleted),
             "broker_configs": {
                 broker: dict(sorted(values.items())) for broker, values in sorted(self.configs.at_run_time.items())
+            },
+            "anchors": {
+                topic.name: dict(sorted(topic.anchors.items())) for topic in self.topics.values() if topic.anchors
             },
             "client_quotas": {
                 str(entity): dict(sorted(values.items())) for entity, values in self.quotas.values.items()
@@ -170,4 +178,5 @@ _REPLAY: dict[type[MetadataRecord], Callable[..., None]] = {
     records.ConfigChanged: Metadata._config_changed,
     records.ProducerIdsReserved: Metadata._producer_ids_reserved,
     records.ClientQuotaChanged: Metadata._client_quota_changed,
+    records.BacklogAnchored: Metadata._backlog_anchored,
 }

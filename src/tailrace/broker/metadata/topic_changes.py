@@ -6,11 +6,10 @@ Nothing changes here. The caller appends the records, and their replay changes t
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from tailrace.broker.core.errors import Refused
-from tailrace.broker.core.topics import PARTITIONS_MAX, Topic, as_metric, why_not_a_name
+from tailrace.broker.core.topics import BROKER_OWNED_TOPICS, PARTITIONS_MAX, Topic, as_metric, why_not_a_name
 from tailrace.broker.metadata.config_changes import checked_overrides
 from tailrace.broker.metadata.records import ConfigChanged, MetadataRecord, PartitionsAdded, TopicCreated, TopicDeleted
 from tailrace.broker.metadata.state import TOPIC_RESOURCE, Metadata
-from tailrace.log.layout.names import INTERNAL_TOPICS
 from tailrace.protocol.errors import ErrorCode
 
 DEFAULT = -1  # for the number of partitions, or of replicas
@@ -57,7 +56,7 @@ def check_new_name(metadata: Metadata, name: str, beside: Mapping[str, str]) -> 
     check_name(name)
     if name in metadata.topics:
         raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} already exists")
-    if name in INTERNAL_TOPICS:
+    if name in BROKER_OWNED_TOPICS:
         raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} is reserved for an internal topic")
     if (other := metadata.colliding(name) or beside.get(as_metric(name))) is not None:
         raise Refused(

@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("tailrace.broker.produce")
 
-NOT_APPENDED = (Refused, LogError, CorruptBatch)  # what is wrong with a batch, or a log, and not with us
+NOT_APPENDED = (Refused, LogError, CorruptBatch)  # errors of a batch or a log, not of the broker
 
-TIMED_OUT = ErrorCode.REQUEST_TIMED_OUT, "the disk has not taken it in time"
+TIMED_OUT = ErrorCode.REQUEST_TIMED_OUT, "the batch was not on disk in time"
 
 UnflushedAppends = list[tuple[Log, int, PartitionProduceResponse]]
-"""What was appended: the log, the offset behind it, and the answer that says so."""
+"""An append: the log, the end offset that must be flushed, and the partition's part of the response."""
 
 
 def append(
@@ -47,9 +47,9 @@ def append(
     queued: "list[QueuedAppend]",
     budget: ProduceBudget,
 ) -> tuple[Log, int] | None:
-    """Appends one partition's batch; afterwards `answer` says where it is, or why not. Returns the log and the offset
-    that must be flushed for it to be safe. Where it has to wait for its turn, it is put into `queued` instead.
-    `budget` is shared by all batches of the request.
+    """Appends one partition's batch, and fills `answer` with its offset or an error. Returns the log and the offset
+    that must be flushed for the batch to be safe. A batch that has to wait is added to `queued` instead. `budget` is
+    shared by all batches of the request.
     """
     try:
         header = check_batch(partition, records, call)
@@ -58,6 +58,8 @@ def append(
         log = broker.log_for_append(partition)
         assert isinstance(records, bytearray | memoryview), "offsets are stamped in place"
         config = partition.topic.config
+        if config.backlog.limits_producers:
+            budget.admit(broker.backlog.gates.admit(partition, log, call, may_refuse=budget.may_refuse))
         keys_unchecked = config.needs_keys and check_keys(records, header, budget)
         target = config.target
         if target is not None and target.codec == header.codec:
@@ -84,7 +86,7 @@ def remember_refusal(
         return
     partition = broker.partition(name.topic, name.partition)
     if partition is not None and partition.log is not None and partition.log.producers.touch(header.producer_id):
-        return  # its log knows which sequence is due
+        return  # its log knows the expected sequence
     broker.refused_batches.remember(
         name, header.producer_id, header.producer_epoch, header.base_sequence, call.steady_ms
     )
@@ -106,6 +108,9 @@ def _write(
     answer.log_start_offset = log.start_offset
     if not appended.is_duplicate:
         broker.appended(partition, log, now_ms)
+        if partition.topic.config.backlog.limits_producers:
+            gates, next_offset = broker.backlog.gates, appended.last_offset + 1
+            gates.appended(partition, appended.base_offset, next_offset, len(records), now_ms)
         broker.counters.produced(partition.topic.name, record_count, len(records))
     return log, appended.last_offset + 1
 
@@ -128,7 +133,7 @@ def refuse(answer: PartitionProduceResponse, code: ErrorCode, message: str) -> N
 
 
 class QueuedAppend:
-    """A batch that waits for its turn, and is appended then. `written` is what `append` returns of others."""
+    """A batch that is appended when its turn comes. `written` is the result that `append` returns for other batches."""
 
     __slots__ = ("_broker", "_budget", "_call", "_header", "_log", "_partition", "answer", "tell", "written")
 
@@ -144,26 +149,26 @@ class QueuedAppend:
     ) -> None:
         self.answer = answer
         self.written: tuple[Log, int] | None = None
-        self.tell: Callable[[QueuedAppend], None] | None = None  # when it is appended, or is not
+        self.tell: Callable[[QueuedAppend], None] | None = None  # called when it is appended, or refused
         self._partition = partition
         self._log = log
-        self._header = header  # as it came
+        self._header = header  # as received
         self._call = call
         self._broker = broker
         self._budget = budget
 
     def write(self, conversion: Conversion) -> None:
-        """It is its turn."""
+        """Appends the batch: its turn has come."""
         try:
             records = conversion.outcome()
-            topic = self._partition.topic
-            if len(records) > topic.config.max_message_bytes:  # again, as Kafka does: it may have become larger
-                raise too_large(len(records), topic)
+            config = self._partition.topic.config
+            if len(records) > config.max_message_bytes:  # checked again, as in Kafka: it may have grown
+                raise too_large(len(records), config)
             count, now_ms = self._header.record_count, self._call.now_ms
             self.written = _write(self._partition, self._log, records, count, now_ms, self._broker, self.answer)
         except Exception as error:
             if not isinstance(error, NOT_APPENDED):
-                logger.exception("a batch for %s could not be appended", self._partition.name)
+                logger.exception("unexpected error while appending a queued batch to %s", self._partition.name)
             _refuse_for(self.answer, error, self._budget)
             remember_refusal(self._partition.name, self._header, code_of(error), self._call, self._broker)
         if self.tell is not None:
@@ -171,8 +176,8 @@ class QueuedAppend:
 
 
 class QueuedProduce(DelayedResponse[Any]):
-    """The answer to a Produce of which something waits for its turn: once all is appended, it is what `finish` says,
-    which may wait for the disk.
+    """The response to a Produce with queued batches. Once all are appended, `finish` makes the response, which may wait
+    for the disk.
     """
 
     __slots__ = ("_finish", "_is_expired", "_next", "_unflushed", "_waiting")
@@ -212,7 +217,7 @@ class QueuedProduce(DelayedResponse[Any]):
 
 
 class DelayedProduce(DelayedResponse[ProduceResponse]):
-    """An answer that leaves when all that it speaks of is on disk."""
+    """A response that is sent when all batches that it acknowledges are on disk."""
 
     __slots__ = ("_response", "_waiting")
 
@@ -227,14 +232,14 @@ class DelayedProduce(DelayedResponse[ProduceResponse]):
 
     def flushed(self, answer: PartitionProduceResponse, error: LogError | None) -> None:
         if self._waiting.pop(id(answer), None) is None:
-            return  # its time was up before
+            return  # it has timed out before
         if error is not None:
             refuse(answer, code_of(error), str(error))
         if not self._waiting:
             self.resolve(self._response)
 
     def expire(self) -> None:
-        """The client gets its timeout. What was written stays, and may become safe yet: a retry is a duplicate then."""
+        """Responds with a timeout. The written batches may still become safe: a retry is then a duplicate."""
         for answer in self._waiting.values():
             refuse(answer, *TIMED_OUT)
         self._waiting.clear()
@@ -242,7 +247,7 @@ class DelayedProduce(DelayedResponse[ProduceResponse]):
 
 
 class _Notify:
-    """Tells an acknowledgement that one partition is on disk."""
+    """Notifies a DelayedProduce that one partition is on disk."""
 
     __slots__ = ("_acknowledgement", "_answer")
 

@@ -27,30 +27,38 @@ RECORD_ERRORS_MAX = 1_000  # in a response; one is enough to make a client fail 
 
 
 class ProduceBudget(DecompressionBudget):
-    """What the batches of one request may cost, all together. Records are counted by the broker's thread alone."""
+    """What the batches of one request may cost, all together, and how long its response has to wait. The broker's
+    thread alone counts records.
+    """
 
-    __slots__ = ("bytes_at_once", "record_errors", "records", "records_at_once")
+    __slots__ = ("bytes_at_once", "delay_ms", "may_refuse", "record_errors", "records", "records_at_once")
 
-    def __init__(self) -> None:
+    def __init__(self, *, may_refuse: bool = True) -> None:
         super().__init__()
+        self.may_refuse = may_refuse  # not with acks=0: there is no response
+        self.delay_ms = 0  # of the response: a named group is far behind
         self.records = REQUEST_RECORDS_MAX  # whose keys may be checked
         self.records_at_once = SLICE_RECORDS_MAX  # of these, on the broker's thread
         self.bytes_at_once = SLICE_BYTES_MAX
         self.record_errors = RECORD_ERRORS_MAX  # that the response may still list
 
+    def admit(self, delay_ms: int) -> None:
+        """Notes that an append makes the response wait. Of several partitions the longest delay counts."""
+        self.delay_ms = max(self.delay_ms, delay_ms)
+
 
 class KeysMissing(Refused):
-    """Records without a key, for a topic that is compacted by key; `indexes` says which of the batch."""
+    """Records without a key, for a topic that is compacted by key; `indexes` are their positions in the batch."""
 
     def __init__(self, indexes: list[int]) -> None:
-        super().__init__(ErrorCode.INVALID_RECORD, "a compacted topic takes no record without a key")
+        super().__init__(ErrorCode.INVALID_RECORD, "records for a compacted topic need a key")
         self.indexes = indexes
 
 
 def check_keys(records: Buffer, header: BatchHeader, budget: ProduceBudget) -> bool:
     """Checks the keys of a small batch. Returns whether a thread must check them instead.
 
-    Raises Refused (KeysMissing where keys are), CorruptBatch.
+    Raises Refused (KeysMissing if keys are missing), CorruptBatch.
     """
     count = header.record_count
     if count > DECODED_RECORDS_MAX:  # clients split a batch that is too large, and try again
@@ -68,7 +76,7 @@ def check_keys(records: Buffer, header: BatchHeader, budget: ProduceBudget) -> b
     try:
         opened = open_batch(records, budget.bytes_at_once, budget)
     except TooLarge:
-        budget.bytes_at_once = 0  # the attempt has taken its time
+        budget.bytes_at_once = 0  # the attempt has used it up
         return True
     budget.records_at_once -= count
     budget.bytes_at_once -= len(opened.data)
@@ -130,7 +138,7 @@ def _decoded_slices(opened: OpenedBatch) -> Iterator[list[Row]]:
 
 
 def _slice_end(data: bytes, start: int, left: int) -> tuple[int, int]:
-    """How many records the next slice has, and where it ends. A larger record is a slice of its own."""
+    """Returns the number of records in the next slice, and its end. A larger record is a slice of its own."""
     position = start
     for count in range(min(left, SLICE_RECORDS_MAX)):
         try:

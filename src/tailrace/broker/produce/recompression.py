@@ -2,15 +2,16 @@
 
 The keys of large batches for compacted topics are checked in the same jobs (`key_checks`).
 
-A batch that has to be changed or checked is copied, and the job works on the copy in a thread. Until that is done other
-batches for its partition queue behind it: offsets are given in the order of arrival, and the sequence of an idempotent
+A batch that has to be changed or checked is copied, and a job works on the copy in a thread. Until that is done, other
+batches for its partition are queued behind it: offsets follow the order of arrival, and the sequence of an idempotent
 producer holds. Other partitions are not affected.
 
-    a queue     for each partition that has something under way; all others have none, and no cost
-    AT_ONCE     jobs at a time, in the order in which the batches came: the same threads do all other jobs
-    WAITING_BYTES_MAX    of batches at most; what comes then is refused so that clients try again, and where they have
-                         become larger by the change, it is one job at a time
-    TURN_BATCHES_MAX     of a queue are appended in one turn, or TURN_BYTES_MAX: then other work has its turn
+    a queue     for each partition with a batch in progress; all others have none, and no cost
+    AT_ONCE     jobs at a time, of each partition in turn, so that one with many batches does not hold up the others;
+                the same threads do all other jobs
+    WAITING_BYTES_MAX    of batches at most; more are refused, so that clients retry. While batches that grew by their
+                         change exceed it, one job runs at a time
+    TURN_BATCHES_MAX     of a queue are appended in one turn of the loop, or TURN_BYTES_MAX
 """
 
 import logging
@@ -32,18 +33,18 @@ logger = logging.getLogger("tailrace.broker.produce")
 
 AT_ONCE = 2
 WAITING_BYTES_MAX = 128 << 20
-BATCH_OVERHEAD = 1024  # what is held for a batch besides its bytes: those of small ones are the least of it
+BATCH_OVERHEAD = 1024  # memory for a batch besides its bytes: for small batches, most of it
 TURN_BATCHES_MAX = 50  # of 20 to 30 µs
 TURN_BYTES_MAX = 2 << 20
 
 
 class Recompressor:
     def __init__(self, start_job: StartJob) -> None:
-        self.waiting_bytes = 0  # of queued batches, with what is held for each
+        self.waiting_bytes = 0  # of queued batches, with the overhead of each
         self._start_job = start_job
-        self._queues: dict[Partition, deque[Conversion]] = {}  # of each partition with a batch under way
-        self._pausing: set[Partition] = set()  # whose queue goes on in another turn
-        self._waiting: deque[Conversion] = deque()
+        self._queues: dict[Partition, deque[Conversion]] = {}  # for each partition with a batch in progress
+        self._pausing: set[Partition] = set()  # whose queue continues in another turn
+        self._waiting: dict[Partition, deque[Conversion]] = {}  # for a thread; the partition whose turn is next first
         self._under_way = 0
         self._has_given_up = False
 
@@ -56,29 +57,38 @@ class Recompressor:
         then: "Callable[[Conversion], None]",
         keys_unchecked: bool = False,
     ) -> None:
-        """`then` is called when all that came before for this partition is done, and the batch is changed; where there
-        is no `target` it stays as it is. Its keys are checked first where they are `keys_unchecked`; where there is
-        nothing to do, it waits for its turn only. Never at once. `budget` is that of the request. Raises Refused.
+        """Queues a batch. Calls `then`, never at once, when all earlier batches of the partition are done and this one
+        is changed. Without a `target` it is not changed. With `keys_unchecked` its keys are checked first. If neither
+        applies, it only waits for its turn. `budget` is that of the request. Raises Refused.
         """
         if self.waiting_bytes + len(data) + BATCH_OVERHEAD > WAITING_BYTES_MAX:
-            raise Refused(ErrorCode.REQUEST_TIMED_OUT, "too much waits to be recompressed: the next try may get on")
+            raise Refused(ErrorCode.REQUEST_TIMED_OUT, "too many batches are waiting to be recompressed: retry later")
         conversion = Conversion(self, partition, bytearray(data), target, budget, then, keys_unchecked)
         self.waiting_bytes += conversion.size
         self._queues.setdefault(partition, deque()).append(conversion)
         partition.has_queue = True
         if not conversion.is_done:
-            self._waiting.append(conversion)
+            self._waiting.setdefault(partition, deque()).append(conversion)
             self._start()
 
     def _start(self) -> None:
-        # Over the limit one still runs: only jobs that come back make the queues shorter.
+        # Over the limit one job still runs: only finished jobs shorten the queues.
         while self._waiting and self._under_way < (AT_ONCE if self.waiting_bytes <= WAITING_BYTES_MAX else 1):
-            conversion = self._waiting.popleft()
+            conversion = self._next()
             self._under_way += 1
             self._start_job(conversion, conversion.finish)
 
+    def _next(self) -> "Conversion":
+        """The first batch of the partition whose turn it is; its next one has to wait for the other partitions."""
+        partition = next(iter(self._waiting))
+        conversions = self._waiting.pop(partition)
+        conversion = conversions.popleft()
+        if conversions:
+            self._waiting[partition] = conversions
+        return conversion
+
     def finished(self, conversion: "Conversion") -> None:
-        """A job has come back: appends the batches at the head of its queue that are done."""
+        """Takes back a job: appends the batches at the head of its queue that are done."""
         if self._has_given_up:
             return
         self._under_way -= 1
@@ -88,8 +98,8 @@ class Recompressor:
         self._start()
 
     def _work_off(self, partition: Partition) -> None:
-        """Appends the batches of a queue that are done, up to the first that is not. Where they are too many, the rest
-        is left to another turn; until then the queue stays, and new batches go behind it.
+        """Appends the batches of a queue that are done, up to the first that is not. If they are too many, another turn
+        of the loop continues; until then the queue stays, and new batches are added to it.
         """
         queue = self._queues[partition]
         batches = size = 0
@@ -104,8 +114,8 @@ class Recompressor:
             self.waiting_bytes -= first.size
             try:
                 first.then(first)
-            except Exception:  # those behind it must have their turn
-                logger.exception("a batch for %s has had its turn, and nobody could be told", partition.name)
+            except Exception:  # the batches behind it must still be appended
+                logger.exception("unexpected error after a queued batch for %s was done", partition.name)
         if not queue:
             del self._queues[partition]
             partition.has_queue = False
@@ -118,12 +128,12 @@ class Recompressor:
         self._start()
 
     def give_up(self) -> None:
-        """The broker stops: queued batches are not appended, and were not acknowledged."""
+        """Drops the queued batches when the broker stops: they are not appended, and were not acknowledged."""
         self._has_given_up = True
 
 
 class Conversion:
-    """One queued batch; and where it has to be changed or checked, the job that does so."""
+    """One queued batch, and the job that changes or checks it, if needed."""
 
     __slots__ = (
         "_budget",
@@ -161,7 +171,7 @@ class Conversion:
         self._budget = budget
         self._keys_unchecked = keys_unchecked
         self._keys_missing: list[int] = []
-        # No exception: its traceback would hold this object, and all that was decompressed, in a cycle.
+        # Not an exception: its traceback would hold this object, and the decompressed bytes, in a cycle.
         self._refusal: tuple[ErrorCode, str] | None = None
 
     def run(self) -> None:
@@ -169,14 +179,14 @@ class Conversion:
             self._work()
         except CorruptBatch as error:
             self._refuse(code_of(error), str(error))
-        except BaseException as error:  # also a library's panic. Its producer is told; those behind have their turn
-            logger.exception("a batch for %s could not be recompressed", self.partition.name)
-            self._refuse(ErrorCode.UNKNOWN_SERVER_ERROR, f"it could not be recompressed: {error}")
+        except BaseException as error:  # also a library's panic: the batches behind this one continue
+            logger.exception("unexpected error while recompressing a batch for %s", self.partition.name)
+            self._refuse(ErrorCode.UNKNOWN_SERVER_ERROR, f"cannot recompress the batch: {error}")
 
     def _work(self) -> None:
         budget: DecompressionBudget | None = self._budget
         if self._keys_unchecked:
-            opened, budget = open_batch(self._data, budget=budget), None  # which is spent for this batch
+            opened, budget = open_batch(self._data, budget=budget), None  # the budget is used up for this batch
             self._keys_missing = missing_keys(opened)
         if self._keys_missing:
             self._data = bytearray()
@@ -192,12 +202,12 @@ class Conversion:
         self._owner.finished(self)
 
     def resize(self) -> int:
-        """By how many bytes the batch has grown."""
+        """Returns by how many bytes the batch has grown."""
         before, self.size = self.size, len(self._data) + BATCH_OVERHEAD
         return self.size - before
 
     def outcome(self) -> bytearray:
-        """The batch as it is to be kept. Raises Refused where something was wrong with it."""
+        """Returns the batch as it is to be stored. Raises Refused if it was invalid."""
         if self._refusal is not None:
             raise Refused(*self._refusal)
         if self._keys_missing:

@@ -8,8 +8,8 @@ entities that match a client, the most specific applies, in Kafka's order (`_lev
 the entity share its quota: those of one client id, for example.
 
 Each entity has a token bucket. It fills at the rate of the quota, up to what a window allows. A request takes its bytes
-out afterwards, and may leave the bucket in debt; the client is throttled until the debt is gone. So a client may use
-the quota of a whole window at once, and over a longer time no more than its rate.
+out once it is served, and may leave the bucket in debt; the client is throttled until the debt is gone. So a client may
+use the quota of a whole window at once, and over a longer time no more than its rate.
 """
 
 import math

@@ -2,7 +2,7 @@
 
 newer versions   a request over the quota is refused with THROTTLING_QUOTA_EXCEEDED; clients retry by themselves when
                  the throttle time is over
-older versions   everything is done, and the client is throttled afterwards
+older versions   the request is carried out, and then the client is throttled
 """
 
 from typing import TYPE_CHECKING

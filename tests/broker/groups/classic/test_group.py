@@ -61,7 +61,7 @@ def test_one_that_was_told_its_id_and_never_comes_back_is_forgotten() -> None:
     assert a.join().answer == UNKNOWN_MEMBER_ID
 
 
-def test_a_rebalance_waits_for_those_that_were_told_their_id_and_no_longer_than_their_session() -> None:
+def test_a_rebalance_waits_for_pending_members_but_not_longer_than_their_session() -> None:
     lone = LoneGroup()
     (a,) = lone.stable("a")
     b = lone.someone("b", must_know_id=True)
@@ -292,7 +292,7 @@ def test_whose_answer_was_lost_gets_it_again_until_the_work_is_shared_out() -> N
     lone.share_out(a, b)
 
 
-def test_a_member_that_changes_its_mind_before_the_work_is_shared_out_begins_a_rebalance() -> None:
+def test_a_member_that_changes_its_protocols_before_the_sync_causes_a_rebalance() -> None:
     lone = LoneGroup(delay_ms=3_000)
     a, b = lone.someone("a"), lone.someone("b")
     a.join()
@@ -555,7 +555,7 @@ def test_whoever_waits_for_an_answer_may_be_silent_and_has_a_session_from_then_o
     assert not b.is_member
 
 
-def test_whose_connection_is_gone_while_it_waits_to_join_has_its_session_to_come_back() -> None:
+def test_a_member_disconnected_while_joining_may_return_within_its_session() -> None:
     lone = LoneGroup()
     a, b = lone.stable("a", "b")
     join = b.join(metadata=b"new")
@@ -567,7 +567,7 @@ def test_whose_connection_is_gone_while_it_waits_to_join_has_its_session_to_come
     assert a.join().answer.generation == 3
 
 
-def test_whose_connection_is_gone_while_it_waits_for_work_has_its_session_to_come_back() -> None:
+def test_a_member_disconnected_while_syncing_may_return_within_its_session() -> None:
     lone = LoneGroup(delay_ms=3_000)
     a, b = lone.someone("a"), lone.someone("b")
     a.join()
@@ -777,7 +777,7 @@ def test_where_only_static_members_are_left_and_none_joins_it_is_waited_for_them
     assert lone.group.state is State.EMPTY
 
 
-def test_static_members_that_never_come_back_are_out_also_if_they_waited_longer_than_their_session() -> None:
+def test_static_members_that_never_return_are_removed_also_after_a_long_wait() -> None:
     """Their session had ended while they waited, when that meant nothing; they were members for ever."""
     lone = LoneGroup(delay_ms=3_000)
     a = lone.someone("a")
@@ -905,7 +905,7 @@ def test_a_take_over_that_cannot_be_saved_is_refused_and_succeeds_later() -> Non
     assert new.sync().answer.assignment == b"work of static"
 
 
-def test_a_take_over_that_cannot_be_saved_and_never_comes_again_ends_with_its_session() -> None:
+def test_a_take_over_that_cannot_be_saved_or_repeated_ends_with_its_session() -> None:
     lone = LoneGroup()
     a, _ = lone.stable("a", "static")
     lone.can_save = False

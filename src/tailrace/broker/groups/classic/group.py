@@ -1,17 +1,16 @@
 """One classic group: its state machine of joins, assignments, leaves and expired sessions.
 
-    Empty ──join──▶ PreparingRebalance ──all have joined, or time is up──▶ CompletingRebalance ──the leader has shared
-      ▲                 ▲        │                                                 │              out the work──▶ Stable
-      └── nobody left ──┼────────┘                                                 │                               │
-                        └── a member joins, leaves or falls silent ────────────────┴───────────────────────────────┘
+    Empty ──join──▶ PreparingRebalance ──all have joined, or timeout──▶ CompletingRebalance ──the leader sends──▶ Stable
+      ▲                 ▲        │                                               │            the assignment        │
+      └── no member ────┼────────┘                                               │                                  │
+          left          └── a member joins, leaves or falls silent ──────────────┴──────────────────────────────────┘
 
-A rebalance collects a join of everyone (`JoinGroup`), names a leader and a generation, and waits for the leader's
-`SyncGroup`, which says who works on what. That is saved, and with it the group is stable. Whoever does not join in time
-is out, but for static members, which may come back for as long as their session lasts.
+A rebalance collects a JoinGroup from every member, chooses a leader and a generation, and waits for the leader's
+`SyncGroup` with the assignment. Once that is saved, the group is stable. A member that does not join in time is
+removed, except for static members, which may return while their session lasts.
 
-Events are the methods that the coordinator calls; time comes with `Timers`; an error is raised (`Refused`), and an
-answer that has to wait is parked. Nothing is kept here that a replay of what was saved would not bring back, but for
-those who wait.
+Events are the methods that the coordinator calls; time comes from `Timers`; an error is raised (`Refused`), and a
+response that has to wait is parked. All state except parked responses can be restored by a replay of the log.
 """
 
 from collections import Counter
@@ -36,12 +35,12 @@ from tailrace.broker.groups.records import GroupMetadataValue, NotSaved
 from tailrace.broker.groups.timers import Timer
 from tailrace.protocol.errors import ErrorCode
 
-SESSION, JOIN, SYNC = "session", "join", "sync"  # what is waited for
-PENDING_MAX = 10_000  # that were told their id and have not come again
-TIMERS_MAX = 500_000  # members, and those about to be, of all groups
-NAME_MAX = 255  # characters of a client's name in a member id
-HELD_BYTES_MAX = 256 << 20  # of what members say when they join, all groups together
-RETRY_MS = 1_000  # at the least, between two looks for a static member that is back
+SESSION, JOIN, SYNC = "session", "join", "sync"  # kinds of deadlines
+PENDING_MAX = 10_000  # members that got an id and have not joined with it yet
+TIMERS_MAX = 500_000  # members, and pending ones, of all groups
+NAME_MAX = 255  # characters of the client id in a member id
+HELD_BYTES_MAX = 256 << 20  # of metadata that members send when they join, over all groups
+RETRY_MS = 1_000  # shortest pause between two checks for a returning static member
 
 
 class ClassicGroup:
@@ -55,11 +54,11 @@ class ClassicGroup:
         self.protocol: str | None = None
         self.leader: str | None = None
         self.members: dict[str, Member] = {}
-        self.pending: set[str] = set()  # ids that were given to those who have not come back yet
-        self.is_saved = False  # whether the log knows it
+        self.pending: set[str] = set()  # member ids that were assigned and have not joined yet
+        self.is_saved = False  # whether the log has it
         self._static: dict[str, str] = {}  # member ids by instance id
-        self._supporters: Counter[str] = Counter()  # members by the protocols they know
-        self._grace_ms: int | None = None  # of the first rebalance: how much longer it may wait for newcomers
+        self._supporters: Counter[str] = Counter()  # number of members by protocol
+        self._grace_ms: int | None = None  # remaining time that the first rebalance may wait for new members
         self._has_newcomer = False
         self._settings = settings
         self._ports = ports
@@ -71,11 +70,11 @@ class ClassicGroup:
         identity = joining.identity
         is_known = identity.member_id in self.members or identity.instance_id in self._static
         if not is_known and len(self.members) >= self._settings.size_max:
-            raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED, f"{self.group_id} has all the members it may have")
+            raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED, f"group {self.group_id} has reached group.max.size")
         if self._ports.held.bytes > HELD_BYTES_MAX:
             raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the members of all groups hold too much memory")
         if not self._supports(joining):
-            raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "the group knows none of these protocols")
+            raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "the group's members support none of these protocols")
         if not identity.member_id:
             return self._join_first(joining)
         if identity.member_id in self.pending and identity.instance_id is None:
@@ -99,7 +98,7 @@ class ClassicGroup:
             return self._take_over(self.members[self._static[instance_id]], member_id, joining)
         if instance_id is None and joining.must_know_id:
             if len(self.pending) >= PENDING_MAX or len(self._timers) >= TIMERS_MAX:
-                raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "too many are about to join")
+                raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "too many members are joining")
             self.pending.add(member_id)
             self._timers.set(self._session_of(member_id), joining.session_timeout_ms)
             raise MemberIdRequired(member_id)
@@ -119,13 +118,15 @@ class ClassicGroup:
         is_same = member.protocols == joining.protocols
         is_leader = member.member_id == self.leader
         if is_same and (self.state is State.COMPLETING or (self.state is State.STABLE and not is_leader)):
-            self.keep_alive(member)  # the answer was lost on the way: nothing is new
+            self.keep_alive(member)  # the response was lost on the way: nothing has changed
             return self._joined(member)
         self._change(member, joining)
         return self._join_rebalance(member)
 
     def _take_over(self, member: Member, member_id: str, joining: JoinRequest) -> ParkedJoin | Joined:
-        """A static member is back under a new id. Where nothing hangs on it, the others need not know."""
+        """Replaces a static member that has returned under a new id. If its subscription is unchanged, there is no
+        rebalance.
+        """
         former_id, was_leader = member.member_id, member.member_id == self.leader
         self._leave_behind(member, ErrorCode.FENCED_INSTANCE_ID)
         member.member_id = member_id
@@ -135,16 +136,16 @@ class ClassicGroup:
         if self.state is not State.STABLE or self._vote() != self.protocol:
             return self._join_rebalance(member)
         self.keep_alive(member)
-        self._ports.save(self.group_id, saved_group(self))  # where that fails, it has to come again
+        self._ports.save(self.group_id, saved_group(self))  # if that fails, it has to join again
         joined = self._joined(member)
         if not was_leader:
             return joined
         if joining.can_skip_assignment:
             return joined._replace(skip_assignment=True)
-        return joined._replace(leader=former_id, members=())  # so that it does not share out the work anew
+        return joined._replace(leader=former_id, members=())  # so that it does not compute a new assignment
 
     def _join_rebalance(self, member: Member) -> ParkedJoin:
-        member.answer_join(ErrorCode.REBALANCE_IN_PROGRESS)  # an earlier one of the same: it is asked for no more
+        member.answer_join(ErrorCode.REBALANCE_IN_PROGRESS)  # an earlier JoinGroup of the same member
         parked: ParkedJoin = ParkedJoin(partial(self._gone, member))
         member.join = parked
         member.has_joined = True
@@ -169,7 +170,7 @@ class ClassicGroup:
     # A rebalance
 
     def _rebalance(self) -> None:
-        """Afterwards everyone has to join anew."""
+        """Begins a rebalance: every member has to join again."""
         if self.state is State.COMPLETING:
             for member in self.members.values():
                 member.assignment = b""
@@ -192,7 +193,7 @@ class ClassicGroup:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def _join_is_due(self) -> None:
-        """In the first rebalance of a group more members are about to come: as long as they do, it waits."""
+        """Handles the join deadline. The first rebalance of a group is extended as long as new members keep joining."""
         if self._grace_ms and self._has_newcomer:
             delay_ms = min(self._settings.initial_delay_ms, self._grace_ms)
             self._grace_ms -= delay_ms
@@ -212,7 +213,7 @@ class ClassicGroup:
             if not member.has_joined and member.instance_id is None:
                 self._leave_behind(member, ErrorCode.UNKNOWN_MEMBER_ID)
         if self.members and not self._has_leader():
-            # static members, none of which is back
+            # only static members, none of which has returned
             self._timers.set(self._timer(JOIN), max(RETRY_MS, self._rebalance_timeout_ms))
             return
         self._timers.cancel(self._timer(JOIN))
@@ -233,20 +234,20 @@ class ClassicGroup:
                 member.answer_join(self._joined(member))
 
     def _has_leader(self) -> bool:
-        """Afterwards the leader is one who has joined, if anybody has."""
+        """Chooses a leader among the members that have joined. Returns False if there are none."""
         if self.leader is None or not self.members[self.leader].has_joined:
             joined = (member.member_id for member in self.members.values() if member.has_joined)
             self.leader = next(joined, self.leader)
         return self.leader is not None and self.members[self.leader].has_joined
 
     def _vote(self) -> str:
-        """Of the protocols that everyone knows, the one that most like best."""
+        """Returns the protocol that most members prefer, of those that all of them support."""
         everyone = len(self.members)
         known = {name for name, supporters in self._supporters.items() if supporters == everyone}
         votes = Counter(next(name for name, _ in member.protocols if name in known) for member in self.members.values())
         return votes.most_common(1)[0][0]
 
-    # Sharing out
+    # Assignment
 
     def sync(
         self,
@@ -258,14 +259,14 @@ class ClassicGroup:
     ) -> ParkedSync | Synced:
         member = self._member_of(identity, generation)
         if protocol_type not in (None, self.protocol_type) or protocol not in (None, self.protocol):
-            raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "this is not the protocol that was chosen")
+            raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "this is not the protocol of the group")
         if self.state is State.PREPARING:
             raise Refused(ErrorCode.REBALANCE_IN_PROGRESS, "join again")
         member.has_synced = True
         if self.state is State.STABLE:
             self.keep_alive(member)
             return self._synced(member)
-        member.answer_sync(ErrorCode.REBALANCE_IN_PROGRESS)  # an earlier one of the same
+        member.answer_sync(ErrorCode.REBALANCE_IN_PROGRESS)  # an earlier SyncGroup of the same member
         parked: ParkedSync = ParkedSync(partial(self._gone, member))
         member.sync = parked
         if member.member_id == self.leader:
@@ -284,7 +285,7 @@ class ClassicGroup:
             member.answer_sync(self._synced(member))
 
     def _refuse_syncs(self, why: ErrorCode) -> None:
-        """Nobody waits any more; from now on silence counts again."""
+        """Refuses all parked SyncGroups. Their members' sessions count again from now on."""
         for member in self.members.values():
             if member.sync is not None:
                 self.keep_alive(member)
@@ -294,14 +295,14 @@ class ClassicGroup:
         return Synced(self.protocol_type, self.protocol or "", member.assignment)
 
     def _sync_is_due(self) -> None:
-        """Who took part in the rebalance and has not asked for its work since is not there any more."""
+        """Removes the members that joined the rebalance, and have not sent a SyncGroup in time."""
         late = [member for member in self.members.values() if not member.has_synced]
         for member in late:
             self._leave_behind(member, ErrorCode.UNKNOWN_MEMBER_ID)
         if late:
             self._rebalance()
 
-    # Keeping in touch
+    # Heartbeats and offsets
 
     def heartbeat(self, identity: Identity, generation: int) -> None:
         member = self._member_of(identity, generation)
@@ -313,12 +314,14 @@ class ClassicGroup:
         self._timers.set(self._session_of(member.member_id), member.session_timeout_ms)
 
     def check_commit(self, identity: Identity, generation: int) -> None:
-        """Raises Refused where one may not commit offsets: members may, and while there are none, whoever is none."""
+        """Raises Refused for a client that may not commit offsets: members may, and any client while the group is
+        empty.
+        """
         if generation < 0 and self.state is State.EMPTY:
             return
         member = self._member_of(identity, generation)
         if self.state is State.COMPLETING:
-            raise Refused(ErrorCode.REBALANCE_IN_PROGRESS, "who owns what is about to be known")
+            raise Refused(ErrorCode.REBALANCE_IN_PROGRESS, "the group is rebalancing")
         self.keep_alive(member)
 
     def leave(self, identity: Identity) -> None:
@@ -326,7 +329,7 @@ class ClassicGroup:
             self._forget_pending(identity.member_id)
             return
         member_id = identity.member_id
-        if not member_id and identity.instance_id is not None:  # an operator puts it out, by its name
+        if not member_id and identity.instance_id is not None:  # an operator removes it, by its instance id
             member_id = self._static.get(identity.instance_id, "")
         member = self._member(Identity(member_id, identity.instance_id))
         self._leave_behind(member, ErrorCode.UNKNOWN_MEMBER_ID)
@@ -344,8 +347,8 @@ class ClassicGroup:
             self._has_fewer()
 
     def _gone(self, member: Member, parked: ParkedJoin | ParkedSync) -> None:
-        """Its connection was closed while it waited. It has its session to come back; if it is back by now, and waits
-        for another answer, that is none of this one's business.
+        """Handles a connection that was closed while the member waited. The member may return until its session
+        expires. If it has returned, and waits for another response, nothing changes.
         """
         if parked is member.join:
             member.join = None
@@ -360,19 +363,24 @@ class ClassicGroup:
     def _member_of(self, identity: Identity, generation: int) -> Member:
         member = self._member(identity)
         if generation != self.generation:
-            raise Refused(ErrorCode.ILLEGAL_GENERATION, f"{self.group_id} is in generation {self.generation}")
+            raise Refused(ErrorCode.ILLEGAL_GENERATION, f"group {self.group_id} is in generation {self.generation}")
         return member
 
     def _member(self, identity: Identity) -> Member:
         if identity.instance_id is not None:
             current = self._static.get(identity.instance_id)
             if current is not None and current != identity.member_id:
-                raise Refused(ErrorCode.FENCED_INSTANCE_ID, f"another one is {identity.instance_id} now")
+                raise Refused(
+                    ErrorCode.FENCED_INSTANCE_ID, f"another member has taken over instance id {identity.instance_id}"
+                )
             if current is None:
-                raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"{self.group_id} knows no {identity.instance_id}")
+                raise Refused(
+                    ErrorCode.UNKNOWN_MEMBER_ID,
+                    f"group {self.group_id} has no member with instance id {identity.instance_id}",
+                )
         member = self.members.get(identity.member_id)
         if member is None:
-            raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"{self.group_id} has no such member")
+            raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"group {self.group_id} has no such member")
         return member
 
     def _enter(self, member: Member) -> None:
@@ -387,7 +395,7 @@ class ClassicGroup:
         self._count(member, 1)
 
     def _count(self, member: Member, one: int) -> None:
-        """Adds it to those who know its protocols, or takes it away; and likewise what it holds of our memory."""
+        """Counts the protocols of a member, and the memory it holds, or with -1 takes them off."""
         self._ports.held.bytes += one * member.size
         for name in {name for name, _ in member.protocols}:
             self._supporters[name] += one
@@ -395,7 +403,7 @@ class ClassicGroup:
                 del self._supporters[name]
 
     def _leave_behind(self, member: Member, why: ErrorCode) -> None:
-        """Afterwards it is no member; if it waits for an answer, that is `why`."""
+        """Removes a member. If a response of it is parked, it gets the error `why`."""
         del self.members[member.member_id]
         self._count(member, -1)
         if member.instance_id is not None:
@@ -428,7 +436,7 @@ class ClassicGroup:
         return True
 
     def replay(self, value: GroupMetadataValue) -> None:
-        """Afterwards the group is as it was saved: the only way into `Stable`, while running and at the start."""
+        """Restores the group as it was saved: the only way into `Stable`, while running and at the start."""
         for member_id in self.members.keys() - {saved.member_id for saved in value.members}:
             self._leave_behind(self.members[member_id], ErrorCode.UNKNOWN_MEMBER_ID)
         for saved in value.members:
@@ -444,12 +452,12 @@ class ClassicGroup:
         self.state = State.STABLE if value.members else State.EMPTY
 
     def resume(self) -> None:
-        """After a restart: members have a whole session to be heard of."""
+        """Restarts the sessions of all members, after a restart of the broker."""
         for member in self.members.values():
             self.keep_alive(member)
 
     def refuse_waiting(self) -> None:
-        """Whoever waits has to find another coordinator: the broker is about to stop."""
+        """Makes all waiting members look for another coordinator, because the broker is about to stop."""
         for member in self.members.values():
             member.answer_join(ErrorCode.COORDINATOR_NOT_AVAILABLE)
             member.answer_sync(ErrorCode.COORDINATOR_NOT_AVAILABLE)

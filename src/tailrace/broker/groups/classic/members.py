@@ -9,15 +9,15 @@ from tailrace.protocol.errors import ErrorCode
 
 
 class Identity(NamedTuple):
-    """Who asks: the id that the broker gave it, and the name that a static member keeps when it comes back."""
+    """The sender of a request: the id that the broker assigned, and the instance id that a static member keeps."""
 
     member_id: str
     instance_id: str | None = None
 
 
 class JoinRequest(NamedTuple):
-    """A JoinGroup. `protocols` are ways to share the work, by name, the one it likes best first; each has bytes for the
-    member that does the sharing.
+    """A JoinGroup. `protocols` are assignment strategies by name, most preferred first, each with metadata for the
+    leader.
     """
 
     identity: Identity
@@ -27,12 +27,14 @@ class JoinRequest(NamedTuple):
     rebalance_timeout_ms: int
     protocol_type: str
     protocols: tuple[tuple[str, bytes], ...]
-    must_know_id: bool = False  # it is told its id first, and comes again: one that gives up then leaves nothing behind
+    must_know_id: bool = (
+        False  # it gets its id first, and joins again with it: a client that gives up leaves no member behind
+    )
     can_skip_assignment: bool = False
 
 
 class MemberIdRequired(Refused):
-    """A newcomer is told its id, and has to come again with it."""
+    """A new member gets its id, and has to join again with it."""
 
     def __init__(self, member_id: str) -> None:
         super().__init__(ErrorCode.MEMBER_ID_REQUIRED, "join again with this id")
@@ -46,7 +48,7 @@ class JoinedMember(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """A generation, as a member learns of it; only the leader learns of the others."""
+    """A generation, as a member sees it; only the leader sees the other members."""
 
     generation: int
     protocol_type: str
@@ -58,7 +60,7 @@ class Joined(NamedTuple):
 
 
 class Synced(NamedTuple):
-    """What a member is to work on, in the words of its protocol."""
+    """A member's assignment, in its protocol's encoding."""
 
     protocol_type: str
     protocol: str
@@ -66,7 +68,7 @@ class Synced(NamedTuple):
 
 
 class Parked(DelayedResponse[Answer]):
-    """An answer that a member waits for. It is told where the connection is gone before."""
+    """A response that a member waits for. Calls back if the connection is closed before."""
 
     __slots__ = ("_gone",)
 
@@ -84,7 +86,7 @@ ParkedSync = Parked[Synced | ErrorCode]
 
 
 class Member:
-    """`protocols` are those of its last join; after a restart, only the one that was chosen then."""
+    """`protocols` are those of its last JoinGroup; after a restart, only the one that the group chose then."""
 
     __slots__ = (
         "assignment",
@@ -103,10 +105,10 @@ class Member:
 
     def __init__(self, member_id: str, joining: JoinRequest) -> None:
         self.member_id = member_id
-        self.instance_id = joining.identity.instance_id  # for good: a later join may leave it out
+        self.instance_id = joining.identity.instance_id  # permanent: a later JoinGroup may leave it out
         self.assignment = b""
-        self.has_joined = False  # the rebalance that is under way
-        self.has_synced = False  # the generation that is
+        self.has_joined = False  # the current rebalance
+        self.has_synced = False  # the current generation
         self.join: ParkedJoin | None = None
         self.sync: ParkedSync | None = None
         self.update(joining)
@@ -119,7 +121,7 @@ class Member:
         self.protocols = joining.protocols
 
     def metadata(self, protocol: str | None) -> bytes:
-        """What it said for a protocol."""
+        """Its metadata for a protocol."""
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
     def answer_join(self, answer: Joined | ErrorCode) -> None:
@@ -134,10 +136,10 @@ class Member:
 
     @property
     def size(self) -> int:
-        """About how many bytes of the client's are kept."""
+        """The approximate size of the client's bytes that are kept."""
         return sum(len(name) + len(metadata) for name, metadata in self.protocols)
 
     @property
     def is_parked(self) -> bool:
-        """Whether it waits for an answer: then its silence means nothing."""
+        """Whether a response is parked: then its session does not expire."""
         return self.join is not None or self.sync is not None

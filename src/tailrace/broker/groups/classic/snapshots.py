@@ -32,7 +32,7 @@ def saved_group(group: "ClassicGroup") -> GroupMetadataValue:
 
 
 def restored_member(saved: MemberMetadata, group: GroupMetadataValue) -> Member:
-    """A member as the log has it: with the one protocol that was chosen, and nobody who waits."""
+    """Restores a member from the log: with only the protocol that was chosen, and no parked response."""
     is_timeout_known = saved.rebalance_timeout >= 0  # early releases of Kafka did not write it
     member = Member(
         saved.member_id,

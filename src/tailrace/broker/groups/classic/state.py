@@ -13,7 +13,7 @@ class State(StrEnum):
     PREPARING = "PreparingRebalance"
     COMPLETING = "CompletingRebalance"
     STABLE = "Stable"
-    DEAD = "Dead"  # of a group that is not there: how Kafka says so
+    DEAD = "Dead"  # Kafka's state for a group that does not exist
 
 
 TRANSITIONS: Mapping[State, frozenset[State]] = {
@@ -30,15 +30,15 @@ class GroupSettings(NamedTuple):
 
 
 class HeldBytes:
-    """How many bytes the members of all groups have given us to keep."""
+    """How many bytes the members of all groups make the broker keep."""
 
     def __init__(self) -> None:
         self.bytes = 0
 
 
 class Ports(NamedTuple):
-    """What a group needs of the world. `save` appends the group to its log and has it replayed into `group.replay`;
-    it raises NotSaved where it cannot.
+    """The group's interface to the coordinator. `save` appends the group to its log and replays it with `group.replay`;
+    it raises NotSaved if that fails.
     """
 
     timers: Timers

@@ -12,7 +12,7 @@ CONSUMER = "consumer"  # the type of protocol that these bytes belong to
 
 
 def subscribed_topics(subscription: bytes) -> frozenset[str] | None:
-    """The topics that a consumer wants to read; None where the bytes are not what consumers write."""
+    """Returns the topics that a consumer subscribes to; None if the bytes are not a consumer's subscription."""
     try:
         (version,) = _INT16.unpack_from(subscription, 0)
         (count,) = _INT32.unpack_from(subscription, 2)
