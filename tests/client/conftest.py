@@ -5,6 +5,7 @@ import re
 import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from client.fakes import FakeBroker
@@ -123,7 +124,7 @@ def a_batch(*values: bytes, base_offset: int = 0, timestamp: int = 1_700_000_000
     return encode_batch(records, base_offset=base_offset, **fields)  # type: ignore[arg-type]
 
 
-def write(cluster: Cluster, topic: str, *values: bytes, partition: int = 0, **fields: object) -> int:
+def write(cluster: Cluster, topic: str, *values: bytes, partition: int = 0, **fields: Any) -> int:
     """One batch; its first offset."""
     where = TopicPartition(topic, partition)
     return Producer(cluster).send({where: a_batch(*values, **fields)})[where]

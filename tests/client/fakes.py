@@ -36,8 +36,6 @@ from tailrace.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from tailrace.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
-from tailrace.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from tailrace.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from tailrace.records.batch import read_header
 
@@ -45,12 +43,10 @@ HANG_UP = object()
 SILENCE = object()
 KINDS = {
     **REQUESTS,
-    17: SaslHandshakeRequest,
     24: AddPartitionsToTxnRequest,
     25: AddOffsetsToTxnRequest,
     26: EndTxnRequest,
     28: TxnOffsetCommitRequest,
-    36: SaslAuthenticateRequest,
 }
 Handler = Callable[[Any, int], Any]
 
@@ -124,7 +120,7 @@ class FakeBroker:
         kind = KINDS[key]
         self.asked.append((kind, version))
         body = 10 + max(0, name) + is_flexible(kind, version)
-        request = decode(kind, version, frame, body)
+        request: Any = decode(kind, version, frame, body)
         answer = self.answers[kind](request, version)
         if answer is HANG_UP:
             return False

@@ -76,7 +76,7 @@ def test_an_error_that_does_not_pass_is_raised_with_the_partition(faked: Cluster
         return answer
 
     fake.answers[ListOffsetsRequest] = refuse
-    with pytest.raises(Refused, match="orders-0: error code 4242, which is not known here"):
+    with pytest.raises(Refused, match="orders-0: unknown error code 4242"):
         latest(faked, [TopicPartition("orders", 0)])
 
 
@@ -219,5 +219,5 @@ def test_partitions_that_nobody_asked_for_are_no_answer(faked: Cluster, fake: Fa
         return answer
 
     fake.answers[FetchRequest] = other
-    with pytest.raises(BadAnswer, match="nobody asked for"):
+    with pytest.raises(BadAnswer, match="that was not asked for"):
         wait_for_more(faked, {TopicPartition("orders", 0): 0}, 1)

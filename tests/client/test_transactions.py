@@ -305,13 +305,13 @@ def values_in(bootstrap: str, place: TopicPartition) -> list[bytes | None]:
     """What librdkafka reads, up to the end, of what is committed."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "any", "enable.partition.eof": True})
     consumer.assign([ConsumerPlace(*place, 0)])
-    found = []
+    found: list[bytes | None] = []
     with contextlib.closing(consumer):
         while True:
             message = consumer.poll(20)
             assert message is not None
-            if message.error():
-                assert message.error().code() == KafkaError._PARTITION_EOF
+            if error := message.error():
+                assert error.code() == KafkaError._PARTITION_EOF
                 return found
             found.append(message.value())
 

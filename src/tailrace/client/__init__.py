@@ -1,4 +1,5 @@
-"""A private, blocking Kafka client: the few requests that we make ourselves on raw batches (Spark, benchmarks).
+"""A private, blocking Kafka client: the few requests that we make ourselves, on raw batches (Spark, benchmarks) and
+where confluent-kafka has no call (client quotas, configs of all brokers).
 
 It starts no threads, so that it works inside processes that are not ours, such as Spark's workers, and it talks to any
 Kafka. It is no public API: users have Kafka's own clients.
@@ -14,7 +15,9 @@ Read in this order; a module imports only those before it, and `net/` and `clust
     properties      Kafka's property names, parsed into `options`
     net/            connections to one broker: sockets, TLS, SASL, requests and responses, a pool
     cluster/        metadata, leaders and coordinators; retries
-    configs         configs of topics
+    configs         configs of topics and brokers
+    quotas          quotas of users, client ids and addresses
+    log_dirs        sizes of partitions and disks
     offsets         ListOffsets, for many partitions at once
     batches         the whole batches in a Fetch response, checked by their headers
     fetch_requests  Fetch requests without a session

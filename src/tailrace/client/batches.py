@@ -1,7 +1,7 @@
 """The whole batches in a Fetch response, checked by their headers.
 
-Only headers are read. A broker may cut the last batch short, and begins with the whole batch that has the offset asked
-for.
+Only headers are read. A broker may truncate the last batch, and the first batch is the one that contains the offset
+asked for.
 """
 
 from typing import NamedTuple
@@ -12,19 +12,19 @@ from tailrace.records.batch import CRC_START, HEADER_SIZE, MAGIC, BatchHeader, c
 from tailrace.records.checksum import crc32c
 from tailrace.records.errors import CorruptBatch
 
-BatchAt = tuple[int, BatchHeader]  # with its position in the bytes
+BatchAt = tuple[int, BatchHeader]  # position in the bytes, header
 
 
 class Whole(NamedTuple):
     batches: list[BatchAt]  # those with offsets of the range
-    cut_size: int  # of the batch that was cut short, 0 where none was or its header was cut, too
-    passed_end: bool  # whether what follows them lies behind the range
+    cut_size: int  # size of the batch that was truncated; 0 if none was, or its header was, too
+    passed_end: bool  # whether the next batch lies after the range
 
 
 def whole_batches(records: memoryview, partition: TopicPartition, start: int, end: int) -> Whole:
-    """The whole batches with offsets from `start` to before `end`.
+    """Returns the whole batches with offsets from `start` to before `end`.
 
-    Raises CorruptRecords where they do not follow each other, or all come before the start.
+    Raises CorruptRecords if the batches are not contiguous, or all end before `start`.
     """
     found: list[BatchAt] = []
     position, expected = 0, start
@@ -36,13 +36,13 @@ def whole_batches(records: memoryview, partition: TopicPartition, start: int, en
             return Whole(found, header.size, False)
         if header.last_offset >= start:
             if found and header.base_offset < expected:
-                why = f"a batch at {header.base_offset} behind one that ends at {expected - 1}"
+                why = f"a batch at {header.base_offset} follows one that ends at {expected - 1}"
                 raise CorruptRecords(*partition, expected, why)
             found.append((position, header))
             expected = header.next_offset
         position += header.size
     if position and not found:
-        raise CorruptRecords(*partition, start, "the batches that come end before it")
+        raise CorruptRecords(*partition, start, "all batches in the response end before it")
     return Whole(found, 0, expected >= end)
 
 

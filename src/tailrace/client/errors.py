@@ -1,8 +1,7 @@
 """Exceptions of the client: one family, each with what to do about it.
 
-Each error is made of what it is about, which it keeps as attributes, so that callers can decide and that it survives
-being pickled on its way from a worker. `is_passing` marks those that a retry may cure: they are retried until a
-deadline, and then stand behind a `GaveUp`.
+Each error keeps what it is about as attributes, so that callers can decide by them, and it can be pickled on its way
+from a worker. `is_passing` marks errors that are retried until a deadline; they then become the cause of a `GaveUp`.
 """
 
 from tailrace.protocol.errors import ErrorCode
@@ -13,11 +12,11 @@ class ClientError(Exception):
 
 
 class BadOption(ClientError, ValueError):
-    """A property that is not known, or has a value that it cannot have."""
+    """A property that is unknown, or has an invalid value."""
 
 
 class ConnectionLost(ClientError):
-    """The broker went away, does not answer in time, or cannot be reached. The connection is closed."""
+    """The broker closed the connection, does not respond in time, or cannot be reached. The connection is closed."""
 
     is_passing = True
 
@@ -30,7 +29,7 @@ class ConnectionLost(ClientError):
 
 
 class BadAnswer(ClientError):
-    """Bytes that no broker sends, or answers to what nobody asked. The connection is closed, and nothing retried."""
+    """Bytes that no broker sends, or a response to another request. The connection is closed; nothing is retried."""
 
     def __init__(self, address: str, why: str) -> None:
         super().__init__(address, why)
@@ -55,11 +54,11 @@ class AuthenticationFailed(ClientError):
         self.address, self.why = address, why
 
     def __str__(self) -> str:
-        return f"{self.address} does not let us in: {self.why}; check sasl.mechanism, sasl.username, sasl.password"
+        return f"{self.address} refuses authentication: {self.why}; check sasl.mechanism, sasl.username, sasl.password"
 
 
 class NotOffered(ClientError):
-    """The broker does not know a request, or only in versions that do not do."""
+    """The broker does not support a request, or not in a version that we can use."""
 
     def __init__(self, address: str, request: str, wanted: str, offered: str) -> None:
         super().__init__(address, request, wanted, offered)
@@ -68,13 +67,13 @@ class NotOffered(ClientError):
 
     def __str__(self) -> str:
         return (
-            f"{self.address} offers {self.request} in {self.offered}, and {self.wanted} is needed: "
-            "it is too old for this, or too new"
+            f"{self.address} offers {self.request} in {self.offered}, but {self.wanted} is needed: "
+            "the broker is too old, or too new"
         )
 
 
 class GaveUp(ClientError):
-    """What is retried did not succeed until the deadline; the last reason is `__cause__`."""
+    """A retried operation did not succeed until the deadline; the last error is `__cause__`."""
 
     def __init__(self, doing: str, seconds: float, why: str) -> None:
         super().__init__(doing, seconds, why)
@@ -83,12 +82,12 @@ class GaveUp(ClientError):
     def __str__(self) -> str:
         return (
             f"{self.doing}: given up after {self.seconds:g} s; last: {self.why}. "
-            f"Check that the brokers run and can be reached; default.api.timeout.ms says for how long it is tried"
+            f"Check that the brokers run and can be reached; default.api.timeout.ms sets for how long it is tried"
         )
 
 
 class Refused(ClientError):
-    """An error code in an answer; `about` names what it is about."""
+    """An error code in a response; `about` names the operation."""
 
     def __init__(self, about: str, code: int, said: str | None = None) -> None:
         super().__init__(about, code, said)
@@ -117,8 +116,17 @@ class TopicNotFound(ClientError):
         return f"there is no {what}; check its name, or create it first"
 
 
+class BrokerNotFound(ClientError):
+    def __init__(self, node_id: int, known: list[int]) -> None:
+        super().__init__(node_id, known)
+        self.node_id, self.known = node_id, known
+
+    def __str__(self) -> str:
+        return f"the cluster has no broker {self.node_id}; its brokers are {', '.join(map(str, self.known)) or 'none'}"
+
+
 class TopicRecreated(ClientError):
-    """A topic of that name is there, and it is not the one whose offsets we have."""
+    """The topic of that name is not the one that the offsets belong to."""
 
     def __init__(self, topic: str, expected: bytes, found: bytes) -> None:
         super().__init__(topic, expected, found)
@@ -132,7 +140,7 @@ class TopicRecreated(ClientError):
 
 
 class OffsetOutOfRange(ClientError):
-    """Records from `offset` on are asked for, and there are those from `earliest` to before `latest`."""
+    """The record at `offset` does not exist; the partition has records from `earliest` to before `latest`."""
 
     def __init__(self, topic: str, partition: int, offset: int, earliest: int, latest: int) -> None:
         super().__init__(topic, partition, offset, earliest, latest)
@@ -153,7 +161,7 @@ class OffsetOutOfRange(ClientError):
 
 
 class EndNotReached(ClientError):
-    """Records that were promised do not come: the partition ends before `end`."""
+    """Promised records do not exist: the partition ends before `end`."""
 
     def __init__(self, topic: str, partition: int, position: int, end: int, high_watermark: int) -> None:
         super().__init__(topic, partition, position, end, high_watermark)
@@ -192,7 +200,7 @@ class GroupIsActive(ClientError):
 
 
 class ProducerFenced(ClientError):
-    """Another producer has taken over, or the broker's memory of us does not fit: nothing more may be sent."""
+    """Another producer has taken over, or the broker's state does not fit this one: nothing more may be sent."""
 
     def __init__(self, about: str, code: int) -> None:
         super().__init__(about, code)
@@ -214,13 +222,13 @@ _NOT_AUTHORIZED = frozenset(
 
 
 def known(code: int) -> ErrorCode | None:
-    """None for codes of brokers that are newer than we are."""
+    """None for codes of newer brokers."""
     return _BY_CODE.get(code)
 
 
 def describe(code: int) -> str:
     error = known(code)
-    return f"error code {code}, which is not known here" if error is None else f"{error.text} ({error.name})"
+    return f"unknown error code {code}" if error is None else f"{error.text} ({error.name})"
 
 
 def is_passing(code: int) -> bool:

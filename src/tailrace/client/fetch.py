@@ -1,7 +1,7 @@
 """Reads a range of a partition as whole batches, neither copied nor decoded, with one fetch ahead.
 
-While somebody works on the records of one answer, the next one is already on its way. Progress goes by the last offset
-in each batch's header and never by counting: compaction leaves gaps between records and batches.
+While the caller processes the records of one response, the next fetch is already in flight. Progress is the last offset
+in each batch's header, never a count: compaction leaves gaps between records and batches.
 """
 
 import time
@@ -20,20 +20,20 @@ from tailrace.client.options import Isolation
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.fetch import FetchResponse, PartitionData
 
-EMPTY_MAX = 3  # so many times, a range that can be read may come back without records before we take it for a gap
+EMPTY_MAX = 3  # so many empty responses inside a readable range count as a gap
 BATCH_BYTES_MAX = 1 << 30
 THROTTLE_S_MAX = 30.0
-WAIT_MS_MIN = 10  # or a reader at the end would ask without a pause
+WAIT_MS_MIN = 10  # so that a reader at the end does not fetch in a busy loop
 
 _ID_ERRORS = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID)
 
 
 class Chunk(NamedTuple):
-    """The batches of one answer, those before the range and behind it left out.
+    """The batches of one response that overlap the range.
 
-    The first batch may begin before the range and the last one may end behind it: who decodes records drops those
-    outside. `aborted` are producer ids with the first offset of a transaction that was aborted, if only committed
-    records are read: their records, up to the producer's next abort marker, are to be dropped.
+    The first batch may begin before the range, and the last one may end after it: the caller drops records outside.
+    `aborted` lists producer ids with the first offset of an aborted transaction, if only committed records are read.
+    The caller drops their records up to the producer's next abort marker.
     """
 
     records: memoryview
@@ -48,18 +48,17 @@ class _Ahead(NamedTuple):
 
 
 class PartitionReader:
-    """Iterates over the chunks from offset `start` to before `end`; to be closed, or read to its end.
+    """Iterates over the chunks from offset `start` to before `end`. The caller reads it to the end, or closes it.
 
-    `topic_id` is that of the topic whose offsets these are: another topic of the same name raises TopicRecreated.
-    `gap` is set where the last offsets of the range brought no records although they can be read: compaction took
-    them, and nothing behind them shows it.
+    `topic_id` is the id of the topic that the offsets belong to: another topic of the same name raises TopicRecreated.
+    `gap` is set if the last offsets of the range are readable but have no records: compaction removed them.
     """
 
     def __init__(
         self, cluster: Cluster, topic: str, partition: int, start: int, end: int, *, topic_id: bytes | None = None
     ) -> None:
         self.partition = TopicPartition(topic, partition)
-        self.position = start  # the next offset that is not delivered yet
+        self.position = start  # the next offset to deliver
         self.end = end
         self.gap: tuple[int, int] | None = None
         self._cluster = cluster
@@ -80,9 +79,9 @@ class PartitionReader:
                 chunk = self._next_chunk()
                 if chunk is not None:
                     yield chunk
-                    self._retry.progress()  # the time that the caller took does not count
+                    self._retry.progress()  # the caller's own time does not count
             if self._by_name and self._expected_id is not None:
-                self._topic_id(fresh=True)  # it may have been replaced while we read
+                self._topic_id(fresh=True)  # the topic may have been recreated while we read
         finally:
             self.close()
 
@@ -95,13 +94,13 @@ class PartitionReader:
         self.close()
 
     def close(self) -> None:
-        """Gives its connection to the next one, which drops the answer that may still come."""
+        """Returns its connection to the pool. The next user drops a response that is still to come."""
         connection, self._connection, self._ahead = self._connection, None, None
         if connection is not None:
             self._cluster.pool.give_back(connection)
 
     def _next_chunk(self) -> Chunk | None:
-        """Moves on; None where there was nothing to deliver this time. Passing errors are paused for."""
+        """Returns the next chunk; None if this response had none. Waits after retriable errors."""
         try:
             ahead = self._ahead or self._send(self.position)
             self._ahead = None
@@ -116,12 +115,12 @@ class PartitionReader:
             self.close()
             raise
 
-    # Asking
+    # Requests
 
     def _topic_id(self, fresh: bool = False) -> bytes:
         found = self._cluster.topic(self.partition.topic, expect_id=self._expected_id, fresh=fresh)
         if self._expected_id is None and found.has_id:
-            self._expected_id = found.topic_id  # whatever it was at the start, it stays
+            self._expected_id = found.topic_id  # the id must not change from here on
         return found.topic_id
 
     def _send(self, position: int) -> _Ahead:
@@ -146,14 +145,14 @@ class PartitionReader:
         self._by_name = pending.version < IDS_SINCE
         return _Ahead(self._connection, pending, target)
 
-    # Reading what comes
+    # Responses
 
     def _read(self, response: FetchResponse, ahead: _Ahead) -> Chunk | None:
         if response.error_code:
             raise refusal(self._retry.doing, response.error_code)
         answered = list(partitions_in(response, ahead.pending.version, [ahead.target], ahead.connection))
         if len(answered) != 1:
-            raise BadAnswer(ahead.connection.name, f"a Fetch of {self.partition} is answered {len(answered)} times")
+            raise BadAnswer(ahead.connection.name, f"a Fetch of {self.partition} has {len(answered)} answers")
         data = answered[0][1]
         self._check_code(data)
         records = memoryview(data.records or b"")  # type: ignore[arg-type]
@@ -161,7 +160,7 @@ class PartitionReader:
         if whole.batches:
             return self._deliver(records, whole, data)
         if whole.passed_end:
-            self.position = self.end  # compaction has left nothing in between
+            self.position = self.end  # compaction removed the records in between
         elif len(records):
             self._ask_for_more_bytes(whole.cut_size)
         elif response.throttle_time_ms:
@@ -184,26 +183,26 @@ class PartitionReader:
         return Chunk(records[start : last + header.size], [(at - start, one) for at, one in batches], aborted)
 
     def _check_code(self, data: PartitionData) -> None:
-        """Raises what the broker says; passing errors are retried."""
+        """Raises the broker's error; retriable errors are retried."""
         code = data.error_code
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             lost = out_of_range(self._cluster, self.partition, self.position)
             raise lost or Refused(str(self.partition), ErrorCode.OFFSET_NOT_AVAILABLE)
         if code == ErrorCode.CORRUPT_MESSAGE:
-            raise CorruptRecords(*self.partition, self.position, "the broker says so (CORRUPT_MESSAGE)")
+            raise CorruptRecords(*self.partition, self.position, "the broker reports it (CORRUPT_MESSAGE)")
         if code in _ID_ERRORS:
             self._topic_id(fresh=True)
         if code:
             raise refusal(self._retry.doing, code)
 
     def _ask_for_more_bytes(self, size: int) -> None:
-        """Not even one batch was whole: old brokers cut one that is larger than what is asked for."""
+        """Raises the fetch size after a truncated batch: old brokers truncate one larger than the fetch size."""
         if size > BATCH_BYTES_MAX or self._max_bytes >= BATCH_BYTES_MAX:
-            raise CorruptRecords(*self.partition, self.position, f"a batch of {size} bytes that never comes whole")
+            raise CorruptRecords(*self.partition, self.position, f"a batch of {size} bytes is always truncated")
         self._max_bytes = min(BATCH_BYTES_MAX, max(size, self._max_bytes * 2))
 
     def _nothing_came(self, data: PartitionData) -> None:
-        """Either the end is not there yet, or compaction has taken the last records of the range."""
+        """Handles an empty response: the end has not been written yet, or compaction removed the last records."""
         committed = self._isolation is Isolation.READ_COMMITTED
         readable = data.last_stable_offset if committed else data.high_watermark
         if readable >= self.end:

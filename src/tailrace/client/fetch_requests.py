@@ -15,14 +15,14 @@ IDS_SINCE = 13
 
 class FetchTarget(NamedTuple):
     partition: TopicPartition
-    topic_id: bytes  # zeros where it is not known
+    topic_id: bytes  # zeros if unknown
     offset: int
     leader_epoch: int
     max_bytes: int
 
 
 def version_max(targets: Sequence[FetchTarget]) -> int:
-    """The latest version of Fetch in which all of these can be asked for."""
+    """The latest version of Fetch that all of these targets can use."""
     return IDS_SINCE - 1 if any(one.topic_id == ZERO_UUID for one in targets) else 0x7FFF
 
 
@@ -53,7 +53,7 @@ def fetch_request(
 def partitions_in(
     response: FetchResponse, version: int, targets: Sequence[FetchTarget], connection: Connection
 ) -> Iterator[tuple[FetchTarget, PartitionData]]:
-    """What it says about each partition that was asked for. Raises BadAnswer where it speaks of any other."""
+    """Returns the response's data for each requested partition. Raises BadAnswer if it has any other partition."""
     by_id = version >= IDS_SINCE
     asked = {(one.topic_id if by_id else one.partition.topic, one.partition.partition): one for one in targets}
     for topic in response.responses:
@@ -62,6 +62,6 @@ def partitions_in(
             if one is None:
                 connection.close()
                 raise BadAnswer(
-                    connection.name, f"it fetched partition {data.partition_index} of what nobody asked for"
+                    connection.name, f"it fetched partition {data.partition_index} of a topic that was not asked for"
                 )
             yield one, data

@@ -1,13 +1,13 @@
 """Committed offsets of consumer groups, read and changed from outside the group."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from tailrace.client.cluster.cluster import Cluster
 from tailrace.client.cluster.coordinators import Kind, ask
 from tailrace.client.cluster.metadata import NO_EPOCH, TopicPartition
 from tailrace.client.cluster.retry import Retry
-from tailrace.client.errors import ClientError, ConnectionLost, GroupIsActive, TopicNotFound, describe, refusal
+from tailrace.client.errors import ClientError, GroupIsActive, TopicNotFound, describe, refusal
 from tailrace.client.options import Address, Isolation
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
@@ -18,11 +18,17 @@ from tailrace.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from tailrace.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchResponse
+from tailrace.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchResponse,
+)
 
 STABLE_SINCE = 7  # the version of OffsetFetch that can wait for transactions
-_ONE_GROUP_MAX = 7  # later versions of OffsetFetch are about many groups
+_ONE_GROUP_MAX = 7  # later versions of OffsetFetch take many groups
 _BY_NAME_MAX = 9
+_GROUPS_AT_ONCE = 500
 _HAS_MEMBERS = (
     ErrorCode.UNKNOWN_MEMBER_ID,
     ErrorCode.ILLEGAL_GENERATION,
@@ -33,7 +39,7 @@ _HAS_MEMBERS = (
 
 
 class Committed(NamedTuple):
-    """The next offset that a group is going to read, with a text of its own."""
+    """A committed offset, the next one that the group reads, and its metadata text."""
 
     offset: int
     metadata: str = ""
@@ -43,9 +49,9 @@ class Committed(NamedTuple):
 def committed(
     cluster: Cluster, group: str, partitions: Iterable[TopicPartition] | None = None
 ) -> dict[TopicPartition, Committed]:
-    """What the group has committed, of these partitions or of all; those without an offset are left out.
+    """Returns the committed offsets of these partitions, or of all; partitions without an offset are left out.
 
-    Where only committed records are read, it waits for transactions that commit offsets.
+    With read_committed, it waits for transactions that commit offsets.
     """
     stable = cluster.options.isolation is Isolation.READ_COMMITTED
     asked = None if partitions is None else _topics_asked(partitions)
@@ -104,28 +110,49 @@ def commit(cluster: Cluster, group: str, offsets: Mapping[TopicPartition, int | 
 
 
 def names(cluster: Cluster) -> set[str]:
-    """Of all groups that we may see: each broker knows those that it keeps."""
+    """The names of all groups that we may see. Each broker lists those that it coordinates."""
+    return {one.group_id for groups in listed(cluster).values() for one in groups}
+
+
+def listed(cluster: Cluster, at_least: int = 0) -> dict[Address, list[ListedGroup]]:
+    """All groups that we may see, by the broker that coordinates them. From version 4 on they have a state."""
     retry = cluster.retry("listing groups")
     cluster.refresh([], retry)
-    return {one.group_id for address in cluster.brokers for one in _groups_at(cluster, address, retry)}
+    return {address: _groups_at(cluster, address, retry, at_least) for address in cluster.brokers}
 
 
-def _groups_at(cluster: Cluster, address: Address, retry: Retry) -> list[ListedGroup]:
+def _groups_at(cluster: Cluster, address: Address, retry: Retry, at_least: int) -> list[ListedGroup]:
     while True:
-        deadline = retry.request_deadline()
-        try:
-            with cluster.pool.lease(address, deadline) as connection:
-                answer = connection.ask(ListGroupsRequest(), ListGroupsResponse, deadline)
-        except ConnectionLost as error:
-            retry.pause(error)
-            continue
+        answer = cluster.ask_at(address, ListGroupsRequest(), ListGroupsResponse, retry, at_least=at_least)
         if not answer.error_code:
             return answer.groups
         retry.pause(refusal("listing groups", answer.error_code))
 
 
+def committed_by(cluster: Cluster, coordinator: Address, groups: Sequence[str]) -> dict[str, dict[TopicPartition, int]]:
+    """Returns the committed offsets of many groups of one coordinator. Leaves out groups that it does not coordinate
+    any more, and those that we may not see.
+    """
+    found: dict[str, dict[TopicPartition, int]] = {}
+    for first in range(0, len(groups), _GROUPS_AT_ONCE):
+        asked = groups[first : first + _GROUPS_AT_ONCE]
+        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None) for group in asked])
+        retry = cluster.retry("reading offsets of groups")
+        bounds = {"at_least": _ONE_GROUP_MAX + 1, "at_most": _BY_NAME_MAX}
+        answer = cluster.ask_at(coordinator, request, OffsetFetchResponse, retry, **bounds)
+        for group in answer.groups:
+            if not group.error_code:
+                found[group.group_id] = {
+                    TopicPartition(topic.name, one.partition_index): one.committed_offset
+                    for topic in group.topics
+                    for one in topic.partitions
+                    if one.committed_offset >= 0
+                }
+    return found
+
+
 def delete(cluster: Cluster, group: str) -> None:
-    """Nothing where there is none."""
+    """Deletes a group. Does nothing if it does not exist."""
 
     def check(response: DeleteGroupsResponse) -> ClientError | None:
         codes = (one.error_code for one in response.results if one.error_code != ErrorCode.GROUP_ID_NOT_FOUND)

@@ -1,7 +1,7 @@
 """Waits until a partition has more records: one long poll, at all leaders at once.
 
-A Fetch that asks for at least one byte is kept by the broker until there is one. Of the records one batch comes back
-and is thrown away; what counts is the end that the answer tells of each partition.
+The broker keeps a Fetch for at least one byte until that byte exists. The records in the response are discarded; only
+the end offset of each partition is used.
 """
 
 import selectors
@@ -30,11 +30,11 @@ def wait_for_more(
     *,
     topic_ids: Mapping[str, bytes] | None = None,
 ) -> dict[TopicPartition, int]:
-    """The ends of partitions that have records at or behind their position, as soon as there is one; {} at the timeout.
+    """Returns the end offsets of partitions that have records at or after their position; {} at the timeout.
 
-    Not all partitions that have more need be in it: those of the first leader that answers are. Raises
-    OffsetOutOfRange for a position that is gone, and TopicRecreated for a topic that has not the id given. While a
-    leader cannot be reached it is tried again, for the time of retries and not for the timeout.
+    The result may be incomplete: it has the partitions of the first leader that responds. Raises OffsetOutOfRange for a
+    position that was deleted, and TopicRecreated for a topic with another id. An unreachable leader is retried for the
+    retry timeout of the options, not for `timeout`.
     """
     if not positions:
         return {}
@@ -56,7 +56,7 @@ def wait_for_more(
 
 
 class _Wait:
-    """One round: a Fetch to each leader, and what the first answers say."""
+    """One round: a Fetch to each leader, and the first responses."""
 
     def __init__(
         self, cluster: Cluster, positions: Mapping[TopicPartition, int], ids: Mapping[str, bytes], retry: Retry
@@ -81,7 +81,7 @@ class _Wait:
         while not self._found and self.trouble is None and self._selector.get_map():
             ready = self._selector.select(max(0.0, give_up - time.monotonic()))
             if not ready:
-                self.trouble = ConnectionLost("a leader", "does not answer a Fetch in time")
+                self.trouble = ConnectionLost("a leader", "does not respond to a Fetch in time")
             for key, _ in ready:
                 self._selector.unregister(key.fileobj)
                 self._receive(*key.data)
@@ -151,7 +151,7 @@ class _Wait:
 
 
 def out_of_range(cluster: Cluster, partition: TopicPartition, offset: int) -> OffsetOutOfRange | None:
-    """The error that says what is there instead; None if the offset is there after all."""
+    """Returns the error with the offsets that exist; None if `offset` exists after all."""
     first = earliest(cluster, [partition])[partition]
     last = latest(cluster, [partition], Isolation.READ_UNCOMMITTED)[partition]
     if first <= offset <= last:

@@ -23,14 +23,14 @@ _ISOLATION_SINCE = 2
 
 
 class Found(NamedTuple):
-    """The first record at or after a time. `timestamp` is -1 where the place was asked for by its name."""
+    """The first record at or after a time. `timestamp` is -1 for EARLIEST and LATEST."""
 
     offset: int
     timestamp: int
 
 
 def earliest(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """The first offset of each that can be read."""
+    """The first offset of each partition that can be read."""
     found = list_offsets(cluster, dict.fromkeys(partitions, EARLIEST))
     return {partition: one.offset for partition, one in found.items() if one is not None}
 
@@ -38,7 +38,7 @@ def earliest(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[Top
 def latest(
     cluster: Cluster, partitions: Iterable[TopicPartition], isolation: Isolation | None = None
 ) -> dict[TopicPartition, int]:
-    """The offset behind the last record that can be read: to the first open transaction, if only committed ones are."""
+    """The offset after the last record that can be read. With read_committed, that of the first open transaction."""
     found = list_offsets(cluster, dict.fromkeys(partitions, LATEST), isolation)
     return {partition: one.offset for partition, one in found.items() if one is not None}
 
@@ -46,9 +46,9 @@ def latest(
 def list_offsets(
     cluster: Cluster, times: Mapping[TopicPartition, int], isolation: Isolation | None = None
 ) -> dict[TopicPartition, Found | None]:
-    """For each partition the first record whose timestamp, in ms, is not before the time given; None where all are.
+    """Returns for each partition the first record with a timestamp, in ms, at or after the given time; None if none.
 
-    EARLIEST and LATEST are times, too. `isolation` is that of the options unless it is given.
+    EARLIEST and LATEST are valid times, too. `isolation` defaults to that of the options.
     """
     if not times:
         return {}

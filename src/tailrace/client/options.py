@@ -11,7 +11,7 @@ Address = tuple[str, int]
 
 
 class Isolation(IntEnum):
-    """Up to where records are seen: as the wire has it."""
+    """Up to where records are visible, as on the wire."""
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
@@ -19,7 +19,7 @@ class Isolation(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """`ca_file` and `ca_text` None: the authorities that the system trusts."""
+    """If `ca_file` and `ca_text` are None, the system's authorities are trusted."""
 
     ca_file: str | None = None
     ca_text: str | None = None
@@ -39,12 +39,12 @@ class Sasl:
 
 @dataclass(frozen=True, slots=True)
 class ClientOptions:
-    """Defaults are Kafka's, except that more bytes are fetched at once: we read one partition at a time."""
+    """Defaults are Kafka's, except for a larger fetch size: we read one partition at a time."""
 
     bootstrap: tuple[Address, ...]
     client_id: str = "tailrace"
-    request_timeout_s: float = 30.0  # of one request, the time that it may wait at the broker not counted
-    retry_timeout_s: float = 60.0  # for so long, connection and leader errors are retried
+    request_timeout_s: float = 30.0  # of one request, without the time that the broker may keep it
+    retry_timeout_s: float = 60.0  # how long connection and leader errors are retried
     connect_timeout_s: float = 10.0
     retry_backoff_s: float = 0.1
     retry_backoff_max_s: float = 1.0
@@ -60,7 +60,7 @@ class ClientOptions:
 
     @staticmethod
     def from_properties(properties: Mapping[str, str]) -> "ClientOptions":
-        """Raises BadOption for a property that is not known, or has a value that it cannot have."""
+        """Raises BadOption for a property that is unknown, or has an invalid value."""
         from tailrace.client.properties import options_from
 
         return options_from(properties)

@@ -1,7 +1,7 @@
 """An idempotent producer of prepared batches: sent to their leaders, retried in order.
 
-A producer has an id and counts the records of each partition, so that a batch that is sent again is written once. One
-round of batches, one for each partition, may be under way while the next one is being prepared.
+A producer has an id and numbers the records of each partition, so that a batch that is sent twice is written once. One
+round of batches, one per partition, may be in flight while the caller prepares the next one.
 """
 
 import struct
@@ -26,10 +26,10 @@ from tailrace.records.batch import TRANSACTIONAL, check_header, read_header, sea
 ALL_REPLICAS = -1
 UNKNOWN_OFFSET = -1
 _BY_NAME_MAX = 12
-_ADDED_BEFORE_MAX = 11  # from 12 on, partitions are added to a transaction by being written to
+_ADDED_BEFORE_MAX = 11  # from 12 on, Produce adds partitions to the transaction
 _NO_TIMEOUT_MS = 0x7FFFFFFF
 _PRODUCER = struct.Struct(">qhi")  # id, epoch, first sequence
-_PRODUCER_AT = 43  # where they stand in a batch
+_PRODUCER_AT = 43  # position of these fields in a batch
 _ATTRIBUTES_LOW_AT = 22
 _SEQUENCES = 0x7FFFFFFF
 FENCED = (
@@ -41,7 +41,7 @@ FENCED = (
 )
 
 
-Batch = bytearray | memoryview  # which is written to
+Batch = bytearray | memoryview  # modified in place
 
 
 class ProducerId(NamedTuple):
@@ -50,18 +50,18 @@ class ProducerId(NamedTuple):
 
 
 def init_producer_id(cluster: Cluster) -> ProducerId:
-    """A new identity, from any broker."""
-    retry = cluster.retry("asking for a producer id")
+    """Gets a new producer id from any broker."""
+    retry = cluster.retry("requesting a producer id")
     while True:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=_NO_TIMEOUT_MS)
         answer = cluster.ask_any(request, InitProducerIdResponse, retry)
         if not answer.error_code:
             return ProducerId(answer.producer_id, answer.producer_epoch)
-        retry.pause(refusal("asking for a producer id", answer.error_code))
+        retry.pause(refusal("requesting a producer id", answer.error_code))
 
 
 class Producer:
-    """After an error nobody knows what was written: it takes nothing more."""
+    """Sends batches. After an error it is unknown what was written, and every further call fails."""
 
     transactional_id: str | None = None  # `transactions` has producers with one
 
@@ -73,12 +73,12 @@ class Producer:
         self._failed: ClientError | None = None
 
     def send(self, batches: Mapping[TopicPartition, Batch]) -> dict[TopicPartition, int]:
-        """The first offset of each batch, once all are written; UNKNOWN_OFFSET where only an earlier try knows it."""
+        """Returns the first offset of each batch, once all are written. UNKNOWN_OFFSET if an earlier try got it."""
         self.begin(batches)
         return self.finish()
 
     def begin(self, batches: Mapping[TopicPartition, Batch]) -> None:
-        """Sends one batch for each partition, after those of the last time are written. Id and sequence are put in.
+        """Sends one batch per partition, after the previous round is written. Sets producer id and sequence in place.
 
         Raises ValueError, with nothing sent, for bytes that are not one batch.
         """
@@ -97,13 +97,13 @@ class Producer:
             self._flight = Exchange(self._cluster, question, batches, "writing")
 
     def finish(self) -> dict[TopicPartition, int]:
-        """Waits for what is under way. Raises ClientError where it cannot be written, or nobody knows whether it is."""
+        """Waits for the round in flight. Raises ClientError if it was not written, or if that is unknown."""
         flight, self._flight = self._flight, None
         with self._fatal():
             return {} if flight is None else flight.finish()
 
     def close(self) -> None:
-        """Without waiting: what is under way may be written or not."""
+        """Does not wait: batches in flight may be written or not."""
         flight, self._flight = self._flight, None
         if flight is not None:
             flight.close()
@@ -117,7 +117,7 @@ class Producer:
             raise
 
     def _ready_for(self, partitions: Iterable[TopicPartition]) -> ProducerId:
-        """Who we are, when we may send to these partitions."""
+        """Returns the producer id once these partitions may be written to."""
         if self.identity is None:
             self.identity = init_producer_id(self._cluster)
         return self.identity
@@ -132,11 +132,11 @@ class Producer:
 
 
 def _offsets_in(partition: TopicPartition, batch: Batch) -> int:
-    """Raises ValueError unless it is one batch and nothing else."""
+    """Returns the number of offsets in the batch. Raises ValueError unless the bytes are exactly one batch."""
     header = read_header(batch)
     check_header(header)
     if header.size != len(batch):
-        raise ValueError(f"{partition}: {len(batch)} bytes, of which the batch has {header.size}")
+        raise ValueError(f"{partition}: {len(batch)} bytes, but the batch has {header.size}")
     return header.last_offset_delta + 1
 
 
@@ -167,7 +167,7 @@ class _Produce(Question[int]):
             for one in topic.partition_responses:
                 code, offset = one.error_code, one.base_offset
                 if code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-                    code, offset = 0, UNKNOWN_OFFSET  # it was written before, by a try whose answer was lost
+                    code, offset = 0, UNKNOWN_OFFSET  # an earlier try wrote it, and its response was lost
                 yield Answer(TopicPartition(topic.name, one.index), code, offset, one.error_message)
 
     def failure(self, answer: Answer[int]) -> ClientError | None:

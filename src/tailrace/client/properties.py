@@ -1,7 +1,7 @@
 """Kafka's property names, Java's and librdkafka's, parsed into `options`: one table of those that are supported.
 
-A property that is not in the table is an error and not a shrug: whoever sets one wants something. As with Kafka's
-clients, `ssl.*` and `sasl.*` count only where `security.protocol` says so.
+An unsupported property is an error, and not ignored: it would silently change nothing. As with Kafka's clients, `ssl.*`
+and `sasl.*` are only used if `security.protocol` needs them.
 """
 
 import re
@@ -17,8 +17,8 @@ _INT32_MAX = 0x7FFFFFFF
 
 
 class Property(NamedTuple):
-    setting: str  # a field of ClientOptions, or of Tls and Sasl behind a dot, or what only this module looks at
-    parse: Callable[[str], Any]  # raises ValueError, which says what is wrong
+    setting: str  # a field of ClientOptions, or of Tls and Sasl behind a dot, or a name that only this module uses
+    parse: Callable[[str], Any]  # raises ValueError with the reason
 
 
 def servers(text: str) -> tuple[Address, ...]:
@@ -135,7 +135,7 @@ def options_from(properties: Mapping[str, str]) -> ClientOptions:
         raise BadOption("bootstrap.servers is missing: the HOST:PORT of a broker, several with commas")
     for location, kind in _STORES.items():
         if location in properties and kind not in properties:
-            raise BadOption(f"{location} needs {kind}=PEM: other kinds of store cannot be read here")
+            raise BadOption(f"{location} needs {kind}=PEM: other store types are not supported")
     protocol = settings.get("protocol", "PLAINTEXT")
     plain = {name: value for name, value in settings.items() if name in ClientOptions.__dataclass_fields__}
     return ClientOptions(
@@ -150,7 +150,7 @@ def _parsed(properties: Mapping[str, str]) -> dict[str, Any]:
     for name, text in properties.items():
         known = PROPERTIES.get(name)
         if known is None:
-            raise BadOption(f"{name} is not a property that is understood here; those are: {', '.join(PROPERTIES)}")
+            raise BadOption(f"unknown property {name}; supported are: {', '.join(PROPERTIES)}")
         try:
             parsed[name] = known.parse(text)
         except ValueError as error:

@@ -1,12 +1,12 @@
 """A transactional producer: batches of several partitions, and offsets of a group, that commit together or not at all.
 
-    producer = TransactionalProducer(cluster, "me")     # whoever was "me" before is fenced, and what he left is aborted
+    producer = TransactionalProducer(cluster, "me")     # fences the previous "me", and aborts its transaction
     producer.begin({...}); producer.begin({...})
     producer.commit_offsets("group", {...})
     producer.commit()                                   # or abort(); then the next transaction may begin
 
-The requests are those of before Kafka's second version of transactions, which every broker with transactions speaks:
-a partition is added before it is written to, and an epoch lasts until somebody else begins.
+It uses the requests of before Kafka's second transaction protocol (KIP-890), which every broker with transactions
+supports: a partition is added before it is written to, and an epoch lasts until the next producer takes over.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -41,13 +41,13 @@ from tailrace.protocol.messages.txn_offset_commit import (
 T = TypeVar("T")
 
 TIMEOUT_MS = 60_000
-# The end of a transaction goes on for some milliseconds after its answer; the next one of the same producer waits.
+# A transaction ends some milliseconds after the response; the next one of the same producer waits for that.
 _FIRST_PAUSE_S = 0.005
-_ANY = (0, 0x7FFF)  # of the versions that we have messages for
+_ANY = (0, 0x7FFF)  # any version that we have messages for
 
 
 def are_offered(cluster: Cluster) -> bool:
-    """Whether the brokers have transactions, and say which offsets were committed in those that are over."""
+    """Whether the brokers support transactions, and can return the offsets of finished ones only."""
     needed = dict.fromkeys(
         (AddPartitionsToTxnRequest, AddOffsetsToTxnRequest, EndTxnRequest, TxnOffsetCommitRequest), 0
     )
@@ -55,9 +55,9 @@ def are_offered(cluster: Cluster) -> bool:
 
 
 class TransactionalProducer(Producer):
-    """Takes over its transactional id when it is made. Whoever takes it over next fences it: ProducerFenced.
+    """Takes over its transactional id when it is made. The next producer with that id fences it: ProducerFenced.
 
-    `timeout_ms` is for how long a transaction may be open, from its first partition on.
+    `timeout_ms` is how long a transaction may be open, from its first partition on.
     """
 
     def __init__(self, cluster: Cluster, transactional_id: str, timeout_ms: int = TIMEOUT_MS) -> None:
@@ -69,7 +69,7 @@ class TransactionalProducer(Producer):
         self.identity: ProducerId = self._take_over(timeout_ms)
 
     def add_group(self, group: str) -> None:
-        """Opens a transaction that is going to commit offsets of the group."""
+        """Adds the offsets of a group to the transaction, and begins one if none is open."""
         if group in self._groups:
             return
         request = AddOffsetsToTxnRequest(
@@ -91,7 +91,7 @@ class TransactionalProducer(Producer):
         self._groups.add(group)
 
     def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, Committed]) -> None:
-        """They count from when on the transaction is committed. The group is to have no members."""
+        """Commits offsets as part of the transaction. The group must have no members."""
         self.add_group(group)
         request = TxnOffsetCommitRequest(
             transactional_id=self.transactional_id,
@@ -113,7 +113,9 @@ class TransactionalProducer(Producer):
             coordinators.ask(self._cluster, Kind.GROUP, group, request, TxnOffsetCommitResponse, _ANY, check, retry)
 
     def commit(self) -> None:
-        """All that was sent and committed since the last one. After an error nobody knows: a new producer finds out."""
+        """Commits all batches and offsets since the last one. After an error the result is unknown to this producer: a
+        new producer with the same id completes or aborts it.
+        """
         with self._fatal():
             self._check_usable()
         self.finish()
@@ -121,10 +123,10 @@ class TransactionalProducer(Producer):
             self._end(committed=True)
 
     def abort(self) -> None:
-        """What was sent since the last commit does not count. The next transaction may begin, unless something had
-        failed before, or this does.
+        """Discards what was sent since the last commit. The next transaction may begin, unless an earlier call or this
+        one has failed.
         """
-        with suppress(ClientError):  # it is told by what follows; no batch may come behind the end
+        with suppress(ClientError):  # the next request reports it; no batch may follow the end marker
             self.finish()
         with self._fatal():
             self._end(committed=False)

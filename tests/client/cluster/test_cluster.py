@@ -57,7 +57,7 @@ def test_a_topic_that_is_not_there_is_not_created_by_asking(cluster: Cluster) ->
         latest(cluster, [TopicPartition("never-made", 0)])
 
 
-def test_many_topics_are_asked_about_at_once_and_those_that_are_not_there_are_left_out(
+def test_many_topics_are_fetched_in_one_request_without_those_that_do_not_exist(
     faked: Cluster, fake: FakeBroker
 ) -> None:
     fake.topics |= {"payments": [[]]}

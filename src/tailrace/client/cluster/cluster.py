@@ -1,9 +1,9 @@
-"""A cluster as one process sees it: cached metadata, kept connections, retried errors.
+"""The cluster as one process sees it: cached metadata, pooled connections, retried errors.
 
     cluster = cluster_for(options)      # the same object each time, in one process
     cluster.topic("orders").partitions
 
-Safe to be used by several threads: what is remembered is replaced, not changed, and connections are leased.
+Thread-safe: cached values are replaced, not changed, and connections are leased.
 """
 
 import os
@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from tailrace.client.cluster.metadata import NO_EPOCH, NO_LEADER, Leader, Topic, TopicPartition, brokers_in, topics_in
 from tailrace.client.cluster.retry import Retry
-from tailrace.client.errors import ClientError, ConnectionLost, Refused, TopicNotFound, TopicRecreated
+from tailrace.client.errors import BrokerNotFound, ClientError, ConnectionLost, Refused, TopicNotFound, TopicRecreated
 from tailrace.client.net.connection import Connection
 from tailrace.client.net.pool import Pool
 from tailrace.client.options import Address, ClientOptions
@@ -23,9 +23,9 @@ from tailrace.protocol.messages.metadata import MetadataRequest, MetadataRequest
 
 T = TypeVar("T")
 
-METADATA_MIN = 4  # from it on, asking about a topic need not create it
+METADATA_MIN = 4  # the first version that can ask about a topic without creating it
 CREATION_S = 5.0
-PATIENCE_S = 1.0  # a topic that was just created is not known to every broker at once
+PATIENCE_S = 1.0  # a new topic takes a moment to reach every broker
 
 
 class Cluster:
@@ -33,11 +33,11 @@ class Cluster:
         self.options = options
         self.pool = Pool(options)
         self._brokers: dict[int, Address] = {}
-        self._topics: dict[str, tuple[Topic, float]] = {}  # with the time at which we were told
+        self._topics: dict[str, tuple[Topic, float]] = {}  # with the time of the response
         self._coordinators: dict[tuple[int, str], Address] = {}  # by kind and key
 
     def close(self) -> None:
-        """Closes the connections that are not in use. It can be used again."""
+        """Closes idle connections. The cluster can be used again."""
         self.pool.close()
 
     def retry(self, doing: str, first_pause_s: float | None = None) -> Retry:
@@ -46,15 +46,15 @@ class Cluster:
     # Topics
 
     def all_topics(self) -> dict[str, Topic]:
-        """Every topic that we may see, internal ones included; asked anew."""
+        """Fetches every topic that this client may see, including internal ones."""
         self.refresh(None, self.retry("listing topics"))
         return {name: topic for name, (topic, _) in self._topics.items() if not topic.error_code}
 
     def topic(
         self, name: str, *, expect_id: bytes | None = None, fresh: bool = False, may_create: bool = False
     ) -> Topic:
-        """Raises TopicNotFound, or TopicRecreated where the topic has another id than expected. One that may be created
-        is, where brokers create topics that somebody is going to write to.
+        """Returns a topic, cached for a while. Raises TopicNotFound, or TopicRecreated if its id is not the expected
+        one. With `may_create`, brokers that create topics on demand create it.
         """
         topic = None if fresh else self._remembered(name)
         if topic is None or topic.error_code:
@@ -62,13 +62,13 @@ class Cluster:
         if topic is None:
             raise TopicNotFound(name)
         if expect_id is not None and topic.has_id and topic.topic_id != expect_id:
-            if not fresh:  # what is remembered may be what is out of date
+            if not fresh:  # the cache may be out of date
                 return self.topic(name, expect_id=expect_id, fresh=True)
             raise TopicRecreated(name, expect_id, topic.topic_id)
         return topic
 
     def topics(self, names: Iterable[str], *, may_create: bool = False) -> dict[str, Topic]:
-        """These topics, asked for anew in one request; without those that, after some patience, are not there."""
+        """Fetches these topics in one request. Leaves out those that do not exist after a few retries."""
         wanted = list(names)
         retry, patience_s = self.retry("looking for topics"), CREATION_S if may_create else PATIENCE_S
         while wanted:
@@ -89,7 +89,7 @@ class Cluster:
         return topic if time.monotonic() - told_at < self.options.metadata_max_age_s else None
 
     def leader(self, partition: TopicPartition, retry: Retry) -> Leader | None:
-        """Who leads it, as far as we know; None where nobody does for now. Raises TopicNotFound after some patience."""
+        """Returns the cached leader; None while the partition has none. Raises TopicNotFound after a few retries."""
         topic = self._remembered(partition.topic)
         if topic is None:
             self.refresh([partition.topic], retry)
@@ -105,7 +105,7 @@ class Cluster:
         return None if address is None else Leader(address, topic.epochs.get(partition.partition, NO_EPOCH))
 
     def refresh(self, names: Iterable[str] | None, retry: Retry, *, may_create: bool = False) -> None:
-        """Asks about these topics, or about all."""
+        """Fetches these topics, or all."""
         wanted = None if names is None else sorted(set(names))
         request = MetadataRequest(
             topics=None if wanted is None else [MetadataRequestTopic(name=name) for name in wanted],
@@ -120,11 +120,39 @@ class Cluster:
     # Requests
 
     def ask_any(self, request: Any, response: type[T], retry: Retry, *, at_least: int = 0, at_most: int = 0x7FFF) -> T:
-        """The answer of the first broker that gives one."""
+        """Returns the response of the first broker that can be reached."""
         return self._ask_any(request, response, retry, (at_least, at_most))[1]
 
+    def ask_broker(self, node_id: int, request: Any, response: type[T], retry: Retry) -> T:
+        """The answer of one broker. Raises BrokerNotFound for an id that no broker of the cluster has."""
+        if node_id not in self._brokers:
+            self.refresh([], retry)
+        address = self._brokers.get(node_id)
+        if address is None:
+            raise BrokerNotFound(node_id, sorted(self._brokers))
+        return self.ask_at(address, request, response, retry)
+
+    def ask_at(
+        self,
+        address: Address,
+        request: Any,
+        response: type[T],
+        retry: Retry,
+        *,
+        at_least: int = 0,
+        at_most: int = 0x7FFF,
+    ) -> T:
+        """Returns the response of one broker, once it can be reached."""
+        while True:
+            deadline = retry.request_deadline()
+            try:
+                with self.pool.lease(address, deadline) as connection:
+                    return connection.ask(request, response, deadline, at_least=at_least, at_most=at_most)
+            except ConnectionLost as error:
+                retry.pause(error)
+
     def offers(self, requests: Mapping[type[Any], int]) -> bool:
-        """Whether the first broker that answers knows all of these requests, in these versions or later ones."""
+        """Whether the first broker that responds supports all of these requests, in these versions or later ones."""
         return self._with_any(
             lambda connection, _: all(connection.highest(request) >= least for request, least in requests.items()),
             self.retry("asking what is offered"),
@@ -138,7 +166,7 @@ class Cluster:
         return self._with_any(ask, retry)
 
     def _with_any(self, use: Callable[[Connection, float], T], retry: Retry) -> T:
-        """What comes of the first connection that can be had and holds, with the deadline of a request."""
+        """Returns the result of `use` with the first connection that works. `use` gets the deadline of a request."""
         while True:
             failed: ClientError | None = None
             for address in self._addresses():
@@ -153,15 +181,20 @@ class Cluster:
 
     @property
     def brokers(self) -> list[Address]:
-        """As we were told last."""
+        """The brokers of the latest metadata response."""
         return list(self._brokers.values())
 
+    @property
+    def nodes(self) -> dict[int, Address]:
+        """The same by their ids."""
+        return self._brokers
+
     def _addresses(self) -> Iterator[Address]:
-        """Brokers that we know, then those that we were told to begin with."""
+        """Yields the known brokers, then those of `bootstrap.servers`."""
         yield from dict.fromkeys([*self._brokers.values(), *self.options.bootstrap])
 
     def take(self, address: Address, retry: Retry) -> Connection:
-        """A connection for oneself, to be given to `pool.give_back`."""
+        """Takes a connection for exclusive use, until `pool.give_back`."""
         return self.pool.take(address, retry.request_deadline())
 
     # Coordinators, which `coordinators` finds
@@ -181,7 +214,7 @@ _clusters: dict[ClientOptions, Cluster] = {}
 
 
 def cluster_for(options: ClientOptions) -> Cluster:
-    """The one cluster of this process for these options: its connections outlive whoever uses them."""
+    """Returns the one cluster of this process for these options. Its connections stay open between uses."""
     with _lock:
         cluster = _clusters.get(options)
         if cluster is None:
@@ -190,7 +223,7 @@ def cluster_for(options: ClientOptions) -> Cluster:
 
 
 def close_all() -> None:
-    """Closes and forgets what `cluster_for` keeps."""
+    """Closes and forgets the clusters that `cluster_for` keeps."""
     with _lock:
         clusters = list(_clusters.values())
         _clusters.clear()
@@ -200,7 +233,7 @@ def close_all() -> None:
 
 def _after_fork_in_child() -> None:
     global _lock
-    _lock = threading.Lock()  # the other may be held by a thread that was not forked; pools see to themselves
+    _lock = threading.Lock()  # a thread that was not forked may hold the old one; pools handle forks themselves
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

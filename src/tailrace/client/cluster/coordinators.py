@@ -13,14 +13,14 @@ from tailrace.protocol.messages.find_coordinator import FindCoordinatorRequest, 
 
 T = TypeVar("T")
 
-_ONE_KEY_MAX = 3  # later versions of FindCoordinator are about many
+_ONE_KEY_MAX = 3  # later versions of FindCoordinator take many keys
 _TYPES_SINCE = 1
-# Answers of the right coordinator, which is only not ready: asking for another one does not help.
+# Errors of the right coordinator while it is not ready: finding the coordinator again does not help.
 _BUSY = (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.UNSTABLE_OFFSET_COMMIT)
 
 
 class Kind(IntEnum):
-    """Of a coordinator: as the wire has it."""
+    """The kind of a coordinator, as on the wire."""
 
     GROUP = 0
     TRANSACTION = 1
@@ -36,7 +36,7 @@ def ask(
     check: Callable[[T], ClientError | None],
     retry: Retry,
 ) -> T:
-    """The answer of the coordinator, found again and asked again while its errors are passing ones."""
+    """Returns the coordinator's response; retriable errors are retried, at a new coordinator if it has moved."""
     while True:
         address = coordinator(cluster, kind, key, retry)
         trouble: ClientError | None
@@ -56,7 +56,7 @@ def ask(
 
 
 def forget(cluster: Cluster, key: str) -> None:
-    """Of whom nobody is going to ask again: what is remembered is kept for as long as the process lives."""
+    """Drops the cached coordinator of a key that is no longer needed: the cache lives as long as the process."""
     for kind in Kind:
         cluster.forget_coordinator((kind, key))
 

@@ -12,7 +12,7 @@ from tailrace.protocol.messages.metadata import MetadataResponse, MetadataRespon
 
 NO_LEADER = -1
 NO_EPOCH = -1
-EPOCHS_SINCE = 9  # earlier versions of Metadata may tell epochs that are out of date (KAFKA-7738)
+EPOCHS_SINCE = 9  # earlier versions of Metadata may return outdated epochs (KAFKA-7738)
 
 _MISSING = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
@@ -32,7 +32,7 @@ class Leader(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """`leaders` has a broker's id for each partition, or NO_LEADER. Brokers before Kafka 2.8 tell no topic ids."""
+    """`leaders` has a broker's id for each partition, or NO_LEADER. Brokers before Kafka 2.8 send no topic ids."""
 
     name: str
     topic_id: bytes
@@ -54,7 +54,7 @@ class Topic:
         return [TopicPartition(self.name, index) for index in sorted(self.leaders)]
 
     def trouble(self) -> TopicNotFound | Refused | None:
-        """What keeps us from using it."""
+        """The error that makes the topic unusable, if any."""
         if self.is_missing:
             return TopicNotFound(self.name)
         return refusal(f"topic {self.name}", self.error_code) if self.error_code else None

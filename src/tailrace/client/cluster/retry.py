@@ -13,8 +13,8 @@ _LAST_S = 1.0  # for a request that is sent when time is nearly over
 
 
 class Retry:
-    """One undertaking: `doing` says what, for the error at its end. The options say how long the first pause is,
-    unless it is to be shorter.
+    """One operation with its retries. `doing` describes it in the final error. The options set the first pause, unless
+    a shorter one is given.
     """
 
     def __init__(self, options: ClientOptions, doing: str, first_pause_s: float | None = None) -> None:
@@ -24,7 +24,7 @@ class Retry:
         self.progress()
 
     def progress(self) -> None:
-        """Something came of it: the time begins anew."""
+        """Restarts the deadline, because the operation made progress."""
         self._started = time.monotonic()
         self.deadline = self._started + self._options.retry_timeout_s
         self._pause = self._first_pause
@@ -34,15 +34,15 @@ class Retry:
         return time.monotonic() - self._started
 
     def request_deadline(self, wait_s: float = 0.0) -> float:
-        """By when one request has to be answered that the broker may keep for so long."""
+        """The deadline of one request that the broker may keep for `wait_s`."""
         now = time.monotonic()
         return now + max(_LAST_S, min(self._options.request_timeout_s, self.deadline - now)) + wait_s
 
     def pause(self, cause: ClientError) -> None:
-        """Waits before the next try. Raises the cause if trying again does not help, GaveUp when time is over."""
+        """Waits before the next try. Raises the cause if it cannot be retried, and GaveUp at the deadline."""
         if not cause.is_passing:
             raise cause
-        pause = self._pause * (0.8 + 0.4 * random.random())  # noqa: S311 - so that clients do not come back all at once
+        pause = self._pause * (0.8 + 0.4 * random.random())  # noqa: S311 - so that clients do not reconnect all at once
         if time.monotonic() + pause > self.deadline:
             raise GaveUp(self.doing, self._options.retry_timeout_s, str(cause)) from cause
         time.sleep(pause)

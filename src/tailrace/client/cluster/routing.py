@@ -1,8 +1,8 @@
 """One request about many partitions: split by leader, and repeated at new leaders until all have responded.
 
-The requests leave before the first answer is waited for, so it takes as long as the slowest leader. An error is raised
-when all have answered: who ends a transaction then knows that no batch of it is under way. What a question asks, and
-how its answers read, is a `Question`.
+All requests are sent before the first response is awaited, so the exchange takes as long as the slowest leader. An
+error is raised once all leaders have responded: a caller that then ends a transaction knows that no batch of it is in
+flight. A `Question` builds the requests, and reads the responses.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -34,12 +34,12 @@ class Question(Protocol[T]):
     def answers(self, response: Any) -> Iterator[Answer[T]]: ...
 
     def failure(self, answer: Answer[T]) -> ClientError | None:
-        """An error of its own for what the leader says; None where the usual one does."""
+        """Returns the error for an answer that needs its own; None for the default error."""
         ...
 
 
 class Exchange(Generic[T]):
-    """Under way when it is made; `finish` brings the answers. To be finished or closed."""
+    """Sends its requests when it is made, and returns the answers from `finish`. The caller finishes or closes it."""
 
     def __init__(
         self, cluster: Cluster, question: Question[T], partitions: Iterable[TopicPartition], doing: str
@@ -50,15 +50,15 @@ class Exchange(Generic[T]):
         self._open = set(partitions)
         self._found: dict[TopicPartition, T] = {}
         self._sent: list[tuple[Connection, Pending[Any], list[TopicPartition]]] = []
-        self._trouble: ClientError | None = None  # the last one that a retry may cure
-        self._failure: ClientError | None = None  # the first one that none does
+        self._trouble: ClientError | None = None  # the last retriable error
+        self._failure: ClientError | None = None  # the first error that cannot be retried
         self._send()
 
     def finish(self) -> dict[TopicPartition, T]:
-        """Raises the first error that a retry does not cure, once all have answered that were asked with it, and GaveUp
-        after the time for retries.
+        """Returns the answers. Raises the first error that cannot be retried, once all leaders of that round have
+        responded, and GaveUp when the time for retries is over.
         """
-        self._retry.progress()  # what the caller did meanwhile does not count
+        self._retry.progress()  # the caller's own time does not count
         try:
             self._receive()
             while self._open:
@@ -131,7 +131,7 @@ class Exchange(Generic[T]):
 
     def _take(self, answer: Answer[T]) -> None:
         if answer.partition not in self._open:
-            return  # nobody asked, or it was answered before
+            return  # not asked for, or already answered
         failure = self._question.failure(answer)
         if failure is None and answer.code:
             failure = refusal(f"{self._retry.doing}, {answer.partition}", answer.code, answer.said)
@@ -150,7 +150,7 @@ class Exchange(Generic[T]):
     def _check_complete(self, connection: Connection, asked: Sequence[TopicPartition]) -> None:
         unanswered = [partition for partition in asked if partition in self._open]
         if unanswered and self._trouble is None:
-            self._trouble = ConnectionLost(connection.name, f"said nothing about {unanswered[0]}")
+            self._trouble = ConnectionLost(connection.name, f"its response does not mention {unanswered[0]}")
 
 
 def ask_leaders(

@@ -1,7 +1,7 @@
 """A connection to one broker: ApiVersions, authentication, then requests and responses.
 
-Requests may be sent ahead of the answers to earlier ones, which come in the same order. Each answer is checked against
-the request that it is for. Any error but a broker's own error codes closes the connection.
+Requests may be pipelined; responses come in the same order, and each is checked against its request. Any error but a
+broker's own error codes closes the connection.
 """
 
 import struct
@@ -23,12 +23,12 @@ from tailrace.protocol.messages.sasl_handshake import SaslHandshakeRequest, Sasl
 
 T = TypeVar("T")
 
-_START = struct.Struct(">ih")  # of an answer to ApiVersions, in any version: correlation id, error code
-_SESSION_PART = 0.8  # of the time for which a broker takes us as authenticated
+_START = struct.Struct(">ih")  # of an ApiVersions response in any version: correlation id, error code
+_SESSION_PART = 0.8  # of the session lifetime that the broker granted
 
 
 class Pending(Generic[T]):
-    """A request that was sent; its answer comes in its turn."""
+    """A request that was sent, and is waiting for its response."""
 
     __slots__ = ("answer", "correlation_id", "is_wanted", "response", "version")
 
@@ -41,7 +41,7 @@ class Pending(Generic[T]):
 
 
 class Connection:
-    """Ready for requests when it is made. Raises ClientError unless that works by the deadline."""
+    """A connection that is ready for requests once constructed. Raises ClientError if that fails by the deadline."""
 
     def __init__(self, options: ClientOptions, address: Address, deadline: float) -> None:
         self.address = address
@@ -68,17 +68,17 @@ class Connection:
 
     @property
     def is_busy(self) -> bool:
-        """Whether answers are still to come."""
+        """Whether responses are outstanding."""
         return bool(self._sent)
 
     @property
     def is_usable(self) -> bool:
-        """Whether an idle one can take a request: it is open, and the broker still knows us."""
+        """Whether an idle connection can take a request: it is open, and its session has not expired."""
         return time.monotonic() < self._good_until and not self._sent and self._stream.is_silent()
 
     @property
     def has_arrived(self) -> bool:
-        """Whether an answer has begun to come, or the end."""
+        """Whether a response, or the end of the stream, can be read."""
         return self._stream.has_arrived()
 
     def fileno(self) -> int:
@@ -91,7 +91,7 @@ class Connection:
     # Versions
 
     def version_for(self, request: type[Any], *, at_least: int = 0, at_most: int = 0x7FFF) -> int:
-        """The latest version that both sides speak, within these bounds."""
+        """The latest version that both sides support, within these bounds."""
         ours = versions_of(request)
         key = specification_of(request).key
         offered = self._offered.get(-1 if key is None else key)
@@ -102,7 +102,7 @@ class Connection:
         return min(most, offered[1])
 
     def highest(self, request: type[Any]) -> int:
-        """The latest version that the broker offers, -1 for none."""
+        """The latest version that the broker offers, or -1."""
         return self._offered.get(specification_of(request).key or 0, (0, -1))[1]
 
     def _ask_versions(self, deadline: float) -> dict[int, tuple[int, int]]:
@@ -124,8 +124,9 @@ class Connection:
         try:
             _, code = _START.unpack_from(frame)
         except struct.error:
-            raise self._stream.bad(f"an answer of {len(frame)} bytes to ApiVersions") from None
-        read_as = 0 if code == ErrorCode.UNSUPPORTED_VERSION else version  # who does not know it says so in version 0
+            raise self._stream.bad(f"an ApiVersions response of {len(frame)} bytes") from None
+        # A broker that does not know the version responds in version 0.
+        read_as = 0 if code == ErrorCode.UNSUPPORTED_VERSION else version
         return self._decode(Pending(self._last_id, ApiVersionsResponse, read_as), frame)
 
     # Authentication
@@ -153,12 +154,12 @@ class Connection:
             self._good_until = time.monotonic() + answer.session_lifetime_ms / 1000 * _SESSION_PART
         return answer.auth_bytes
 
-    # Requests and answers
+    # Requests and responses
 
     def send(
         self, request: Any, response: type[T], deadline: float, *, at_least: int = 0, at_most: int = 0x7FFF
     ) -> Pending[T]:
-        """Sends it now; `receive` waits for the answer."""
+        """Sends the request now; `receive` waits for the response."""
         version = self.version_for(type(request), at_least=at_least, at_most=at_most)
         self._last_id = (self._last_id + 1) & 0x7FFFFFFF
         data = encode_request(request, version, self._last_id, self.options.client_id)
@@ -176,18 +177,18 @@ class Connection:
         return self.receive(self.send(request, response, deadline, at_least=at_least, at_most=at_most), deadline)
 
     def abandon(self) -> None:
-        """Nobody waits any more for what was sent; its answers are dropped when they come."""
+        """Marks outstanding responses as unwanted; they are dropped when they arrive."""
         for pending in self._sent:
             pending.is_wanted = False
 
     def drain(self, deadline: float) -> None:
-        """Afterwards no answer is due."""
+        """Waits until no response is outstanding."""
         while self._sent:
             self._receive_next(deadline)
 
     def _receive_next(self, deadline: float) -> None:
         if not self._sent:
-            raise self._stream.lost("closed before the answer came")
+            raise self._stream.lost("closed before the response came")
         frame = self._stream.receive_frame(deadline)
         pending = self._sent.popleft()
         answer = self._decode(pending, frame)
@@ -200,7 +201,7 @@ class Connection:
         except Malformed as error:
             raise self._close_for(f"{error}") from None
         if correlation_id != pending.correlation_id:
-            raise self._close_for(f"an answer to request {correlation_id} where {pending.correlation_id} is due")
+            raise self._close_for(f"a response to request {correlation_id}, expected one to {pending.correlation_id}")
         return answer
 
     def _close_for(self, why: str) -> Exception:

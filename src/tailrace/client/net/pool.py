@@ -1,8 +1,8 @@
 """Idle connections of one process, by address.
 
-A connection belongs to whoever has taken it, so that a long wait of one does not stand in the way of another, and
-threads need not know of each other. One that comes back with answers due is used again once these come. What a process
-inherits from the one that it was forked from, it closes and forgets.
+The thread that takes a connection has it to itself, so that a long wait does not block another thread. A connection
+that is returned with responses outstanding is used again once they have come. A forked process closes and forgets the
+connections that it inherited.
 """
 
 import os
@@ -25,11 +25,11 @@ class Pool:
         _pools.add(self)
 
     def _forget(self) -> None:
-        self._lock = threading.Lock()  # a new one: the other may be held by a thread that was not forked
+        self._lock = threading.Lock()  # a new one: a thread that was not forked may hold the old one
         self._idle: dict[Address, list[Connection]] = {}
 
     def take(self, address: Address, deadline: float) -> Connection:
-        """One that nobody else has, without answers due. Raises ClientError where none can be had."""
+        """Takes a connection without outstanding responses. Raises ClientError if none can be opened."""
         while (idle := self._idle_one(address)) is not None:
             try:
                 idle.drain(deadline)
@@ -41,7 +41,7 @@ class Pool:
         return Connection(self._options, address, deadline)
 
     def _idle_one(self, address: Address) -> Connection | None:
-        """The one used last, but one that is still busy only where its answers have begun to come."""
+        """The connection used last; a busy one only if its responses have begun to arrive."""
         with self._lock:
             idle = self._idle.get(address, [])
             for connection in reversed(idle):
@@ -82,7 +82,7 @@ class Pool:
         self._forget()
         for connections in inherited.values():
             for connection in connections:
-                connection.close()  # our copy of the descriptor: the parent's goes on
+                connection.close()  # closes our copy of the descriptor; the parent's stays open
 
 
 _pools: "weakref.WeakSet[Pool]" = weakref.WeakSet()

@@ -1,7 +1,7 @@
 """SASL PLAIN and SCRAM (RFC 5802, SHA-256 and SHA-512) as conversations without I/O.
 
-A conversation is a generator: it gives the bytes to send and is sent what the broker answers, until it ends. It raises
-ValueError where the broker does not prove that it knows the password, too.
+A conversation is a generator: it yields the bytes to send, and receives the broker's responses, until it ends. Raises
+ValueError if the broker does not prove that it knows the password.
 """
 
 import base64
@@ -15,8 +15,8 @@ from tailrace.client.options import Sasl
 
 Conversation = Generator[bytes, bytes, None]
 
-ITERATIONS_MIN = 4096  # RFC 7677; fewer make the password easy to guess for whoever listens
-ITERATIONS_MAX = 10_000_000  # seconds of computing; nobody means more than that
+ITERATIONS_MIN = 4096  # RFC 7677; with fewer, an eavesdropper can guess the password
+ITERATIONS_MAX = 10_000_000  # takes seconds; more is an attack or a mistake
 _DIGESTS = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 _NO_BINDING = "n,,"
 
@@ -32,16 +32,16 @@ def _plain(sasl: Sasl) -> Conversation:
 
 
 def scram(sasl: Sasl, digest: str, nonce: str) -> Conversation:
-    """Names and passwords go as they are: Kafka does no SASLprep either."""
+    """The SCRAM conversation. Names and passwords are sent unchanged: Kafka does no SASLprep either."""
     name = sasl.username.replace("=", "=3D").replace(",", "=2C")
     first = f"n={name},r={nonce}"
     challenge = (yield (_NO_BINDING + first).encode()).decode()
     fields = _fields(challenge)
     if not fields["r"].startswith(nonce) or fields["r"] == nonce:
-        raise ValueError("its nonce does not continue ours")
+        raise ValueError("the server's nonce does not begin with ours")
     iterations = int(fields["i"])
     if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
-        raise ValueError(f"it asks for {iterations} iterations, and {ITERATIONS_MIN} are the least")
+        raise ValueError(f"the server asks for {iterations} iterations; the minimum is {ITERATIONS_MIN}")
     salted = hashlib.pbkdf2_hmac(digest, sasl.password.encode(), _decoded(fields["s"]), iterations)
     final = f"c={base64.b64encode(_NO_BINDING.encode()).decode()},r={fields['r']}"
     signed = f"{first},{challenge},{final}".encode()
@@ -51,7 +51,7 @@ def scram(sasl: Sasl, digest: str, nonce: str) -> Conversation:
     verdict = _fields((yield f"{final},p={base64.b64encode(proof).decode()}".encode()).decode())
     expected = hmac.digest(hmac.digest(salted, b"Server Key", digest), signed, digest)
     if not hmac.compare_digest(_decoded(verdict["v"]), expected):
-        raise ValueError("it does not know the password itself")
+        raise ValueError("the server does not know the password itself")
 
 
 def _fields(text: str) -> "_Fields":
@@ -63,11 +63,11 @@ def _fields(text: str) -> "_Fields":
 
 class _Fields(dict[str, str]):
     def __missing__(self, name: str) -> str:
-        raise ValueError(f"its message has no {name}=")
+        raise ValueError(f"the server's message has no {name}=")
 
 
 def _decoded(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except binascii.Error:
-        raise ValueError("its message has what is no base64") from None
+        raise ValueError("the server's message has invalid base64") from None

@@ -1,7 +1,7 @@
 """A socket, plain or TLS, that sends and receives frames until a deadline.
 
-Every error closes it, and comes out as one of ours. A process that was forked off does not touch what it inherited:
-two that read from one socket would each get half of the answers.
+Every error closes the socket, and is raised as a ClientError. A forked process does not use an inherited socket: two
+processes that read from one socket would each get half of the responses.
 """
 
 import contextlib
@@ -16,8 +16,8 @@ from tailrace.client.errors import BadAnswer, ClientError, ConnectionLost, TlsFa
 from tailrace.client.net.tls import secure
 from tailrace.client.options import Address, ClientOptions
 
-FRAME_BYTES_MAX = 1 << 30  # a batch may be as large as its topic allows, whatever we ask for
-FIRST_BYTES = 16 << 20  # what is allocated at once because a length says so; more only as bytes come
+FRAME_BYTES_MAX = 1 << 30  # a batch may be as large as its topic allows, whatever the fetch size
+FIRST_BYTES = 16 << 20  # allocated at once for a large frame; more only as bytes arrive
 _LENGTH = struct.Struct(">i")
 _TLS_ALERT = b"\x15\x03"
 
@@ -34,15 +34,15 @@ class Stream:
             plain = socket.create_connection(address, timeout)
         except OSError as error:
             raise ConnectionLost(self.name, f"cannot connect: {error.strerror or error}") from error
-        except (ValueError, OverflowError) as error:  # a broker may tell any text for a host, and any number for a port
-            raise ConnectionLost(self.name, f"it is no address: {error}") from error
+        except (ValueError, OverflowError) as error:  # a broker may advertise any text as host, and any number as port
+            raise ConnectionLost(self.name, f"not a valid address: {error}") from error
         try:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             return plain if options.tls is None else secure(plain, options.tls, address[0])
         except (ssl.SSLEOFError, ConnectionError, TimeoutError) as error:
             plain.close()
-            raise ConnectionLost(self.name, f"closed while TLS was being agreed on: {error}") from error
+            raise ConnectionLost(self.name, f"closed during the TLS handshake: {error}") from error
         except ssl.SSLError as error:
             plain.close()
             raise TlsFailed(self.name, str(error)) from error
@@ -70,7 +70,7 @@ class Stream:
         return BadAnswer(self.name, why)
 
     def is_silent(self) -> bool:
-        """Whether it is open with nothing to read: as it should be where no answer is due."""
+        """Whether it is open with nothing to read, as it should be while no response is due."""
         if self.is_closed or self._pid != os.getpid():
             return False
         self._socket.settimeout(0)
@@ -84,7 +84,7 @@ class Stream:
         return False
 
     def has_arrived(self) -> bool:
-        """Whether there is something to read, if only the end."""
+        """Whether there are bytes, or the end of the stream, to read."""
         if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
             return True
         poll = select.poll()
@@ -99,13 +99,13 @@ class Stream:
             raise self._failed(error, "sending") from error
 
     def receive_frame(self, deadline: float) -> memoryview:
-        """The next frame without its length."""
+        """Receives the next frame, without its length."""
         prefix = self._receive(4, deadline)
         (length,) = _LENGTH.unpack(prefix)
         if bytes(prefix[:2]) == _TLS_ALERT:
-            raise self.bad("it speaks TLS, which security.protocol does not say")
+            raise self.bad("it uses TLS, but security.protocol does not")
         if not 4 <= length <= FRAME_BYTES_MAX:
-            raise self.bad(f"an answer of {length} bytes")
+            raise self.bad(f"a response of {length} bytes")
         return memoryview(self._receive(length, deadline))
 
     def _receive(self, count: int, deadline: float) -> bytearray:
@@ -122,15 +122,15 @@ class Stream:
                     raise self.lost("closed by the broker")
                 have += received
         except OSError as error:
-            raise self._failed(error, "waiting for an answer") from error
+            raise self._failed(error, "waiting for a response") from error
         return data
 
     def _until(self, deadline: float) -> None:
         if self._pid != os.getpid():
-            raise self.lost("it belongs to the process that this one was forked from")  # our copy is closed
+            raise self.lost("the connection belongs to the parent process")  # our copy is closed
         self._socket.settimeout(max(0.001, deadline - time.monotonic()))
 
     def _failed(self, error: OSError, doing: str) -> ClientError:
         if isinstance(error, TimeoutError):
-            return self.lost(f"no answer in time, while {doing}")
-        return self.lost(f"{error.strerror or error}, while {doing}")
+            return self.lost(f"no response in time while {doing}")
+        return self.lost(f"{error.strerror or error} while {doing}")
