@@ -1,0 +1,127 @@
+"""Joins the entries of the loss ledger to what each group has missed. Pure; the format is in `facts/losses`.
+
+    missed   opens a range of the group; the cut beside it gives the reason
+    cut      while a range of a group is open, each later cut of the partition is missed by that group, too
+    resumed  closes it: what lies before its `first` had been read after all
+    skipped  a range of its own
+
+Adjacent ranges of a group with the same reason and client are one loss. An entry that a crash made the broker repeat
+counts once.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from typing import Any
+
+from tailrace.facts.losses import Loss, LossKind
+from tailrace.monitor.figures.report import rfc3339
+
+Place = tuple[str, int]  # topic id, partition
+
+
+def join(entries: Iterable[Loss]) -> list[Loss]:
+    """Returns what each group has missed, in the order of groups, topics, partitions and offsets. `entries` are in the
+    order of the ledger. The kind of each result is MISSED or SKIPPED, and it has a reason.
+    """
+    places: dict[Place, _Partition] = defaultdict(_Partition)
+    seen: set[bytes] = set()
+    for entry in entries:
+        if entry.kind is LossKind.CUT or entry.key not in seen:
+            seen.add(entry.key)
+            places[entry.topic_id, entry.partition].take(entry)
+    found = sorted((loss for place in places.values() for loss in place.losses()), key=_order)
+    return [loss for _, adjacent in groupby(found, key=_place) for loss in _merged(adjacent)]
+
+
+class _Partition:
+    def __init__(self) -> None:
+        self._cut_to = 0
+        self._open: dict[str, list[Loss]] = {}
+        self._closed: list[Loss] = []
+
+    def take(self, entry: Loss) -> None:
+        match entry.kind:
+            case LossKind.CUT if entry.last >= self._cut_to:
+                cut = trimmed(entry, self._cut_to)
+                self._cut_to = entry.last + 1
+                for group, ranges in self._open.items():
+                    ranges.append(cut._replace(kind=LossKind.MISSED, group=group))
+            case LossKind.MISSED:
+                before = self._open.get(entry.group, [])
+                # If a range is open, its group has lost its offset and begun anew: the cut beside is not of that range.
+                self._closed += (one for one in before if one.last < entry.first)
+                self._open[entry.group] = [entry]
+            case LossKind.RESUMED:
+                ranges = self._open.pop(entry.group, [])
+                self._closed += (trimmed(one, entry.first) for one in ranges if one.last >= entry.first)
+            case LossKind.SKIPPED:
+                self._closed.append(entry)
+
+    def losses(self) -> Iterator[Loss]:
+        yield from self._closed
+        for ranges in self._open.values():
+            yield from ranges
+
+
+def trimmed(loss: Loss, first: int) -> Loss:
+    """The part of a loss from `first` on. Its bytes are a share by offsets."""
+    if first <= loss.first:
+        return loss
+    share = (loss.last + 1 - first) / (loss.last + 1 - loss.first)
+    size = None if loss.size is None else round(loss.size * share)
+    return loss._replace(first=first, records=min(loss.records, loss.last + 1 - first), size=size)
+
+
+def _order(loss: Loss) -> tuple[str, str, str, int, int, int]:
+    return loss.group, loss.topic, loss.topic_id, loss.partition, loss.first, loss.at
+
+
+def _place(loss: Loss) -> tuple[str, str, int]:
+    return loss.group, loss.topic_id, loss.partition
+
+
+def _merged(losses: Iterable[Loss]) -> Iterator[Loss]:
+    last: Loss | None = None
+    for loss in losses:
+        if last is not None and _continues(last, loss):
+            last = last._replace(
+                last=loss.last,
+                records=last.records + loss.records,
+                exact=last.exact and loss.exact,
+                size=None if last.size is None or loss.size is None else last.size + loss.size,
+                oldest=last.oldest if loss.oldest is None else min(loss.oldest, last.oldest or loss.oldest),
+                newest=last.newest if loss.newest is None else max(loss.newest, last.newest or loss.newest),
+                at=max(last.at, loss.at),
+            )
+            continue
+        if last is not None:
+            yield last
+        last = loss
+    if last is not None:
+        yield last
+
+
+def _continues(before: Loss, loss: Loss) -> bool:
+    same = ("kind", "reason", "client_id", "user", "topic")
+    return loss.first == before.last + 1 and all(getattr(before, name) == getattr(loss, name) for name in same)
+
+
+def shown(loss: Loss) -> dict[str, Any]:
+    return {
+        "group": loss.group,
+        "topic": loss.topic,
+        "topic_id": loss.topic_id,
+        "partition": loss.partition,
+        "first": loss.first,
+        "last": loss.last,
+        "records": loss.records,
+        "exact": loss.exact,
+        "bytes": loss.size,
+        "oldest": None if loss.oldest is None else rfc3339(loss.oldest),
+        "newest": None if loss.newest is None else rfc3339(loss.newest),
+        "at": rfc3339(loss.at),
+        "reason": loss.reason,
+        "client_id": loss.client_id,
+        "user": loss.user,
+    }

@@ -1,0 +1,58 @@
+"""Measures a cluster once in an interval: lag from snapshots, losses from the ledger, and buffers from rates."""
+
+import time
+
+from tailrace.client.cluster.cluster import Cluster
+from tailrace.facts import losses
+from tailrace.facts.losses import Loss
+from tailrace.monitor.alerts.rules import HoldLimits, Measurement
+from tailrace.monitor.figures.buffers import disk_buffers, topic_buffers
+from tailrace.monitor.figures.lag import LagTracker
+from tailrace.monitor.figures.losses import join
+from tailrace.monitor.figures.snapshot import Snapshot
+from tailrace.monitor.sources.published import LOSSES_TOPIC, TopicReader, decoded
+from tailrace.monitor.sources.tailrace_facts import facts_about
+
+
+class Measurer:
+    def __init__(self, cluster: Cluster, stopped_ms: int, *, samples_only: bool = False) -> None:
+        self._facts = facts_about(cluster)
+        self._tracker = LagTracker(stopped_ms, samples_only=samples_only)
+        self._ledger = TopicReader(cluster, LOSSES_TOPIC)
+        self._entries: list[Loss] = []
+        self._losses: list[Loss] = []
+
+    def measure(self) -> Measurement:
+        """Raises ClientError."""
+        began = time.monotonic()
+        snapshot = self._facts.snapshot()
+        groups = self._tracker.observe(snapshot)
+        rates = self._tracker.write_rates(snapshot.logs)
+        self._read_ledger()
+        return Measurement(
+            at=snapshot.at,
+            groups=groups,
+            losses=self._losses,
+            holds=_holds(snapshot),
+            ends={(where.topic, where.partition): (log.start, log.end) for where, log in snapshot.logs.items()},
+            topic_buffers=topic_buffers(snapshot, rates),
+            disk_buffers=disk_buffers(snapshot, rates),
+            source=snapshot.source,
+            seconds=time.monotonic() - began,
+        )
+
+    def _read_ledger(self) -> None:
+        entries = list(decoded(self._ledger.read(), losses.decode))
+        if self._ledger.has_begun_anew:
+            self._entries = []
+        if entries:
+            self._entries += entries
+            self._losses = join(self._entries)
+
+
+def _holds(snapshot: Snapshot) -> dict[tuple[str, int], HoldLimits]:
+    return {
+        (where.topic, where.partition): HoldLimits(log.hold.size, log.hold.ms, log.hold_groups, log.hold.refuses)
+        for where, log in snapshot.logs.items()
+        if log.hold is not None
+    }
