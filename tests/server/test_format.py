@@ -111,12 +111,12 @@ def read_to_end(consumer: Consumer, partitions: int) -> dict[tuple[str, int], li
     while partitions:
         assert time.monotonic() < deadline, "the end does not come"
         message = consumer.poll(1)
-        if message is not None and message.error() is not None:
-            assert message.error().code() == KafkaError._PARTITION_EOF
+        if message is not None and (error := message.error()) is not None:
+            assert error.code() == KafkaError._PARTITION_EOF
             partitions -= 1
         elif message is not None:
             content = message.key(), message.value(), message.headers() or []
-            here = found.setdefault((message.topic(), message.partition()), [])
+            here = found.setdefault((str(message.topic()), int(message.partition() or 0)), [])
             here.append((message.offset(), message.timestamp()[1], *content))
     return found
 
@@ -130,7 +130,7 @@ def next_offsets(broker: Broker, topics: list[str]) -> dict[str, int]:
             "more",
             key="more",
             partition=0,
-            on_delivery=lambda _, message: answers.update({message.topic(): message.offset()}),
+            on_delivery=lambda _, message: answers.update({str(message.topic()): int(message.offset() or 0)}),
         )
     assert producer.flush(WAIT_S) == 0
     return answers

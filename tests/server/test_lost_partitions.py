@@ -31,7 +31,7 @@ def produced(broker: BrokerProcess, count: int, topic: str = "orders") -> list[i
     return results
 
 
-def consumed(broker: BrokerProcess, offset: int, count: int) -> list[int]:
+def consumed(broker: BrokerProcess, offset: int, count: int) -> list[int | None]:
     consumer = Consumer({"bootstrap.servers": server(broker), "group.id": "g", "enable.auto.commit": False})
     consumer.assign([TopicPartition("orders", 0, offset)])
     messages = consumer.consume(count, timeout=20)

@@ -46,8 +46,8 @@ def consumed(broker: BrokerProcess, first: int, count: int) -> tuple[list[bytes]
     try:
         while len(values) < count and time.monotonic() < deadline:
             message = consumer.poll(0.1)
-            if message is not None and message.error() is not None:
-                return values, message.error().code()
+            if message is not None and (error := message.error()) is not None:
+                return values, error.code()
             if message is not None:
                 values.append(message.value() or b"")
     finally:
@@ -77,7 +77,7 @@ def test_rot_is_found_reported_refused_repaired_and_passed_over(tmp_path: Path) 
         assert consumed(broker, 0, RECORDS) == (values, None)
         bad = spoil(sorted((data / "orders-0").glob("*.log"))[1])
         until(broker, "tailrace_damaged_ranges", 1)
-        while "rot was found" not in broker.said:  # which the loop says, when it hears of it from the thread
+        while "corruption found" not in broker.said:  # which the loop says, when it hears of it from the thread
             time.sleep(0.01)
         assert metric(broker, "tailrace_scrubbed_bytes_total") > 0
         assert re.search(rf"orders-0/\d+.log is damaged at byte \d+ \(\d+ bytes\): offsets {bad} to {bad}", broker.said)
@@ -120,8 +120,12 @@ def end_seen(broker: BrokerProcess, first: int) -> int:
     consumer.assign([TopicPartition("orders", 0, first)])
     try:
         message = consumer.poll(WAIT_S)
-        assert message.error().code() == KafkaError._PARTITION_EOF
-        return int(message.offset())
+        assert message is not None
+        error, offset = message.error(), message.offset()
+        assert error is not None
+        assert error.code() == KafkaError._PARTITION_EOF
+        assert offset is not None
+        return offset
     finally:
         consumer.close()
 

@@ -33,12 +33,16 @@ def threads() -> int:
     return sum(thread.name.startswith("tailrace-test") for thread in threading.enumerate())
 
 
+def waits_for(event: threading.Event) -> None:
+    event.wait()
+
+
 def test_threads_are_started_when_all_others_are_busy(loop_factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
     async def main(workers: Workers) -> None:
         assert threads() == 0
         hold, done = threading.Event(), asyncio.Event()
         for expected in (1, 2, 2):
-            workers.submit(hold.wait, lambda: None)
+            workers.submit(lambda: waits_for(hold), lambda: None)
             assert threads() == expected
         assert workers.under_way == 3
         workers.submit(lambda: None, done.set)
@@ -160,7 +164,7 @@ def test_threads_that_come_back_to_a_closed_loop_end() -> None:
     hold = threading.Event()
     loop = asyncio.new_event_loop()
     workers = Workers(loop, "test", 1)
-    workers.submit(hold.wait, lambda: None)
+    workers.submit(lambda: waits_for(hold), lambda: None)
     loop.close()
     hold.set()
     for thread in list(workers._threads):

@@ -15,24 +15,24 @@ _TOML_KEY = re.compile(r"""\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[
 
 
 class BadFile(Exception):
-    """The file cannot be read, or is not of the format that its suffix names."""
+    """The file cannot be read, or is not in the format that its suffix names."""
 
 
 class ConfigFile(NamedTuple):
     path: str
-    tree: Mapping[str, object]  # TOML's tables; of a properties file, one level of texts
-    lines: Mapping[str, int]  # by the full name of a key
+    tree: Mapping[str, object]  # TOML tables; for a properties file, one level of strings
+    lines: Mapping[str, int]  # by full key
 
     @property
     def is_properties(self) -> bool:
         return self.path.endswith(PROPERTIES_SUFFIX)
 
     def values(self) -> dict[str, str]:
-        """Every key by its full name, with its value as text."""
+        """Every full key, with its value as text."""
         return dict(_flatten(self.tree))
 
     def place(self, key: str) -> str:
-        """The file, and the line where it is known."""
+        """The file, and the line if it is known."""
         line = self.lines.get(key)
         return self.path if line is None else f"{self.path}, line {line}"
 
@@ -51,18 +51,18 @@ def read_config_file(path: str) -> ConfigFile:
 
 
 def _toml(path: str, content: bytes) -> ConfigFile:
-    import tomllib  # most starts have no file, and need not wait for this
+    import tomllib  # imported late: most starts have no file
 
     try:
         text = content.decode()
         return ConfigFile(path, tomllib.loads(text), dict(_toml_lines(text)))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        hint = f"; a file in Kafka's format has a name that ends in {PROPERTIES_SUFFIX}"
-        raise BadFile(f"{path} is not TOML: {error}{hint}") from None
+        hint = f"; the name of a file in Kafka's format must end in {PROPERTIES_SUFFIX}"
+        raise BadFile(f"{path} is not valid TOML: {error}{hint}") from None
 
 
 def _toml_lines(text: str) -> Iterator[tuple[str, int]]:
-    """The line of each key. Good enough for messages: a multi-line text that looks like TOML adds keys."""
+    """Yields the line of each key. Good enough for messages: a multi-line string that looks like TOML adds keys."""
     prefix = ""
     for number, line in enumerate(text.splitlines(), 1):
         if table := _TOML_TABLE.match(line):
@@ -80,7 +80,7 @@ def _properties(path: str, content: bytes) -> ConfigFile:
     try:
         text = content.decode()
     except UnicodeDecodeError:
-        text = content.decode("latin-1")  # Java's encoding of properties
+        text = content.decode("latin-1")  # the encoding of Java properties
     values: dict[str, object] = {}
     lines: dict[str, int] = {}
     for number, line in _logical_lines(text):
@@ -88,13 +88,13 @@ def _properties(path: str, content: bytes) -> ConfigFile:
         key = line if end is None else line[: end.start(1)]
         rest = line[len(key) :]
         name = _unescaped(key)
-        values[name] = _unescaped(_SEPARATOR.sub("", rest, count=1)).strip()  # as in Java, the last one counts
+        values[name] = _unescaped(_SEPARATOR.sub("", rest, count=1)).strip()  # as in Java, the last value counts
         lines[name] = number
     return ConfigFile(path, values, lines)
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines joined where one ends in a backslash, without comments and empty lines; each with its first number."""
+    """Yields lines joined at trailing backslashes, with their first line numbers; no comments and empty lines."""
     begun, first = "", 0
     for number, raw in enumerate(re.split(r"\r\n|\r|\n", text), 1):
         line = raw.lstrip(" \t\f")

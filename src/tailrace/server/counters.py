@@ -30,8 +30,8 @@ class Histogram:
 
 class Counters:
     def __init__(self) -> None:
-        self.requests = 0  # that were answered
-        self.commits = 0  # to the journal
+        self.requests = 0  # that have responses
+        self.journal_writes = 0
         self.bytes_in = 0
         self.bytes_out = 0
         self.connections_opened = 0

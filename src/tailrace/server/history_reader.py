@@ -1,4 +1,4 @@
-"""Former path of `handoff.worker`, kept for one release: a running broker of before starts its helper by this name."""
+"""Former path of `handoff.worker`, kept for one release: a broker of the old release starts its helper by this name."""
 
 from tailrace.server.handoff.worker import main
 

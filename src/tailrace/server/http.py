@@ -1,8 +1,8 @@
-"""Serves three pages for monitoring: /metrics, /healthz, /readyz. It has no more of HTTP than they need.
+"""Serves three pages for monitoring: /metrics, /healthz, /readyz. Supports no more of HTTP than they need.
 
-/healthz    200 while the loop turns
-/readyz     200 while clients are served; 503 while the broker stops, and while logs are offline, lost or cannot be
-            opened, which are named
+/healthz    200 while the event loop runs /readyz     200 while the broker serves clients; 503 while it stops, and while
+logs are offline, lost or cannot be
+            opened; the body names them
 """
 
 import asyncio
@@ -33,9 +33,9 @@ class Pages:
         self.address: tuple[str, int] | None = None
 
     async def start(self, host: str, port: int) -> None:
-        """Raises OSError where the address is taken."""
+        """Raises OSError if the address is in use."""
         with ExitStack() as undo:
-            first = bind(host, port, undo)[0]  # one address is enough for those who watch
+            first = bind(host, port, undo)[0]  # one address is enough for monitoring
             self.address = first.getsockname()[:2]
             self._server = await asyncio.start_server(self._serve, sock=first.dup(), limit=REQUEST_BYTES_MAX)
 
@@ -58,7 +58,7 @@ class Pages:
                 writer.close()
                 await writer.wait_closed()
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
-            writer.transport.abort()  # such a request, or one whose client does not read, gets no response
+            writer.transport.abort()  # a bad request, or a client that does not read, gets no response
         finally:
             self._connections.discard(writer)
 
@@ -66,7 +66,7 @@ class Pages:
         method, _, rest = head.decode("latin-1").partition(" ")
         path = rest.partition(" ")[0].partition("?")[0]
         if method not in ("GET", "HEAD"):
-            return _response(405, "only GET is understood here\n", with_body=True)
+            return _response(405, "only GET is supported\n", with_body=True)
         status, text, kind = self._page(path)
         return _response(status, text, kind, with_body=method == "GET")
 
@@ -77,7 +77,7 @@ class Pages:
             return 200, "ok\n", _TEXT
         if path == "/readyz":
             return self._readiness()
-        return 404, "there are /metrics, /healthz and /readyz\n", _TEXT
+        return 404, "not found. There are /metrics, /healthz and /readyz\n", _TEXT
 
     def _readiness(self) -> tuple[int, str, str]:
         if self._node.is_stopping:

@@ -2,11 +2,11 @@
 
     start   opens the directory (recovery, where it is needed), binds, listens
     run     nothing: everything happens on the loop, in callbacks
-    stop    no more connections; who waits is answered; what is under way is finished; all is flushed, and the stop
-            noted as clean
+    stop    accepts no more connections, answers waiting requests, finishes those in flight, flushes all logs, and marks
+            the stop as clean
 
-An error that leaves the broker unable to keep its promises (the metadata log cannot be flushed) ends the process at
-once: `failed` is set, and nothing is noted as clean.
+An error after which the broker cannot keep its promises (the metadata log cannot be flushed) ends the process at once:
+`failed` is set, and the stop is not marked as clean.
 """
 
 import asyncio
@@ -48,12 +48,14 @@ logger = logging.getLogger("tailrace.server")
 
 READ_THREADS = 4
 SEND_THREADS = 16
-JOB_THREADS = 6  # for what the broker has done elsewhere; one may wait for a compaction, and one scrub
-SETTLED_S = 0.5  # after its start a broker has time for what the first acknowledgement did not need
+JOB_THREADS = 6  # for jobs of the broker; one may run a compaction, and one a scrub
+SETTLED_S = 0.5  # after the start, the broker does work that the first acknowledgement did not need
 HEARTBEAT_S = 0.25
 STALL_S = 0.1
-ANSWERS_S = 2.0  # for those that are under way at a stop; then connections are closed
+ANSWERS_S = 2.0  # for requests in flight at a stop; then connections are closed
 JOBS_S = 5.0
+CHILDREN = "children"  # what connections of child processes count for, instead of an address: they take no one's place
+CHILDREN_MAX = 64
 
 
 class Node:
@@ -66,7 +68,7 @@ class Node:
         files: Files | None = None,
     ) -> None:
         """Raises InvalidConfig."""
-        self.data = os.path.abspath(data)  # what clients are told in DescribeLogDirs
+        self.data = os.path.abspath(data)  # the path in DescribeLogDirs
         self.configs = BrokerConfigs(configs)
         self.metrics = Metrics(self)
         self.listeners: list[Listener] = []
@@ -83,18 +85,18 @@ class Node:
         self._heartbeat: asyncio.TimerHandle | None = None
         self._alarm: asyncio.TimerHandle | None = None  # for the next deadline of a group
         self._alarm_ms = 0
-        self._quotas_seen = 0  # their revision
+        self._quotas_seen = 0  # revision of the quotas
         self._stalled_s = 0.0
         self._stall_seen_at = 0.0
         self._beat_due = math.inf
-        self._looked_at = self._looked_before = 0.0  # for connections that were reset, the last time and before that
+        self._looked_at = self._looked_before = 0.0  # times of the last two checks for reset connections
         self.is_stopping = False
-        self._is_finishing = False  # at the end of a stop
+        self._is_finishing = False  # set at the end of a stop
 
     # Start and stop
 
     async def start(self) -> None:
-        """Starts serving clients. Raises what opening the directory raises, and OSError where an address is taken."""
+        """Starts serving clients. Raises what opening the directory raises, and OSError if an address is in use."""
         self.loop = asyncio.get_running_loop()
         self.failed: asyncio.Future[Exception] = self.loop.create_future()
         self.readers = Workers(self.loop, "read", READ_THREADS)
@@ -105,7 +107,7 @@ class Node:
         self.budget = Budget(self.loop, self.configs.number("tailrace.inflight.bytes"), self.write_timeout_s)
         for name, reason in self.configs.ignored.items():
             logger.warning("%s has no effect: %s", name, reason)
-        with ExitStack() as undo:  # bound first: where an address is taken, no directory is made
+        with ExitStack() as undo:  # bound first: if an address is in use, no directory is created
             bound = [(sock, one.advertised) for one in self._listen for sock in bind(one.host, one.port, undo)]
             self._show_places(bound)
             self._open()
@@ -155,6 +157,7 @@ class Node:
             if timer is not None:
                 timer.cancel()
         self._preload.stop()
+        self.broker.ledger.close(now_ms())
         self.pump()
         workers = (self.flusher.threads, self.readers, self.senders, self.jobs)
         await self._wait_until(lambda: self.flusher.is_idle and not any(one.under_way for one in workers), JOBS_S)
@@ -167,29 +170,33 @@ class Node:
 
     async def _wait_until(self, is_so: Callable[[], bool], timeout_s: float) -> None:
         deadline = self.loop.time() + timeout_s
-        while not is_so() and self.loop.time() < deadline:  # noqa: ASYNC110 - once in the life of a node
+        while not is_so() and self.loop.time() < deadline:  # noqa: ASYNC110 - only at the end of a node
             await asyncio.sleep(0.005)
 
     def fail(self, error: Exception) -> None:
-        """The broker cannot keep its promises any more: the process must end, now."""
+        """Ends the process at once, because the broker cannot keep its promises any more."""
         if not self.failed.done():
             self.failed.set_result(error)
 
     # Connections
 
     def has_room_for(self, host: str) -> bool:
+        private = self._by_host.get(CHILDREN, 0)
+        if host == CHILDREN:
+            return not self.is_stopping and private < CHILDREN_MAX
         return not self.is_stopping and self._admission.has_room(
-            host, of_all=len(self.connections), of_host=self._by_host.get(host, 0)
+            host, of_all=len(self.connections) - private, of_host=self._by_host.get(host, 0)
         )
 
     def wait_to_accept_s(self) -> float:
-        """For how long no more connections are accepted: 0 where they are."""
+        """How long no more connections are accepted; 0 for no pause."""
         return self._admission.wait_s(self.loop.time())
 
     def connection_wait_ms(self, host: str) -> int:
-        """0 where the quota of the address allows one more connection."""
+        """0 if the quota of the address allows one more connection."""
         quotas = self.broker.quotas
-        return quotas.connect(host, self.loop.time()) if quotas.quotas.values else 0
+        is_limited = bool(quotas.quotas.values) and host != CHILDREN
+        return quotas.connect(host, self.loop.time()) if is_limited else 0
 
     def opened(self, connection: Connection, host: str) -> None:
         self.connections[connection] = host
@@ -211,7 +218,7 @@ class Node:
     # Jobs
 
     def start_job(self, job: AnyJob, finish: Callable[[], object]) -> None:
-        """Runs a job in a thread. One that goes on in turns ends with a stop: the next start sees to it."""
+        """Runs a job in a thread. A job that yields between steps ends at a stop: the next start continues it."""
         if not (self._is_finishing and isinstance(job, Pause)):
             self.jobs.submit(job.run, partial(self._finished, finish))
 
@@ -220,8 +227,8 @@ class Node:
         self.pump()
 
     def pump(self) -> None:
-        """Begins all flushes that may run. Called after anything that may have written: so it is here that an internal
-        topic which took no write is noticed, and what is due next.
+        """Begins all flushes that may run, and checks what is due. Called after everything that may have written: so
+        this also notices an internal topic that refused a write.
         """
         if (error := self.broker.failure) is not None:
             self.fail(error)
@@ -231,8 +238,8 @@ class Node:
     # The clock
 
     def steady_ms(self) -> int:
-        """A clock that stands while the loop is held up: deadlines of clients move by as much. The first call after a
-        stall takes it out, as requests may come before the next heartbeat does.
+        """A clock that does not advance while the loop is held up: deadlines of clients move by as much. The first call
+        after a stall subtracts it, because requests may come before the next heartbeat.
         """
         now = self.loop.time()
         lag = now - max(self._beat_due, self._stall_seen_at)
@@ -269,14 +276,14 @@ class Node:
             self._close_reset()
             self._close_silent(now)
             self.handoff.look_after(now)
-        except Exception:  # the next beat must come, whatever this one has met
+        except Exception:  # the next heartbeat must come, whatever has failed
             logger.exception("unexpected error in a heartbeat")
         self._set_heartbeat()
 
     def _tick(self) -> None:
         try:
             self.broker.tick(now_ms(), self.steady_ms())
-        except Exception:  # what it has begun has to be pumped all the same
+        except Exception:  # what it has begun must still be flushed
             logger.exception("unexpected error in the broker's part of a heartbeat")
 
     def _set_heartbeat(self) -> None:
@@ -284,7 +291,7 @@ class Node:
         self._heartbeat = self.loop.call_at(self._beat_due, self._beat)
 
     def _end_throttles_of_changed_quotas(self) -> None:
-        """Ends throttles of quotas that have changed. A client that is still in debt is throttled again soon."""
+        """Ends throttles of quotas that have changed. A client that still exceeds a quota is throttled again soon."""
         revision = self.broker.metadata.quotas.revision
         if revision != self._quotas_seen:
             self._quotas_seen = revision
@@ -293,8 +300,8 @@ class Node:
                     throttle.end()
 
     def _close_reset(self) -> None:
-        """Closes connections that were reset. uvloop reports that once, and stops watching the socket: a connection
-        that had received data before then hears nothing more. Each is looked at once, when it falls silent.
+        """Closes connections that were reset. uvloop reports a reset only once, and stops watching the socket: a
+        connection with unread data then hears nothing more. Each is checked once, when it falls silent.
         """
         before, self._looked_at = self._looked_at, self.loop.time()
         for connection in [one for one in self.connections if self._looked_before < one.active_at <= before]:
@@ -303,8 +310,8 @@ class Node:
         self._looked_before = before
 
     def _close_silent(self, now: float) -> None:
-        """A client that is owed nothing may be silent for long between two requests, and not for long amid one. One
-        that is throttled says nothing that we would hear: it stays, if it is still there.
+        """Closes silent connections. A client may be silent for long between two requests, but not in the middle of
+        one. A throttled client is not read, so its silence means nothing: it stays if its socket is open.
         """
         patience_s = min(self._idle_s, self.write_timeout_s)
         for connection in [one for one in self.connections if now - one.active_at > patience_s]:
@@ -318,7 +325,7 @@ class Node:
 
 
 async def _finish(workers: Sequence[Workers]) -> None:
-    """Waits until all that they had to do is done and has come back, and so has what that has begun."""
+    """Waits until all submitted work is done and its results are handled, including work that these submit."""
     while True:
         for one in workers:
             one.stop()

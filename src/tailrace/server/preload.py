@@ -1,7 +1,7 @@
-"""Imports the modules that a start has left out, one after the other, once the first clients have been served.
+"""Imports the modules that a start has left out, one after the other, once the first clients are served.
 
-They would be imported by the first request that needs them, too. But then the first consumer to join a group would wait
-for that; and an upgrade may replace the files of a broker that runs, all of which has to be of one release.
+Otherwise the first request that needs a module would import it: the first consumer that joins a group would wait for
+that. And an upgrade may replace the files of a running broker, whose modules must all be of one release.
 """
 
 from asyncio import AbstractEventLoop
@@ -10,9 +10,9 @@ from importlib import import_module
 
 from tailrace.broker.apis.registry import APIS
 
-AFTER_S = 0.1  # so that it comes before the first heartbeat, which asks for all but the APIs
-PAUSE_S = 0.005  # in which others have their turn; a piece takes a millisecond or two, the largest four
-_PARTS = (  # with what they would import themselves, where all of that at once would be felt
+AFTER_S = 0.1  # before the first heartbeat, which needs all of them but the APIs
+PAUSE_S = 0.005  # lets clients have their turn; an import takes 1 or 2 ms, the largest 4 ms
+_PARTS = (  # split where one import would hold the loop for too long
     "json",
     "hashlib",
     "datetime",

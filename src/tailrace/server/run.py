@@ -13,6 +13,7 @@ from tailrace.broker.metadata.records import UnknownRecord
 from tailrace.broker.startup import NotOurs
 from tailrace.log.layout.errors import DirectoryInUse, ForeignDirectory, LogError, StorageError, UnknownFormat
 from tailrace.records.errors import CorruptBatch
+from tailrace.server.children.late_start import LateStart, nothing
 from tailrace.server.http import Pages
 from tailrace.server.node import Node
 from tailrace.server.settings import Settings
@@ -22,20 +23,20 @@ logger = logging.getLogger("tailrace.server")
 Result = TypeVar("Result")
 
 SWITCH_INTERVAL_S = 0.0001
-COLLECTED_AFTER = (50_000, 20, 50)  # objects, and collections of what is younger
+COLLECTED_AFTER = (50_000, 20, 50)  # allocations, and collections of the younger generation
 
 
 class CannotStart(Exception):
-    """The broker refuses to start so: what is in the way, and what to do."""
+    """The broker refuses to start: the message says why, and what to do."""
 
 
 class Failed(Exception):
-    """The broker could not start, or not go on: its disk failed."""
+    """The broker could not start, or had to stop: its disk failed."""
 
 
 def run_on_loop(main: Coroutine[Any, Any, Result]) -> Result:
-    """Runs it on uvloop, or on asyncio's own loop where there is none."""
-    # A thread that has read from the disk gives way to the loop soon: the default is 5 ms, which clients would notice.
+    """Runs it on uvloop, or on asyncio's own loop if uvloop is not installed."""
+    # Makes a thread that has read from the disk yield to the loop soon: the default of 5 ms would delay clients.
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(main)
@@ -50,7 +51,7 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 async def serve(settings: Settings, ready: Callable[[Node, Pages], None], warnings: Sequence[str] = ()) -> None:
-    """Serves until SIGTERM or SIGINT, and then stops cleanly. Raises CannotStart, and Failed where the disk did.
+    """Serves until SIGTERM or SIGINT, and then stops cleanly. Raises CannotStart, and Failed if the disk failed.
 
     `warnings` about the settings are logged first.
     """
@@ -62,27 +63,31 @@ async def serve(settings: Settings, ready: Callable[[Node, Pages], None], warnin
     for number in (signal.SIGTERM, signal.SIGINT):
         node.loop.add_signal_handler(number, stop.set)
     pages = Pages(node)
+    children: LateStart | None = None
     try:
         await _start_pages(pages, settings)
         spare_the_collector()
         ready(node, pages)
+        children = LateStart(node)
         ends: list[asyncio.Future[Any]] = [asyncio.ensure_future(stop.wait()), node.failed]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     finally:
         if not node.failed.done():
             logger.info("stopping")
+            ended = children.stop() if children is not None else nothing
             await _stop(node)
+            ended()
             logger.info("stopped")
         await pages.stop()
     if node.failed.done():
-        raise Failed(f"{node.failed.result()}; the broker stops, since it can promise nothing any more")
+        raise Failed(f"{node.failed.result()}; the broker stops, because it can no longer keep its guarantees")
 
 
 def spare_the_collector() -> None:
-    """Makes collections rare: in a broker of thousands of topics one holds the loop for a tenth of a second.
+    """Makes garbage collections rare: in a broker of thousands of topics one holds the loop for a tenth of a second.
 
-    What exists now stays. What requests leave behind forms no reference cycles, so that its memory does not wait for a
-    collection; tests/server/test_cycles.py holds that.
+    Freezes all existing objects. Requests leave no reference cycles behind, so their memory does not wait for a
+    collection; tests/server/test_cycles.py proves that.
     """
     gc.freeze()
     gc.set_threshold(*COLLECTED_AFTER)
@@ -93,7 +98,7 @@ async def _stop(node: Node) -> None:
     try:
         await node.stop()
     except StorageError as error:
-        raise Failed(f"{error}; what was acknowledged is on disk, and the next start looks through the logs") from error
+        raise Failed(f"{error}; acknowledged data is on disk, and the next start recovers the logs") from error
 
 
 async def _start(node: Node) -> None:

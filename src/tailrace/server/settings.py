@@ -1,9 +1,9 @@
-"""Reads what a broker is started with: the file, and the flags over it.
+"""Reads the settings that a broker is started with: the file, and the flags that override it.
 
 The file is TOML, or Kafka's `server.properties` by its suffix (`config_file`). Its keys are those of the flags (`data`,
-`listen`, `advertise`, `metrics`, `insecure`) and of the broker's configs: `log.segment.bytes = 1000000`, or
-`bytes = 1000000` under `[log.segment]`. Kafka's names for the flags are taken, too: `listeners`,
-`advertised.listeners`, `log.dirs`. An error about a key of the file names the file and the line.
+`listen`, `advertise`, `metrics`, `insecure`) and of the broker's configs: `log.segment.bytes = 1000000`, or `bytes =
+1000000` under `[log.segment]`. Kafka's names for the flags are taken, too: `listeners`, `advertised.listeners`,
+`log.dirs`. An error about a key of the file names the file and the line.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,15 +29,15 @@ _OWN_KEYS = ("data", "listen", "advertise", "metrics", "insecure")
 
 
 class BadSettings(Exception):
-    """A broker cannot be started so: what is wrong, and what to write instead."""
+    """Invalid settings: the message says what is wrong, and what to write instead."""
 
 
 class NotSafe(BadSettings):
-    """It could, but anyone could then reach it."""
+    """The broker could start, but would be open to anyone on the network."""
 
 
 class Listen(NamedTuple):
-    """An address to listen on, and the address advertised to clients; None is the one that they have connected to."""
+    """An address to listen on, and the address advertised to clients; None for the one that they have connected to."""
 
     host: str
     port: int
@@ -53,7 +53,7 @@ class Settings(NamedTuple):
 
 
 class Review(NamedTuple):
-    """Settings, and what is worth saying about them: places by key, reasons by ignored key, and warnings."""
+    """Settings, and remarks on them: places by key, reasons by ignored key, and warnings."""
 
     settings: Settings
     places: dict[str, str]
@@ -71,7 +71,7 @@ def read_settings(
     configs: Sequence[str] = (),
     insecure: bool = False,
 ) -> Settings:
-    """Raises BadSettings, and NotSafe where an address beyond this machine is served without authentication."""
+    """Raises BadSettings, and NotSafe if a network address would be served without authentication."""
     return review_settings(
         config_file=config_file,
         data=data,
@@ -93,7 +93,7 @@ def review_settings(
     configs: Sequence[str] = (),
     insecure: bool = False,
 ) -> Review:
-    """As `read_settings`, with the places of the values and the warnings of a start."""
+    """Like `read_settings`, with the places of the values and the warnings of a start."""
     file = _read_file(config_file) if config_file is not None else None
     given = _Given(file, _assignments(configs))
     own = _own_values(file)
@@ -123,7 +123,7 @@ def review_settings(
 
 
 def _read_file(path: str) -> "ConfigFile":
-    from tailrace.server.config_file import BadFile, read_config_file  # most starts have no file
+    from tailrace.server.config_file import BadFile, read_config_file  # imported late: most starts have no file
 
     try:
         return read_config_file(path)
@@ -132,7 +132,7 @@ def _read_file(path: str) -> "ConfigFile":
 
 
 def _own_values(file: "ConfigFile | None") -> dict[str, object]:
-    """The values of the flags' names. `metrics.num.samples = 2` makes `metrics` a table, which is none of ours."""
+    """The values of the flags' names. `metrics.num.samples = 2` makes `metrics` a table, which is ignored here."""
     if file is None:
         return {}
     own = {key: file.tree[key] for key in _OWN_KEYS if key in file.tree and not isinstance(file.tree[key], dict)}
@@ -149,7 +149,7 @@ class _Listeners(NamedTuple):
 
 
 class _Given:
-    """The broker's configs: those of the file, with those of --set over them."""
+    """The broker's configs: those of the file, overridden by --set."""
 
     def __init__(self, file: "ConfigFile | None", assigned: Mapping[str, str]) -> None:
         self._file = file
@@ -159,11 +159,11 @@ class _Given:
         self.values = {**from_file, **assigned}
 
     def place(self, key: str) -> str:
-        """Where the value comes from: the flag, or the file with the line."""
+        """Where the value comes from: the flag, or file and line."""
         return "--set" if self._file is None or key in self._assigned else self._file.place(key)
 
     def pop_listeners(self, are_overridden: bool) -> _Listeners:
-        """The addresses of Kafka's two lists of listeners, without those of a controller."""
+        """Returns the addresses of Kafka's two lists of listeners, without controller listeners."""
         controllers = set(parts_of(self.values.get("controller.listener.names", "")))
         warnings: list[str] = []
         named = self._pop_named("listeners")
@@ -181,7 +181,7 @@ class _Given:
         return _Listeners([address for _, address in kept], _in_order(told, kept), warnings)
 
     def _pop_named(self, key: str) -> list[tuple[str, str]]:
-        """The name and the address of each listener in a list such as `PLAINTEXT://host:port`."""
+        """Returns the name and the address of each listener in a list such as `PLAINTEXT://host:port`."""
         named = []
         for listener in parts_of(self.values.pop(key, "")):
             name, separator, address = listener.partition("://")
@@ -199,7 +199,7 @@ class _Given:
             raise self._bad(key, f"{key} cannot be {text!r}: write PLAINTEXT://HOST:PORT; there is no TLS or SASL yet")
 
     def pop_directory(self) -> str | None:
-        """The directory by one of Kafka's names for it."""
+        """Returns the directory from Kafka's names for it."""
         found: dict[str, str] = {}
         for key in ("log.dirs", "log.dir"):
             found.update(dict.fromkeys(parts_of(self.values.pop(key, "")), key))
@@ -210,14 +210,14 @@ class _Given:
         return next(iter(found), None)
 
     def check(self) -> dict[str, str]:
-        """Why each config that has no effect has none. Raises BadSettings for one that is not known or not valid."""
+        """Returns the reason for each config that has no effect. Raises BadSettings for an unknown or invalid one."""
         try:
             return BrokerConfigs(self.values).ignored
         except InvalidConfig as error:
             raise self._bad(self._culprit(), str(error)) from None
 
     def _culprit(self) -> str | None:
-        """The first key that is wrong by itself; None where two do not go together."""
+        """The first key that is invalid by itself; None if two keys conflict."""
         for key, text in self.values.items():
             try:
                 BrokerConfigs({key: text})
@@ -232,7 +232,7 @@ class _Given:
 
 
 def _in_order(told: list[tuple[str, str]], listeners: list[tuple[str, str]]) -> list[str]:
-    """The advertised addresses in the order of the listeners: by their names, where these are unique."""
+    """Returns the advertised addresses in the order of the listeners: by name, if names are unique."""
     names = [name for name, _ in listeners]
     by_name = dict(told)
     if len(by_name) == len(told) and by_name.keys() == set(names):
@@ -260,7 +260,7 @@ def _assignments(texts: Sequence[str]) -> dict[str, str]:
 
 
 def parse_address(text: str) -> Endpoint:
-    """HOST:PORT, [IPv6]:PORT, HOST, :PORT or PORT; a port that is not given is 9092. Raises BadSettings."""
+    """Parses HOST:PORT, [IPv6]:PORT, HOST, :PORT or PORT; the default port is 9092. Raises BadSettings."""
     text = text.strip()
     if _is_number(text):
         host, port = "127.0.0.1", text
@@ -268,13 +268,13 @@ def parse_address(text: str) -> Endpoint:
         host, bracket, rest = text[1:].partition("]")
         port = (rest.removeprefix(":") or str(PORT)) if host and bracket else ""
     elif text.count(":") > 1:
-        raise BadSettings(f"{text!r} is no address: an IPv6 address stands in brackets, as in [::1]:{PORT}")
+        raise BadSettings(f"{text!r} is not an address: an IPv6 address stands in brackets, as in [::1]:{PORT}")
     else:
         host, _, port = text.partition(":")
         port = port or str(PORT)
     if not _is_number(port) or int(port) > 65535:
-        raise BadSettings(f"{text!r} is no address: write HOST:PORT, as in {LISTEN}")
-    return Endpoint(host or "0.0.0.0", int(port))  # noqa: S104 - what was asked for; see _require_loopback
+        raise BadSettings(f"{text!r} is not an address: write HOST:PORT, as in {LISTEN}")
+    return Endpoint(host or "0.0.0.0", int(port))  # noqa: S104 - the user's choice; see _require_loopback
 
 
 def _is_number(text: str) -> bool:
@@ -297,8 +297,8 @@ def _is_loopback(host: str) -> bool:
 
 
 def _ip_address(host: str) -> "IPv4Address | IPv6Address | None":
-    """None of a name."""
-    from ipaddress import ip_address  # for those who serve others: who starts a broker for itself does not wait for it
+    """None for a host name."""
+    from ipaddress import ip_address  # imported late: a broker on loopback does not need it
 
     try:
         return ip_address(host)
@@ -307,12 +307,12 @@ def _ip_address(host: str) -> "IPv4Address | IPv6Address | None":
 
 
 def _advertised(listen: Endpoint, told: Endpoint | None) -> Endpoint | None:
-    """What clients are told: None where that is the address at which they have reached us."""
+    """The address sent to clients: None for the one that they have connected to."""
     if told is not None:
         return told if told.port or not listen.port else Endpoint(told.host, listen.port)
     if not listen.port or _is_wildcard(listen.host):
         return None
-    return Endpoint(listen.host, listen.port)  # also of a name: clients may need it, to find their way
+    return Endpoint(listen.host, listen.port)  # also for a host name, which clients may need
 
 
 def _is_wildcard(host: str) -> bool:

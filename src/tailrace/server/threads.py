@@ -1,6 +1,6 @@
-"""A few threads for work that waits for a disk or a client. Each result comes back on the loop.
+"""A few threads for work that waits for a disk or a client. Each result is delivered on the loop.
 
-A thread is started when all others are busy, up to a number; so a broker that has nothing to wait for has none.
+A thread is started when all others are busy, up to a limit; so a broker without such work has none.
 """
 
 import logging
@@ -27,21 +27,21 @@ class Workers:
 
     @property
     def under_way(self) -> int:
-        """How much was submitted and has not come back."""
+        """The number of submitted jobs that have not finished."""
         return self._under_way
 
     @property
     def are_busy(self) -> bool:
-        """Whether what is submitted now has to wait for a thread."""
+        """Whether work that is submitted now has to wait for a thread."""
         return self._under_way >= self._count
 
     @property
     def is_at_work(self) -> bool:
-        """Whether something has not come back, or a thread is there for it: a job that came back at once leaves one."""
+        """Whether a job has not finished, or a thread exists: a job that finished at once leaves one."""
         return bool(self._under_way or self._threads)
 
     def submit(self, work: Work, done: Work) -> None:
-        """`work` is run in a thread, and then `done` on the loop, also where `work` has failed."""
+        """Runs `work` in a thread, and then `done` on the loop, even if `work` has failed."""
         self._under_way += 1
         if self._under_way > len(self._threads) < self._count:
             self._start_thread()
@@ -58,20 +58,20 @@ class Workers:
             work, done = item
             try:
                 work()
-            except BaseException:  # a library that panics must not end the thread: `done` has to be called
+            except BaseException:  # a library that panics must not end the thread: `done` must be called
                 logger.exception("a job failed unexpectedly")
             try:
                 self._loop.call_soon_threadsafe(self._back, done)
-            except RuntimeError:  # the loop was closed: nothing waits for it any more
+            except RuntimeError:  # the loop was closed: no one needs the result any more
                 return
-            del item, work, done  # or all that they hold would stay until there is something else to do
+            del item, work, done  # or their memory would be held until the next job
 
     def _back(self, done: Work) -> None:
         self._under_way -= 1
         done()
 
     def stop(self) -> None:
-        """Waits until all that was submitted has run, and ends the threads."""
+        """Waits until all submitted work is done, and ends the threads."""
         for _ in self._threads:
             self._queue.put(None)
         for thread in self._threads:

@@ -2,7 +2,6 @@
 
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -54,7 +53,7 @@ def test_what_is_acknowledged_is_seen_by_readers_and_by_the_next_start(tmp_path:
         assert client.values()[-2:] == [b"committed", b"last"]
 
 
-def test_who_sends_while_the_loop_gives_up_its_processor_for_one_that_is_ahead_has_a_part_in_the_commit(
+def test_a_request_that_arrives_while_the_loop_yields_gets_into_the_journal_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with RunningNode(tmp_path, CONFIGS) as node, RawClient(node.address) as client, RawClient(node.address) as other:
@@ -62,7 +61,7 @@ def test_who_sends_while_the_loop_gives_up_its_processor_for_one_that_is_ahead_h
         make_journal(node, client)
         other.produce(b"its log is named by now", partition=1)
         time.sleep(0.05)
-        commits = node.on_loop(lambda: node.node.metrics.commits)
+        commits = node.on_loop(lambda: node.node.metrics.journal_writes)
         node.on_loop(lambda: setattr(node.node.flusher, "_are_ahead", True))
 
         def let_the_other_send() -> None:
@@ -73,13 +72,13 @@ def test_who_sends_while_the_loop_gives_up_its_processor_for_one_that_is_ahead_h
         monkeypatch.setattr("tailrace.server.flusher.flusher.sched_yield", let_the_other_send)
         client.produce(b"first")
         assert only_partition(other.receive()).error_code == 0
-        assert node.on_loop(lambda: node.node.metrics.commits) == commits + 1
+        assert node.on_loop(lambda: node.node.metrics.journal_writes) == commits + 1
 
 
-def test_the_processor_is_given_up_before_a_commit_for_a_client_that_sends_ahead_of_its_answers_alone(
+def test_the_loop_yields_before_a_journal_write_only_for_a_pipelining_client(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    times = []
+    times: list[None] = []
     monkeypatch.setattr("tailrace.server.flusher.flusher.sched_yield", lambda: times.append(None))
     with RunningNode(tmp_path, CONFIGS) as node, RawClient(node.address) as client:
         node.create_topic()
@@ -152,16 +151,15 @@ def is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BusyPoll, "is_alone_with", lambda *_: True)
 
 
-def at_once(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether each that could be was committed at once."""
-    commit, found = Flusher.write_at_once, []
+def journal_writes_at_once(node: RunningNode, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Fills in, for each append of a client that is alone, whether it was on disk before the end of the turn."""
+    write, found = Flusher.write_journal_now, []
 
-    def note(self: Flusher, log: Log, batch: memoryview) -> Callable[[], None] | None:
-        finish = commit(self, log, batch)
-        found.append(finish is not None)
-        return finish
+    def note(self: Flusher) -> None:
+        write(self)
+        found.append(log_of(node).high_watermark == log_of(node).end_offset)
 
-    monkeypatch.setattr(Flusher, "write_at_once", note)
+    monkeypatch.setattr(Flusher, "write_journal_now", note)
     return found
 
 
@@ -170,7 +168,6 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 def test_who_is_alone_is_committed_at_once_and_readers_that_wait_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loop: str
 ) -> None:
-    found = at_once(monkeypatch)
     with (
         RunningNode(tmp_path, CONFIGS, loop=LOOPS[loop]) as node,
         RawClient(node.address) as client,
@@ -179,15 +176,15 @@ def test_who_is_alone_is_committed_at_once_and_readers_that_wait_are_told(
         node.create_topic()
         make_journal(node, client)
         client.produce(b"the log is dirty now")
-        found.clear()
-        commits = node.on_loop(lambda: node.node.metrics.commits)
+        found = journal_writes_at_once(node, monkeypatch)
+        commits = node.on_loop(lambda: node.node.metrics.journal_writes)
         end = node.on_loop(lambda: log_of(node).end_offset)
         reader.send(fetch_request(from_offset(end), max_wait_ms=20_000), 12)
         assert reader.has_nothing(0.05)
         assert client.produce(b"alone").base_offset == end
         assert values_of(only_partition(reader.receive())) == [b"alone"]
         assert found == [True]
-        assert node.on_loop(lambda: node.node.metrics.commits) == commits + 1
+        assert node.on_loop(lambda: node.node.metrics.journal_writes) == commits + 1
         written = node.on_loop(lambda: log_of(node).segments[-1].log.read_at(0, 1 << 20))
         assert written.endswith(bytes(read_journal(OperatingSystemFiles(), str(tmp_path))[-1].data))
 
@@ -200,12 +197,12 @@ def test_who_is_alone_is_waited_for_where_its_journal_fails(
         node.create_topic()
         make_journal(node, client)
         client.produce(b"the log is dirty now")
-        found = at_once(monkeypatch)
+        found = journal_writes_at_once(node, monkeypatch)
         monkeypatch.setattr(OperatingSystemFile, "write_synced_at", refuse)
         assert [client.produce(b"all the same").error_code for _ in range(3)] == [0, 0, 0]
         assert found == [False] * 3
         assert client.values()[-3:] == [b"all the same"] * 3
-    assert "the journal is not used any more" in caplog.text
+    assert "the journal is disabled" in caplog.text
 
 
 def test_a_client_that_waits_for_the_disk_is_not_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,7 +263,7 @@ def test_a_journal_that_fails_is_not_the_clients_fault(
         for _ in range(3):
             assert client.produce(b"all the same").error_code == 0
         assert node.on_loop(lambda: node.node.broker.flushes.journal) is None
-    assert "the journal is not used any more" in caplog.text
+    assert "the journal is disabled" in caplog.text
 
 
 def test_beside_clients_that_do_not_wait_for_the_disk_a_thread_commits(tmp_path: Path) -> None:

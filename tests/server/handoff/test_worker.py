@@ -17,7 +17,7 @@ from fetch_readers import Reader, key_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tailrace.broker.fastpath import fetch as repeated_fetch
+from tailrace.broker.fastpath import fetch as fetch_fast_path
 from tailrace.broker.fastpath.fetch import HandoffRange
 from tailrace.broker.fetch.sessions import FetchSession
 from tailrace.protocol.fetch_wire import EPOCH_MAX
@@ -37,7 +37,7 @@ VERSIONS = (5, 11, 12, 13, 17)
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
     with LocalBroker(tmp_path_factory.mktemp("cold")) as local, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(repeated_fetch, "HANDOFF_BYTES_MIN", 1)
+        patch.setattr(fetch_fast_path, "HANDOFF_BYTES_MIN", 1)
         local.create_topic(partitions=2)
         for number in range(120):
             local.produce(*[bytes([number]) * (7 * number) for _ in range(1 + number % 3)])
@@ -53,7 +53,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
 @pytest.fixture
 def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalBroker]:
     """One with a topic and nothing in it."""
-    monkeypatch.setattr(repeated_fetch, "HANDOFF_BYTES_MIN", 1)
+    monkeypatch.setattr(fetch_fast_path, "HANDOFF_BYTES_MIN", 1)
     with LocalBroker(tmp_path) as local:
         local.create_topic()
         yield local
@@ -115,22 +115,22 @@ class HandedOffReader:
         assert answer is not None
         return answer
 
-    def stretch(self, frame: bytes, most: int = 1 << 30) -> HandoffRange | None:
-        return self.reader.repeated.stretch(memoryview(frame), most)
+    def range_ahead(self, frame: bytes, most: int = 1 << 30) -> HandoffRange | None:
+        return self.reader.repeated.range_ahead(memoryview(frame), most)
 
     def may_be_handed_off(self, frame: bytes) -> bool:
-        stretch = self.stretch(frame)
-        if stretch is not None:
-            stretch.records.release()
-        return stretch is not None
+        ahead = self.range_ahead(frame)
+        if ahead is not None:
+            ahead.records.release()
+        return ahead is not None
 
     def hand_off(self, frame: bytes, most: int = 1 << 30) -> None:
-        stretch = self.stretch(frame, most)
-        assert stretch is not None
-        handed_off, file = message_of(7, stretch)
+        ahead = self.range_ahead(frame, most)
+        assert ahead is not None
+        handed_off, file = message_of(7, ahead)
         handed_off = HandedOff.decode(handed_off.encode())
         descriptor = os.dup(file)
-        stretch.records.release()
+        ahead.records.release()
 
         def converse() -> None:
             with socket.socket(fileno=os.dup(self.ours.fileno())) as client:
@@ -244,9 +244,9 @@ def test_an_offset_that_no_batch_can_have_is_the_brokers_matter(fresh: LocalBrok
     for _ in range(10):
         fresh.produce(bytes(100))
     with HandedOffReader(fresh, max_bytes=500) as reader:
-        stretch = reader.stretch(frame := reader.request(0))
-        assert stretch is not None
-        stretch.records.release()
+        ahead = reader.range_ahead(frame := reader.request(0))
+        assert ahead is not None
+        ahead.records.release()
         log = Path(fresh.log().segments[0].log.path)
         batch = fresh.log().size // 10
         for first in range(batch, 10 * batch, batch):  # the broker itself looks at the first one
@@ -374,7 +374,7 @@ def test_a_hand_off_ends_after_so_many_answers(local: LocalBroker, monkeypatch: 
 
 
 @pytest.mark.parametrize("is_cold", [False, True])
-def test_a_hand_off_ends_in_time_however_slowly_and_steadily_a_client_takes_a_large_answer(
+def test_a_hand_off_ends_in_time_however_slowly_a_client_reads_a_large_response(
     local: LocalBroker, monkeypatch: pytest.MonkeyPatch, is_cold: bool
 ) -> None:
     """Which is not the client's fault."""
@@ -423,7 +423,7 @@ def test_what_cannot_be_the_next_request_is_not_waited_for(
         assert reader.take_back().unread == other
 
 
-def test_a_request_that_comes_in_drops_is_not_waited_for_longer_than_the_hand_off_lasts(
+def test_a_hand_off_does_not_outlast_its_time_for_a_request_that_arrives_in_drops(
     local: LocalBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker, "HANDED_OFF_S", 0.2)
@@ -473,10 +473,10 @@ def test_of_the_segment_that_is_written_to_all_is_handed_off_that_readers_may_se
             log.roll()
         log.append(encode_batch([Record(0, NOW_MS, None, bytes(100))]), NOW_MS)
         assert log.high_watermark == end < log.end_offset
-        stretch = reader.stretch(first)
-        assert stretch is not None
-        assert (stretch.records.length, stretch.records.next_offset) == (visible, end)
-        stretch.records.release()
+        ahead = reader.range_ahead(first)
+        assert ahead is not None
+        assert (ahead.records.length, ahead.records.next_offset) == (visible, end)
+        ahead.records.release()
         reader.hand_off(first)
         received, offset = reader.receive(len(expected)), next_offset(reader, 0, 1_000)
         assert received == expected
@@ -489,7 +489,7 @@ def test_of_the_segment_that_is_written_to_all_is_handed_off_that_readers_may_se
         assert reader.take_back().unread == struct.pack(">i", len(last)) + last, "it is the broker's to answer"
 
 
-def test_a_reader_of_committed_records_is_not_handed_off_a_segment_with_a_transaction_that_is_open(
+def test_a_read_committed_consumer_is_not_handed_off_with_an_open_transaction(
     fresh: LocalBroker,
 ) -> None:
     for _ in range(10):
@@ -531,12 +531,12 @@ def test_what_nobody_has_checked_since_the_start_is_not_handed_off(tmp_path: Pat
             local.produce(bytes(100))
     with LocalBroker(tmp_path) as local:
         log = local.log()
-        assert log.stretch(0, 1 << 30, up_to=log.high_watermark) is None
+        assert log.range_ahead(0, 1 << 30, up_to=log.high_watermark) is None
         found = log.read(0, 1 << 30)  # which checks them
         assert found is not None
-        stretch = log.stretch(0, 1 << 30, up_to=log.high_watermark)
-        assert stretch is not None
-        with found, stretch.records as records:
+        ahead = log.range_ahead(0, 1 << 30, up_to=log.high_watermark)
+        assert ahead is not None
+        with found, ahead.records as records:
             assert records.length == found.length == log.size
 
 
@@ -553,7 +553,7 @@ def test_nothing_is_handed_off_that_was_not_checked(fresh: LocalBroker) -> None:
 
 
 @pytest.mark.parametrize("is_sealed", [False, True])
-def test_a_reader_of_committed_records_is_not_handed_off_where_there_are_aborted_ones(
+def test_a_read_committed_consumer_is_not_handed_off_with_aborted_transactions(
     fresh: LocalBroker, is_sealed: bool
 ) -> None:
     fresh.produce(b"first")

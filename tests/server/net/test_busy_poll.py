@@ -140,9 +140,7 @@ def test_the_client_is_looked_at_until_it_has_asked_and_then_everybody(answer_at
 
 
 @pytest.mark.parametrize("answer_at", [0, 1, 2])
-def test_the_processor_is_given_up_once_for_an_answer_where_the_next_request_has_not_come(
-    monkeypatch: pytest.MonkeyPatch, answer_at: int
-) -> None:
+def test_busy_polling_yields_the_processor_once_per_response(monkeypatch: pytest.MonkeyPatch, answer_at: int) -> None:
     """The client may be waiting for it, and can ask no sooner."""
     loop, client = CountingLoop(), Client(answer_at)
     wakefulness = client.wakefulness = awake_on(loop)
@@ -159,7 +157,7 @@ def test_the_processor_is_given_up_once_for_an_answer_where_the_next_request_has
         assert looks_before == [1], "it is still the same answer"
 
 
-def test_a_request_that_waits_for_the_disk_is_not_looked_behind_before_it_is_answered() -> None:
+def test_busy_polling_pauses_while_a_request_waits_for_the_disk() -> None:
     loop, client = CountingLoop(), Client(answer_at=2)  # which is not told of
     wakefulness = awake_on(loop)
     now = time.perf_counter()

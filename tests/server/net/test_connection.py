@@ -714,17 +714,17 @@ def test_one_that_goes_amid_a_large_answer_lets_go_of_the_file(node: RunningNode
             producer.produce(b"x" * 1_000_000)
     log = node.node.broker.partition("orders", 0).log  # type: ignore[union-attr]
     assert log is not None
-    pins = node.on_loop(lambda: log.segments[-1].log._pins)  # type: ignore[attr-defined]
+    pins = node.on_loop(lambda: log.segments[-1].log._pins)  # type: ignore[attr-defined, union-attr]
     clients = [RawClient(node.address, receive_buffer=4096) for _ in range(10)]
     for client in clients:
         for _ in range(5):
             client.send(park(), 12)
     node.until(lambda: all(one.outbox._is_waiting for one in node.node.connections))
-    assert node.on_loop(lambda: log.segments[-1].log._pins) >= pins + 10  # type: ignore[attr-defined]
+    assert node.on_loop(lambda: log.segments[-1].log._pins) >= pins + 10  # type: ignore[attr-defined, union-attr]
     for client in clients:
         client.reset()
     node.until(lambda: not node.node.connections)
-    assert node.on_loop(lambda: log.segments[-1].log._pins) == pins  # type: ignore[attr-defined]
+    assert node.on_loop(lambda: log.segments[-1].log._pins) == pins  # type: ignore[attr-defined, union-attr]
 
 
 def test_descriptors_that_are_used_again_are_not_mixed_up(node: RunningNode) -> None:

@@ -3,6 +3,7 @@
 import struct
 import tracemalloc
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -29,7 +30,7 @@ def feed(
     """What comes out, where a connection receives these pieces and others use the shared buffers in between. Requests
     that are usual, by their number, are handled the short way where they can be.
     """
-    out = []
+    out: list[bytes] = []
     for piece in pieces:
         left = piece
         while left:
@@ -51,7 +52,8 @@ def feed(
             while (frame := frames.next_frame()) is not None:
                 out.append(bytes(frame))
             frames.keep()
-            for shared in (frames._scratch, *frames._buffers._spares):
+            buffers: list[Any] = [frames._scratch, *frames._buffers._spares]
+            for shared in buffers:
                 shared[:] = b"\xee" * len(shared)
     return out
 
@@ -76,7 +78,8 @@ def test_any_requests_in_any_pieces(
     lengths: list[int], cuts: list[int], scratch: int, first: int, spare: int, usual: set[int]
 ) -> None:
     whole = b"".join(request(length, fill=n) for n, length in enumerate(lengths))
-    pieces, position = [], 0
+    pieces: list[bytes] = []
+    position = 0
     while position < len(whole):
         size = cuts[len(pieces) % len(cuts)]
         pieces.append(whole[position : position + size])
@@ -270,7 +273,7 @@ def test_one_that_is_closed_holds_no_memory(arrived: int, spare: int) -> None:
     assert frames._room.obj is buffers.scratch.obj
 
 
-def test_what_follows_a_large_request_is_received_into_a_spare_buffer_and_stays_where_it_is() -> None:
+def test_bytes_after_a_large_request_go_into_a_spare_buffer_and_are_not_moved() -> None:
     buffers = SharedBuffers(scratch=64, spare=1000, spares=1)
     frames = Frames(buffers, lambda _: 2000, lambda: FIRST)
     assert feed(frames, [request(900)]) == [request(900)[4:]]
@@ -283,7 +286,7 @@ def test_what_follows_a_large_request_is_received_into_a_spare_buffer_and_stays_
     assert feed(frames, [request(800)[200:]]) == [request(800)[4:]]
 
 
-def test_one_that_nothing_comes_for_gives_its_spare_buffer_back_and_a_small_request_ends_it() -> None:
+def test_an_idle_connection_gives_its_spare_buffer_back_and_so_does_a_small_request() -> None:
     buffers = SharedBuffers(scratch=64, spare=1000, spares=1)
     frames = Frames(buffers, lambda _: 2000, lambda: FIRST)
     feed(frames, [request(900)])

@@ -364,7 +364,7 @@ def test_what_is_large_is_sent_by_a_thread_although_it_is_in_memory(on_loop: Any
     on_loop(main)
 
 
-def test_where_all_threads_that_send_are_busy_the_loop_does_and_what_is_cold_has_threads_of_its_own(
+def test_the_loop_sends_if_all_sender_threads_are_busy_and_cold_reads_use_others(
     on_loop: Any,
 ) -> None:
     async def main(setup: Setup) -> None:

@@ -1,8 +1,8 @@
-"""Runs the broker's flushes: decides when one begins, and whether a thread, the system or the loop waits for the disk.
+"""Runs the broker's flushes: decides when one begins, and whether a thread, the kernel or the loop waits for the disk.
 
-A journal write serves all logs that were appended to in a turn of the loop, and begins at its end. The loop itself
-waits for it where the disk is quick (`pace`), and at once for a client that is alone. A flush of one log is the
-system's (`linux_aio`), or a thread's.
+A journal write covers all logs that were appended to in one turn of the loop, and begins at its end. If the disk is
+fast (`pace`), the loop itself waits for the write, and starts it at once for a client that is alone. A flush of one log
+is done by the kernel (`linux_aio`), or by a thread.
 """
 
 import time
@@ -14,7 +14,6 @@ from os import sched_yield
 from tailrace.broker.broker import Broker
 from tailrace.log.flush.journal_write import JournalWriteJob
 from tailrace.log.flush.queue import IN_FLIGHT_MAX, Job
-from tailrace.log.log import Log
 from tailrace.server.counters import Counters
 from tailrace.server.flusher.linux_aio import Syncs
 from tailrace.server.flusher.pace import DiskPace
@@ -33,7 +32,7 @@ class Flusher:
         ready: ReadyConnections,
         on_flushed: Callable[[], None],
     ) -> None:
-        """`on_flushed` is called after each flush, when the responses that waited for it have left."""
+        """`on_flushed` is called after each flush, when the responses that waited for it have been sent."""
         self._loop = loop
         self._broker = broker
         self._counters = counters
@@ -42,13 +41,13 @@ class Flusher:
         self.threads = Workers(loop, "flush", IN_FLIGHT_MAX)
         self._syncs = Syncs(loop)
         self._pace = DiskPace()
-        self._requests_before = 0  # answered when the last journal write was
-        self._are_ahead = False  # of their responses, the clients of the last journal write or flush that had any
+        self._requests_before = 0  # requests answered up to the last journal write
+        self._are_ahead = False  # whether the clients of the last flush send ahead of their responses
         self._is_write_due = False
-        self.loop_waited = False  # for the journal write whose responses leave now
+        self.loop_waited = False  # whether the loop waited for the journal write whose responses are sent now
 
     def open(self) -> None:
-        """Lets the system sync by itself, where it can. That takes some milliseconds, so it is done after the start."""
+        """Enables asynchronous syncs where the system has them. Takes some milliseconds, so it runs after the start."""
         self._syncs.open()
 
     @property
@@ -56,26 +55,32 @@ class Flusher:
         return not (self._is_write_due or self.threads.under_way or self._syncs.under_way)
 
     def close(self) -> None:
-        """Waits for the syncs of the system. The threads are the caller's to stop."""
+        """Waits for asynchronous syncs. The caller stops the threads."""
         self._syncs.close()
 
     def start_flushes(self) -> None:
-        """Begins all flushes that may run. All that is to be done after an append of a client's."""
+        """Begins all flushes that may run. Call it after a client's append."""
         flushes = self._broker.flushes
         if flushes.has_journal_write and not self._is_write_due:
             self._is_write_due = True
-            # at the end of this turn, with what others have sent in it
+            # at the end of this turn, together with other clients' appends
             self._loop.call_soon(self._let_clients_send if self._are_ahead else self._write_journal)
         while flushes.has_work and (job := flushes.next_of_one_log()) is not None:
             done = partial(self._flushed, job, time.perf_counter())
             if not self._syncs.start(job, done):
                 self.threads.submit(job.run, done)
 
+    def write_journal_now(self) -> None:
+        """Begins the journal write before the end of the turn, where the disk is quick: for a client that is alone, so
+        that it would share the write with no other.
+        """
+        if self._broker.flushes.has_journal_write and not self._is_write_due and self._is_disk_quick:
+            self._write_journal()
+
     def _let_clients_send(self) -> None:
-        """Yields once, so that a pipelining client that is mid-send can get its request into this journal write: what
-        it sends now is found by one more look at the sockets (not by asyncio's own loop, which looks after this
-        callback).
-        Where no process waits for the processor, this takes no time; where others do, a while, so it is not done for
+        """Yields once, so that a pipelining client that is mid-send can get its request into this journal write. One
+        more poll of the sockets finds that request (not asyncio's own poll, which comes after this callback). If no
+        process waits for this processor, yielding takes no time. Otherwise it takes a while, so it is not done for
         clients that wait for each response.
         """
         sched_yield()
@@ -86,7 +91,7 @@ class Flusher:
         if (job := self._broker.flushes.next_journal_write()) is None:
             self.start_flushes()
             return
-        self._counters.commits += 1
+        self._counters.journal_writes += 1
         started = time.perf_counter()
         done = partial(self._flushed, job, started)
         if self._has_time_for(job):
@@ -99,56 +104,34 @@ class Flusher:
         else:
             self.threads.submit(partial(self._pace.time, job.run), done)
 
-    def write_at_once(self, log: Log, batch: memoryview) -> Callable[[], None] | None:
-        """Writes a batch that was just appended to the journal, for a client that is alone, so that it would share the
-        write with no other. Returns what is left to do; None where the disk is not quick, or failed: then the client
-        has to wait for a flush.
-        """
-        if not self._is_disk_quick or (job := self._broker.flushes.journal_write_of(log, batch)) is None:
-            return None
-        started = time.perf_counter()
-        job.run()
-        finish = partial(self._written, job, time.perf_counter() - started)
-        if job.error is not None:
-            finish()
-            return None
-        return finish
-
-    def _written(self, job: JournalWriteJob, seconds: float) -> None:
-        self._pace.took(seconds)
-        self._counters.commits += 1
-        self._counters.flushed(seconds)
-        self._broker.flushed(job)
-        self._requests_before = self._counters.requests + 1  # with the one that is answered by it
-
     def served_elsewhere(self, requests: int) -> None:
-        """So many of the requests that were counted have not taken the loop's time."""
+        """Excludes requests that the helper process answered: they were counted but took no time of the loop."""
         self._requests_before += requests
 
     @property
     def _is_disk_quick(self) -> bool:
-        """And has nothing else of ours to do."""
+        """Whether the disk is fast, and has no other flush to do."""
         return self._pace.is_quick and not self.threads.under_way and not self._syncs.under_way
 
     def _has_time_for(self, job: JournalWriteJob) -> bool:
-        """Whether the loop waits for the disk itself: where that is quick, and hardly any other request was served
-        since the last time. To hand it over and back takes as long as the disk does.
+        """Whether the loop waits for the disk itself: if the disk is fast, and hardly any other request was served
+        since the last write. Handing the write to a thread and back takes as long as the write.
         """
         others = self._counters.requests - self._requests_before
         return self._is_disk_quick and others < len(job.logs)
 
     def _flushed(self, job: Job | JournalWriteJob, started: float) -> None:
-        """What waited for it is answered right here: another turn of the loop would only make it later. The next flush
-        begins after that: the system's thread for it takes this processor first (`linux_aio`).
+        """Sends the responses that waited for the flush right here: another turn of the loop would only delay them.
+        Begins the next flush after that: the kernel's thread for it runs on this processor first (`linux_aio`).
         """
         ended, answered = time.perf_counter(), self._counters.requests
         self._ready.hold()
         try:
             self._broker.flushed(job)
-        finally:  # whatever has gone wrong: a response that does not leave now would stand in the way of all others
+        finally:  # even after an error: an unsent response would block all later ones
             clients = self._ready.answer_all()
             self._requests_before = self._counters.requests
-            if served := self._requests_before - answered:  # none, where no client waited for the flush
+            if served := self._requests_before - answered:  # zero if no client waited for the flush
                 self._are_ahead = served > clients
         self._counters.flushed(ended - started)
         self._on_flushed()

@@ -1,15 +1,15 @@
-"""Syncs large files without a thread of ours: Linux does it by itself, and reports the end through an eventfd.
+"""Syncs large files without a thread of ours: Linux' asynchronous I/O syncs, and reports completion by an eventfd.
 
-A thread that syncs takes the interpreter from the loop twice, just when the loop has the next megabyte to take in. A
-sync that is handed over (`io_submit`, FDSYNC) is done by the system's own threads, and the loop is told: with batches
-of a megabyte a producer has a tenth more, for a sixth less of our processor time.
+A syncing thread takes the interpreter lock from the loop twice, just when the loop has the next megabyte to receive. A
+sync submitted with `io_submit` (FDSYNC) runs in kernel threads. With batches of 1 MB that gives a producer 10 % more
+throughput, and takes a sixth less of our CPU time.
 
-Its thread begins on the processor where it was asked for, before we go on: the better part of a millisecond for a
-megabyte. So it is asked for when all else is done.
+The kernel thread starts on the processor that submitted the sync, before we go on, and takes most of a millisecond for
+a megabyte. So the sync is submitted after all other work.
 
-Small syncs are for our threads all the same: with batches of 16 KB, and more who want a processor than there are, a
-producer had a tenth less by the system (perhaps as its threads stay on the processor where they were asked for). So is
-a job that is more than the sync of one file, and everything where there is no such system call, or it is forbidden.
+Small syncs stay with our threads: with batches of 16 KB on a busy machine, a producer lost 10 % by the kernel's threads
+(perhaps because they stay on the processor of the submitter). So do jobs that are more than the sync of one file, and
+all syncs where the system call does not exist or is forbidden.
 """
 
 import logging
@@ -35,17 +35,17 @@ class Calls(NamedTuple):
     events: int
 
 
-LEAST_BYTES = 128 << 10  # that are worth it
+LEAST_BYTES = 128 << 10  # smaller syncs are for threads
 
 _CALLS = {"x86_64": Calls(206, 207, 209, 208), "aarch64": Calls(0, 1, 2, 4)}  # by architecture
-_REQUEST = struct.Struct("<QQHhIQQqQII")  # number · · what, · descriptor · buffer, size, offset · · flags, eventfd
-_EVENT = struct.Struct("<QQqq")  # number · · how it went ·
+_REQUEST = struct.Struct("<QQHhIQQqQII")  # number · · operation, · descriptor · buffer, size, offset · · flags, eventfd
+_EVENT = struct.Struct("<QQqq")  # number · · result ·
 _FDSYNC = 3
 _TELL_EVENTFD = 1
 
 
 class Syncs:
-    """Used from the loop's thread alone. Nothing is handed over before `open`, which takes some milliseconds."""
+    """Used from the loop's thread alone. Nothing is submitted before `open`, which takes some milliseconds."""
 
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
@@ -58,25 +58,25 @@ class Syncs:
         return len(self._under_way)
 
     def open(self) -> None:
-        """From now on syncs are handed over, where the system takes them."""
+        """Enables asynchronous syncs, if the system supports them."""
         try:
             self._system = System(IN_FLIGHT_MAX)
         except OSError as error:
-            logger.debug("syncs are for threads here: %s", error)
+            logger.debug("no asynchronous syncs, threads do them: %s", error)
             return
         self._loop.add_reader(self._system.eventfd, self._readable)
 
     def start(self, job: Job, done: Callable[[], None]) -> bool:
-        """Whether the system does the job; then `done` is called on the loop. If not, a thread has to."""
+        """Returns whether the kernel does the job; then `done` is called on the loop. If not, a thread has to do it."""
         if self._system is None or not isinstance(job, FlushJob) or job.bytes < LEAST_BYTES:
             return False
         if (file := job.only_file) is None:
             return False
         self._number += 1
         try:
-            file.pin()  # until the system has it: then it may be closed
+            file.pin()  # until the kernel has it: then it may be closed
         except OSError:
-            return False  # a thread meets that, too, and says so
+            return False  # a thread meets the same error, and reports it
         try:
             descriptor = file.sync_descriptor()
             if descriptor is None or not self._system.submit(descriptor, self._number):
@@ -97,11 +97,11 @@ class Syncs:
             job.synced(OSError(-result, os.strerror(-result)) if result < 0 else None)
             try:
                 done()
-            except Exception:  # the others are to be told all the same
+            except Exception:  # the other callbacks must still run
                 logger.exception("unexpected error after a sync")
 
     def close(self) -> None:
-        """Waits until all that was handed over is done, however long that takes. From then on nothing is."""
+        """Waits until all submitted syncs are done, however long that takes. Nothing is submitted from then on."""
         if self._system is not None:
             self._loop.remove_reader(self._system.eventfd)
             while self._under_way:
@@ -111,17 +111,17 @@ class Syncs:
 
 
 class System:
-    """The system calls, and the memory that they have in common with us."""
+    """The system calls, and the memory shared with the kernel."""
 
     def __init__(self, most: int) -> None:
-        """Raises OSError where there are none."""
+        """Raises OSError if the system does not support them."""
         calls = _CALLS.get(os.uname().machine) if sys.platform == "linux" else None
-        if calls is None or sys.maxsize < 1 << 32:  # the numbers of a program of 32 bits mean something else
-            raise OSError("this system has no asynchronous sync that we know")
-        import ctypes  # here, as it takes some milliseconds: the first acknowledgement is sooner without
+        if calls is None or sys.maxsize < 1 << 32:  # a 32-bit program has other numbers
+            raise OSError("this system has no asynchronous sync")
+        import ctypes  # imported late: it takes some milliseconds, which would delay the first acknowledgement
 
-        self._call = ctypes.PyDLL(None, use_errno=True).syscall  # which keeps the interpreter: it takes microseconds
-        self._waiting_call = ctypes.CDLL(None).syscall  # which does not
+        self._call = ctypes.PyDLL(None, use_errno=True).syscall  # keeps the interpreter lock: takes microseconds
+        self._waiting_call = ctypes.CDLL(None).syscall  # releases the interpreter lock
         context = ctypes.c_ulong(0)
         if self._call(calls.setup, most, ctypes.byref(context)):
             raise OSError(ctypes.get_errno(), "io_setup")
@@ -143,17 +143,17 @@ class System:
             raise
 
     def submit(self, descriptor: int, number: int) -> bool:
-        """False where the system does not take it."""
+        """False if the kernel refuses it."""
         _REQUEST.pack_into(self._request, 0, number, 0, _FDSYNC, 0, descriptor, 0, 0, 0, 0, _TELL_EVENTFD, self.eventfd)
         return bool(self._call(*self._submit) == 1)
 
     def finished(self, *, wait: bool = False) -> list[tuple[int, int]]:
-        """The numbers of those that are done, and 0 or an error's number below it. May `wait` for the first."""
+        """Returns the numbers of finished syncs, each with 0 or a negative errno. May `wait` for the first."""
         count = self._waiting_call(*self._wait) if wait else self._call(*self._reap)
         found = (_EVENT.unpack_from(self._events, at * _EVENT.size) for at in range(count))
         return [(number, result) for number, _, result, _ in found]
 
     def close(self) -> None:
-        """When nothing is under way."""
+        """Call this only when nothing is in flight."""
         self._call(*self._destroy)
         os.close(self.eventfd)

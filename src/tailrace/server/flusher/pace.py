@@ -1,32 +1,31 @@
-"""Measures how quick the disk is, which decides whether the loop or a thread waits for a journal write.
+"""Measures how fast the disk is, which decides whether the loop or a thread waits for a journal write.
 
-A commit is one write into blocks that were written before. Where that takes a tenth of a millisecond or two, as it does
-on a good disk, a thread that does it takes longer to be woken, and to wake the loop again, than the disk does: so the
-loop waits itself: once for all that came in its turn, or at once for a client that is alone. Where the disk is slower
-than that, or once it is, a thread waits, and goes on doing so until the disk has been quick for a while.
+A journal write overwrites blocks that exist already. On a good disk it takes 0.1 or 0.2 ms: less than waking a thread
+for it, and the loop again. So the loop waits itself: once for all appends of its turn, or at once for a client that is
+alone. On a slower disk, a thread waits, until the disk has been fast for a while.
 
-Where clients keep all processors busy, who has waited for the disk waits for a processor, too; a thread and the loop
-behind it do so twice. So it is the least of the latest that says how quick the disk is, and their mean whether it can
-be relied on.
+When clients keep all processors busy, a process that waited for the disk also waits for a processor; a thread and the
+loop behind it do so twice. So the minimum of the latest writes says how fast the disk is, and their mean whether it is
+steady.
 """
 
 import time
 from collections.abc import Callable
 
-QUICK_S = 0.000_4  # the least
-STEADY_S = 0.001  # the mean
+QUICK_S = 0.000_4  # limit of the minimum
+STEADY_S = 0.001  # limit of the mean
 STALL_S = 0.002
-_WEIGHT = 1 / 16  # of the latest, in the mean
-_FORGOTTEN = 1.05  # by how much the least grows with each that is slower
+_WEIGHT = 1 / 16  # of the latest write, in the mean
+_FORGOTTEN = 1.05  # growth of the minimum with each slower write
 
 
 class DiskPace:
-    """Told how long each journal write has taken."""
+    """Collects the durations of journal writes."""
 
     __slots__ = ("_least_s", "_mean_s")
 
     def __init__(self) -> None:
-        self._least_s = QUICK_S  # not known to be quick yet: the first is a thread's
+        self._least_s = QUICK_S  # not known to be fast yet: a thread does the first write
         self._mean_s = STEADY_S
 
     @property
@@ -39,7 +38,7 @@ class DiskPace:
         self.took(time.perf_counter() - start)
 
     def took(self, seconds: float) -> None:
-        """A stall counts in full: some twenty quick ones make up for one of 3 ms."""
+        """Adds a duration. A stall counts in full: some twenty fast writes make up for one of 3 ms."""
         self._least_s = min(seconds, self._least_s * _FORGOTTEN)
         if seconds >= STALL_S:
             self._mean_s = max(self._mean_s, seconds)

@@ -1,7 +1,7 @@
 """Decides which connections of catch-up consumers are handed off to the helper process, and takes them back.
 
-A consumer is worth a hand-off where much lies ahead of it, or where that has to come from a disk. One that had no use
-of it (it paused between its requests, or read slowly) is not handed off again for a while, each time for longer.
+A hand-off pays if the consumer has much left to read, or if its data has to come from a disk. A consumer that did not
+benefit (it paused between its requests, or read slowly) is not handed off again for a while, each time for longer.
 """
 
 import os
@@ -19,9 +19,9 @@ from tailrace.server.handoff.messages import HANDED_OFF_BYTES, Returned
 from tailrace.server.net.connection import Connection
 from tailrace.server.net.outbox import ResponseChunk
 
-AHEAD_BYTES_MIN = 8 << 20  # that lie ahead of a consumer, unless they have to come from a disk
-REFUSED_S = 0.05  # until it is looked again whether a connection can be handed off
-BACKOFF_S = 0.25  # after a hand-off that was of no use, at first
+AHEAD_BYTES_MIN = 8 << 20  # left to read, unless they have to come from a disk
+REFUSED_S = 0.05  # until the next attempt to hand off a connection
+BACKOFF_S = 0.25  # first pause after a hand-off without benefit
 BACKOFF_MAX_S = 8.0
 
 
@@ -35,12 +35,12 @@ class Backoff:
         self._pause_s = BACKOFF_S
 
     def refused(self, now: float) -> None:
-        """There was nothing that a helper process could have served."""
+        """Notes that there was nothing that a helper process could have served."""
         self.not_before = now + REFUSED_S
 
     def returned(self, returned: Returned, now: float) -> None:
-        """A consumer that was answered once at most, or read slowly, is better off without, for twice as long each
-        time.
+        """Notes the result of a hand-off. A consumer that got at most one response, or read slowly, did not benefit:
+        the pause before its next hand-off doubles.
         """
         if len(returned.seconds) > 1 and not returned.was_slow:
             self._pause_s = BACKOFF_S
@@ -76,14 +76,14 @@ class CatchUpHandOff:
             backoff = self._backoffs[connection] = Backoff()
         if not self.helper.has_room or self._loop.time() < backoff.not_before:
             return False
-        ahead = connection.repeated_fetch.stretch(frame, HANDED_OFF_BYTES)
+        ahead = connection.fetch_fast_path.range_ahead(frame, HANDED_OFF_BYTES)
         if ahead is None:
             backoff.refused(self._loop.time())
             return False
         if not self._hand_off(connection, ahead):
             ahead.records.release()
             return False
-        connection.repeated_fetch.lent(ahead, int(time.time() * 1000))
+        connection.fetch_fast_path.handed_off(ahead, int(time.time() * 1000))
         self._owned.add(connection)
         return True
 
@@ -99,7 +99,7 @@ class CatchUpHandOff:
     def _finish(self, connection: Connection, ahead: HandoffRange, returned: Returned) -> None:
         self._count(returned)
         answered = HandoffResult(returned.epoch, returned.offset) if returned.seconds else None
-        connection.repeated_fetch.taken_back(ahead, answered, int(time.time() * 1000))
+        connection.fetch_fast_path.taken_back(ahead, answered, int(time.time() * 1000))
         if connection.is_closed:
             return
         if returned.error:

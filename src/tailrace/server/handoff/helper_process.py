@@ -1,8 +1,8 @@
 """The broker's side of the helper process: starts it, passes it connections and takes them back.
 
-The process is started when the first catch-up consumer is met, by a thread, and ends with the broker: the socket
-between the two is then closed. Should it die, the clients that it had are disconnected, as a broker may do, and another
-one is started; after a few deaths in a row there is none for a while.
+A thread starts the process when the first catch-up consumer appears. It ends with the broker, when the socket between
+the two is closed. If it dies, the clients handed off to it are disconnected, as a broker may do, and another one is
+started; after a few deaths in a row, the broker pauses before it starts another.
 """
 
 import errno
@@ -24,8 +24,8 @@ from tailrace.util import children
 logger = logging.getLogger("tailrace.server.handoff")
 
 DEATHS_MAX = 3
-PAUSE_S = 60.0  # after so many deaths in that time
-LOST_S = 10.0  # a connection comes back in much less
+PAUSE_S = 60.0  # after too many deaths within that time
+LOST_S = 10.0  # a connection normally comes back much sooner
 STOP_S = 2.0
 
 _PROGRAM = "tailrace.server.handoff.worker"
@@ -34,21 +34,21 @@ _CAN_PASS_SOCKETS = hasattr(socket, "SOCK_SEQPACKET") and sys.platform == "linux
 TakeBack = Callable[[Returned], None]
 
 
-def message_of(number: int, stretch: HandoffRange) -> tuple[HandedOff, int]:
-    """The message for the helper process, and the descriptor of the file."""
-    form, (file, position) = stretch.template, stretch.records.place()
+def message_of(number: int, ahead: HandoffRange) -> tuple[HandedOff, int]:
+    """Returns the message for the helper process, and the descriptor of the file."""
+    template, (file, position) = ahead.template, ahead.records.place()
     message = HandedOff(
         number=number,
-        frame=stretch.frame,
-        places=(form.places.start, form.places.offset),
-        epoch=stretch.epoch,
-        answer=form.answer,
-        bounds=bounds_of(stretch.view),
-        limit=form.limit,
-        least=0 if form.is_due else form.min_bytes,
+        frame=ahead.frame,
+        places=(template.places.start, template.places.offset),
+        epoch=ahead.epoch,
+        answer=template.answer,
+        bounds=bounds_of(ahead.view),
+        limit=template.limit,
+        least=0 if template.is_due else template.min_bytes,
         position=position,
-        end=position + stretch.records.length,
-        entries=stretch.entries,
+        end=position + ahead.records.length,
+        entries=ahead.entries,
     )
     return message, file
 
@@ -62,36 +62,36 @@ class HelperProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._is_ready = False
-        self._not_before = 0.0 if _CAN_PASS_SOCKETS else math.inf  # is a process started
+        self._not_before = 0.0 if _CAN_PASS_SOCKETS else math.inf  # no process is started before
         self._deaths: deque[float] = deque(maxlen=DEATHS_MAX)
         self._handed_off: dict[int, tuple[FileSlice, TakeBack, float]] = {}
-        self.handed_off = 0  # so far
+        self.handed_off = 0  # in total
 
     @property
     def has_room(self) -> bool:
-        """Whether the process could have one more, if it is there or may be started."""
+        """Whether the process can take one more connection, if it runs or may be started."""
         return len(self._handed_off) < HANDED_OFF_MAX and (self._is_ready or self._loop.time() >= self._not_before)
 
     def prepare(self) -> bool:
-        """Whether a connection can be handed off now. Starts the process where there is none."""
+        """Returns whether a connection can be handed off now. Starts the process if none runs."""
         if self._control is None and self._loop.time() >= self._not_before:
             self._start()
         return self._is_ready and self.has_room
 
-    def hand_off(self, client: int, stretch: HandoffRange, take_back: TakeBack) -> bool:
-        """Passes the client's socket to the process, which owns it until `take_back` is called, with what has become of
-        it; then the stretch is released. False where the process has not taken it.
+    def hand_off(self, client: int, ahead: HandoffRange, take_back: TakeBack) -> bool:
+        """Passes the client's socket to the process, which owns it until `take_back` is called with the result; then
+        `ahead` is released. Returns False if the process did not take it.
         """
         assert self._control is not None
         number = self.handed_off + 1
-        message, file = message_of(number, stretch)
+        message, file = message_of(number, ahead)
         try:
             socket.send_fds(self._control, [message.encode()], [client, file])
         except OSError as error:  # the socket to the process is full, or the process has just died
             logger.info("cannot hand off a catch-up consumer, the broker serves it: %s", error)
             return False
         self.handed_off = number
-        self._handed_off[number] = stretch.records, take_back, self._loop.time()
+        self._handed_off[number] = ahead.records, take_back, self._loop.time()
         return True
 
     def _start(self) -> None:
@@ -107,7 +107,7 @@ class HelperProcess:
         self._workers.submit(lambda: _start_process(theirs, started), lambda: self._started(ours, started))
 
     def _started(self, control: socket.socket, started: "list[subprocess.Popen[bytes]]") -> None:
-        """Where it could not be, its end of the socket is closed, which is taken for its death."""
+        """Handles the end of the start. A failed start closes the process's end of the socket, like a death."""
         if started and self._control is control:
             self._process = started[0]
         elif started:  # it has died since
@@ -138,7 +138,7 @@ class HelperProcess:
             records.release()
 
     def look_after(self, now: float) -> None:
-        """Now and then: a process that has kept a connection for much too long hangs."""
+        """Called now and then: a process that has kept a connection for much too long is hanging, and is replaced."""
         if self._process is not None and any(now - since > LOST_S for _, _, since in self._handed_off.values()):
             self._process.kill()
 
@@ -172,9 +172,7 @@ class HelperProcess:
             control.close()
 
     def stop(self) -> None:
-        """Ends the process. It ends by itself as soon as it sees that its socket is closed: one that does not is killed
-        after a moment.
-        """
+        """Ends the process. It ends by itself once it sees that its socket is closed; after a moment it is killed."""
         self._not_before = math.inf
         self._close()
         self._take_all_back()
@@ -184,14 +182,14 @@ class HelperProcess:
 
 
 def _start_process(control: socket.socket, started: "list[subprocess.Popen[bytes]]") -> None:
-    """In a thread: it takes a while."""
+    """Runs in a thread, because it takes a while."""
     with control:
         try:
             process = subprocess.Popen(  # noqa: S603 - our own module, by our own interpreter
                 children.command(_PROGRAM, str(control.fileno())),
                 pass_fds=[control.fileno()],
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,  # ours may be a pipe that is read to its end
+                stdout=subprocess.DEVNULL,  # a reader of our stdout may wait for its end
                 env=children.environment(),
             )
         except OSError as error:

@@ -2,16 +2,16 @@
 
     python -m tailrace.server.handoff.worker DESCRIPTOR
 
-A catch-up consumer asks several hundred times a second for another megabyte. Were the loop to answer each, it would be
-awake for two clients that have nothing to do with each other, and both would wait for it; and to hand each to a thread
-and back takes about as long as to send it. So the broker hands such a connection off: through a Unix socket come a
-`HandedOff`, the client's socket and the file. A thread answers the Fetch that had come, and those that follow as long
-as each looks like the first, goes on where the response before it ended, and has the next epoch, if it is one of a
-session. Then the connection goes back (`Returned`), with what was read of another request, or not sent of a response,
-and how far the session has come.
+A catch-up consumer fetches another megabyte several hundred times a second. If the loop served each of these requests,
+other clients would wait for it; and handing each one to a thread and back takes about as long as sending the response.
+So the broker hands the whole connection off: it sends a `HandedOff`, the client's socket and the file through a Unix
+socket. A thread answers the pending Fetch, and the following ones as long as each looks like the first, continues at
+the end of the previous response, and has the next epoch if it belongs to a session. Then the connection is returned
+(`Returned`), with the bytes of another request that were read, the bytes of a response that were not sent, and the
+state of the session.
 
-Nothing is decided here: the broker has said what may be served. What it would say by now is asked soon
-(`HANDED_OFF_S`).
+The helper process makes no decisions: the broker has said what may be served. The connection is returned soon
+(`HANDED_OFF_S`), so that the broker can decide anew.
 """
 
 import errno
@@ -47,7 +47,7 @@ logger = logging.getLogger("tailrace.server.handoff")
 
 _REQUEST = struct.Struct(">iii")  # length, key and version in one, correlation id
 _LENGTH_BYTES = 4
-_CORRELATION_ID = 8, 12  # from where to where it stands, the length counted
+_CORRELATION_ID = 8, 12  # its position in the frame, length included
 _EPOCH = struct.Struct(">i")
 _OFFSET = struct.Struct(">q")
 _OFFSET_MAX = (1 << 63) - 1
@@ -64,8 +64,8 @@ class Conversation:
         self._starts = positions_in(handed_off.entries)  # of some batches
         self._next_offset = 0
         length = len(handed_off.frame).to_bytes(_LENGTH_BYTES)
-        self._request = bytearray(length + handed_off.frame)  # received into, again and again
-        self._expected = bytearray(self._request)  # but for its correlation id
+        self._request = bytearray(length + handed_off.frame)  # receive buffer, reused
+        self._expected = bytearray(self._request)  # all bytes but the correlation id
         self._epoch, self._offset = handed_off.epoch, 0
         self._unread = b""
         self._unsent: Unsent | None = None
@@ -118,8 +118,8 @@ class Conversation:
                 return
 
     def _find_end(self) -> int:
-        """Where the batches end that fit into an answer, and may be served. None of them where their bytes make no
-        sense, or where a reader would wait for more than is left: the broker says so better than we could.
+        """Returns the end of the batches that fit into a response, and may be served. Returns the start if their bytes
+        are invalid, or if the reader would wait for more than is left: the broker handles these cases.
         """
         start, handed_off = self._position, self._handed_off
         wanted = min(start + max(handed_off.limit, 1), handed_off.end)
@@ -133,7 +133,7 @@ class Conversation:
         return start if is_too_little or not 0 <= self._next_offset <= _OFFSET_MAX else end
 
     def _expect_next(self) -> None:
-        """The request that goes on where the answer to this one ends."""
+        """Sets the expected request: the one that continues at the end of this response."""
         epoch_at, offset_at = (_LENGTH_BYTES + place for place in self._handed_off.places)
         (self._offset,) = _OFFSET.unpack_from(self._expected, offset_at)
         _OFFSET.pack_into(self._expected, offset_at, self._next_offset)
@@ -145,7 +145,7 @@ class Conversation:
         return os.pread(self._file, size, position)
 
     def _send(self, size: int) -> bool:
-        """The answer with so many bytes of records. False where the client does not take all of it."""
+        """Sends a response with so many bytes of records. Returns False if the client does not take all of it."""
         position, answer = self._position, self._handed_off.answer
         _, _, correlation_id = _REQUEST.unpack_from(self._request)
         head = answer.head(correlation_id, self._handed_off.bounds, size)
@@ -179,7 +179,7 @@ class Conversation:
         return sent
 
     def _receive(self) -> bool:
-        """Whether another request of the same form has come, for what follows."""
+        """Receives a request. Returns whether it matches the template, and continues where the last response ended."""
         view, count = memoryview(self._request), 0
         while count < len(view):
             try:
@@ -189,7 +189,7 @@ class Conversation:
             count += received
             begun = min(count, _LENGTH_BYTES)
             if not received or view[:begun] != self._expected[:begun] or time.perf_counter() > self._until:
-                break  # another request may be shorter: what it has of one of these would be waited for
+                break  # another request may be shorter: do not wait for the rest of this one
         self._bytes_in += count
         if count < len(view) or not self._is_next():
             self._unread = bytes(view[:count])
@@ -202,7 +202,7 @@ class Conversation:
 
 
 def serve(control: socket.socket) -> None:
-    """Until the broker is gone."""
+    """Serves connections until the broker is gone."""
     while True:
         data, descriptors, _, _ = socket.recv_fds(control, MESSAGE_BYTES, 2)
         if not data:
@@ -212,7 +212,7 @@ def serve(control: socket.socket) -> None:
         try:
             with socket.socket(fileno=client) as sock:
                 returned = Conversation(handed_off, sock, file).run()
-        except Exception:  # the broker waits for its connection
+        except Exception:  # the broker still needs its connection back
             logger.exception("unexpected error while serving a catch-up consumer")
             returned = Returned(handed_off.number, error=errno.EIO)
         finally:
@@ -221,20 +221,20 @@ def serve(control: socket.socket) -> None:
 
 
 def serve_or_die(control: socket.socket) -> None:
-    """Ends the process where a thread fails: the broker then takes back all connections that are handed off."""
+    """Ends the process if a thread fails: the broker then disconnects the clients that are handed off."""
     try:
         serve(control)
     except BaseException as error:
-        if not isinstance(error, ConnectionError):  # else it is the broker that is gone
+        if not isinstance(error, ConnectionError):  # a ConnectionError means that the broker is gone
             logger.exception("unexpected error in the helper process for catch-up consumers")
         os._exit(1)
 
 
 def main() -> None:
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # which whole groups of processes are sent
-        signal.signal(number, signal.SIG_IGN)  # it is the broker's to say when: its clients are answered first
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # these are sent to whole process groups
+        signal.signal(number, signal.SIG_IGN)  # the broker ends this process, after answering its clients
     control = socket.socket(fileno=int(sys.argv[1]))
-    with suppress(ConnectionError):  # a broker that is gone already: the threads see it, too
+    with suppress(ConnectionError):  # if the broker is gone already, the threads see it, too
         control.send(Returned(READY).encode())
     threads = [threading.Thread(target=serve_or_die, args=(control,)) for _ in range(HANDED_OFF_MAX)]
     for thread in threads:

@@ -1,4 +1,4 @@
-"""Limits connections: how many at once, from one address and in a second. All limits can change at run time."""
+"""Limits connections: their total, per address and per second. All limits can change at run time."""
 
 from tailrace.broker.configs.keys import limits_by_address
 from tailrace.broker.configs.registry import BrokerConfigs
@@ -10,10 +10,10 @@ class Admission:
     def __init__(self, configs: BrokerConfigs) -> None:
         self._configs = configs
         self._window_ends = 0.0
-        self._accepted = 0  # in the second that ends then
+        self._accepted = 0  # in the current second
 
     def has_room(self, host: str, *, of_all: int, of_host: int) -> bool:
-        """Whether the connection from `host` that was just accepted may stay, beside those that are there."""
+        """Whether the connection from `host` that was just accepted may stay."""
         self._accepted += 1
         return of_all < self._configs.number("max.connections") and of_host < self._limit_of(host)
 
@@ -22,7 +22,7 @@ class Admission:
         return self._configs.number("max.connections.per.ip") if own is None else own
 
     def wait_s(self, now: float) -> float:
-        """How long to wait before another connection is accepted."""
+        """How long to wait before the next connection is accepted."""
         if now >= self._window_ends:
             self._window_ends = now + WINDOW_S
             self._accepted = 0

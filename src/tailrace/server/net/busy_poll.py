@@ -1,13 +1,12 @@
-"""Busy polling for a client that sends its next request as soon as it is answered.
+"""Busy polling for a client that sends its next request right after each response.
 
-A loop that goes to sleep has to be woken, on another processor as a rule, which takes longer than to answer a small
-request. So while one client sends one request after the other, and no other sends any, the loop looks for the next
-one without going to sleep, for a tenth of a millisecond at most: some times at that client, which is quickest, and then
-at everybody. Where it does not come so soon, or others come in between, that ends; it begins again after some that did.
-Where the machine is busy, the kernel wakes the client on the processor of who has answered it, in the belief that he is
-about to sleep: so the processor is given up once for each answer, where the next request has not come before that.
-Everything else has its turns as always. While a request is under way, as one that waits for the disk, there is nothing
-to look for: that goes on when it is answered.
+Waking a sleeping loop, usually on another processor, takes longer than answering a small request. So while exactly one
+client sends one request after the other, the loop polls for the next one without going to sleep, for 0.1 ms at most:
+some times that client's socket alone, which is fastest, and then all sockets. Polling stops when requests come later,
+or other clients send some; it begins again after several requests that came soon. On a busy machine, the kernel wakes
+the client on the broker's processor, expecting the broker to sleep. So the broker yields the processor once per
+response, unless the next request has come before that. All other work keeps its turns. While a request is in flight,
+such as one that waits for the disk, there is nothing to poll for: polling continues after its response.
 """
 
 import time
@@ -15,17 +14,17 @@ from asyncio import AbstractEventLoop
 from os import sched_yield
 from typing import Protocol
 
-SOON_S = 0.000_150  # from an answer to the next request, with the time that waking up takes
+SOON_S = 0.000_150  # from a response to the next request, including the wake-up
 BUSY_POLL_S = 0.000_100
-SOON_REQUESTS_MIN = 4  # requests that came soon, before it is worth it
-PAUSE_REQUESTS = 64  # requests
-LOOKS_AT_CLIENT = 16  # at the client, for each at everybody: some 30 µs
-SOON_REQUESTS_MAX = 8  # of them are remembered: so many may come late before it is forgotten
+SOON_REQUESTS_MIN = 4  # requests that came soon, before polling begins
+PAUSE_REQUESTS = 64  # requests before polling may begin again
+LOOKS_AT_CLIENT = 16  # polls of the client per poll of all sockets: some 30 µs
+SOON_REQUESTS_MAX = 8  # upper bound of the count: so many late requests end polling
 
 
 class Client(Protocol):
     def look(self) -> bool:
-        """Handles what has arrived, if anything has. True where something has, or is under way."""
+        """Handles what has arrived, if anything. Returns True if something has, or a request is in flight."""
 
 
 class BusyPoll:
@@ -35,16 +34,16 @@ class BusyPoll:
         self._loop = loop
         self._client: Client | None = None
         self._answered_at = 0.0
-        self._soon = 0  # how many have come soon, lately
+        self._soon = 0  # count of requests that came soon, lately
         self._is_awake = False
-        self._gave_way = False  # since the last answer
+        self._gave_way = False  # yielded since the last response
 
     def is_alone_with(self, client: Client) -> bool:
-        """Whether it is this client that sends one request after the other, and hardly anybody else any."""
+        """Whether this client sends one request after the other, and hardly any other client sends."""
         return self._soon >= SOON_REQUESTS_MIN and client is self._client
 
     def answered(self, client: Client, started: float, ended: float) -> None:
-        """A request of this client was begun and answered at these times, by the performance counter."""
+        """Notes that a request of this client was begun and answered at these times, by the performance counter."""
         is_soon = client is self._client and started - self._answered_at < SOON_S
         self._client, self._answered_at, self._gave_way = client, ended, False
         if is_soon:
@@ -60,16 +59,16 @@ class BusyPoll:
             self._loop.call_soon(self._look)
 
     def forget(self, client: Client) -> None:
-        """The client is gone."""
+        """Notes that the client is gone."""
         if client is self._client:
             self._client = None
 
     def disturbed(self) -> None:
-        """There is other work, and others may need the processor: it is not worth it for a while."""
+        """Notes that there is other work, or other processes may need the processor: polling pauses for a while."""
         self._soon = -PAUSE_REQUESTS
 
     def _look(self) -> None:
-        """Called again after a look at what has arrived for others; or, where something has come, with its answer."""
+        """Polls the client for a while, and schedules the next poll of all sockets while the pause is short."""
         self._is_awake = False
         client = self._client
         if client is None or self._soon <= 0 or time.perf_counter() - self._answered_at >= BUSY_POLL_S:
@@ -79,5 +78,5 @@ class BusyPoll:
                 return
             if not self._gave_way:
                 self._gave_way = True
-                sched_yield()  # the client may be waiting for this very processor
+                sched_yield()  # the client may be waiting for this processor
         self._stay_awake()

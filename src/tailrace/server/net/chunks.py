@@ -1,9 +1,9 @@
-"""Sends much in small steps, so that other clients are not held up.
+"""Sends large responses in small steps, so that other clients are not held up.
 
-A thread that sends old data shares the processors with all others, and the interpreter, too. So the socket blocks
-while the thread has it: the thread waits in the kernel, and not in between. A thread that reads from a disk yields the
-processor after each chunk: on a kernel that does not preempt itself, and lets each task have its time slice, a producer
-would else wait for half a millisecond behind a reader.
+A thread that sends old data shares the processors, and the interpreter lock, with all other threads. So the socket is
+in blocking mode while the thread has it: the thread waits in the kernel. A thread that reads from a disk yields the
+processor after each chunk: on a kernel without preemption, a producer would otherwise wait for half a millisecond
+behind a reader.
 """
 
 import math
@@ -13,17 +13,17 @@ import struct
 import time
 from collections.abc import Callable
 
-MORE = getattr(socket, "MSG_MORE", 0)  # a flag: what is sent now is only the beginning
+MORE = getattr(socket, "MSG_MORE", 0)  # a flag: more data follows
 
 CHUNK_BYTES = 128 << 10  # 50 to 100 µs
-PIECE_BYTES = 1 << 20  # of what is in memory, in one call: it ends however slow the client is
-PATIENCE_S = 0.01  # with a client that takes nothing, or says nothing: others wait for the thread that waits for it
+PIECE_BYTES = 1 << 20  # sent from memory in one call, so that a call ends even with a slow client
+PATIENCE_S = 0.01  # with a silent client: other clients wait for the thread that waits for it
 
 _PATIENCE = struct.pack("@ll", 0, int(PATIENCE_S * 1e6))  # as the kernel's timeval
 
 
 def set_patience(sock: socket.socket) -> None:
-    """Where the socket is made to block, sending and receiving then end after a while with BlockingIOError."""
+    """Limits how long sending and receiving on a blocking socket may take: then they raise BlockingIOError."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _PATIENCE)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _PATIENCE)
 
@@ -31,8 +31,8 @@ def set_patience(sock: socket.socket) -> None:
 def send_chunks(
     send: Callable[[int, int], int], size: int, chunk_bytes: int = CHUNK_BYTES, until: float = math.inf
 ) -> int:
-    """Says how much the client has taken without a pause, and before that time by the performance counter. `send` is
-    told where to begin and how much to send, and says how much went.
+    """Sends `size` bytes in steps. Returns how much the client took without a pause, and before the deadline, which is
+    a time of the performance counter. `send` gets position and size of a step, and returns how much was sent.
     """
     sent = 0
     while (left := size - sent) > 0:

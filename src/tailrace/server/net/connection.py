@@ -25,11 +25,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tailrace.broker.apis.k18_api_versions import unsupported_version
 from tailrace.broker.apis.registry import APIS
-from tailrace.broker.core.api import Call, Endpoint, Silence
+from tailrace.broker.core.api import Api, Call, Endpoint, Silence
 from tailrace.broker.core.delayed import DelayedResponse
 from tailrace.broker.fastpath.fetch import FetchFastPath
-from tailrace.broker.fastpath.produce import ProduceBatchRun, ProduceFastPath, ProduceTemplate
-from tailrace.log.log import Log
+from tailrace.broker.fastpath.produce import DelayedProduceRun, ProduceBatchRun, ProduceFastPath
 from tailrace.protocol import codec
 from tailrace.protocol.errors import Malformed
 from tailrace.protocol.frame import read_request_header, response_header
@@ -62,6 +61,7 @@ class Connection:
         self.peer = peer
         self._client_host = "/" + peer.rpartition(":")[0]  # as Kafka shows it
         self.active_at = node.loop.time()
+        self._client = node.broker.clients.connect()
         self._socket = sock
         self.descriptor = sock.fileno()
         self._endpoint = endpoint
@@ -81,12 +81,11 @@ class Connection:
         )
         self.throttle = Throttle(node, on_begin=self._pause, on_end=self._throttle_ended)
         self._quotas = self.throttle.quotas
-        self._repeated_produce = ProduceFastPath(node.broker)
-        self.repeated_fetch = FetchFastPath(node.broker)
+        self._produce_fast_path = ProduceFastPath(node.broker)
+        self.fetch_fast_path = FetchFastPath(node.broker)
         self._is_reading = False
         self._has_more = False  # requests have arrived that were not started
         self._handoff: HandOff = node.handoff
-        self._is_handed_off = False  # to a helper process, which answers it for a while
         self.is_closed = False
         self._resume()
 
@@ -165,7 +164,7 @@ class Connection:
         return True
 
     def _received(self, count: int) -> None:
-        if not self._repeat(count):
+        if not self._take_fast_path(count):
             self.node.busy_poll.disturbed()
             self._frames.received(count)
             if self._frames.is_waiting:  # a large request comes in several parts, and nothing is to be done before
@@ -175,99 +174,97 @@ class Connection:
                 return
             self._work_off()
 
-    def _repeat(self, count: int) -> bool:
-        """Whether what has arrived is one request like one before it. Then it is under way, or answered."""
+    def _take_fast_path(self, count: int) -> bool:
+        """Handles what has arrived if it is one request that matches a template. Returns whether it was."""
         frame = self._frames.only_frame(count)
         if frame is None or self._quotas.values or self.node.is_stopping or self._under_way + 1 >= PIPELINED_MAX:
             return False
-        is_repeated = self._append_again(frame) or (not self._pending and self._fetch_again(frame))
-        if is_repeated and self._frames.taken(len(frame)):
+        is_handled = self._produce_alone(frame) or (not self._pending and self._fetch_alone(frame))
+        if is_handled and self._frames.taken(len(frame)):
             self.node.budget.holds(self, 0)
-        return is_repeated
+        return is_handled
 
-    def _append_again(self, frame: memoryview) -> bool:
-        started = time.perf_counter()
-        send = None if self._pending else self.outbox.send_at_once
-        repeated = self._repeated_produce.append(
-            frame, int(time.time() * 1000), self.node.flusher.start_flushes, send, self._write_at_once
-        )
-        if repeated is None:
+    def _produce_alone(self, frame: memoryview) -> bool:
+        now_ms = int(time.time() * 1000)
+        if not self._produce_fast_path.gather(frame, now_ms):
             return False
-        form, answer = repeated
-        if answer is None:
-            ended = time.perf_counter()
-            self.node.metrics.answered(form.header.api_key, ended - started)
-            self.node.busy_poll.answered(self, started, ended)
+        run, started, is_first = self._produce_fast_path.take_gathered(), time.perf_counter(), not self._pending
+        assert run is not None
+        response = self._append(run, now_ms)
+        if response is None:
+            return False
+        if is_first and isinstance(response, bytes):
+            self._respond_at_once(run.template.header.api_key, started, response)
         else:
-            self._line_up(form, started, answer)
-            self._answer()  # what was on disk already, as it is a repetition
+            self._await_response(run, started, response)
+            if is_first and self.node.busy_poll.is_alone_with(self):
+                self.node.flusher.write_journal_now()
+            self._answer()  # a repetition may be on disk already
         self.node.flusher.start_flushes()
         return True
 
-    def _write_at_once(self, log: Log, batch: memoryview) -> Callable[[], None] | None:
-        """A client that is alone, and waits for each response, shares its journal write with no other."""
-        is_alone = not self._pending and self.node.busy_poll.is_alone_with(self)
-        return self.node.flusher.write_at_once(log, batch) if is_alone else None
+    def _append(self, run: ProduceBatchRun, now_ms: int) -> "bytes | DelayedProduceRun | None":
+        behind = self._pending[-1].later if self._pending else None
+        return self._produce_fast_path.append_run(run, now_ms, behind)
+
+    def _respond_at_once(self, api_key: int, started: float, response: bytes) -> None:
+        self.outbox.send_at_once(response)
+        ended = time.perf_counter()
+        self.node.metrics.answered(api_key, ended - started)
+        self.node.busy_poll.answered(self, started, ended)
+
+    def _await_response(self, run: ProduceBatchRun, started: float, response: "bytes | DelayedProduceRun") -> None:
+        requests = len(run.requests)
+        if self._pending:
+            self.node.busy_poll.disturbed()
+            if response is self._pending[-1].later:
+                self._pending[-1].requests += requests
+                self._under_way += requests
+                return
+            self._hurry_earlier()
+        self._started(Pending(run.template.header, started, requests), response)
 
     def _append_gathered(self, now_ms: int, steady_ms: int) -> bool:
-        """Starts those that came together, and look like others before them, at once; or one by one, if need be: they
-        are few. False where there are none.
+        """Appends the gathered run; or starts its requests one by one, if need be: they are few. Returns whether there
+        was one.
         """
-        run = self._repeated_produce.take_gathered()
+        run = self._produce_fast_path.take_gathered()
         if run is None:
             return False
         started = time.perf_counter()
-        behind = self._pending[-1] if self._pending else None
-        answer = self._repeated_produce.append_run(run, now_ms, behind.later if behind is not None else None)
-        if answer is None:
+        response = self._append(run, now_ms)
+        if response is None:
             self._start_one_by_one(run, now_ms, steady_ms)
-        elif behind is not None and answer is behind.later:
-            behind.requests += len(run.requests)
-            self._under_way += len(run.requests)
         else:
-            self._line_up(run.template, started, answer, len(run.requests))
+            self._await_response(run, started, response)
         return True
 
     def _start_one_by_one(self, run: ProduceBatchRun, now_ms: int, steady_ms: int) -> None:
         for frame, *_ in run.requests:
             if self.is_closed:
                 return
-            if len(run.requests) > 1 and self._repeated_produce.gather(frame, now_ms):
+            if len(run.requests) > 1 and self._produce_fast_path.gather(frame, now_ms):
                 self._append_gathered(now_ms, steady_ms)
             else:
                 self._start(frame, now_ms, steady_ms)
 
-    def _line_up(self, form: ProduceTemplate, started: float, answer: Any, requests: int = 1) -> None:
-        if self._pending:
-            self.node.busy_poll.disturbed()
-            self._hurry_earlier()
-        self._started(Pending(form.header, started, requests), answer)
-
-    def _fetch_again(self, frame: memoryview) -> bool:
-        if (self.repeated_fetch.reads_on or self.outbox.is_cold) and self._hand_off(frame):
+    def _fetch_alone(self, frame: memoryview) -> bool:
+        if (self.fetch_fast_path.reads_on or self.outbox.is_cold) and self._handoff.offer(self, frame):
+            self._pause()
             return True
         started = time.perf_counter()
-        repeated = self.repeated_fetch.read(frame, int(time.time() * 1000))
-        if repeated is None:
+        read = self.fetch_fast_path.read(frame, int(time.time() * 1000))
+        if read is None:
             return False
-        form, parts = repeated
+        template, parts = read
         self.node.busy_poll.disturbed()
         self.outbox.put(parts)
         self.outbox.send()
-        self.node.metrics.answered(form.header.api_key, time.perf_counter() - started)
-        return True
-
-    def _hand_off(self, frame: memoryview) -> bool:
-        """Whether the hand-off takes the connection over, with this request."""
-        if not self._handoff.offer(self, frame):
-            return False
-        self._is_handed_off = True
-        self._pause()
+        self.node.metrics.answered(template.header.api_key, time.perf_counter() - started)
         return True
 
     def handed_back(self, unsent: Sequence[ResponseChunk], unread: bytes, *, is_cold: bool) -> None:
         """The hand-off gives the socket back, with the rest of a response, and what was read of the next request."""
-        self._is_handed_off = False
         self.active_at = self.node.loop.time()
         self.outbox.is_cold = is_cold
         if unsent:
@@ -341,7 +338,7 @@ class Connection:
             raise
 
     def _gather(self, frame: memoryview, now_ms: int) -> bool:
-        return not self._quotas.values and self._repeated_produce.gather(frame, now_ms)
+        return not self._quotas.values and self._produce_fast_path.gather(frame, now_ms)
 
     def _may_start(self) -> bool:
         return (
@@ -349,7 +346,7 @@ class Connection:
             and self._under_way < PIPELINED_MAX
             and self.outbox.is_empty
             and not self.throttle.is_on
-            and not self._is_handed_off
+            and not self._handoff.owns(self)
             and not self.node.is_stopping
         )
 
@@ -382,15 +379,20 @@ class Connection:
             more_may_follow=True,
         )
         self._hurry_earlier()
-        call = Call(header.api_version, header.client_id, self._endpoint, now_ms, steady_ms, self._client_host)
-        answer = self.node.broker.handle(api, request, call)
+        call = Call(
+            header.api_version, header.client_id, self._endpoint, now_ms, steady_ms, self._client_host, self._client
+        )
+        answer = self._handle(api, request, call)
         if self._quotas.values:
             self.throttle.charge_request(header, time.perf_counter() - pending.started, len(frame))
         self._started(pending, answer)
         if isinstance(request, ProduceRequest):
-            self._repeated_produce.learn(frame, header, request)
+            self._produce_fast_path.learn(frame, header, request)
         elif isinstance(request, FetchRequest):
-            self.repeated_fetch.learn(frame, header, request)
+            self.fetch_fast_path.learn(frame, header, request)
+
+    def _handle(self, api: Api, request: Any, call: Call) -> Any:
+        return self.node.broker.handle(api, request, call)
 
     def _hurry_earlier(self) -> None:
         for earlier in self._pending:
@@ -415,6 +417,8 @@ class Connection:
             self.node.metrics.answered(pending.header.api_key, time.perf_counter() - pending.started)
             if answer.close:
                 self.close()
+            elif answer.pause_ms:
+                self.throttle.pause(answer.pause_ms)
             return
         self._enter(pending)
         if not isinstance(answer, DelayedResponse):
@@ -459,8 +463,10 @@ class Connection:
         self._under_way -= pending.requests
         if answer.close:
             self.close()
-        else:
-            self.node.ready.add(self)  # what stood behind it
+            return
+        if answer.pause_ms:
+            self.throttle.pause(answer.pause_ms)
+        self.node.ready.add(self)  # what stood behind it
 
     def _answered(self, pending: Pending, answer: Any) -> None:
         if self._quotas.values:
@@ -525,6 +531,7 @@ class Connection:
         if self.is_closed:
             return
         self.is_closed = True
+        self._client.close()
         self._pause()
         self.throttle.close()
         self._deadlines.close()

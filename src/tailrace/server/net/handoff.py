@@ -8,8 +8,8 @@ if TYPE_CHECKING:
 
 class HandOff(Protocol):
     def offer(self, connection: "Connection", frame: memoryview) -> bool:
-        """Offers the connection of a client that most likely catches up, with the Fetch that has just arrived. Where it
-        returns True, a helper process has the socket: the connection leaves it alone until `Connection.handed_back`.
+        """Offers the connection of a client that most likely catches up, with the Fetch that has just arrived. On True,
+        a helper process owns the socket: the connection does not touch it until `Connection.handed_back`.
         """
 
     def owns(self, connection: "Connection") -> bool:

@@ -1,11 +1,11 @@
-"""Bounds the memory of requests that have not arrived whole, of all connections together.
+"""Limits the memory of requests that have not arrived whole, over all connections.
 
-A connection that would go beyond waits until others have let go. One at a time may go beyond, to the end of its
-request: else some that have a part each could all wait for each other.
+A connection that would exceed the limit waits until others have released memory. One connection at a time may exceed
+it, to complete its request: otherwise several half-received requests could all wait for each other.
 
-When one has waited for too long, room is made: of those that could go on, the one that has held its memory for the
-longest without asking for more is closed, if that is as long; else the one that waits. So a few that send slowly, or
-not at all, cannot hold up the rest for ever.
+When one has waited for too long, a connection is closed: the one that has held its memory for the longest without
+asking for more, if that is as long; otherwise the waiting one. So a few slow or silent clients cannot block the rest
+for ever.
 """
 
 from asyncio import AbstractEventLoop, TimerHandle
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from tailrace.server.net.connection import Connection
 
-FIRST_BYTES = 1 << 20  # of a buffer for a request that claims to be larger, at most
+FIRST_BYTES = 1 << 20  # largest initial buffer of a request that claims to be larger
 FIRST_BYTES_SCARCE = 4 << 10
 WOKEN_AT_ONCE = 16
 
@@ -31,13 +31,13 @@ class Budget:
         self._loop = loop
         self._limit = limit
         self._timeout_s = timeout_s
-        self._held: OrderedDict[Connection, Held] = OrderedDict()  # the one that has not changed for longest first
+        self._held: OrderedDict[Connection, Held] = OrderedDict()  # unchanged for longest first
         self._waiting: OrderedDict[Connection, TimerHandle] = OrderedDict()
-        self._beyond: Connection | None = None  # the one that has gone beyond the limit
+        self._beyond: Connection | None = None  # the one that may exceed the limit
         self.total = 0
 
     def first_bytes(self) -> int:
-        """Where half of all is taken, a connection begins small."""
+        """The largest initial buffer. It is small when half of the memory is in use."""
         return FIRST_BYTES if 2 * self.total < self._limit else FIRST_BYTES_SCARCE
 
     @property
@@ -45,7 +45,7 @@ class Budget:
         return self.total >= self._limit
 
     def holds(self, connection: "Connection", size: int) -> None:
-        """What a connection holds now. Others go on where it has become less."""
+        """Notes the memory that a connection holds now. Wakes waiting connections if it has become less."""
         before = self._size(connection)
         if size == before:
             return
@@ -61,7 +61,7 @@ class Budget:
             self._wake()
 
     def may_hold(self, connection: "Connection", size: int) -> bool:
-        """Whether a connection may hold so much now. If not, it is told to go on (`Connection.answer`) when it may."""
+        """Whether a connection may hold `size` bytes now. If not, `Connection.answer` is called when it may."""
         if self.total - self._size(connection) + size > self._limit:
             if self._beyond is not None and self._beyond is not connection:
                 if connection not in self._waiting:
@@ -81,7 +81,7 @@ class Budget:
             timer.cancel()
 
     def _wake(self) -> None:
-        """Those who have waited for longest try again; if that is in vain, others are the first next time."""
+        """Lets the connections that have waited for longest try again; if that fails, others are first next time."""
         for connection in list(islice(self._waiting, WOKEN_AT_ONCE)):
             self._waiting.move_to_end(connection)
             self._loop.call_soon(connection.answer)

@@ -1,14 +1,15 @@
 """Accepts clients on one address, and knows the address that is advertised to them.
 
-Where nothing is said (`advertised` is None), a client is told the address at which it has reached us.
+If `advertised` is None, clients are sent the address that they have connected to.
 
-A connection that is more than the quota of its address allows is held for a moment, unread, and closed: a client that
-comes again at once would come again and again.
+A connection that exceeds the quota of its address is held for a moment, unread, and then closed: a client whose
+connection is closed at once would reconnect at once.
 """
 
 import errno
 import logging
 import socket
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -22,34 +23,36 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("tailrace.server.net")
 
-AT_ONCE_MAX = 64  # connections that are accepted before others have their turn
+AT_ONCE_MAX = 64  # connections accepted in one turn of the loop
 HELD_MAX = 1000  # connections over a quota; more are closed at once
-REST_S = 1.0  # after the operating system has refused another connection: there are too many descriptors, say
+REST_S = 1.0  # pause after the system has refused a connection, such as for too many descriptors
+Connect = Callable[["Node", socket.socket, Endpoint, str], Connection]
 _DIGITS = frozenset("0123456789.:")
 _NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
 def bind(host: str, port: int, undo: ExitStack) -> list[socket.socket]:
-    """Sockets for every address that `host` has, all with the same port; `undo` closes them. Raises OSError where one
-    is taken, or none is this machine's.
+    """Binds a socket to every address of `host`, all with the same port; `undo` closes them. Raises OSError if an
+    address is in use, or none belongs to this machine.
     """
-    # Digits as bytes: for a text Python imports the rules for names in all scripts, and a start waits for it.
+    # An address is passed as bytes: for a str Python imports the encoding of international names, which delays the
+    # start.
     name = host.encode() if set(host) <= _DIGITS else host
     try:
         found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except UnicodeError:
-        raise OSError(errno.EINVAL, f"{host!r} is no name of a machine") from None
+        raise OSError(errno.EINVAL, f"{host!r} is not a valid host name") from None
     sockets: list[socket.socket] = []
     missing: OSError | None = None
     for family, address in dict.fromkeys((family, address[:2]) for family, _, _, _, address in found):
         try:
             sockets.append(undo.enter_context(_bind_one(family, str(address[0]), port)))
         except OSError as error:
-            missing = OSError(error.errno, f"{host}:{port}: {error.strerror}")
+            missing = OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}")
             if error.errno not in _NOT_HERE:
                 raise missing from error
-            continue  # as ::1 of localhost, where IPv6 is switched off
-        port = sockets[0].getsockname()[1]  # where any would do, the second address gets the port of the first
+            continue  # such as ::1 for localhost, if IPv6 is off
+        port = sockets[0].getsockname()[1]  # with port 0, the second address gets the port of the first
     if missing is not None and not sockets:
         raise missing
     return sockets
@@ -70,17 +73,28 @@ def _bind_one(family: int, host: str, port: int) -> socket.socket:
 
 
 class Listener:
-    def __init__(self, node: "Node", sock: socket.socket, advertised: Endpoint | None) -> None:
+    def __init__(
+        self,
+        node: "Node",
+        sock: socket.socket,
+        advertised: Endpoint | None,
+        connect: Connect = Connection,
+        *,
+        counted_as: str | None = None,
+    ) -> None:
+        """`connect` makes the connection of an accepted socket. It counts for its client's address, or `counted_as`."""
         self.host, self.port = sock.getsockname()[:2]
         self._node = node
         self._socket = sock
         self._advertised = advertised
+        self._connect = connect
+        self._counted_as = counted_as
         self._held: dict[socket.socket, TimerHandle] = {}
         configs = node.configs
         sock.listen(configs.number("socket.listen.backlog.size"))
         for option, name in ((socket.SO_SNDBUF, "socket.send"), (socket.SO_RCVBUF, "socket.receive")):
             if (size := configs.number(f"{name}.buffer.bytes")) >= 0:
-                sock.setsockopt(socket.SOL_SOCKET, option, size)  # those it accepts have it from here
+                sock.setsockopt(socket.SOL_SOCKET, option, size)  # accepted sockets inherit it
         self._resume()
 
     def _resume(self) -> None:
@@ -102,7 +116,7 @@ class Listener:
                 return
             try:
                 self._accept(accepted, str(address[0]), int(address[1]))
-            except OSError as error:  # it is gone already
+            except OSError as error:  # the client is gone already
                 logger.info("cannot serve %s: %s", address[0], error.strerror)
                 accepted.close()
 
@@ -111,16 +125,17 @@ class Listener:
         self._node.loop.call_later(seconds, self._resume)
 
     def _accept(self, accepted: socket.socket, host: str, port: int) -> None:
-        if not self._node.has_room_for(host):
+        counted_as = self._counted_as or host
+        if not self._node.has_room_for(counted_as):
             accepted.close()
             return
-        if wait_ms := self._node.connection_wait_ms(host):
+        if wait_ms := self._node.connection_wait_ms(counted_as):
             self._hold(accepted, wait_ms)
             return
         accepted.setblocking(False)
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         endpoint = self._advertised or Endpoint(*accepted.getsockname()[:2])
-        self._node.opened(Connection(self._node, accepted, endpoint, str(Endpoint(host, port))), host)
+        self._node.opened(self._connect(self._node, accepted, endpoint, str(Endpoint(host, port))), counted_as)
 
     def _hold(self, accepted: socket.socket, wait_ms: int) -> None:
         if len(self._held) >= HELD_MAX:

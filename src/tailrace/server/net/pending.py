@@ -1,7 +1,7 @@
-"""The requests that are under way on a connection, and their deadlines.
+"""The requests in flight on a connection, and their deadlines.
 
-One timer serves them all. It rings at the earliest deadline and is then set for the next one; a request that is
-answered before its time, as nearly all are, leaves it as it is.
+One timer serves them all. It fires at the earliest deadline and is then set to the next one; a request that is answered
+before its deadline, as nearly all are, leaves it unchanged.
 """
 
 import math
@@ -18,11 +18,11 @@ _EARLY_S = 0.001  # the loop counts milliseconds
 
 
 def ignore(*_: Any) -> None:
-    """Takes the place of a callback to a connection that is closed, so that the two form no reference cycle."""
+    """Replaces a callback to a closed connection, so that the two form no reference cycle."""
 
 
 class Pending:
-    """A request that is under way, at its place in the line; or several that are answered together."""
+    """A request in flight, with its position in the queue; or several that are answered together."""
 
     __slots__ = ("answer", "deadline", "header", "is_answered", "is_hurried", "later", "requests", "started")
 
@@ -37,13 +37,13 @@ class Pending:
         self.deadline = math.inf  # by the loop's clock
 
     def hurry(self) -> None:
-        """Has effect once: it makes a Fetch look at what there is, which may be a lot."""
+        """Makes a Fetch read what is available, which may be a lot. Only the first call has an effect."""
         if self.later is not None and not self.is_hurried:
             self.is_hurried = True
             self.later.hurry()
 
     def abandon(self) -> None:
-        """The client is gone: neither the answer nor what it holds is wanted any more."""
+        """Drops the response and everything held for it, because the client is gone."""
         if self.later is not None:
             later, self.later = self.later, None
             later.abandon()
@@ -52,7 +52,7 @@ class Pending:
 
 
 class Deadlines:
-    """Those of one connection. `on_due` is called for each request whose time is up."""
+    """The deadlines of one connection. `on_due` is called for each request whose deadline has passed."""
 
     __slots__ = ("_line", "_loop", "_on_due", "_rings_at", "_timer")
 
@@ -64,7 +64,7 @@ class Deadlines:
         self._rings_at = 0.0
 
     def watch(self, pending: Pending, wait_ms: int) -> None:
-        """`pending` stands in the line, and may take so long."""
+        """Sets the deadline of `pending`, which is in the queue."""
         pending.deadline = self._loop.time() + wait_ms / 1000
         if self._timer is None or pending.deadline < self._rings_at:
             self._set(pending.deadline)
@@ -78,7 +78,7 @@ class Deadlines:
         self._timer = None
         now = self._loop.time() + _EARLY_S
         for pending in [one for one in self._line if one.later is not None and one.deadline <= now]:
-            pending.deadline = math.inf  # once: what it waits for may not care
+            pending.deadline = math.inf  # only once: the request may go on waiting
             self._on_due(pending)
         earliest = min((one.deadline for one in self._line if one.later is not None), default=math.inf)
         if earliest < math.inf:
@@ -90,6 +90,6 @@ class Deadlines:
             self._timer = None
 
     def close(self) -> None:
-        """Cancels the timer, and lets go of the connection, which owns this."""
+        """Cancels the timer, and drops the reference to the connection, which owns this."""
         self.cancel()
         self._on_due = ignore

@@ -16,13 +16,13 @@ class ReadyConnections:
         self._is_held = False
 
     def add(self, client: Client) -> None:
-        """Its responses are sent soon, together with those that become ready by then."""
+        """Schedules sending the client's responses, together with others that become ready by then."""
         if not self._clients and not self._is_held:
             self._loop.call_soon(self.answer_all)
         self._clients.append(client)
 
     def hold(self) -> None:
-        """The caller calls `answer_all` itself, as soon as all that it knows of are added."""
+        """Suspends the schedule: the caller calls `answer_all` itself, after adding clients."""
         self._is_held = True
 
     def answer_all(self) -> int:

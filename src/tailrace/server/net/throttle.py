@@ -1,7 +1,10 @@
-"""Throttles clients that exceed their quotas: they are answered, told for how long to wait, and not read meanwhile.
+"""Throttles clients that exceed their quotas: the response says how long, and the client is not read meanwhile.
 
-Bytes that a producer sends count when they arrive, those that a consumer gets when they are answered, and of the loop's
-time what a request took to be read and handled.
+A Produce is also delayed for the sake of slow consumers (`broker/backlog/gate`). Its response has waited already, so
+its client is read; only one that wants no responses (`acks=0`) is not.
+
+Bytes of a producer count when they arrive, bytes for a consumer when its request is answered. Request time is the
+loop's time for reading and handling a request.
 """
 
 from collections.abc import Callable
@@ -12,6 +15,7 @@ from tailrace.broker.quotas.client_quotas import ANONYMOUS, CONSUMER_BYTE_RATE, 
 from tailrace.protocol.frame import RequestHeader
 from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages.fetch import FetchResponse
+from tailrace.protocol.messages.produce import ProduceResponse
 from tailrace.server.net.pending import ignore
 
 if TYPE_CHECKING:
@@ -21,13 +25,13 @@ if TYPE_CHECKING:
 
 
 class Throttle:
-    """One connection's. `on_begin` is called when it begins, or goes on for longer, `on_end` when it ends."""
+    """Throttles one connection. `on_begin` is called when throttling begins or is extended, `on_end` at its end."""
 
     __slots__ = ("_loop", "_meter", "_on_begin", "_on_end", "_timer", "_until", "quotas", "revision")
 
     def __init__(self, node: "Node", on_begin: Callable[[], None], on_end: Callable[[], None]) -> None:
-        self.quotas = node.broker.metadata.quotas  # where these have no values, no call is needed
-        self.revision = 0  # of the quotas that it is throttled by
+        self.quotas = node.broker.metadata.quotas  # if no quotas are set, no call is needed
+        self.revision = 0  # of the quotas that throttle the client
         self._loop = node.loop
         self._meter = node.broker.quotas
         self._on_begin = on_begin
@@ -40,27 +44,29 @@ class Throttle:
         return self._timer is not None
 
     def charge_request(self, header: RequestHeader, seconds: float, size: int) -> None:
-        """A request was handled, which took so many seconds of the loop."""
+        """Charges a request that took `seconds` of the loop."""
         self._charge(header, REQUEST_PERCENTAGE, 100 * seconds)
         if header.api_key == ApiKey.PRODUCE:
             self._charge(header, PRODUCER_BYTE_RATE, size)
 
     def charge_answer(self, header: RequestHeader, answer: Any) -> None:
-        """Sets how long the client is throttled in the response, if it is. A time that it has already counts."""
+        """Charges a response, and sets the remaining throttle time in it. A time that it already has is taken over."""
         if isinstance(answer, FetchResponse):
             self._charge(header, CONSUMER_BYTE_RATE, records_bytes(answer))
-        elif wait_ms := getattr(answer, "throttle_time_ms", 0):
-            self._begin(wait_ms)
+        wait_ms = getattr(answer, "throttle_time_ms", 0)
+        if wait_ms and not isinstance(answer, ProduceResponse):  # a Produce has waited for its response already
+            self.pause(wait_ms)
         if self._timer is not None and hasattr(answer, "throttle_time_ms"):
-            answer.throttle_time_ms = round(1000 * max(0.0, self._until - self._loop.time()))
+            left_ms = round(1000 * max(0.0, self._until - self._loop.time()))
+            answer.throttle_time_ms = max(left_ms, wait_ms) if isinstance(answer, ProduceResponse) else left_ms
 
     def _charge(self, header: RequestHeader, key: str, amount: float) -> None:
         wait_ms = self._meter.charge(key, ANONYMOUS, header.client_id or "", amount, self._loop.time())
         if wait_ms:
-            self._begin(wait_ms)
+            self.pause(wait_ms)
 
-    def _begin(self, wait_ms: int) -> None:
-        """For no less time than it is throttled already."""
+    def pause(self, wait_ms: int) -> None:
+        """Throttles for `wait_ms`, or for the rest of the current throttle if that is longer."""
         until = self._loop.time() + wait_ms / 1000
         if self._timer is None or self._until < until:
             self.cancel()
@@ -70,12 +76,12 @@ class Throttle:
             self._on_begin()
 
     def end(self) -> None:
-        """The time is over, or the quotas are others."""
+        """Ends throttling: the time is over, or the quotas have changed."""
         self.cancel()
         self._on_end()
 
     def close(self) -> None:
-        """Ends it, and lets go of the connection, which owns this."""
+        """Ends throttling, and drops the reference to the connection, which owns this."""
         self.cancel()
         self._on_begin = self._on_end = ignore
 

@@ -1,0 +1,78 @@
+"""The broker's child processes, and the listener that serves them alone.
+
+They start a moment after the broker has begun to serve, so that neither a start nor the first clients wait for them.
+"""
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
+
+from tailrace.broker.configs.tables import BROKER_KEYS
+from tailrace.server.children import access
+from tailrace.server.children.access import Access
+from tailrace.server.children.child import Child
+from tailrace.server.net.listener import Listener, bind
+from tailrace.server.net.private import PrivateConnection
+from tailrace.server.node import CHILDREN, Node
+
+logger = logging.getLogger("tailrace.server.children")
+
+HOST = "127.0.0.1"
+MONITOR = "tailrace.monitor"
+_MONITOR_CONFIGS = ("tailrace.monitor.", "tailrace.alert.")
+
+
+class Children:
+    """Used from the loop's thread alone."""
+
+    def __init__(self, node: Node) -> None:
+        """Raises OSError if no port can be bound on loopback."""
+        self._node = node
+        token = access.new_token()
+        with ExitStack() as undo:
+            (sock,) = bind(HOST, 0, undo)
+            connect = partial(PrivateConnection, token=token)
+            self._listener = Listener(node, sock, None, connect, counted_as=CHILDREN)
+            undo.pop_all()
+        self.access = Access(self._listener.port, token)
+        greeting = json.dumps({**self.access._asdict(), "configs": _configs(node)}).encode()
+        self.children = [Child(node.loop, node.jobs, "monitor", MONITOR, greeting)]
+        node.metrics.further_pages.append(self._page)
+        node.jobs.submit(self._write_access, self._start)
+
+    def _write_access(self) -> None:
+        try:
+            access.write(self._node.data, self.access)
+        except OSError as error:
+            logger.warning("cannot write %s: %s; child processes do not need it", access.FILE, error)
+
+    def _start(self) -> None:
+        for child in self.children:
+            child.start()
+
+    def _page(self) -> Iterator[str]:
+        title = "Starts of a child process of the broker; more than one is a child that has failed."
+        yield f"# HELP tailrace_child_starts_total {title}"
+        yield "# TYPE tailrace_child_starts_total counter"
+        for child in self.children:
+            yield f'tailrace_child_starts_total{{child="{child.name}"}} {child.starts}'
+        yield from (child.page.rstrip("\n") for child in self.children if child.page)
+
+    def stop(self) -> Callable[[], None]:
+        """Tells the children to end, and closes the listener. Returns what waits until they have ended."""
+        self._listener.close()
+        waits = [child.stop() for child in self.children]
+        access.remove(self._node.data)
+
+        def wait() -> None:
+            for one in waits:
+                one()
+
+        return wait
+
+
+def _configs(node: Node) -> dict[str, str]:
+    names = [name for name in BROKER_KEYS if name.startswith(_MONITOR_CONFIGS)]
+    return {name: node.configs.text(name) for name in names}
