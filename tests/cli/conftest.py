@@ -83,8 +83,13 @@ def start(environment: dict[str, str]) -> Iterator[Callable[..., "subprocess.Pop
     started: list[subprocess.Popen[bytes]] = []
 
     def start(*arguments: object) -> "subprocess.Popen[bytes]":
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        process = subprocess.Popen([*COMMAND, *map(str, arguments)], env=environment, **pipes)
+        process = subprocess.Popen(
+            [*COMMAND, *map(str, arguments)],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
         started.append(process)
         return process
 

@@ -4,10 +4,12 @@ main         entry point: runs `serve` with plain options directly, everything e
 app          the table of verbs, put together as one typer application
 common/      what verbs share: connection, output, options, offsets, messages
 serve/       `tailrace serve`: the broker
-topic/       `tailrace topic`: list, show, create, alter, delete
+topic/       `tailrace topic`: list, show, create, alter, delete, delete-records
 produce/     `tailrace produce`: lines to messages
 tail/        `tailrace tail`: messages to lines
 group/       `tailrace group`: list, show, reset, copy, delete
+config/      `tailrace config`: show and set configs of brokers
+quota/       `tailrace quota`: show and set quotas
 pipelines/   `tailrace run` and `tailrace replay`: pipelines on Spark
 log/         `tailrace log`: verify, dump and repair a data directory, offline
 backup/      `tailrace backup`: create, list, verify, restore, prune

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from tailrace import __version__
+from tailrace.cli.common.help import VerbCommand, VerbGroup
 
 # The module of each verb, in the order of --help.
 _MODULES = {
@@ -17,6 +18,11 @@ _MODULES = {
     "produce": "produce.command",
     "tail": "tail.command",
     "group": "group.commands",
+    "lag": "lag.command",
+    "alert": "alert.commands",
+    "monitor": "monitor.command",
+    "config": "config.commands",
+    "quota": "quota.commands",
     "run": "pipelines.run",
     "replay": "pipelines.replay",
     "log": "log.commands",
@@ -30,6 +36,7 @@ def app_of(verbs: tuple[str, ...] = VERBS) -> typer.Typer:
     """The command with these verbs: a module has a group of commands, `app`, or a function of its own name."""
     app = typer.Typer(
         name="tailrace",
+        cls=VerbGroup,
         help="A log-based message broker that speaks Kafka's protocol.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
@@ -40,9 +47,11 @@ def app_of(verbs: tuple[str, ...] = VERBS) -> typer.Typer:
     for verb in verbs:
         module = import_module(f"tailrace.cli.{_MODULES[verb]}")
         if (group := getattr(module, "app", None)) is not None:
-            app.add_typer(group, name=verb)
+            for command in group.registered_commands:
+                command.cls = VerbCommand
+            app.add_typer(group, name=verb, cls=VerbGroup)
         else:
-            app.command(verb)(getattr(module, verb))
+            app.command(verb, cls=VerbCommand)(getattr(module, verb))
     return app
 
 

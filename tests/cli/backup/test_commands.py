@@ -137,7 +137,7 @@ def test_nothing_is_pruned_beside_a_manifest_that_is_damaged(data: Path, tmp_pat
 def test_what_is_refused_or_not_there_is_said_with_what_to_do(data: Path, tmp_path: Path) -> None:
     backups = tmp_path / "backups"
     assert "is not there" in run("create", tmp_path / "nothing", backups, code=ExitCode.NOT_FOUND)
-    assert "no data directory" in run("create", tmp_path, backups, code=ExitCode.NOT_FOUND)
+    assert "is not a data directory" in run("create", tmp_path, backups, code=ExitCode.NOT_FOUND)
     assert "tailrace backup create" in run("verify", backups, code=ExitCode.NOT_FOUND)
     assert "inside of" in run("create", data, data / "backups", code=ExitCode.REFUSED)
     assert "holds no backups" in run("create", data, tmp_path, code=ExitCode.REFUSED)

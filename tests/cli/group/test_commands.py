@@ -60,6 +60,7 @@ def test_one_group_is_shown_with_members_and_lag(run: Run, ten: str, group: str,
     assert (member["client_id"], member["instance_id"], member["host"]) == ("worker", "the-first", "127.0.0.1")
     assert member["partitions"] == [{"topic": ten, "partition": 0}]
     place = {"topic": ten, "partition": 0, "committed": 4, "start": 0, "end": 10, "lag": 6, "lost": 0}
+    place |= {"stuck_seconds": None, "stuck_longer": False}
     assert found["partitions"] == [{**place, "owner": member["id"]}]
     assert (found["state"], found["assignor"], found["lag"]) == ("stable", "range", 6)
     said = run("group", "show", group)[0]
@@ -240,3 +241,15 @@ def test_some_offsets_are_deleted_and_the_others_stay(
     assert "has no offset in" in run("group", "delete", group, "--offsets", f"{other}:1", code=4)[1]
     run("group", "delete", group, "--offsets", ten, "--offsets", other, "--yes")
     run("group", "show", group, code=4)
+
+
+def test_a_reset_and_a_copy_are_told_to_programs_in_json(run: Run, group: str, ten: str, unused: str) -> None:
+    dry = json.loads(run("group", "reset", group, "--shift", -1, "--dry-run", "--json")[0])
+    assert (dry["group"], dry["dry_run"], committed(run, group)) == (group, True, {0: 4})
+    row = {"topic": ten, "partition": 0, "from": 4, "to": 1, "asked": 1, "changed": True, "skipped": -3}
+    done = json.loads(run("group", "reset", group, "--shift", -3, "--yes", "--json")[0])
+    assert done == {"group": group, "dry_run": False, "partitions": [row]}
+    assert committed(run, group) == {0: 1}
+    copied = json.loads(run("group", "copy", group, f"{unused}-copy", "--json")[0])
+    offsets = [{"topic": ten, "partition": 0, "offset": 1, "metadata": ""}]
+    assert copied == {"from": group, "to": f"{unused}-copy", "dry_run": False, "offsets": offsets}

@@ -148,7 +148,7 @@ def test_a_directory_in_use_is_refused(data: Path) -> None:
     held.abandon()
 
 
-def test_a_directory_of_kafkas_is_refused_although_an_earlier_release_left_a_format_in_it(data: Path) -> None:
+def test_a_directory_of_kafka_is_refused_even_with_a_format_file_of_an_old_release(data: Path) -> None:
     (data / "meta.properties").write_text("version=1\n")
     before = everything(data)
     assert "is Apache Kafka's data directory" in tailrace("log", "repair", data, "--apply", code=REFUSED)[1]
@@ -194,7 +194,7 @@ def test_a_compaction_that_was_cut_short_is_said_and_completed_first(tmp_path: P
     directory.abandon()
     shown, _ = tailrace("log", "repair", tmp_path)
     assert "complete" in shown
-    assert "cut short" in shown
+    assert "interrupted" in shown
     spoil(tmp_path / "orders-0" / SEGMENT)
     assert asked("log", "repair", tmp_path, code=FOUND)["offsets_lost"] == 1
     done, _ = tailrace("log", "repair", tmp_path, "--apply")

@@ -1,15 +1,13 @@
 """`tailrace replay`, as a user has it: a process, a file with a pipeline, and a broker."""
 
 import json
-import os
 import subprocess
-import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
+from pipeline_commands import produce, run_command
 
 from tailrace.testing import Broker
 
@@ -38,22 +36,12 @@ def directory(tmp_path: Path) -> Path:
 def broker() -> Iterator[Broker]:
     with Broker() as broker:
         broker.create_topic("orders")
-        producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
-        for number in range(10):
-            producer.produce("orders", json.dumps({"id": number}))
-        assert producer.flush(20) == 0
+        produce(broker, *(json.dumps({"id": number}) for number in range(10)))
         yield broker
 
 
 def replay(directory: Path, broker: Broker, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "tailrace.cli.main", "replay", *arguments, "-b", broker.bootstrap],
-        cwd=directory,
-        env=os.environ | {"TAILRACE_SPARK_ARCHIVE": "off", "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"},
-        capture_output=True,
-        text=True,
-        timeout=250,
-    )
+    return run_command(directory, "replay", *arguments, "-b", broker.bootstrap)
 
 
 def test_a_dry_run_says_what_there_is_and_does_not_start_spark(directory: Path, broker: Broker) -> None:
@@ -76,7 +64,7 @@ def test_a_dry_run_says_what_there_is_and_does_not_start_spark(directory: Path, 
         (["pipelines.py", "even"], 2, "--into says where the result goes"),
         (["pipelines.py", "even", "--into", "topic:orders"], 2, "would change what it replays"),
         (["pipelines.py", "even", "--into", "out/live"], 2, "where the live pipeline writes"),
-        (["pipelines.py", "even", "--from", "someday", "--dry-run"], 2, "'someday' is no time"),
+        (["pipelines.py", "even", "--from", "someday", "--dry-run"], 2, "'someday' is not a time"),
         (["pipelines.py", "even", "--exact", "--dry-run"], 2, "recorded no batch"),
         (["pipelines.py", "nothing", "--dry-run"], 4, "missing"),
     ],

@@ -6,11 +6,12 @@ import signal
 import subprocess
 import sys
 import textwrap
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
+from pipeline_commands import QUICK, command, produce, run_command
 
 from tailrace.cli.pipelines.view import View
 from tailrace.spark import Topic
@@ -32,6 +33,17 @@ FILE = """
         return orders.select("id")
 """
 
+SETTINGS = """
+    from tailrace.spark import Parquet, pipeline
+
+    @pipeline(source="ord.*", sink=Parquet("out/settings"))
+    def settings(orders):
+        spark = orders.sparkSession
+        package = spark._jvm.Thread.currentThread().getContextClassLoader().getResource("greeting.txt")
+        print(f"session: {spark.conf.get('spark.sql.session.timeZone')}, package: {package is not None}", flush=True)
+        return orders
+"""
+
 WRONG = {
     "twice.py": """
         from tailrace.spark import Console, pipeline
@@ -50,22 +62,8 @@ def directory(tmp_path: Path) -> Path:
     (tmp_path / "helper.py").write_text("def limit():\n    return 100\n")
     for name, text in WRONG.items():
         (tmp_path / name).write_text(textwrap.dedent(text))
+    (tmp_path / "notes.txt").write_text("no program\n")
     return tmp_path
-
-
-def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "tailrace.cli.main", "run", *arguments]
-
-
-def run(directory: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(*arguments),
-        cwd=directory,
-        env=os.environ | {"TAILRACE_SPARK_ARCHIVE": "off", "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"} | environment,
-        capture_output=True,
-        text=True,
-        timeout=250,
-    )
 
 
 @pytest.fixture
@@ -75,20 +73,14 @@ def broker() -> Iterator[Broker]:
         yield broker
 
 
-def produce(broker: Broker, *values: str) -> None:
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
-    for value in values:
-        producer.produce("orders", value)
-    assert producer.flush(20) == 0
-
-
 # Without Spark
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["nothing.py"], 2, "nothing.py is no Python file"),
+        (["nothing.py"], 2, "nothing.py does not exist"),
+        (["notes.txt"], 2, "notes.txt is not a Python file: its name must end in .py"),
         (["pipelines.py", "small"], 2, "has no pipeline 'small'; there are big, everything"),
         (["helper.py"], 2, "helper.py has no pipeline in it"),
         (["pipelines.py", "--every", "soon"], 2, "every is a cadence such as"),
@@ -98,6 +90,8 @@ def produce(broker: Broker, *values: str) -> None:
             2,
             "on_data_loss is one of fail, earliest, report, and not 'skip'",
         ),
+        (["pipelines.py", "--conf", "driver.memory=4g"], 2, "--conf is spark.KEY=VALUE, and not 'driver.memory=4g'"),
+        (["pipelines.py", "--conf", "spark.master=local"], 2, "is --master URL here"),
         (["twice.py"], 2, "twice.py has two pipelines 'big'"),
         (["broken.py"], 2, "broken.py:3: NameError: name 'nothing' is not defined"),
         (["cut.py"], 2, "cut.py:1: SyntaxError: "),
@@ -106,19 +100,30 @@ def produce(broker: Broker, *values: str) -> None:
     ],
 )
 def test_what_is_wrong_is_said_before_spark_starts(directory: Path, arguments: list[str], code: int, said: str) -> None:
-    ended = run(directory, *arguments, JAVA_HOME="/nowhere")
+    ended = run_command(directory, "run", *arguments, JAVA_HOME="/nowhere")
     assert said in ended.stderr
     assert ended.returncode == code
     assert "Traceback" not in ended.stderr
 
 
+def test_a_pipeline_with_its_own_client_options_fails_before_spark_starts_where_nothing_listens(
+    directory: Path,
+) -> None:
+    text = (directory / "pipelines.py").read_text()
+    own = text.replace("@pipeline(", '@pipeline(options={"kafka.client.id": "own"}, ')
+    assert own != text
+    (directory / "pipelines.py").write_text(own)
+    ended = run_command(directory, "run", "pipelines.py", "--once", "-b", "localhost:1", JAVA_HOME="/nowhere")
+    assert (ended.returncode, "no broker answers at localhost:1" in ended.stderr) == (3, True)
+
+
 def test_a_topic_that_is_missing_and_a_java_that_is_missing_are_said(directory: Path, broker: Broker) -> None:
-    ended = run(directory, "pipelines.py", "-b", broker.bootstrap, JAVA_HOME="/nowhere")
+    ended = run_command(directory, "run", "pipelines.py", "-b", broker.bootstrap, JAVA_HOME="/nowhere")
     assert ended.stderr.startswith("tailrace: Spark needs Java 17 or later, and there is none in JAVA_HOME (/nowhere)")
     assert ended.returncode == 2
     text = (directory / "pipelines.py").read_text()
     (directory / "pipelines.py").write_text(text.replace('"orders"', '"ordres"'))
-    ended = run(directory, "pipelines.py", "-b", broker.bootstrap, JAVA_HOME="/nowhere")
+    ended = run_command(directory, "run", "pipelines.py", "-b", broker.bootstrap, JAVA_HOME="/nowhere")
     assert ended.returncode == 4
     assert "ordres" in ended.stderr
 
@@ -149,7 +154,7 @@ def test_all_pipelines_of_a_file_run_over_what_is_there(directory: Path, broker:
     import pyarrow.parquet as pq
 
     produce(broker, '{"id": 1, "amount": 150}', '{"id": 2, "amount": 5}', "{")
-    ended = run(directory, "pipelines.py", "--once", "--json", "--state", "kept", "-b", broker.bootstrap)
+    ended = run_command(directory, "run", "pipelines.py", "--once", "--json", "--state", "kept", "-b", broker.bootstrap)
     assert ended.returncode == 0, ended.stderr
     found = [json.loads(line) for line in ended.stdout.splitlines()]
     with_rows = sorted((one["pipeline"], one["rows"], one["corrupt"], one["lag"]) for one in found if one["rows"])
@@ -158,15 +163,43 @@ def test_all_pipelines_of_a_file_run_over_what_is_there(directory: Path, broker:
     assert sorted(path.name for path in (directory / "kept").iterdir()) == ["big", "everything"]
 
 
+def maven_package(ivy: Path) -> str:
+    """A package in the local repository of this Ivy directory: a jar with one file. Its coordinates."""
+    group, name, version = "io.example", "greetings", "1.0"
+    place = ivy / "local" / group / name / version
+    for folder in ("jars", "ivys"):
+        (place / folder).mkdir(parents=True)
+    with zipfile.ZipFile(place / "jars" / f"{name}.jar", "w") as jar:
+        jar.writestr("greeting.txt", "hello")
+    info = f'<info organisation="{group}" module="{name}" revision="{version}" status="release"/>'
+    (place / "ivys" / "ivy.xml").write_text(
+        f'<ivy-module version="2.0">{info}<publications><artifact name="{name}"/></publications></ivy-module>'
+    )
+    return f"{group}:{name}:{version}"
+
+
+@pytest.mark.timeout(300)
+def test_settings_and_packages_of_spark_reach_the_session_of_run_and_replay(directory: Path, broker: Broker) -> None:
+    (directory / "settings.py").write_text(textwrap.dedent(SETTINGS))
+    produce(broker, "tea")
+    ivy = directory / "ivy"
+    given = ["settings.py", "--packages", maven_package(ivy), "--conf", f"spark.jars.ivy={ivy}"]
+    given += ["--conf", "spark.sql.session.timeZone=Asia/Tokyo", "-b", broker.bootstrap]
+    for verb, more in (("run", ["--once"]), ("replay", ["--into", "again"])):
+        ended = run_command(directory, verb, *given, *more)
+        assert ended.returncode == 0, ended.stderr
+        assert "session: Asia/Tokyo, package: True" in ended.stdout.splitlines()
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("to_all", [False, True])
 def test_a_live_run_ends_with_a_signal(directory: Path, broker: Broker, to_all: bool) -> None:
     """Ctrl-C; or SIGTERM to Java and to us at once, as a service manager sends it."""
     produce(broker, '{"id": 1, "amount": 150}')
     process = subprocess.Popen(
-        command("pipelines.py", "big", "--json", "-b", broker.bootstrap),
+        command("run", "pipelines.py", "big", "--json", "-b", broker.bootstrap),
         cwd=directory,
-        env=os.environ | {"TAILRACE_SPARK_ARCHIVE": "off", "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"},
+        env=os.environ | QUICK,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -40,7 +40,7 @@ def test_lines_become_messages_empty_ones_too(run: Run, new_topic: NewTopic) -> 
 def test_a_topic_that_is_not_there_is_made_if_the_broker_does_that(run: Run) -> None:
     topic = uuid.uuid4().hex
     run("produce", topic, "--dry-run", given=b"a\n", code=4)
-    assert f"{topic} was not there, and was made" in run("produce", topic, given=b"a\n")[1]
+    assert f"the broker created {topic}, which did not exist" in run("produce", topic, given=b"a\n")[1]
     assert [row["value"] for row in written(run, topic)] == ["a"]
 
 
@@ -207,3 +207,52 @@ def test_a_bar_is_drawn_on_a_terminal_and_nowhere_else(
     assert (done.returncode, done.stdout) == (0, b"")
     assert b"MB" in said
     assert b"2,000 messages written" in said
+
+
+def test_a_message_that_is_too_large_is_told_with_its_size_the_limit_and_the_config(
+    run: Run, new_topic: NewTopic
+) -> None:
+    topic = new_topic(max_message_bytes="1000")
+    _, warned = run("produce", topic, "-k", "key", given=b"fits\n" + b"x" * 2000 + b"\n", code=1)
+    assert warned.splitlines()[0] == (
+        "tailrace: line 2 is not acknowledged: it is too large: the message has 2,003 bytes, and max.message.bytes of "
+        f"{topic} is 1,000 for a batch with its header."
+    )
+    assert f"`tailrace topic alter {topic} --set max.message.bytes=" in warned
+
+
+def test_a_message_without_a_key_to_a_compacted_topic_fails_with_the_reason_and_the_options_for_keys(
+    run: Run, new_topic: NewTopic
+) -> None:
+    topic = new_topic(cleanup_policy="compact")
+    _, warned = run("produce", topic, given=b"value\n", code=1)
+    assert warned.splitlines()[:2] == [
+        f"tailrace: line 1 is not acknowledged: it has no key, and {topic} is compacted (cleanup.policy=compact): it "
+        "keeps the newest message of each key.",
+        "  --key KEY gives all messages one, --key-separator SEP takes it from each line",
+    ]
+
+
+def test_a_name_that_no_topic_can_have_is_refused_before_any_input_is_read(run: Run) -> None:
+    _, warned = run("produce", "bad name", code=2)
+    assert "no topic can be called 'bad name'" in warned
+    assert "topic create" not in warned
+
+
+@pytest.mark.parametrize("is_file", [False, True])
+def test_a_topic_is_not_created_for_a_first_line_that_is_no_message(
+    run: Run, unused: str, tmp_path: Path, is_file: bool
+) -> None:
+    good = json.dumps({"value": "one"}).encode() + b"\n"
+    (tmp_path / "bad").write_bytes(b"nonsense\n" + good)
+    (tmp_path / "good").write_bytes(good * 2)
+
+    def produce(name: str, code: int) -> str:
+        source = [tmp_path / name] if is_file else []
+        given = None if is_file else (tmp_path / name).read_bytes()
+        return run("produce", unused, *source, "--json", given=given, code=code)[1]
+
+    assert f"line 1: it is no JSON: Expecting value, at column 1\n  {unused} does not exist" in produce("bad", 1)
+    assert unused not in run("topic", "list")[0]
+    assert f"2 messages written to {unused}" in produce("good", 0)
+    assert [row["value"] for row in written(run, unused)] == ["one", "one"]

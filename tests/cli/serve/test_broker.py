@@ -13,7 +13,7 @@ from tailrace.cli.app import app_of
 from tailrace.cli.serve import command as serve
 from tailrace.cli.serve.broker import plain_options
 
-FLAGS = ("--insecure", "--check", "--json")
+FLAGS = ("--insecure", "--no-monitor", "--check", "--json")
 NAMES = ("--data", "--listen", "--advertise", "--config", "--set", "--metrics", *FLAGS, "--help", "--dat", "-b")
 VALUES = st.sampled_from(["a=b", "127.0.0.1:0", "[::1]:9092", "off", "./here", "", "-", "--data", "x y", "=", "-1"])
 
@@ -45,7 +45,7 @@ def test_all_options_are_known(option: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_every_option_of_the_long_way_is_read_the_short_way() -> None:
     renamed = {"assignments": "--set", "as_json": "--json"}
-    flags = {renamed.get(name, f"--{name}") for name in serve.serve.__annotations__} - {"--return"}
+    flags = {renamed.get(name, f"--{name.replace('_', '-')}") for name in serve.serve.__annotations__} - {"--return"}
     assert flags < set(NAMES)
     assert all(plain_options([flag] if flag in FLAGS else [flag, "x"]) for flag in flags)
 
@@ -57,7 +57,7 @@ sys.argv = ["tailrace", "serve", "--set", "nothing"]
 try:
     main()
 finally:
-    from tailrace.server import logging, run  # as a start does that has read its settings
+    from tailrace.server import run  # as a start does that has read its settings
     print(*sys.modules)
 """
 

@@ -47,7 +47,6 @@ def ended(process: "subprocess.Popen[bytes]") -> tuple[int, str]:
     [
         ((), range(10)),
         (("--from", "last:2"), [8, 9]),
-        (("--from", "100"), []),
         (("--from", "3", "--to", "5"), [3, 4, 5]),
         (("--from", "-1h", "--to", "now", "-n", "3"), [0, 1, 2]),
     ],
@@ -93,7 +92,7 @@ def test_an_offset_that_nobody_has_written_yet_is_waited_for(run: Run, start: St
     time.sleep(1)
     run("produce", ten, given=numbers(10, 14))
     assert line_of(tail) == "12"
-    assert ended(tail) == (0, "")
+    assert ended(tail) == (0, "tailrace: no partition has reached offset 12: the highest end is 10; waiting for it\n")
 
 
 def test_ctrl_c_ends_quietly(start: Start, ten: str) -> None:
@@ -181,6 +180,11 @@ def test_messages_lost_to_retention_are_told(run: Run, ten: str, delete_before: 
     assert f"{ten} [0] begins at offset 6: what was before is gone" in warned
 
 
+def test_an_offset_beyond_the_end_is_reported(run: Run, ten: str) -> None:
+    said, warned = run("tail", ten, "--from", 99, "--no-follow")
+    assert (said, warned) == ("", "tailrace: no partition has reached offset 99: the highest end is 10\n")
+
+
 def test_a_terminal_gets_columns_and_a_pipe_the_values(
     run: Run, new_topic: NewTopic, environment: dict[str, str]
 ) -> None:
@@ -199,6 +203,22 @@ def test_a_terminal_gets_columns_and_a_pipe_the_values(
         place, moment, key, *rest = said.replace("\x1b[2m", "").replace("\x1b[0m", "").split()
         assert (place, key, rest) == ("0:0", "k", ["v\\x1b[2J", "[h:", "x]"])
         assert datetime.fromisoformat(moment).tzinfo is not None
+
+
+def test_on_a_terminal_it_says_that_it_waits_and_how_to_see_what_is_there(
+    ten: str, environment: dict[str, str]
+) -> None:
+    for options, said in (((), "waiting for new messages; ctrl-C ends. --from earliest"), (("--from", "9"), "more")):
+        ours, theirs = pty.openpty()
+        command = [sys.executable, "-m", "tailrace", "tail", ten, *options]
+        with subprocess.Popen(command, stdout=theirs, stderr=theirs, env=environment) as tail:
+            os.close(theirs)
+            shown = b""
+            while said.encode() not in shown:
+                shown += os.read(ours, 1 << 16)  # fails at the end of the process
+            tail.send_signal(signal.SIGINT)
+        os.close(ours)
+        assert shown.count(b"waiting for") == 1
 
 
 def test_what_is_not_there_ends_with_4(run: Run, new_topic: NewTopic, ten: str, unused: str) -> None:

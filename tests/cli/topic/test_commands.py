@@ -3,6 +3,8 @@
 import json
 import os
 import pty
+import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -128,6 +130,23 @@ def test_on_a_terminal_the_question_is_asked(
     run("topic", "show", name, code=0 if code else 4)
 
 
+def test_an_interrupted_question_changes_nothing(run: Run, new_topic: NewTopic, environment: dict[str, str]) -> None:
+    name = new_topic()
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "tailrace", "topic", "delete", name]
+    with subprocess.Popen(command, stdin=theirs, stderr=subprocess.PIPE, env=environment) as asking:
+        assert asking.stderr is not None
+        said = b""
+        while b"[y/N]" not in said:
+            said += os.read(asking.stderr.fileno(), 4096)
+        asking.send_signal(signal.SIGINT)
+        rest = asking.stderr.read()
+    os.close(theirs)
+    os.close(ours)
+    assert (asking.returncode, rest.splitlines()[-1]) == (130, b"tailrace: interrupted: nothing was done")
+    assert shown(run, name)
+
+
 def test_one_topic_that_is_not_there_keeps_all_from_being_deleted(run: Run, new_topic: NewTopic, unused: str) -> None:
     name = new_topic()
     run("topic", "delete", name, unused, "--yes", code=4)
@@ -149,6 +168,51 @@ def test_where_no_broker_is_all_verbs_end_with_3_and_say_what_to_do(run: Run, st
         assert b"tailrace serve" in warned
 
 
+def test_where_all_addresses_refuse_a_verb_fails_at_once_and_where_one_is_silent_it_waits(
+    run: Run, start: Callable[..., Any]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        waiting = start("topic", "list", "-b", f"127.0.0.1:1,127.0.0.1:{silent.getsockname()[1]}")
+        run("topic", "list", "-b", "localhost:1,127.0.0.1:2", code=3)
+        assert waiting.poll() is None  # it began earlier, and waits for some seconds
+        assert waiting.wait(30) == 3
+
+
 def test_properties_of_the_client_can_be_given_and_a_wrong_one_is_a_mistake_of_usage(run: Run) -> None:
     run("topic", "list", "-X", "socket.timeout.ms=10000")
     assert "no.such" in run("topic", "list", "-X", "no.such=1", code=2)[1]
+
+
+def test_times_and_sizes_may_have_units_and_the_broker_gets_plain_numbers(run: Run, unused: str) -> None:
+    run("topic", "create", unused, "--config", "retention.ms=1.5h", "--config", "segment.bytes=64MiB")
+    assert shown(run, unused)["configs"]["retention.ms"]["value"] == "5400000"
+    assert shown(run, unused)["configs"]["segment.bytes"]["value"] == str(64 << 20)
+    run("topic", "alter", unused, "--set", "retention.ms=1 h", "--config", "segment.bytes=1.5GB")
+    assert shown(run, unused)["configs"]["retention.ms"]["value"] == "3600000"
+    assert shown(run, unused)["configs"]["segment.bytes"]["value"] == "1500000000"
+    assert "retention.ms" in run("topic", "alter", unused, "--set", "retention.ms=soon", code=5)[1]
+
+
+def test_the_only_replication_factor_is_taken_and_others_are_refused_by_the_broker(run: Run, unused: str) -> None:
+    run("topic", "create", unused, "--replication-factor", 1)
+    _, warned = run("topic", "create", f"{unused}-3", "--replication-factor", 3, code=5)
+    assert f"{unused}-3 is not created: " in warned
+    assert "replication factor" in warned.lower()
+
+
+def test_more_partitions_than_clients_can_ask_for_are_a_mistake_of_usage(run: Run, new_topic: NewTopic) -> None:
+    for verb in (("create", "many"), ("alter", new_topic())):
+        assert "100000000 is not in the range" in run("topic", *verb, "-p", 100_000_000, code=2)[1]
+
+
+def test_creation_and_alteration_are_told_to_programs_in_json(run: Run, new_topic: NewTopic, unused: str) -> None:
+    there = new_topic()
+    said, warned = run("topic", "create", unused, there, "-p", 2, "--json", code=5)
+    assert json.loads(said) == [{"name": unused, "partitions": 2, "created": True, "exists": False}]
+    assert "already exists" in warned
+    said, _ = run("topic", "create", there, "--if-not-exists", "--json")
+    assert json.loads(said) == [{"name": there, "partitions": 1, "created": False, "exists": True}]
+    said, _ = run("topic", "alter", unused, "-p", 3, "--set", "retention.ms=1h", "--json")
+    partitions, retention = json.loads(said)["changes"]
+    assert partitions == {"name": "partitions", "from": 2, "to": 3}
+    assert (retention["name"], retention["to"]) == ("retention.ms", "3600000")

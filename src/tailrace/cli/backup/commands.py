@@ -54,8 +54,8 @@ def create(
 
     \b
     tailrace backup create /var/lib/tailrace /mnt/backups
-    tailrace backup create /var/lib/tailrace /mnt/backups --rate 50MB    leaves the disk to others
-    tailrace backup create /var/lib/tailrace /mnt/backups --dry-run      how much there is to copy
+    tailrace backup create /var/lib/tailrace /mnt/backups --rate 50MB
+    tailrace backup create /var/lib/tailrace /mnt/backups --dry-run
 
     All that was acknowledged before it began is in it. Segments that an earlier backup in DEST has are not copied
     again. If it is killed, or the disk is full, earlier backups are as they were; run it again, and it goes on.

@@ -5,15 +5,18 @@ kept for the message of a failure, and its error codes become a `Failure` with a
 use.
 """
 
+import os
 import re
 import sys
 import time
 from collections.abc import Callable, Iterable
+from errno import ECONNREFUSED
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from tailrace.cli.common import output
+from tailrace.cli.common.addresses import all_refuse
 from tailrace.cli.common.output import ExitCode, Failure
 
 if TYPE_CHECKING:
@@ -25,6 +28,7 @@ DEFAULT = "127.0.0.1:9092"
 REQUEST_SECONDS = 15.0
 
 _PATIENCE_SECONDS = 5.0
+_REFUSAL_SECONDS = 0.2  # after that, the verb looks whether all addresses refuse connections
 _SILENT_SECONDS = 1.0  # after that, a terminal shows what the verb waits for
 _COMPLETION_SECONDS = 1.0
 
@@ -41,7 +45,10 @@ Bootstrap = Annotated[
 ClientConfig = Annotated[
     list[str] | None,
     typer.Option(
-        "-X", "--client-config", metavar="KEY=VALUE", help="A property of librdkafka, such as security.protocol=SSL."
+        "-X",
+        "--client-config",
+        metavar="KEY=VALUE",
+        help="A property of librdkafka, such as security.protocol=SSL. May be repeated.",
     ),
 ]
 
@@ -56,6 +63,7 @@ class Connection:
         self.is_away = False  # no broker could be reached when a client last tried
         self._properties = pairs(client_config, "--client-config")
         self._trouble: str | None = None
+        self._has_answered = False
 
     def admin(self) -> "AdminClient":
         from tailrace.cli.common.client import AdminClient
@@ -73,21 +81,25 @@ class Connection:
         return self._make(Producer, properties)
 
     def metadata(self, client: Any) -> "ClusterMetadata":
-        """All topics and brokers. The first question to a broker: waits some seconds for an answer."""
+        """All topics and brokers. The first question to a broker: waits some seconds for an answer, unless every
+        address refuses connections and none has answered before.
+        """
         from tailrace.cli.common.client import KafkaException
 
-        try:
-            return self._list_topics(client, _SILENT_SECONDS)
-        except KafkaException as error:
-            if not _is_silence(error.args[0]):
-                raise self.failure(error.args[0]) from None
-        if sys.stderr.isatty():
-            output.warn(f"waiting for a broker at {self.bootstrap} …")
-        try:
-            return self._list_topics(client, _PATIENCE_SECONDS - _SILENT_SECONDS)
-        except KafkaException as error:
-            client.poll(0)  # hands over what went wrong
-            raise self.failure(error.args[0]) from None
+        waited = 0.0
+        while True:
+            until = next((end for end in (_REFUSAL_SECONDS, _SILENT_SECONDS) if end > waited), _PATIENCE_SECONDS)
+            try:
+                return self._list_topics(client, until - waited)
+            except KafkaException as error:
+                if not _is_silence(error.args[0]):
+                    raise self.failure(error.args[0]) from None
+                client.poll(0)  # hands over what went wrong
+                if until == _PATIENCE_SECONDS or self._is_refused():
+                    raise self.failure(error.args[0]) from None
+            waited = until
+            if waited == _SILENT_SECONDS and sys.stderr.isatty():
+                output.warn(f"waiting for a broker at {self.bootstrap} …")
 
     def result(self, future: Any, doing: str = "") -> Any:
         """What an admin request brought; `doing` names it, should it fail."""
@@ -106,11 +118,12 @@ class Connection:
         return Failure(f"{doing}: {reason}" if doing else reason, code)
 
     def not_reachable(self) -> str:
-        why = f" ({self._trouble})" if self._trouble else ""
-        return (
-            f"no broker answers at {self.bootstrap}{why}\n"
-            "  `tailrace serve` starts one here; -b HOST:PORT or TAILRACE_BOOTSTRAP names another"
-        )
+        return not_reachable(self.bootstrap, self._trouble)
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """Those of --bootstrap and --client-config."""
+        return {"bootstrap.servers": self.bootstrap, **self._properties}
 
     @property
     def trouble(self) -> str:
@@ -119,7 +132,16 @@ class Connection:
     def _list_topics(self, client: Any, seconds: float) -> "ClusterMetadata":
         answer: ClusterMetadata = client.list_topics(timeout=seconds)
         self.is_away = False
+        self._has_answered = True
         return answer
+
+    def _is_refused(self) -> bool:
+        """Whether nothing listens at any address, and nothing did before: then no waiting helps. Asked only once a
+        connection was refused, since a name that is slow to resolve would hold this up, too.
+        """
+        servers = self._properties.get("bootstrap.servers") or self.bootstrap
+        refused = os.strerror(ECONNREFUSED) in (self._trouble or "")
+        return refused and not self._has_answered and all_refuse(servers)
 
     def _make(self, kind: Callable[..., T], properties: dict[str, Any]) -> T:
         from tailrace.cli.common.client import KafkaException
@@ -145,6 +167,13 @@ class Connection:
             self.is_away = True
         else:
             self._trouble = reason_of(error)
+
+
+def not_reachable(bootstrap: str, why: str | None) -> str:
+    return (
+        f"no broker answers at {bootstrap}{f' ({why})' if why else ''}\n"
+        "  `tailrace serve` starts one here; -b HOST:PORT or TAILRACE_BOOTSTRAP names another"
+    )
 
 
 def pairs(given: Iterable[str] | None, option: str) -> dict[str, str]:
@@ -232,6 +261,7 @@ def _exit_code(error: "KafkaError") -> ExitCode:
         KafkaError.INVALID_PARTITIONS,
         KafkaError.INVALID_REPLICATION_FACTOR,
         KafkaError.INVALID_REQUEST,
+        KafkaError.OFFSET_OUT_OF_RANGE,
         KafkaError.POLICY_VIOLATION,
         KafkaError.TOPIC_DELETION_DISABLED,
         KafkaError.TOPIC_AUTHORIZATION_FAILED,

@@ -37,6 +37,12 @@ class Row(NamedTuple):
     topic: str | None = None
     offset: int | None = None
 
+    @property
+    def size(self) -> int:
+        """Bytes of key, value and headers."""
+        headers = sum(len(name.encode()) + len(value or b"") for name, value in self.headers)
+        return len(self.key or b"") + len(self.value or b"") + headers
+
 
 def of_message(message: "Message") -> Row:
     timestamp = message.timestamp()[1]

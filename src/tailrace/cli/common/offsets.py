@@ -15,6 +15,8 @@ from tailrace.cli.common.client import (
 )
 from tailrace.cli.common.connection import REQUEST_SECONDS, Connection
 
+PARTITIONS_PER_REQUEST = 1_000  # librdkafka's time for a request grows with the square of its partitions
+
 _PATIENCE_SECONDS = 5.0
 
 
@@ -65,9 +67,12 @@ class Offsets:
 
     def _futures(self, partitions: list[Partition], spec: Any) -> dict[Partition, Any]:
         level = IsolationLevel.READ_COMMITTED if self._committed else IsolationLevel.READ_UNCOMMITTED
-        asked = {TopicPartition(*partition): spec for partition in partitions}
-        futures = self._admin.list_offsets(asked, isolation_level=level, request_timeout=REQUEST_SECONDS)
-        return {Partition(key.topic, key.partition): future for key, future in futures.items()}
+        found = {}
+        for start in range(0, len(partitions), PARTITIONS_PER_REQUEST):
+            asked = {TopicPartition(*each): spec for each in partitions[start : start + PARTITIONS_PER_REQUEST]}
+            futures = self._admin.list_offsets(asked, isolation_level=level, request_timeout=REQUEST_SECONDS)
+            found.update({Partition(key.topic, key.partition): future for key, future in futures.items()})
+        return found
 
 
 def partitions_of(metadata: ClusterMetadata, topics: Iterable[str]) -> list[Partition]:

@@ -9,13 +9,14 @@ from base64 import b64encode
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
 _BAR_FROM_BYTES = 64 << 20  # less than that is read before a bar could be looked at
+_INTERRUPTED = 130  # as shells have it
 
 
 class ExitCode(IntEnum):
@@ -76,8 +77,21 @@ def confirm(question: str) -> None:
 
     if not sys.stdin.isatty():
         raise Failure("nothing was done: there is no terminal to ask at; --yes goes on without", ExitCode.REFUSED)
-    if not typer.confirm(question, err=True):
+    try:
+        agreed = typer.confirm(question, err=True)
+    except typer.Abort:  # ctrl-C, ctrl-D
+        print(file=sys.stderr)
+        interrupt("nothing was done")
+    if not agreed:
         raise Failure("nothing was done", ExitCode.REFUSED)
+
+
+def interrupt(message: str) -> NoReturn:
+    """Ends a verb that the user has interrupted."""
+    import typer
+
+    warn(f"interrupted: {message}")
+    raise typer.Exit(_INTERRUPTED)
 
 
 @contextmanager

@@ -56,10 +56,8 @@ def parse(text: str, now: datetime, zone: tzinfo | None = None) -> Position:
         raise times.NoTime(f"{text!r} has no unit: {said}h is a time, last:{said[1:]} so many messages before the end")
     try:
         return Time(times.milliseconds(times.parse(text, now, zone)))
-    except times.NoTime as error:
-        if "say it like" in str(error):
-            raise times.NoTime(f"{text!r} is no position: expected is {GRAMMAR}") from None
-        raise
+    except times.UnrecognizedTime:
+        raise times.NoTime(f"{text!r} is no position: expected is {GRAMMAR}") from None
 
 
 def given(text: str, option: str) -> Position:

@@ -22,7 +22,7 @@ class OffsetRange(NamedTuple):
 def resolve(
     offsets: Offsets, partitions: Iterable[Partition], start: Position, end: Position | None, *, follow: bool
 ) -> dict[Partition, OffsetRange]:
-    """Says on stderr where an offset asked for is no longer there."""
+    """Says on stderr where an offset asked for is no longer there, or not yet."""
     partitions = list(partitions)
     low, high = offsets.earliest(partitions), offsets.latest(partitions)
     first = firsts(offsets, partitions, start, low, high)
@@ -31,6 +31,9 @@ def resolve(
         for partition in partitions:
             if first[partition] > start.offset:
                 output.warn(f"{partition} begins at offset {low[partition]}: what was before is gone")
+        if partitions and start.offset > (end_offset := max(high.values())):
+            waits = "; waiting for it" if follow else ""
+            output.warn(f"no partition has reached offset {start.offset}: the highest end is {end_offset}{waits}")
     return {partition: OffsetRange(first[partition], None if follow else ends[partition]) for partition in partitions}
 
 

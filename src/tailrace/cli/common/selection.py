@@ -10,6 +10,7 @@ from difflib import get_close_matches
 
 from tailrace.cli.common.output import ExitCode, Failure
 
+_NAME_MAX = 249
 _NO_NAME = re.compile(r"[^A-Za-z0-9._-]")
 
 
@@ -52,6 +53,13 @@ def is_internal(name: str) -> bool:
 def similar(name: str, topics: Iterable[str]) -> list[str]:
     """What else may have been meant."""
     return get_close_matches(name, [topic for topic in topics if not is_internal(topic)], n=3, cutoff=0.7)
+
+
+def require_legal(name: str) -> None:
+    """Raises a `Failure` where no topic can have that name."""
+    if _NO_NAME.search(name) or name in ("", ".", "..") or len(name) > _NAME_MAX:
+        what = f"a topic's name has 1 to {_NAME_MAX} letters, digits, '.', '_' and '-'"
+        raise Failure(f"no topic can be called {name!r}: {what}", ExitCode.USAGE)
 
 
 def require(names: Iterable[str], topics: Collection[str], bootstrap: str, *, makes: bool = False) -> None:

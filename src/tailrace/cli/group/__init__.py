@@ -2,8 +2,10 @@
 
 commands    list, show, reset, copy, delete
 groups      requests about groups: members, committed offsets, lag; and changes to them
-partitions  partitions as options name them: `orders`, `orders:0,2`
 reset       the plan of a reset: from which offset to which
 delete      the plan of a deletion: a group, or some of its offsets
+history     positions that groups have held
+stuck       partitions in which messages wait and nothing is committed
+backlog     what a rewind does to producers
 view        rows and details, for people or as JSON
 """

@@ -4,8 +4,8 @@ from datetime import datetime
 
 from tailrace.cli.common import output
 from tailrace.cli.common.output import Failure
+from tailrace.cli.common.partition_choice import Choice
 from tailrace.cli.group.groups import Commits, Groups
-from tailrace.cli.group.partitions import Choice
 
 
 class Deletion:

@@ -1,7 +1,7 @@
 """The plan of `tailrace group reset`: from which offset to which, and what that skips or repeats."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tailrace.cli.common import output
 from tailrace.cli.common import ranges as spans
@@ -49,6 +49,11 @@ def to_position(offsets: Offsets, where: dict[Partition, Standing], position: Po
     return {partition: Move(standing, asked[partition]) for partition, standing in where.items()}
 
 
+def to_offsets(where: dict[Partition, Standing], held: Commits) -> Plan:
+    """To given offsets; partitions without one are left out."""
+    return {partition: Move(where[partition], held[partition].offset) for partition in where if partition in held}
+
+
 def shifted(where: dict[Partition, Standing], by: int) -> Plan:
     """From where members would go on, which is not what is committed if that is gone."""
     return {
@@ -72,6 +77,22 @@ def table(plan: Plan) -> "Table":
         after = "-" if move.target is None else output.number(move.target)
         drawn.add_row(partition.topic, str(partition.number), before, after, _effect(move))
     return drawn
+
+
+def as_json(plan: Plan) -> list[dict[str, Any]]:
+    """`skipped` is negative where messages are read again; `to` is null where nothing is committed that could shift."""
+    return [
+        {
+            "topic": partition.topic,
+            "partition": partition.number,
+            "from": move.standing.committed,
+            "to": move.target,
+            "asked": move.asked,
+            "changed": move.is_change,
+            "skipped": move.skipped,
+        }
+        for partition, move in plan.items()
+    ]
 
 
 def effect(moves: Iterable[Move]) -> str:

@@ -13,7 +13,7 @@ from tailrace.cli.common.client import (
     MemberDescription,
 )
 from tailrace.cli.common.offsets import Offsets, Partition, existing, partitions_of
-from tailrace.cli.group import groups
+from tailrace.cli.group import groups, stuck
 from tailrace.cli.group.groups import Commits, Groups, Standing
 
 if TYPE_CHECKING:
@@ -114,6 +114,7 @@ def remarks(shown: dict[str, Any]) -> list[str]:
             for row in partitions
             if row["lost"]
         ),
+        *stuck.remarks(partitions),
         *(
             f"{_place(row)}: committed is {row['committed']}, but the log ends at {row['end']}"
             for row in partitions
@@ -130,6 +131,13 @@ def commits(shown: Commits) -> "Table":
         said = [_clean(commit.metadata)] if metadata else []
         drawn.add_row(at.topic, str(at.number), output.number(commit.offset), *said)
     return drawn
+
+
+def commits_as_json(shown: Commits) -> list[dict[str, Any]]:
+    return [
+        {"topic": at.topic, "partition": at.number, "offset": commit.offset, "metadata": commit.metadata}
+        for at, commit in sorted(shown.items())
+    ]
 
 
 def state_of(group: ConsumerGroupDescription | ConsumerGroupListing) -> str:

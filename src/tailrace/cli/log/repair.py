@@ -56,10 +56,10 @@ def repair(
     """Show what can be done about damage, and with --apply do it. The broker must be stopped.
 
     \b
-    tailrace log repair data                                  what is damaged, and what would be done
-    tailrace log repair data --apply                          do it
-    tailrace log repair data --topic orders --partition 0     one partition alone
-    tailrace log repair data --apply --accept-loss            give up partitions that are lost, too
+    tailrace log repair data                                show what is damaged
+    tailrace log repair data --apply                        repair it
+    tailrace log repair data --topic orders --partition 0   one partition alone
+    tailrace log repair data --apply --accept-loss          give up what is lost
 
     Bad bytes are copied aside and taken out; what is sound stays as it is, to the byte. Offsets that are lost by that
     are recorded, and readers pass over them. A partition whose directory or segments are gone goes on behind all

@@ -15,6 +15,7 @@ def require_spark() -> None:
 
 @contextmanager
 def in_words() -> Iterator[None]:
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
     from tailrace.spark.pipelines.failures import RunFailed, is_of_client, reason_of
@@ -41,7 +42,7 @@ def in_words() -> Iterator[None]:
         place = place_of(error)
         if place is not None:  # what is wrong there is the user's to see
             raise Failure(f"{place}: {type(error).__name__}: {reason_of(error)}") from error
-        if is_of_client(error) or isinstance(error, PySparkException):
+        if is_of_client(error) or isinstance(error, PySparkException | Py4JJavaError):
             raise Failure(reason_of(error), _code(error)) from error
         raise
 

@@ -10,7 +10,16 @@ from tailrace.cli.common import output
 from tailrace.cli.common.connection import DEFAULT, Bootstrap
 from tailrace.cli.common.options import AsJson, DryRun
 from tailrace.cli.common.output import ExitCode, Failure
-from tailrace.cli.pipelines.run import File, Master, StateIn, require_topics
+from tailrace.cli.pipelines.run import (
+    Conf,
+    File,
+    Master,
+    Packages,
+    StateIn,
+    require_topics,
+    say_that_spark_starts,
+    spark_conf,
+)
 
 if TYPE_CHECKING:
     from tailrace.spark.pipelines.pipeline import Pipeline
@@ -38,13 +47,15 @@ def replay(
     dry_run: DryRun = False,
     state: StateIn = None,
     master: Master = None,
+    conf: Conf = None,
+    packages: Packages = None,
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT,
 ) -> None:
     """Run a pipeline over history, into another place.
 
     \b
-    tailrace replay pipelines.py --from yesterday --to now --into out/again --dry-run
+    tailrace replay pipelines.py --from yesterday --into out/again --dry-run
     tailrace replay pipelines.py big --into topic:big-again
     tailrace replay pipelines.py --exact --into out/as-it-was
 
@@ -59,14 +70,16 @@ def replay(
         kept = state / found.name if state else None
         bounds: dict[str, Any] = {"start": start, "end": end, "mode": "exact" if exact else "batch", "state": kept}
         sink = _sink(into) if not dry_run else None
+        settings_of_spark = spark_conf(conf, packages)
         require_topics(bootstrap, [found])
         plan = found.plan_replay(bootstrap, **bounds)
         if dry_run or not as_json:
             _show_plan(found, plan, as_json)
         if sink is None:
             return
+        say_that_spark_starts(as_json)
         with output.share_bar(f"Replaying {found.name}") as tell:
-            settings = {"overwrite": overwrite, "master": master, "on_progress": tell}
+            settings = {"overwrite": overwrite, "master": master, "conf": settings_of_spark, "on_progress": tell}
             done = found.replay(bootstrap, sink=sink, plan=plan, **bounds, **settings)
         _show_result(found, done, as_json)
 

@@ -69,7 +69,7 @@ def produce(
     \b
     echo hello | tailrace produce greetings
     tailrace produce orders orders.txt --key-separator :
-    tailrace produce orders big.jsonl --resume        goes on where it was interrupted
+    tailrace produce orders big.jsonl --resume   goes on where it was interrupted
     tailrace tail orders --json --no-follow | tailrace produce copy --json
 
     A topic that is not there is made, if the broker does that, unless one with a similar name is.
@@ -82,6 +82,7 @@ def produce(
     forgotten once it is done. An interrupted load goes on with --resume, behind the last line known to be
     acknowledged: lines that were on the way when it was interrupted may be written twice, and none is left out.
     """
+    from tailrace.cli.common.selection import require_legal
     from tailrace.cli.produce.line_parser import Parser
     from tailrace.cli.produce.transfer import Transfer
 
@@ -100,6 +101,7 @@ def produce(
     if source != Path("-") and not source.is_file():
         what = "is no file" if source.exists() else "does not exist"
         raise Failure(f"{source} {what}", ExitCode.USAGE if source.exists() else ExitCode.NOT_FOUND)
+    require_legal(topic)
     brokers = Connection(bootstrap, client_config)
     transfer = Transfer(brokers, topic, None if source == Path("-") else source, parser, may_create=not dry_run)
     if dry_run:

@@ -11,8 +11,8 @@ from typing import Any
 
 from tailrace.cli.common import output
 from tailrace.cli.common.client import KafkaError, KafkaException, Message, Producer
-from tailrace.cli.common.connection import Connection, reason_of
-from tailrace.cli.common.messages import Row
+from tailrace.cli.common.connection import Connection
+from tailrace.cli.common.messages import Row, of_message
 from tailrace.cli.produce.bookmark import ResumePoint
 from tailrace.cli.produce.input_lines import Line
 
@@ -21,6 +21,11 @@ _QUEUE_KB = 64 << 10
 _SENDS_PER_POLL = 100
 _WAIT_SECONDS = 0.2
 _GIVE_UP_SECONDS = 5.0
+# librdkafka pauses for at most this long, and a fifth more, before it sends a refused message again. Running out of
+# retries a little before --timeout is how the broker's reason arrives: a message that times out has none.
+_RETRY_PAUSE_MS = 1000
+_RETRIES_PER_SECOND = 0.8
+_RETRIES_MIN = 2
 
 
 def properties(*, acks: str, compression: str, timeout: float, batch_bytes: int | None) -> dict[str, Any]:
@@ -35,6 +40,8 @@ def properties(*, acks: str, compression: str, timeout: float, batch_bytes: int 
         "queue.buffering.max.kbytes": _QUEUE_KB,
         "queue.buffering.max.messages": 100_000,
         "reconnect.backoff.max.ms": 2000,
+        "retry.backoff.max.ms": _RETRY_PAUSE_MS,
+        "retries": max(_RETRIES_MIN, int(timeout * _RETRIES_PER_SECOND)),
     }
 
 
@@ -45,9 +52,9 @@ class Sender:
         self, connection: Connection, producer: Producer, topic: str, begun: ResumePoint, meanwhile: Callable[[], bool]
     ) -> None:
         self.acknowledged = 0
-        self.trouble: str | None = None  # why the first of the lines that failed did
+        self.trouble: KafkaError | None = None  # why the first of the lines that failed did
         self.failed_line: int | None = None
-        self.is_unanswered = False  # whether that is because no broker responded
+        self.failed_message: Row | None = None
         self._connection = connection
         self._producer = producer
         self._topic = topic
@@ -73,7 +80,7 @@ class Sender:
                 if self._meanwhile():
                     return
             except KafkaException as error:
-                self._fail(line.number, error.args[0])
+                self._fail(line.number, error.args[0], row)
 
     def poll(self, seconds: float = 0) -> None:
         self._producer.poll(seconds)
@@ -110,19 +117,16 @@ class Sender:
             options["headers"] = list(row.headers)
         self._producer.produce(self._topic, row.value, row.key, on_delivery=partial(self._delivered, number), **options)
 
-    def _delivered(self, number: int, error: KafkaError | None, _: Message) -> None:
+    def _delivered(self, number: int, error: KafkaError | None, message: Message) -> None:
         if error is None:
             del self._waiting[number]
             self.acknowledged += 1
         elif error.code() not in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT):
-            self._fail(number, error)
+            self._fail(number, error, of_message(message))
 
-    def _fail(self, number: int, error: KafkaError) -> None:
+    def _fail(self, number: int, error: KafkaError, message: Row) -> None:
         if self.failed_line is None or number < self.failed_line:
-            self.failed_line = number
-            self.is_unanswered = error.code() in (KafkaError._MSG_TIMED_OUT, KafkaError._TRANSPORT)
-            silence = f"no answer from {self._connection.bootstrap}"
-            self.trouble = silence if self.is_unanswered else reason_of(error)
+            self.failed_line, self.trouble, self.failed_message = number, error, message
 
     def _watch(self) -> None:
         """Brokers that are away are waited for, and named once."""

@@ -3,11 +3,10 @@
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
-
-import typer
 
 from tailrace.cli.common import output
 from tailrace.cli.common.client import ClusterMetadata, KafkaException, TopicCollection
@@ -15,7 +14,7 @@ from tailrace.cli.common.connection import REQUEST_SECONDS, Connection, until
 from tailrace.cli.common.messages import BadMessage, Row
 from tailrace.cli.common.output import ExitCode, Failure
 from tailrace.cli.common.selection import require, similar
-from tailrace.cli.produce import sender
+from tailrace.cli.produce import refusals, sender
 from tailrace.cli.produce.bookmark import Bookmark, ResumePoint
 from tailrace.cli.produce.input_lines import Line, Lines
 from tailrace.cli.produce.line_parser import Parser
@@ -28,7 +27,6 @@ _LOOK_SECONDS = 0.1
 _NOTE_SECONDS = 1.0
 _BAR_FROM_BYTES = 1 << 20
 _LINES_PER_LOOK = 256
-_INTERRUPTED = 130  # as shells have it
 
 
 class Transfer:
@@ -45,30 +43,51 @@ class Transfer:
         self._file = file
         self._parser = parser
         self._admin = connection.admin()
+        self._without_time = 0
+        self._begun_input: tuple[Lines, Iterator[Line | None]] | None = None
         metadata = connection.metadata(self._admin)
         if topic not in metadata.topics and may_create and not similar(topic, metadata.topics):
+            self._begun_input = self._with_a_good_first_line()
             metadata = self._ask_for_topic()
         require([topic], metadata.topics, connection.bootstrap, makes=True)
         self._cluster = str(metadata.cluster_id)
         self._partitions = len(metadata.topics[topic].partitions)
-        self._without_time = 0
         if parser.partition is not None and parser.partition >= self._partitions:
             raise Failure(self._no_partition(parser.partition), ExitCode.NOT_FOUND)
+
+    def _with_a_good_first_line(self) -> tuple[Lines, Iterator[Line | None]]:
+        """The input, once its first line was parsed. No topic is created for input that cannot be sent."""
+        lines = Lines(self._open(0))
+        read = iter(lines)
+        first = next((line for line in read if line is not None), None)
+        if first is not None:
+            try:
+                self._parser.row(first.content)
+            except BadMessage as error:
+                raise Failure(f"line 1: {error}\n  {self._topic} does not exist, and was not created") from None
+        return lines, read if first is None else chain([first], read)
+
+    def _lines(self, begun: ResumePoint) -> tuple[Lines, Iterator[Line | None]]:
+        """The input from there on, with its lines."""
+        if self._begun_input is not None and self._file is None:
+            return self._begun_input
+        lines = Lines(self._open(begun.position), position=begun.position, number=begun.lines)
+        return lines, iter(lines)
 
     def _ask_for_topic(self) -> ClusterMetadata:
         """Whether a topic is made for those who name it is the broker's to say; when it is, that takes a moment."""
         with suppress(KafkaException):
             self._admin.list_topics(self._topic, timeout=REQUEST_SECONDS)
         if until(lambda: self._topic in self._connection.metadata(self._admin).topics, _BIRTH_SECONDS):
-            output.warn(f"{self._topic} was not there, and was made by the broker")
+            output.warn(f"the broker created {self._topic}, which did not exist")
         return self._connection.metadata(self._admin)
 
     def check(self, *, resume: bool) -> None:
         """Reads and parses everything, and writes nothing."""
         begun = self._begun(self._bookmark() if self._file else None, resume)
-        lines = Lines(self._open(begun.position), position=begun.position, number=begun.lines)
+        lines, read = self._lines(begun)
         try:
-            for line in lines:
+            for line in read:
                 if line is not None:
                     self._row(line)
         except BadMessage as error:
@@ -78,25 +97,24 @@ class Transfer:
     def run(self, *, resume: bool, acks: str, compression: str, timeout: float) -> None:
         bookmark = self._bookmark() if self._file else None
         begun = self._begun(bookmark, resume)
-        lines = Lines(self._open(begun.position), position=begun.position, number=begun.lines)
-        settings = sender.properties(
-            acks=acks, compression=compression, timeout=timeout, batch_bytes=self._batch_bytes()
-        )
+        lines, read = self._lines(begun)
+        batch_bytes = int(self._configs().get(refusals.MAX_MESSAGE_BYTES, 0)) or None
+        settings = sender.properties(acks=acks, compression=compression, timeout=timeout, batch_bytes=batch_bytes)
         producer = self._connection.producer(settings)
         total = self._file.stat().st_size if self._file else 0
         since = time.monotonic()
         with output.progress_bar(f"Writing to {self._topic}", total, _BAR_FROM_BYTES) as advance:
             watch = _Watch(bookmark, advance)
             watch.sender = Sender(self._connection, producer, self._topic, begun, watch.look)
-            bad = self._send(lines, watch)
+            bad = self._send(lines, read, watch)
             watch.sender.finish()
         self._end(watch, bad, since, told=acks != "0")
 
-    def _send(self, lines: Lines, watch: "_Watch") -> str | None:
+    def _send(self, lines: Lines, read: Iterator[Line | None], watch: "_Watch") -> str | None:
         """Until there are no more lines, or reason to stop. Says what is wrong with a line, if that is the reason."""
         sender = watch.sender
         try:
-            for line in lines:
+            for line in read:
                 if line is None:
                     sender.poll()
                 else:
@@ -137,10 +155,16 @@ class Transfer:
         if bad is not None:
             raise Failure(f"{bad}\n  {done}{rest}")
         if sender.trouble is not None:
-            code = ExitCode.NOT_REACHABLE if sender.is_unanswered else ExitCode.FAILED
-            raise Failure(f"line {sender.failed_line} is not acknowledged: {sender.trouble}\n  {done}{rest}", code)
-        output.warn(f"interrupted: {done}{rest}")
-        raise typer.Exit(_INTERRUPTED)
+            code = ExitCode.NOT_REACHABLE if refusals.is_silence(sender.trouble) else ExitCode.FAILED
+            why = refusals.in_words(
+                sender.trouble,
+                bootstrap=self._connection.bootstrap,
+                topic=self._topic,
+                message=sender.failed_message or Row(None, None),
+                settings=self._configs(),
+            )
+            raise Failure(f"line {sender.failed_line} is not acknowledged: {why}\n  {done}{rest}", code)
+        output.interrupt(f"{done}{rest}")
 
     def _rest(self, sender: Sender) -> str:
         if not self._file and not sender.on_the_way:
@@ -149,12 +173,13 @@ class Transfer:
         hint = "; --resume goes on there" if self._file else ""
         return f"; the first line that is not: {first}{hint}"
 
-    def _batch_bytes(self) -> int | None:
-        """What the topic takes at once; None if the broker does not tell."""
+    def _configs(self) -> dict[str, str]:
+        """Those of the topic; none where the broker does not tell, since not every client may ask."""
         try:
-            return int(str(configs(self._connection, self._admin, self._topic)["max.message.bytes"].value))
-        except (Failure, KeyError, ValueError):  # not everybody may ask; then the defaults have to do
-            return None
+            found = configs(self._connection, self._admin, self._topic)
+        except Failure:
+            return {}
+        return {name: str(entry.value) for name, entry in found.items()}
 
     def _bookmark(self) -> Bookmark:
         assert self._file is not None

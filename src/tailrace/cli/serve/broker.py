@@ -23,11 +23,12 @@ class Options(TypedDict, total=False):
     assignments: list[str]
     metrics: str
     insecure: bool
+    no_monitor: bool
     check: bool
     as_json: bool
 
 
-_FLAGS = {"--insecure": "insecure", "--check": "check", "--json": "as_json"}
+_FLAGS = {"--insecure": "insecure", "--no-monitor": "no_monitor", "--check": "check", "--json": "as_json"}
 _ONCE = {"--data": "data", "--config": "config", "--metrics": "metrics"}
 _REPEATED = {"--listen": "listen", "--advertise": "advertise", "--set": "assignments"}
 
@@ -65,6 +66,7 @@ def run_broker(
     assignments: Sequence[str] = (),
     metrics: str | None = None,
     insecure: bool = False,
+    no_monitor: bool = False,
     check: bool = False,
     as_json: bool = False,
 ) -> None:
@@ -81,7 +83,7 @@ def run_broker(
             listen=listen,
             advertise=advertise,
             metrics=metrics,
-            configs=assignments,
+            configs=[*assignments, *(["tailrace.monitor.enable=false"] if no_monitor else [])],
             insecure=insecure,
         )
     except BadSettings as error:
@@ -96,9 +98,9 @@ def run_broker(
 
 
 def _run(settings: "Settings", warnings: Sequence[str]) -> None:
-    from tailrace.server import logging
     from tailrace.server.run import CannotStart, Failed, run_on_loop
     from tailrace.server.run import serve as serve_until_stopped
+    from tailrace.util import logging
 
     logging.set_up(colours=sys.stderr.isatty() and not os.environ.get("NO_COLOR"))
     try:

@@ -25,6 +25,7 @@ Metrics = Annotated[
     typer.Option(metavar="HOST:PORT", help="Where /metrics, /healthz and /readyz are, or `off`. [127.0.0.1:9464]"),
 ]
 Insecure = Annotated[bool, typer.Option("--insecure", help="Listen beyond this machine without authentication.")]
+NoMonitor = Annotated[bool, typer.Option("--no-monitor", help="Start no monitor: no lag in seconds, no alerts.")]
 Check = Annotated[bool, typer.Option("--check", help="Start nothing: show the settings that would count.")]
 AsJson = Annotated[bool, typer.Option("--json", help="With --check: for programs.")]
 
@@ -37,6 +38,7 @@ def serve(
     assignments: Assignments = None,
     metrics: Metrics = None,
     insecure: Insecure = False,
+    no_monitor: NoMonitor = False,
     check: Check = False,
     as_json: AsJson = False,
 ) -> None:
@@ -44,7 +46,7 @@ def serve(
 
     \b
     tailrace serve
-    tailrace serve --data /var/lib/tailrace --listen 127.0.0.1:9092 --listen [::1]:9092
+    tailrace serve --data /srv/data --listen 127.0.0.1:9092 --listen [::1]:9092
     tailrace serve --set num.partitions=6 --set auto.create.topics.enable=false
     tailrace serve --config server.properties --check
 
@@ -58,6 +60,7 @@ def serve(
         assignments=assignments or (),
         metrics=metrics,
         insecure=insecure,
+        no_monitor=no_monitor,
         check=check,
         as_json=as_json,
     )

@@ -1,6 +1,7 @@
 """`tailrace tail`: prints the messages of topics, and continues as new ones come. Works against any Kafka."""
 
 import sys
+import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from tailrace.cli.tail.printer import Line
 
 _POLL_SECONDS = 0.2
+_QUIET_SECONDS = 1.0  # after that, a terminal shows that the verb waits
 
 Topics = Annotated[list[str], typer.Argument(metavar="TOPIC", autocompletion=connection.complete_topics)]
 From = Annotated[
@@ -66,13 +68,13 @@ def tail(
     """Print the messages of topics, and go on as they come.
 
     \b
-    tailrace tail orders                               what comes from now on; ctrl-C ends
+    tailrace tail orders                               new ones; ctrl-C ends
     tailrace tail orders --from earliest --no-follow   all there is
-    tailrace tail orders --from -2h -n 10              ten messages, from two hours ago on
+    tailrace tail orders --from -2h -n 10              ten, from two hours ago on
     tailrace tail orders --from yesterday --to today   a day
     tailrace tail 'orders-.*' payments --json          several topics, by pattern
+    tailrace tail orders --group billing               as a member of a group
     tailrace tail orders --json | tailrace produce copy --json
-    tailrace tail orders --group billing --from earliest   the share of one member, from where the group is
 
     A TOPIC with a character no name can have is a pattern: a regular expression that matches the whole name. New
     topics that match, and new partitions, are followed too. Without --group, reading joins none and commits nothing.
@@ -82,13 +84,15 @@ def tail(
     before, prints some again. --from counts only where the group has no offset yet; `tailrace group reset` moves it.
 
     \b
-    Times:    2026-11-15T10:00 (local, unless a zone is given), 10:00, now, today, yesterday, -2h, -1d12h
+    Times:    2026-11-15T10:00 (local, unless a zone is given), 10:00, now, today,
+              yesterday, -2h, -1d12h
     Without --from: the latest when following, the earliest with --no-follow.
 
     \b
-    --format  %t topic  %p partition  %o offset  %k key  %v value  %T timestamp (ms)  %d time  %h headers
-              %K and %S bytes of key and value  \\n \\t \\0 as usual; nothing is added
-    --json    bytes that are not UTF-8 are in key_base64 and value_base64 instead of key and value
+    --format  %t topic  %p partition  %o offset  %k key  %v value  %d time
+              %T timestamp (ms)  %h headers  %K and %S bytes of key and value
+              \\n \\t \\0 as usual; nothing is added
+    --json    bytes that are not UTF-8 are in key_base64 and value_base64 instead
 
     Without either, a pipe gets the values alone, a line each, and a terminal gets partition:offset, time and key too.
     """
@@ -109,7 +113,11 @@ def tail(
     follows = follow and finish is None
     spans = _spans(brokers, selection, wanted, begin, finish, follow=follows, committed=not uncommitted)
     reading = _reading(brokers, spans, group, follow=follows, uncommitted=uncommitted)
-    _print(reading, selection, wanted, line, count, follow=follows)
+    news = "new" if begin is None and group is None else "more"
+    waiting = f"waiting for {news} messages; ctrl-C ends" if follows and sys.stdout.isatty() else None
+    if waiting and news == "new":
+        waiting += ". --from earliest shows what is already there"
+    _print(reading, selection, wanted, line, count, follow=follows, waiting=waiting)
 
 
 def _spans(
@@ -164,18 +172,25 @@ def _print(
     count: int | None,
     *,
     follow: bool,
+    waiting: str | None,
 ) -> None:
+    """`waiting` is shown once, when nothing came for a moment; None where nothing is to be shown."""
     from tailrace.cli.common import broken_pipe
     from tailrace.util.shutdown import on_signals
 
     stop, reader, out = on_signals(), broken_pipe.Reader(), sys.stdout.buffer
-    left = count
+    left, quiet_since = count, time.monotonic()
     try:
         while not (stop.is_set() or reader.is_gone or reading.is_done or left == 0):
             found = reading.read(_POLL_SECONDS)[:left]
             out.write(b"".join(map(line, found)))
             out.flush()
             reading.written(found)
+            if found:
+                quiet_since = time.monotonic()
+            elif waiting and time.monotonic() > quiet_since + _QUIET_SECONDS:
+                output.warn(waiting)
+                waiting = None
             left = None if left is None else left - len(found)
             if follow:
                 reading.refresh(selection, lambda partition: wanted is None or partition.number in wanted)

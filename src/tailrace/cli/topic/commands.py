@@ -6,19 +6,22 @@ told once it is made. `view` has the output.
 
 import json
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from tailrace.cli.common import connection, output
+from tailrace.cli.common import connection, output, units
 from tailrace.cli.common.connection import DEFAULT, REQUEST_SECONDS, Bootstrap, ClientConfig, Connection
 from tailrace.cli.common.options import AsJson, DryRun, Yes
 from tailrace.cli.common.output import ExitCode, Failure
+from tailrace.cli.topic.delete_records import delete_records
 
 if TYPE_CHECKING:
     from tailrace.cli.common.client import AdminClient, ConfigEntry, NewTopic
 
 app = typer.Typer(help="List, show, make, change and delete topics.", no_args_is_help=True, rich_markup_mode=None)
+
+_PARTITIONS_MAX = 100_000  # librdkafka takes no more
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=connection.complete_topics)]
 Names = Annotated[list[str], typer.Argument(metavar="TOPIC", autocompletion=connection.complete_topics)]
@@ -29,11 +32,26 @@ def create(
     names: Annotated[list[str], typer.Argument(metavar="TOPIC")],
     partitions: Annotated[
         int | None,
-        typer.Option("-p", "--partitions", metavar="N", min=1, help="As many as the broker's default, if not given."),
+        typer.Option(
+            "-p",
+            "--partitions",
+            metavar="N",
+            min=1,
+            max=_PARTITIONS_MAX,
+            help="As many as the broker's default, if not given.",
+        ),
     ] = None,
-    config: Annotated[list[str] | None, typer.Option("--config", metavar="KEY=VALUE", help="May be repeated.")] = None,
+    replication_factor: Annotated[
+        int | None,
+        typer.Option("--replication-factor", metavar="N", min=1, help="The broker's default, if not given."),
+    ] = None,
+    config: Annotated[
+        list[str] | None,
+        typer.Option("--config", metavar="KEY=VALUE", help="Such as retention.ms=7d. May be repeated."),
+    ] = None,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="A topic that is there is no error.")] = False,
     dry_run: DryRun = False,
+    as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT,
     client_config: ClientConfig = None,
 ) -> None:
@@ -42,18 +60,27 @@ def create(
     \b
     tailrace topic create orders
     tailrace topic create orders payments -p 3
-    tailrace topic create prices --config cleanup.policy=compact --config retention.ms=86400000
+    tailrace topic create prices --config cleanup.policy=compact
+    tailrace topic create clicks --config retention.ms=12h
+
+    Times and sizes may have units: 90s, 12h, 7d; 64MiB, 1.5GB.
     """
     from tailrace.cli.common.client import NewTopic
 
-    settings = connection.pairs(config, "--config")
+    settings = units.converted(connection.pairs(config, "--config"))
     brokers = Connection(bootstrap, client_config)
     admin = brokers.admin()
     there = brokers.metadata(admin).topics
+    shown = _Created(as_json, dry_run)
     for name in [name for name in dict.fromkeys(names) if name in there and if_not_exists]:
-        print(f"{name} exists already, with {output.plural(len(there[name].partitions), 'partition')}")
+        shown.add(name, len(there[name].partitions), exists=True)
     wanted = [name for name in dict.fromkeys(names) if not (name in there and if_not_exists)]
-    _create(brokers, admin, [NewTopic(name, partitions or -1, -1, config=settings) for name in wanted], dry_run)
+    replicas = replication_factor or -1
+    topics = [NewTopic(name, partitions or -1, replicas, config=settings) for name in wanted]
+    try:
+        _create(brokers, admin, topics, shown)
+    finally:
+        shown.end()
 
 
 @app.command("list")
@@ -125,13 +152,18 @@ def show(
 def alter(
     name: Name,
     partitions: Annotated[
-        int | None, typer.Option("-p", "--partitions", metavar="N", min=1, help="More than there are.")
+        int | None,
+        typer.Option("-p", "--partitions", metavar="N", min=1, max=_PARTITIONS_MAX, help="More than there are."),
     ] = None,
-    settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="May be repeated.")] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", "--config", metavar="KEY=VALUE", help="Such as retention.ms=7d. May be repeated."),
+    ] = None,
     unset: Annotated[
         list[str] | None, typer.Option("--unset", metavar="KEY", help="Back to the default. May be repeated.")
     ] = None,
     dry_run: DryRun = False,
+    as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT,
     client_config: ClientConfig = None,
 ) -> None:
@@ -139,12 +171,12 @@ def alter(
 
     \b
     tailrace topic alter orders --partitions 6
-    tailrace topic alter orders --set retention.ms=86400000 --unset max.message.bytes
+    tailrace topic alter orders --set retention.ms=1d --unset max.message.bytes
     tailrace topic alter orders --set cleanup.policy=compact --dry-run
 
     With more partitions, messages with the same key may go to another partition than before. There is no way back.
     """
-    changed = connection.pairs(settings, "--set")
+    changed = units.converted(connection.pairs(settings, "--set"))
     if partitions is None and not changed and not unset:
         raise Failure("nothing to change: give --partitions, --set or --unset", ExitCode.USAGE)
     if twice := changed.keys() & set(unset or ()):
@@ -155,9 +187,13 @@ def alter(
     _alter(brokers, admin, name, partitions, entries, validate_only=True)
     if not dry_run:
         _alter(brokers, admin, name, partitions, entries, validate_only=False)
+    if as_json:
+        changes = [{"name": change.name, "from": change.before, "to": change.after} for change in plan]
+        print(json.dumps({"name": name, "dry_run": dry_run, "changes": changes}, indent=2))
+        return
     print(f"{'would change' if dry_run else 'changed'} {name}")
-    for line in plan:
-        print(f"  {line}")
+    for change in plan:
+        print(f"  {change.name}: {change.before} → {change.after}")
 
 
 @app.command()
@@ -193,6 +229,7 @@ def delete(
     connection.until(lambda: not set(names) & brokers.metadata(admin).topics.keys())
 
 
+app.command("delete-records")(delete_records)
 app.command("ls", hidden=True)(list_)
 app.command("rm", hidden=True)(delete)
 
@@ -207,10 +244,36 @@ def _reach(bootstrap: str, client_config: list[str] | None, names: list[str]) ->
     return brokers, admin
 
 
-def _create(brokers: Connection, admin: "AdminClient", topics: "list[NewTopic]", dry_run: bool) -> None:
+class _Created:
+    """What became of each topic: a line as soon as it is known, or for programs a list in the end."""
+
+    def __init__(self, as_json: bool, dry_run: bool) -> None:
+        self.dry_run = dry_run
+        self._as_json = as_json
+        self._rows: list[dict[str, Any]] = []
+
+    def add(self, name: str, partitions: int | None, *, exists: bool = False) -> None:
+        """`partitions` None: as many as the broker's default."""
+        if self._as_json:
+            created = not exists and not self.dry_run
+            self._rows.append({"name": name, "partitions": partitions, "created": created, "exists": exists})
+            return
+        default = "as many partitions as the broker's default"
+        count = default if partitions is None else output.plural(partitions, "partition")
+        if exists:
+            print(f"{name} exists already, with {count}")
+        else:
+            print(f"{'would create' if self.dry_run else 'created'} {name} with {count}")
+
+    def end(self) -> None:
+        if self._as_json:
+            print(json.dumps(self._rows, indent=2))
+
+
+def _create(brokers: Connection, admin: "AdminClient", topics: "list[NewTopic]", shown: _Created) -> None:
     if not topics:
         return
-    futures = admin.create_topics(topics, validate_only=dry_run, request_timeout=REQUEST_SECONDS)
+    futures = admin.create_topics(topics, validate_only=shown.dry_run, request_timeout=REQUEST_SECONDS)
     failures: list[Failure] = []
     for topic in topics:
         try:
@@ -218,11 +281,10 @@ def _create(brokers: Connection, admin: "AdminClient", topics: "list[NewTopic]",
         except Failure as failure:
             failures.append(failure)
             continue
-        asked = topic.num_partitions
-        count = "as many partitions as the broker's default" if asked == -1 else output.plural(asked, "partition")
-        if not dry_run:
-            count = output.plural(_count_once_there(brokers, admin, topic.topic), "partition")
-        print(f"{'would create' if dry_run else 'created'} {topic.topic} with {count}")
+        if shown.dry_run:
+            shown.add(topic.topic, None if topic.num_partitions == -1 else topic.num_partitions)
+        else:
+            shown.add(topic.topic, _count_once_there(brokers, admin, topic.topic))
     for other in failures[1:]:
         output.warn(str(other))
     if failures:
@@ -250,9 +312,17 @@ def _entries(changed: dict[str, str], unset: list[str]) -> "list[ConfigEntry]":
     ]
 
 
+class _Change(NamedTuple):
+    """A setting, or `partitions`."""
+
+    name: str
+    before: str | int | None
+    after: str | int | None
+
+
 def _plan(
     brokers: Connection, admin: "AdminClient", name: str, partitions: int | None, entries: "list[ConfigEntry]"
-) -> list[str]:
+) -> list[_Change]:
     """What changes, from what to what."""
     from tailrace.cli.topic import view as topic_view
 
@@ -262,7 +332,7 @@ def _plan(
         if partitions <= count:
             message = f"{name} has {output.plural(count, 'partition')} already: there can be more, never fewer"
             raise Failure(message, ExitCode.REFUSED)
-        plan.append(f"partitions: {count} → {partitions}")
+        plan.append(_Change("partitions", count, partitions))
     now = topic_view.configs(brokers, admin, name) if entries else {}
     for entry in entries:
         if entry.name not in now:
@@ -272,7 +342,7 @@ def _plan(
             hint = f"; did you mean {close[0]}?" if close else f"; `tailrace topic show {name} --all-configs` lists all"
             raise Failure(f"topics have no setting {entry.name!r}{hint}", ExitCode.REFUSED)
         target = entry.value if entry.value is not None else topic_view.default_of(now[entry.name])
-        plan.append(f"{entry.name}: {now[entry.name].value} → {target}")
+        plan.append(_Change(entry.name, now[entry.name].value, target))
     return plan
 
 

@@ -3,7 +3,8 @@
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from tailrace.cli.common import output
+from tailrace.cli.common import configs as config_words
+from tailrace.cli.common import output, units
 from tailrace.cli.common.client import (
     AdminClient,
     ClusterMetadata,
@@ -20,16 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-_SOURCES = {  # where a setting comes from, in Kafka's numbers
-    1: "topic",
-    2: "broker, at run time",
-    3: "all brokers, at run time",
-    4: "broker's file",
-    5: "default",
-}
 _URL_SAFE = str.maketrans("+/", "-_")  # an id in base64 as Kafka prints it; librdkafka uses the other alphabet
-_DAY_MS = 86_400_000
-_STEPS = ((_DAY_MS, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
 
 
 def rows(brokers: Connection, admin: AdminClient, metadata: ClusterMetadata, names: list[str]) -> list[dict[str, Any]]:
@@ -94,7 +86,7 @@ def show(shown: dict[str, Any], console: "Console") -> None:
     console.print()
     settings = output.table("SETTING", "VALUE", "FROM", texts=("VALUE", "FROM"))
     for name, config in shown["configs"].items():
-        settings.add_row(name, _explained(name, config["value"]), config["source"])
+        settings.add_row(name, units.explained(name, config["value"]), config["source"])
     console.print(settings)
 
 
@@ -134,20 +126,4 @@ def _partitions(brokers: Connection, admin: AdminClient, name: str, described: l
 
 
 def _source(entry: ConfigEntry) -> str:
-    return _SOURCES.get(int(entry.source), "unknown")  # type: ignore[call-overload]
-
-
-def _explained(name: str, value: str | None) -> str:
-    """The number, and what it means where it is long."""
-    if value is None or not value.isdecimal():
-        return "" if value is None else value
-    amount = int(value)
-    if name.endswith(".bytes") and amount >= 1000:
-        return f"{value} ({output.size(amount)})" if amount < 1 << 60 else f"{value} (no limit)"
-    if name.endswith(".ms"):
-        if amount >= 1 << 60:
-            return f"{value} (no limit)"
-        for step, unit in _STEPS:
-            if amount >= step:
-                return f"{value} ({amount / step:.4g} {unit})"
-    return value
+    return config_words.source(int(entry.source))  # type: ignore[call-overload]

@@ -1,0 +1,1 @@
+"""`tailrace alert`: what the monitor has raised, silences, and tests of delivery."""

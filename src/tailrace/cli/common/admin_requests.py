@@ -1,0 +1,88 @@
+"""Requests that confluent-kafka does not have, made by our private client: client quotas, and configs of all brokers.
+
+The only module of the command line that imports that client. Its errors become a `Failure` with an exit code.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from tailrace.cli.common.connection import REQUEST_SECONDS, Connection
+from tailrace.cli.common.output import ExitCode, Failure
+from tailrace.client import configs, quotas
+from tailrace.client.cluster.cluster import Cluster
+from tailrace.client.configs import Config, Setting
+from tailrace.client.errors import (
+    BadOption,
+    BrokerNotFound,
+    ClientError,
+    ConnectionLost,
+    GaveUp,
+    NotOffered,
+    Refused,
+    describe,
+)
+from tailrace.client.options import ClientOptions
+from tailrace.client.quotas import Entity, Quotas
+
+__all__ = ["AdminRequests", "Config", "Entity", "Quotas", "Setting"]
+
+_MILLISECONDS = str(round(REQUEST_SECONDS * 1000))
+
+
+class AdminRequests:
+    """Closed by `with`, as it keeps connections."""
+
+    def __init__(self, brokers: Connection) -> None:
+        given = {"request.timeout.ms": _MILLISECONDS, "default.api.timeout.ms": _MILLISECONDS, **brokers.properties}
+        with self._failures():
+            self._cluster = Cluster(ClientOptions.from_properties(given))
+
+    def __enter__(self) -> "AdminRequests":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._cluster.close()
+
+    def broker_configs(self, broker: int | None) -> dict[str, Config]:
+        """All configs of one broker; with None, those that were set for all brokers."""
+        with self._failures():
+            return configs.broker_configs(self._cluster, broker)
+
+    def alter_broker_configs(
+        self, broker: int | None, changes: Mapping[str, str | None], *, validate_only: bool
+    ) -> None:
+        with self._failures():
+            configs.alter_broker_configs(self._cluster, broker, changes, validate_only=validate_only)
+
+    def quotas(self, entity: Entity, *, strict: bool = False) -> list[Quotas]:
+        """Those of all entities that have all names of `entity`; with `strict`, of that entity alone."""
+        with self._failures():
+            return quotas.quotas(self._cluster, entity, strict=strict)
+
+    def alter_quotas(self, entity: Entity, changes: Mapping[str, float | None], *, validate_only: bool) -> None:
+        with self._failures():
+            quotas.alter_quotas(self._cluster, entity, changes, validate_only=validate_only)
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        try:
+            yield
+        except ClientError as error:
+            raise _failure(error) from None
+
+
+def _failure(error: ClientError) -> Failure:
+    match error:
+        case BadOption():
+            return Failure(f"--client-config: {error}", ExitCode.USAGE)
+        case BrokerNotFound():
+            return Failure(str(error), ExitCode.NOT_FOUND)
+        case ConnectionLost() | GaveUp():
+            return Failure(str(error), ExitCode.NOT_REACHABLE)
+        case NotOffered():
+            api = error.request.removesuffix("Request")
+            return Failure(f"the broker at {error.address} has no {api}, which this verb needs: {error.offered}")
+        case Refused():
+            return Failure(f"{error.about}: {error.said or describe(error.code)}", ExitCode.REFUSED)
+        case _:
+            return Failure(str(error))

@@ -1,0 +1,1 @@
+"""`tailrace monitor`: the monitor by itself, beside any Kafka."""
