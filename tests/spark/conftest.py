@@ -103,7 +103,7 @@ def _connector() -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A session of the test process; at its end, its Java process is gone, too."""
     if reason := parts.missing("spark"):
         (pytest.fail if "spark" in parts.required() else pytest.skip)(f"needs spark: {reason}")
@@ -116,6 +116,7 @@ def spark() -> Iterator[Any]:
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
         "spark.sql.streaming.stopTimeout": "20s",
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",  # these tests are short: compiling well costs more
         **_connector(),
@@ -124,7 +125,7 @@ def spark() -> Iterator[Any]:
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     yield session
-    gateway = SparkContext._gateway
+    gateway: Any = SparkContext._gateway
     session.stop()
     gateway.shutdown()
     gateway.proc.stdin.close()

@@ -87,7 +87,7 @@ def test_a_checkpoint_is_handed_over_and_back(spark: Any, options: Options, prod
 # Where we differ
 
 
-def test_it_passes_over_what_a_topic_made_again_has_before_the_checkpoint_and_we_do_not(
+def test_the_connector_skips_records_of_a_recreated_topic_and_tailrace_does_not(
     spark: Any, broker: Broker, options: Options, topic: str, produce: Produce, tmp_path: Path
 ) -> None:
     produce(*"abc")

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -126,6 +126,45 @@ def test_a_topic_without_messages_is_empty(spark: Any, options: Options) -> None
 def test_what_is_wrong_with_options_is_said_in_a_line(spark: Any, options: Options) -> None:
     with pytest.raises(Exception, match="onDataLoss is one of fail, earliest, report"):
         load(spark, options, onDataLoss="shrug").count()
+
+
+# Tables
+
+
+@pytest.fixture
+def shop(spark: Any, tmp_path: Path) -> Iterator[str]:
+    """A database of its own."""
+    spark.sql(f"CREATE DATABASE shop LOCATION '{tmp_path}/shop'")
+    yield "shop"
+    spark.sql("DROP DATABASE shop CASCADE")
+
+
+def test_a_table_in_sql_is_read_as_it_is_now(
+    spark: Any, options: Options, topic: str, produce: Produce, tmp_path: Path, shop: str
+) -> None:
+    given = ", ".join(f"'{name}' = '{value}'" for name, value in options.items())
+    described = "COMMENT 'orders' TBLPROPERTIES ('owned.by' = 'us')"
+    spark.sql(f"CREATE TABLE {shop}.sold USING tailrace OPTIONS ({given}) {described}")
+    for number in (1, 2):
+        produce(str(number))
+        assert spark.table(f"{shop}.sold").count() == number
+    behind_one = f"""WITH ('startingOffsets' = '{{"{topic}": {{"0": 1, "1": 0}}}}')"""
+    assert texts(spark.sql(f"SELECT value FROM {shop}.sold {behind_one}")) == ["2"]
+    stream = spark.readStream.option("startingOffsets", "earliest").table(f"{shop}.sold").selectExpr("string(value) v")
+    writer = stream.writeStream.format("memory").queryName("sold_rows").trigger(availableNow=True)
+    assert writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination(60)
+    assert rows(spark, "sold_rows") == ["1", "2"]
+    with pytest.raises(Exception, match="a table is for reading"):
+        spark.sql(f"INSERT INTO {shop}.sold (value) VALUES (CAST('x' AS BINARY))")
+
+
+def test_a_table_in_sql_has_no_passwords_and_no_columns_of_its_own(spark: Any, options: Options, shop: str) -> None:
+    given = ", ".join(f"'{name}' = '{value}'" for name, value in options.items())
+    with pytest.raises(Exception, match=r"kafka\.sasl\.password cannot be an option of a table"):
+        spark.sql(f"CREATE TABLE {shop}.sold USING tailrace OPTIONS ({given}, 'kafka.sasl.password' = 'x')")
+    spark.sql(f"CREATE TABLE {shop}.sold (price INT) USING tailrace OPTIONS ({given})")
+    with pytest.raises(Exception, match="is created without columns"):
+        spark.table(f"{shop}.sold").collect()
 
 
 # Streams

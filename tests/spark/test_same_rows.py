@@ -63,8 +63,9 @@ def test_every_codec_with_nulls_and_headers(broker: Broker, options: Options, to
     for number in range(2000):
         key = None if number % 3 == 0 else b"k%d" % number
         value = None if number % 5 == 0 else b"v%d" % number * (number % 7)
-        headers = [("a", b"1"), ("a", None), ("é", b"")][: number % 4]
-        producer.produce(topic, value, key, number % 2, timestamp=1_000 + number * 7 % 100, headers=headers)
+        headers: list[tuple[str, str | bytes | None]] = [("a", b"1"), ("a", None), ("é", b"")]
+        some = headers[: number % 4]
+        producer.produce(topic, value, key, number % 2, timestamp=1_000 + number * 7 % 100, headers=some)
     assert producer.flush(20) == 0
     found = ours(options)
     assert len(found) == 2000

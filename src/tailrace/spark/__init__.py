@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tailrace.spark.pipelines.decoders import Json, Raw, Text
     from tailrace.spark.pipelines.pipeline import Pipeline, pipeline
+    from tailrace.spark.pipelines.progress import offsets_behind
     from tailrace.spark.pipelines.session.session import session
     from tailrace.spark.pipelines.sinks import Call, Console, Files, Parquet, Topic
 
@@ -32,6 +33,7 @@ __all__ = [
     "Raw",
     "Text",
     "Topic",
+    "offsets_behind",
     "pipeline",
     "session",
 ]
@@ -39,6 +41,7 @@ __all__ = [
 _HOMES = {
     "decoders": ("Json", "Raw", "Text"),
     "pipeline": ("Pipeline", "pipeline"),
+    "progress": ("offsets_behind",),
     "session.session": ("session",),
     "sinks": ("Call", "Console", "Files", "Parquet", "Topic"),
 }

@@ -44,6 +44,7 @@ from tailrace.spark.source.reader import Range, ranges, read
 from tailrace.spark.source.recorded_batches import RecordedPlan
 from tailrace.spark.source.small_batches import SimpleReader, Together, note_ends, read_small, read_together
 from tailrace.spark.source.stream import Json, StreamPlan
+from tailrace.spark.source.table_options import has_options, query_options, schema_with, table_options
 
 logger = logging.getLogger("tailrace.spark")
 
@@ -68,13 +69,21 @@ class TailraceSource(DataSource):
     def name(cls) -> str:
         return FORMAT
 
-    def schema(self) -> str:
+    def schema(self) -> str | StructType:
+        of_table = table_options(self.options)
+        given = self.options if of_table is None else of_table
         # Not yet known; what has an end is a batch.
-        is_stream = not any(name.lower().startswith("ending") for name in self.options)
-        return ", ".join(f"{name} {_DDL[name]}" for name in source_options(self.options, is_stream=is_stream).columns)
+        is_stream = not any(name.lower().startswith("ending") for name in given)
+        columns = source_options(given, is_stream=is_stream).columns
+        if of_table is not None:
+            return schema_with(of_table, columns)
+        return ", ".join(f"{name} {_DDL[name]}" for name in columns)
 
     def reader(self, schema: StructType) -> "BatchReader":
-        options = source_options(self.options, is_stream=False)
+        given = query_options(self.options, schema)
+        if not given:
+            raise BadOptions("a table of this format is created without columns: CREATE TABLE name USING tailrace …")
+        options = source_options(given, is_stream=False)
         _check_schema(schema, options)
         if options.filter_pushdown and _pushes_filters_down():
             return FilteringReader(options)
@@ -83,8 +92,10 @@ class TailraceSource(DataSource):
         return BatchReader(options)
 
     def streamReader(self, schema: StructType) -> "StreamReader":
-        is_off = {name.lower(): text for name, text in self.options.items()}.get("prefetch", "").lower() == "false"
-        return (StreamReader if is_off else SmallBatchReader)(self.options, schema)
+        given = query_options(self.options, schema)
+        # Spark compares the schema of prefetched rows with the table's, and takes metadata for a difference.
+        is_off = given.get("prefetch", "").lower() == "false" or has_options(schema)
+        return (StreamReader if is_off else SmallBatchReader)(given, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> "BatchWriter":
         if overwrite:
@@ -95,6 +106,8 @@ class TailraceSource(DataSource):
         return StreamWriter(self._sink_options(schema))  # in complete mode, too, each result is appended
 
     def _sink_options(self, schema: StructType) -> SinkOptions:
+        if has_options(schema):
+            raise BadOptions('a table is for reading: frame.write.format("tailrace") writes to a topic')
         options = sink_options(self.options)
         check_schema(schema, options.topic)
         return options

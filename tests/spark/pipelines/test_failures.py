@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from tailrace.client.cluster.metadata import TopicPartition
 from tailrace.client.errors import BadAnswer, BadOption, ConnectionLost, GaveUp, TopicNotFound
 from tailrace.spark.pipelines.failures import Kind, kind_of, may_pass, reason_of
+from tailrace.spark.source.losses import DataLost, Loss
 from tailrace.spark.source.options import BadOptions
 
 
@@ -32,6 +34,35 @@ def test_a_missing_topic_does_not_pass_and_is_said_as_the_client_says_it() -> No
     assert not may_pass(failed)
     assert reason_of(failed) == "there is no topic nosource; check its name, or create it first"
     assert kind_of(failed) is Kind.NOT_FOUND
+
+
+def test_a_format_that_spark_does_not_have_is_named_and_does_not_pass() -> None:
+    failed = error("a-format-is-missing")
+    assert not may_pass(failed)
+    assert reason_of(failed) == (
+        "Spark has no format 'delta'. Check its name, or add the package that has it: spark.jars.packages"
+    )
+
+
+def test_a_module_that_cannot_be_imported_does_not_pass() -> None:
+    failed = RuntimeError(
+        "Failed: Traceback (most recent call last):\n  File x\nModuleNotFoundError: No module named 'y'\n"
+    )
+    assert not may_pass(failed)
+    assert reason_of(failed).startswith("No module named 'y'. Install it")
+
+
+def test_records_that_are_gone_are_said_with_the_options_of_a_pipeline() -> None:
+    lost = DataLost([Loss(TopicPartition("orders", 0), 3, 6, "deleted")])
+    said = reason_of(RuntimeError(f"Failed: Traceback (most recent call last):\n  File x\n{lost}\n\tat org.apache"))
+    assert "offsets 3 to 5 are missing (deleted)\nTo go on without them: --on-data-loss earliest" in said
+    assert "option onDataLoss" not in said
+
+
+def test_where_spark_says_nothing_the_cause_says_it() -> None:
+    failed = RuntimeError("[STREAM_FAILED] Query [id = 1] terminated with exception:  SQLSTATE: XXKST")
+    failed._cause = RuntimeError("java.io.EOFException")  # type: ignore[attr-defined]
+    assert reason_of(failed) == "[STREAM_FAILED] Query [id = 1] terminated with exception: EOFException"
 
 
 @pytest.mark.parametrize(

@@ -97,9 +97,7 @@ def test_a_renamed_pipeline_is_refused_and_goes_on_under_its_old_name(runs: Runs
 
 
 @pytest.mark.parametrize("has_owner", [True, False])
-def test_a_deleted_state_directory_is_refused_and_starts_over_once_the_output_is_deleted(
-    runs: Runs, has_owner: bool
-) -> None:
+def test_a_deleted_state_directory_is_refused_until_the_output_is_deleted_too(runs: Runs, has_owner: bool) -> None:
     runs.run()
     runs.send()
     shutil.rmtree(runs.path / "state")
@@ -186,7 +184,7 @@ def test_another_state_directory_is_refused_and_the_right_one_is_named(runs: Run
     runs.refuses(f"state='{runs.path}/state'", state="elsewhere")
 
 
-def test_a_sink_that_moves_with_its_state_is_refused_and_goes_on_in_the_new_path_from_its_group(runs: Runs) -> None:
+def test_a_moved_sink_is_refused_and_continues_at_the_new_path_from_its_group(runs: Runs) -> None:
     runs.run()
     runs.send()
     runs.refuses(f"{runs.path}/state/pipeline.json", "start='group'", job=runs.job(out="out-new"))
@@ -202,7 +200,7 @@ def test_the_ways_out_that_the_error_of_lost_records_names_lose_nothing_more(run
         future.result(10)
     with pytest.raises(RunFailed) as lost:
         runs.run()
-    assert "a new checkpoint and a new output" in str(lost.value)
+    assert "a new state directory and a new output" in str(lost.value)
     assert "on_data_loss" in str(lost.value)
     runs.refuses("state-new", state="state-new")
     runs.run(runs.job(out="out-new"), "state-new")
@@ -233,7 +231,7 @@ def compacting(spark: Any) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("compacting")
-def test_restarts_go_on_after_each_batch_compacted_or_not_and_with_or_without_an_owner_file(runs: Runs) -> None:
+def test_restarts_continue_after_each_batch_with_and_without_compaction_and_owner(runs: Runs) -> None:
     (runs.path / "out").mkdir()  # an empty directory is a fresh output
     kinds = set()
     for number in range(4):
@@ -252,7 +250,7 @@ def test_restarts_go_on_after_each_batch_compacted_or_not_and_with_or_without_an
 
 
 @pytest.mark.parametrize("is_in_output", [True, False])
-def test_a_kill_before_the_checkpoints_commit_goes_on_whether_or_not_the_sink_has_committed(
+def test_a_kill_before_the_checkpoint_is_harmless_whether_the_sink_committed_or_not(
     runs: Runs, is_in_output: bool
 ) -> None:
     runs.run()

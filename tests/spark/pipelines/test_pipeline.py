@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tailrace.spark import Console, Json, Parquet, Pipeline, Raw, Topic, pipeline
-from tailrace.spark.pipelines.progress import lag, summary
+from tailrace.spark.pipelines.progress import behind, lag, offsets_behind, summary
 from tailrace.spark.source.options import BadOptions, source_options
 
 
@@ -31,6 +31,30 @@ def test_what_is_given_counts() -> None:
 
     assert (f.name, f.group, f.source, f.decode) == ("etl", "g", ("a", "b"), Raw())
     assert f.start_options()["startingTimestamp"] == "1794736800000"
+
+
+def test_a_source_may_be_a_pattern() -> None:
+    job = pipeline(source=["orders-.*", "returns.v1"], sink=Topic("big"), name="x")(lambda frame: frame)
+    read = job.read_options("host:1")
+    assert "subscribe" not in read
+    assert source_options(read, is_stream=True).selection.pattern == r"(?:returns\.v1)|(?:orders-.*)"
+    assert [job.reads(name) for name in ("orders-eu", "returns.v1", "returns-v1", "orders")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert big.read_options("host:1")["subscribe"] == "orders"
+
+
+def test_a_pattern_that_is_none_or_finds_what_the_pipeline_writes_is_refused() -> None:
+    with pytest.raises(BadOptions, match=r"'orders-\(' is neither a topic's name nor a regular expression"):
+        pipeline(source="orders-(", sink=Console())(lambda frame: frame)
+    with pytest.raises(BadOptions, match=r"x would read what it writes: topic orders-big matches orders-\.\*"):
+        pipeline(source="orders-.*", sink=Topic("orders-big"), name="x")(lambda frame: frame)
+    corrupt = Json("id INT", corrupt=Topic("orders-bad"))
+    with pytest.raises(BadOptions, match="topic orders-bad matches"):
+        pipeline(source="orders-.*", decode=corrupt, sink=Console(), name="x")(lambda frame: frame)
 
 
 def test_a_start_that_is_none_is_refused() -> None:
@@ -101,6 +125,7 @@ def test_the_names_are_loaded_when_they_are_used() -> None:
 import sys, tailrace.spark, tailrace.spark.source.options
 assert not {"pyspark", "numba", "tailrace.spark.pipelines"} & set(sys.modules), "at import"
 from tailrace.spark import Call, Console, Files, Json, Parquet, Pipeline, Raw, Text, Topic, pipeline, session
+from tailrace.spark import offsets_behind
 assert not {"pyspark", "numba"} & set(sys.modules), "at definition"
 assert not [name for name in tailrace.spark.__all__ if not hasattr(tailrace.spark, name)]
 """
@@ -132,6 +157,30 @@ def test_a_sink_says_where_it_writes(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 def test_lag_is_what_is_behind_of_all_partitions() -> None:
     assert lag({"a": {"0": 5, "1": 7}}, {"a": {"0": 9, "1": 7}, "a#id=x": {}}) == 4
     assert lag({"a": {"0": 5}}, None) is None
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "read", "rows"),
+    [
+        ({"a": {"0": 5}}, {"a": {"0": 9, "1": 7}, "a#id=x": {}}, 8, 4),  # read twice; a partition that begins at 7
+        ({"a": {"0": 5}}, {"a": {"0": 9}}, 3, 3),  # one is gone
+        ({"a": {"0": 5}}, {"a": {"0": 9}}, 0, 4),  # by a function that looked at no row
+        (None, {"a": {"0": 9}}, 0, 0),  # where a query begins
+    ],
+)
+def test_messages_are_counted_by_offsets_and_not_as_often_as_spark_reads_them(
+    start: Any, end: Any, read: int, rows: int
+) -> None:
+    sources = [{"startOffset": start, "endOffset": end, "latestOffset": end}]
+    given = {"batchId": 1, "timestamp": "", "numInputRows": read, "durationMs": {"addBatch": 1}, "sources": sources}
+    assert summary(given)["rows"] == rows
+
+
+def test_what_is_behind_by_partition_is_named_as_sparks_connector_names_it() -> None:
+    expected = {"minOffsetsBehindLatest": 0, "maxOffsetsBehindLatest": 4, "avgOffsetsBehindLatest": 2}
+    assert behind({"a": {"0": 5, "1": 7}}, {"a": {"0": 9, "1": 7}, "a#id=x": {}}) == expected
+    assert behind({"a": {"0": 5}}, None) is None
+    assert offsets_behind(None) is None, "before the first batch"
 
 
 def test_a_summary_says_what_was_left_out() -> None:

@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from tailrace.spark import Call, Console, Json, Parquet, Pipeline, Text, pipeline
+from tailrace.spark import Call, Console, Json, Parquet, Pipeline, Text, Topic, offsets_behind, pipeline
 from tailrace.spark.pipelines import run as running
 from tailrace.spark.pipelines.failures import RunFailed
 from tailrace.spark.pipelines.run import cadence
@@ -78,6 +78,56 @@ def test_a_run_reads_what_is_there_and_the_next_goes_on(
     places = consumer.committed([TopicPartition(topic, number) for number in (0, 1)], timeout=10)
     consumer.close()
     assert [place.offset for place in places] == [4, 1], "its group is where it is"
+
+
+def test_a_pattern_reads_topics_that_come_later_and_a_replay_reads_them_all(
+    spark: Any, broker: Broker, topic: str, produce: Produce, tmp_path: Path
+) -> None:
+    job = replace(orders(topic, Parquet(str(tmp_path / "out"))), source=(f"{topic}-.*",))
+    stop, seen = threading.Event(), []
+
+    def note(progress: Any) -> None:
+        seen.append(progress)
+        found = sum(one["rows"] for one in seen)
+        if found == 1 and not later.is_set():
+            later.set()
+            broker.create_topic(f"{topic}-us")
+            produce('{"id": 2}', to=f"{topic}-us")
+        if found == 2:
+            stop.set()
+
+    later = threading.Event()
+    broker.create_topic(f"{topic}-eu")
+    produce('{"id": 1}', to=f"{topic}-eu")
+    produce('{"id": 9}')
+    job.run(broker.bootstrap, spark=spark, state=tmp_path / "state", stop=stop, on_progress=note)
+    assert ids(spark, tmp_path / "out") == [1, 2]
+    for mode in ("batch", "exact"):
+        again = Parquet(str(tmp_path / mode))
+        job.replay(broker.bootstrap, sink=again, mode=mode, spark=spark, state=tmp_path / "state")
+        assert ids(spark, tmp_path / mode) == [1, 2]
+    with pytest.raises(BadOptions, match=f"reads topic {topic}-eu"):
+        job.replay(broker.bootstrap, sink=Topic(f"{topic}-eu"), spark=spark, state=tmp_path / "state")
+
+
+def test_progress_says_how_far_partitions_are_behind(
+    spark: Any, once: Any, broker: Broker, options: dict[str, str], topic: str, produce: Produce, tmp_path: Path
+) -> None:
+    """As numbers of a pipeline's batch, and of a plain query's `lastProgress`."""
+    produce(*(f'{{"id": {number}}}' for number in range(6)))
+    seen: list[Any] = []
+    job = orders(topic, Console())
+    once(replace(job, options={"maxOffsetsPerTrigger": "4"}), on_progress=seen.append)
+    found = [one["behind"] for one in seen if one["rows"]]
+    expected = [(0, 2, 1), (0, 0, 0)]
+    names = [f"{which}OffsetsBehindLatest" for which in ("min", "max", "avg")]
+    assert [tuple(one[name] for name in names) for one in found] == expected
+    plain = options | {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "4", "prefetch": "false"}
+    writer = spark.readStream.format("tailrace").options(**plain).load().writeStream.format("noop")
+    query = writer.option("checkpointLocation", str(tmp_path / "plain")).trigger(availableNow=True).start()
+    assert query.awaitTermination(60)
+    with_rows = [offsets_behind(one) for one in query.recentProgress if one.numInputRows]
+    assert [tuple(one[name] for name in names) for one in with_rows if one] == expected
 
 
 def test_what_a_call_has_not_survived_is_tried_again(

@@ -21,7 +21,11 @@ def big(orders: Any) -> Any:
 
 
 def test_rows_are_decoded_columns_and_the_others_are_there(spark: Any) -> None:
-    rows = [{"id": 1, "amount": 150}, {"id": 2, "amount": 5}, {"id": 3, "amount": 101, "key": "k", "partition": 7}]
+    rows: list[dict[str, Any]] = [
+        {"id": 1, "amount": 150},
+        {"id": 2, "amount": 5},
+        {"id": 3, "amount": 101, "key": "k", "partition": 7},
+    ]
     first, second = big.test(rows, spark=spark)
     assert (first["id"], first["topic"], first["partition"], first["offset"]) == (1, "orders", 0, 0)
     assert (second["id"], second["key"], second["partition"], second["offset"]) == (3, b"k", 7, 2)

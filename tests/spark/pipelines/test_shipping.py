@@ -79,3 +79,49 @@ def test_executors_run_what_is_shipped_to_them(
     assert "tailrace.zip" in home
     assert rows == "3"
     assert sorted(pq.read_table(tmp_path / "out").column("id").to_pylist()) == [1, 2, 3]
+
+
+BARE_JOB = """
+    import sys
+    from tailrace.spark import session
+    from tailrace.spark.source import TailraceSource
+
+    bootstrap, topic = sys.argv[1:]
+    spark = session("bare")
+    spark.dataSource.register(TailraceSource)
+    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic}
+    print("rows:", spark.read.format("tailrace").options(**options).load().count())
+"""
+
+
+@pytest.mark.needs("arrow", "spark")
+@pytest.mark.timeout(300)
+@pytest.mark.spark
+def test_a_driver_without_tailrace_reads_with_the_archive_on_its_path(
+    broker: Broker, topic: str, produce: Callable[..., None], tmp_path: Path
+) -> None:
+    """docs/PIPELINES.md, "On a cluster": Spark plans reads in a process of the driver that gets no `--py-files`."""
+    import pyspark
+
+    produce("tea", "milk")
+    packages = Path(pyspark.__file__).parent.parent
+    python = tmp_path / "python"  # has all that is installed, but for what a .pth file adds: this working tree
+    python.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{packages}" exec {sys.executable} -S "$@"\n')
+    python.chmod(0o755)
+    bare = subprocess.run([python, "-c", "import tailrace"], cwd=tmp_path, capture_output=True, text=True)
+    if bare.returncode == 0:
+        pytest.skip("tailrace is installed beside pyspark, and cannot be hidden")
+    make_zip(tmp_path / "tailrace.zip")
+    (tmp_path / "job.py").write_text(textwrap.dedent(BARE_JOB))
+    submit = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local[2]"]
+    submit += ["--py-files", str(tmp_path / "tailrace.zip"), "job.py", broker.bootstrap, topic]
+    python_of_spark = {"PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": str(python)}
+    ended = subprocess.run(
+        submit,
+        env=os.environ | python_of_spark | {"PYTHONPATH": str(tmp_path / "tailrace.zip")},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "rows: 2" in ended.stdout.splitlines()

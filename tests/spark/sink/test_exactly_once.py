@@ -69,11 +69,11 @@ def values_in(bootstrap: str, topic: str, partitions: int = 2) -> list[str]:
     while ends < partitions:
         message = consumer.poll(30)
         assert message is not None
-        if message.error():
-            assert message.error().code() == KafkaError._PARTITION_EOF
+        if error := message.error():
+            assert error.code() == KafkaError._PARTITION_EOF
             ends += 1
         else:
-            found.append(message.value().decode())
+            found.append((message.value() or b"").decode())
     consumer.close()
     return sorted(found)
 

@@ -5,6 +5,7 @@ import pytest
 from tailrace.client.cluster.metadata import TopicPartition
 from tailrace.client.errors import BadOption
 from tailrace.client.options import Isolation
+from tailrace.spark.sink.options import sink_options
 from tailrace.spark.source.options import BadOptions, Bound, OnDataLoss, Selection, source_options
 
 ONE = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "orders"}
@@ -48,6 +49,20 @@ def test_options_of_the_client_go_to_the_client() -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "seconds"), [("15m", 900), ("1500", 1.5), ("90 s", 90), ("2min", 120), ("1h", 3600), ("250MS", 0.25)]
+)
+def test_a_delay_is_written_as_spark_writes_durations(given: str, seconds: float) -> None:
+    assert source_options(ONE | {"maxTriggerDelay": given}, is_stream=True).max_trigger_delay_s == seconds
+
+
+def test_properties_of_consumers_that_mean_nothing_here_are_taken_for_reading_and_writing() -> None:
+    harmless = {"kafka.max.poll.records": "5000", "kafka.session.timeout.ms": "30000", "kafka.client.rack": "a"}
+    assert source_options(ONE | harmless, is_stream=True) == source_options(ONE, is_stream=True)
+    server = {"kafka.bootstrap.servers": "localhost:9092", "topic": "orders"}
+    assert sink_options(server | harmless) == sink_options(server), "a pipeline gives its sink what reaches the broker"
+
+
+@pytest.mark.parametrize(
     ("given", "said"),
     [
         ({"startingOffsets": "latest"}, "does not begin at the latest"),
@@ -80,6 +95,12 @@ def test_a_batch_is_of_what_is_there(given: dict[str, str], said: str) -> None:
         ({"startingOffsetsByTimestamp": '{"orders": {"0": -1}}'}, "has -1 for orders-0: times are from 0 on"),
         ({"startingTimestamp": "1", "startingOffsetsByTimestampStrategy": "shrug"}, "is error or latest"),
         ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger is a whole number"),
+        ({"minOffsetsPerTrigger": "0"}, "minOffsetsPerTrigger is a whole number"),
+        ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}, "=9 is more than maxOffsetsPerTrigger=8"),
+        ({"maxTriggerDelay": "soon"}, "maxTriggerDelay is a duration such as 30s or 15m, and not 'soon'"),
+        ({"maxTriggerDelay": "5 weeks"}, "maxTriggerDelay is a duration"),
+        ({"kafka.group.id": "etl"}, "kafka.group.id cannot be set: the option group names"),
+        ({"kafka.auto.offset.reset": "latest"}, "startingOffsets says where"),
         ({"columns": "value,price"}, "no column 'price'"),
         ({"onDataLoss": "shrug"}, "onDataLoss is one of fail, earliest, report"),
         ({"onDataLoss": "report"}, "stateDirectory"),

@@ -22,7 +22,7 @@ from tailrace.spark.source.options import BadOptions, source_options
 from tailrace.spark.source.positions import Positions
 from tailrace.spark.source.reader import Range, ranges, read
 from tailrace.spark.source.recorded_batches import RecordedPlan, write_ends
-from tailrace.spark.source.stream import StreamPlan
+from tailrace.spark.source.stream import StreamPlan, TriggerDelay
 from tailrace.testing import Broker
 
 Options = dict[str, str]
@@ -127,6 +127,41 @@ def test_a_limit_is_shared_by_what_there_is(options: Options, produce: Produce) 
     while ends(reached) != [30, 10]:
         reached, steps = plan.next_end(reached, 8), steps + 1
     assert steps <= 7
+
+
+def test_a_batch_waits_until_it_has_enough_offsets(options: Options, produce: Produce) -> None:
+    """The first one does not, and neither does one of AvailableNow."""
+    plan = plan_of(options, startingOffsets="earliest", minOffsetsPerTrigger="3")
+    produce("a")
+    start = plan.next_end(plan.initial(), None)
+    first = plan.next_end(start, None)
+    assert ends(first) == [1, 0]
+    produce("b", "c")
+    assert plan.next_end(first, None) == first, "two are not enough"
+    produce("d", partition=1)
+    assert ends(plan.next_end(first, None)) == [3, 1]
+    plan.prepare_for_available_now()
+    assert ends(plan.next_end(Positions(first.offsets), None)) == [3, 1]
+
+
+def test_a_batch_that_waited_long_enough_starts_with_what_there_is(options: Options, produce: Produce) -> None:
+    plan = plan_of(options, startingOffsets="earliest", minOffsetsPerTrigger="100", maxTriggerDelay="300ms")
+    produce("a")
+    start = plan.next_end(plan.initial(), None)
+    first = plan.next_end(start, None)
+    produce("b")
+    while (reached := plan.next_end(first, None)) == first:
+        pass
+    assert ends(reached) == [2, 0]
+
+
+@pytest.mark.parametrize(
+    ("new", "now", "expected"), [(0, 105.0, 0.0), (9, 105.0, 5.0), (10, 105.0, 0.0), (9, 110.0, 0.0)]
+)
+def test_a_delay_is_counted_from_the_start_of_the_last_batch(new: int, now: float, expected: float) -> None:
+    delay = TriggerDelay(10, 10.0)
+    assert delay.remaining(1, 100.0) == 0.0, "the first of a run"
+    assert delay.remaining(new, now) == expected
 
 
 def test_at_the_end_it_waits_and_is_told_of_the_next_message(options: Options, produce: Produce) -> None:
@@ -368,7 +403,7 @@ def test_records_that_go_while_they_are_read_are_a_loss(
     assert [value.as_py() for table in tables for value in table.column("value")] == [b"d", b"e"]
 
 
-def test_records_that_go_while_they_are_read_are_noted_when_the_batch_is_planned_again(
+def test_records_deleted_during_a_read_are_noted_when_the_batch_is_planned_again(
     broker: Broker, topic: str, options: Options, produce: Produce, tmp_path: Path
 ) -> None:
     produce(*"abcde")

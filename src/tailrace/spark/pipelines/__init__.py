@@ -11,6 +11,7 @@ Read in this order:
     outputs        whether an output directory and a checkpoint belong together
     stores         directories on any store that Spark writes to
     run            `.run`: the live query, its restarts, its end
+    query_start    starts the queries of a process one after another
     progress       what Spark reports of a finished batch, as one small dict
     failures       why a query failed, and whether a restart can help
     state/         what a pipeline keeps on disk

@@ -1,5 +1,7 @@
 """Why a query failed, and whether a restart can help. Spark reports errors as text only, with the traces of two
 languages in it, followed by the plan of the query and every string in it.
+
+The reason is one sentence: what the innermost Python error says, or, where Java failed, what Spark says of it.
 """
 
 import re
@@ -19,11 +21,24 @@ _LASTING = (
     "TopicNotFound",  # the client has asked for it for a while
     "SplitChanged",  # the rows of a batch that is written again are others: `exactly_once.py`
     "AlreadyFurther",
+    "DATA_SOURCE_NOT_FOUND",
+    "NoClassDefFoundError",
+)
+_IMPORT = re.compile(r"(?:ModuleNotFoundError|ImportError): (.*)", re.DOTALL)
+_IMPORT_ADVICE = "Install it for the Python of Spark's driver and workers, or ship it to them"
+_FORMAT = re.compile(r"(?:\w+: )?\[DATA_SOURCE_NOT_FOUND\] Failed to find the data source: (\S+)\.")
+_LOSS_ADVICE = (
+    "To go on without them: --on-data-loss earliest (in Python on_data_loss=), or report, which also writes them to "
+    "losses.jsonl. To start over instead: a new state directory and a new output, never one of them alone."
 )
 _TRACE = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t][^\n]*\n|\n)*(.*?)(?=\n\s*at |\n\n|\Z)", re.DOTALL)
 _ABOUT_THE_QUERY = "=== Streaming Query ==="
 _STATE = re.compile(r"\s*SQLSTATE: \w{5}\b.*", re.DOTALL)  # ends what an error of Spark's says
 _OURS = re.compile(r"^tailrace\.[\w.]+\.(\w+): ")
+_OF_SPARK = re.compile(r"^pyspark\.[\w.]+: ")
+_NUMBER = re.compile(r"\d+")
+_CALLED = re.compile(r"An error occurred while calling [^\n]*\n: ")  # how Py4J introduces what Java has thrown
+_JAVA_CLASS = re.compile(r"^(?:[a-z_]\w*\.)+(?=[A-Z][\w$]*(?::|$))")
 
 
 class RunFailed(Exception):
@@ -50,12 +65,33 @@ _KINDS = {
 
 def may_pass(error: BaseException) -> bool:
     text = f"{type(error).__name__}: {_said(error)}"
-    return not any(mark in text for mark in _LASTING)
+    return not any(mark in text for mark in _LASTING) and not _IMPORT.match(_reason(error))
 
 
 def reason_of(error: BaseException) -> str:
     """What the innermost error says, without traces. Of one of ours, not what it is called."""
-    return _OURS.sub("", _reason(error))
+    reason = _OF_SPARK.sub("", _OURS.sub("", _reason(error))).replace(losses.ADVICE, _LOSS_ADVICE)
+    if found := _IMPORT.match(reason):
+        return f"{found[1]}. {_IMPORT_ADVICE}"
+    if found := _FORMAT.match(reason):
+        return f"Spark has no format {found[1]!r}. Check its name, or add the package that has it: spark.jars.packages"
+    return reason
+
+
+def is_of_spark(error: BaseException) -> bool:
+    """Whether Spark itself has failed, and no Python code that it runs, no broker and no store. A function that asks
+    Spark for something, in a `Call`, may have met that.
+    """
+    from pyspark.errors import PySparkException
+
+    if not isinstance(error, PySparkException):
+        return False
+    return not _TRACE.search(_said(error)) or _OF_SPARK.match(_reason(error)) is not None
+
+
+def are_alike(one: str, other: str) -> bool:
+    """Whether two reasons differ in nothing but numbers, such as those of stages and batches."""
+    return _NUMBER.sub("0", one) == _NUMBER.sub("0", other)
 
 
 def kind_of(error: BaseException) -> Kind:
@@ -73,8 +109,17 @@ def _reason(error: BaseException) -> str:
     text = _said(error)
     if traces := _TRACE.findall(text):
         return _STATE.sub("", str(traces[-1])).strip()
-    first = _STATE.sub("", text.strip()).split("\n\tat ")[0].splitlines()
-    return first[0] if first else type(error).__name__
+    cause = getattr(error, "_cause", None)  # of an error of Spark's: what Java gave as its cause
+    first = _first_line(text)
+    if cause is not None and first.endswith(":"):  # and nothing behind it
+        return f"{first} {_reason(cause)}"
+    return first or type(error).__name__
+
+
+def _first_line(text: str) -> str:
+    """Of what Java says: before its trace, and without the package of an exception."""
+    lines = _STATE.sub("", _CALLED.sub("", text).strip()).split("\n\tat ")[0].splitlines()
+    return _JAVA_CLASS.sub("", lines[0].strip()) if lines else ""
 
 
 def _said(error: BaseException) -> str:

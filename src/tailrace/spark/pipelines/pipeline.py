@@ -12,13 +12,14 @@
 Nothing is read, and Spark not started, before one of these is called.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from tailrace.spark.pipelines.decoders import COUNTED, READ, Decoder, Raw
-from tailrace.spark.pipelines.sinks import Sink
+from tailrace.spark.pipelines.sinks import Sink, check_sink
 from tailrace.spark.source.options import EARLIEST, GROUP, LATEST, BadOptions
 from tailrace.util.times import NoTime, milliseconds, parse
 
@@ -32,6 +33,7 @@ Transform = Callable[["DataFrame"], "DataFrame"]
 
 BOOTSTRAP = "localhost:9092"
 _WORDS = (EARLIEST, LATEST, GROUP)
+_NAMES = re.compile(r"[A-Za-z0-9._,\s-]*")  # of topics; a source with any other character is a pattern
 # Options of the format that an argument says, by how they begin.
 _SAID_BY = {
     "starting": "start=",
@@ -92,6 +94,19 @@ class Pipeline:
         return run_on(self, rows, messages, spark)
 
     @property
+    def topics(self) -> list[str]:
+        """The sources that are names."""
+        return [one for one in self.source if _NAMES.fullmatch(one)]
+
+    @property
+    def patterns(self) -> list[str]:
+        """The sources that are regular expressions, each for a whole name."""
+        return [one for one in self.source if not _NAMES.fullmatch(one)]
+
+    def reads(self, topic: str) -> bool:
+        return topic in self.topics or any(re.fullmatch(pattern, topic) for pattern in self.patterns)
+
+    @property
     def has_headers(self) -> bool:
         return any(
             name.lower() == "includeheaders" and str(value).lower() == "true" for name, value in self.options.items()
@@ -108,8 +123,14 @@ class Pipeline:
     def read_options(self, bootstrap: str, more: Mapping[str, str] | None = None) -> dict[str, str]:
         """The options of the format, without a start, an end, and a group. Raises BadOptions."""
         _check_options({**self.options, **(more or {})})
-        given = {"subscribe": ",".join(self.source), "columns": ",".join(READ), **self.options, **(more or {})}
+        given = {**self._subscription(), "columns": ",".join(READ), **self.options, **(more or {})}
         return self.client_options(bootstrap, more) | {name: str(value) for name, value in given.items()}
+
+    def _subscription(self) -> dict[str, str]:
+        if not self.patterns:
+            return {"subscribe": ",".join(self.source)}
+        every = [*map(re.escape, self.topics), *self.patterns]
+        return {"subscribePattern": "|".join(f"(?:{one})" for one in every)}
 
     def start_options(self) -> dict[str, str]:
         """Where a stream without a checkpoint begins, which may depend on when this is asked: `yesterday`."""
@@ -122,7 +143,19 @@ class Pipeline:
         """What the pipeline makes of messages, as the format gives them, in a stream or a batch. `counted` is where
         corrupt ones are counted.
         """
-        return self.transform(self.decode.decode(messages, counted))
+        return self.transformed(self.decode.decode(messages, counted))
+
+    def transformed(self, frame: "DataFrame") -> "DataFrame":
+        """What the function makes of a decoded frame. Raises BadOptions where that is no frame."""
+        from pyspark.sql import DataFrame
+
+        made: object = self.transform(frame)
+        if isinstance(made, DataFrame):
+            return made
+        code = getattr(self.transform, "__code__", None)
+        place = f" ({code.co_filename}:{code.co_firstlineno})" if code is not None else ""
+        missing = ": is a `return` missing?" if made is None else ""
+        raise BadOptions(f"the function of pipeline {self.name}{place} returns {made!r}, and not a frame{missing}")
 
 
 def pipeline(
@@ -138,13 +171,18 @@ def pipeline(
 ) -> Callable[[Transform], Pipeline]:
     """Makes a pipeline of a function. It, its group and what it keeps on disk are named as the function is.
 
+    `source` is a topic or several. A text with a character that no topic's name has is a pattern: a regular expression
+    for whole names, such as `orders-.*`. Topics that match later are read from their beginning.
+
     `start` is earliest, latest, group (where the group is), or a time, also one such as yesterday or -2h: of a pipeline
     that has not run yet.
     """
 
+    check_sink(sink)
+
     def decorate(transform: Transform) -> Pipeline:
         own = name or transform.__name__
-        return Pipeline(
+        made = Pipeline(
             transform=transform,
             name=own,
             source=(source,) if isinstance(source, str) else tuple(source),
@@ -155,8 +193,24 @@ def pipeline(
             options=_check_options(options or {}),
             output_mode=output_mode,
         )
+        _check_patterns(made)
+        return made
 
     return decorate
+
+
+def _check_patterns(made: Pipeline) -> None:
+    for pattern in made.patterns:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise BadOptions(
+                f"source {pattern!r} is neither a topic's name nor a regular expression: {error}"
+            ) from None
+    for sink in (made.sink, made.decode.side):
+        kind, name = (sink and sink.place) or ("", "")
+        if made.patterns and kind == "topic" and made.reads(name):
+            raise BadOptions(f"{made.name} would read what it writes: topic {name} matches {' or '.join(made.source)}")
 
 
 def _start(given: str | datetime) -> str | datetime:

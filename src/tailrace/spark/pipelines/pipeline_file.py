@@ -54,8 +54,10 @@ def _loaded(path: Path) -> ModuleType:
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (beside, os.environ.get("PYTHONPATH"))))
     name = f"{_PREFIX}{path.stem}"
     spec = spec_from_file_location(name, path)
+    if not path.exists():
+        raise BadOptions(f"{path} does not exist")
     if not path.is_file() or spec is None or spec.loader is None:
-        raise BadOptions(f"{path} is no Python file")
+        raise BadOptions(f"{path} is not a Python file: its name must end in .py")
     module = module_from_spec(spec)
     sys.modules[name] = module
     try:

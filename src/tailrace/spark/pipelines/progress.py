@@ -2,12 +2,15 @@
 
 batch        its number
 at           when it began, in UTC
-rows         how many messages it read, and `rows_per_second` of it
+rows         how many messages it read, and `rows_per_second` of it. At most as many as its offsets: Spark may read them
+             several times, for an `orderBy` or a join of a frame with itself
 corrupt      how many of them were corrupt, and how many tombstones: null where nothing was counted
 late         rows that came behind the watermark, and were left out of windows
 watermark    null where there is none
 start, end   offsets, as the checkpoint has them
 lag          how many offsets it was behind the end of its topics when it was noted; null where that is not known
+behind       the same by partition, as Spark's connector reports it: minOffsetsBehindLatest, maxOffsetsBehindLatest,
+             avgOffsetsBehindLatest; null where that is not known
 duration_ms  by phase, and `total`
 """
 
@@ -37,6 +40,11 @@ class Finished:
 
     def look(self, ends: Callable[[], Ends | None]) -> Iterator[Progress]:
         """`ends` says where the topics end, which Spark may not know (`small_batches.py`)."""
+        for one in self.look_raw():
+            yield summary(one, ends)
+
+    def look_raw(self) -> Iterator[Mapping[str, Any]]:
+        """As Spark reports them."""
         last = self._query.lastProgress
         if last is None or last.batchId < self._seen or (last.batchId == self._seen and _has_run(last)):
             return
@@ -44,7 +52,7 @@ class Finished:
         for one in [last] if is_next else self._query.recentProgress:
             if one.batchId > self._seen and _has_run(one):
                 self._seen = one.batchId
-                yield summary(json.loads(one.json), ends)
+                yield json.loads(one.json)
 
 
 def summary(progress: Mapping[str, Any], ends: Callable[[], Ends | None] = lambda: None) -> Progress:
@@ -52,7 +60,11 @@ def summary(progress: Mapping[str, Any], ends: Callable[[], Ends | None] = lambd
     counts = progress.get("observedMetrics", {}).get(COUNTED, {})
     watermark = progress.get("eventTime", {}).get("watermark")
     duration = dict(progress["durationMs"])
-    rows, total = progress["numInputRows"], duration.pop("triggerExecution", 0)
+    latest = source.get("latestOffset") or ends()
+    offsets = offsets_between(source.get("startOffset"), source.get("endOffset"))
+    # Fewer where records are gone; 0 where no row was looked at.
+    rows = min(progress["numInputRows"] or offsets, offsets)
+    total = duration.pop("triggerExecution", 0)
     return {
         "batch": progress["batchId"],
         "at": progress["timestamp"],
@@ -64,7 +76,8 @@ def summary(progress: Mapping[str, Any], ends: Callable[[], Ends | None] = lambd
         "watermark": None if watermark == _NO_WATERMARK else watermark,
         "start": source.get("startOffset"),
         "end": source.get("endOffset"),
-        "lag": lag(source.get("endOffset"), source.get("latestOffset") or ends()),
+        "lag": lag(source.get("endOffset"), latest),
+        "behind": behind(source.get("endOffset"), latest),
         "duration_ms": duration | {"total": total},
     }
 
@@ -75,12 +88,46 @@ def to_keep(progress: Progress) -> Progress:
 
 
 def lag(end: Ends | None, latest: Ends | None) -> int | None:
-    if not end or not latest:
+    return None if not end or not latest else sum(_distances(end, latest))
+
+
+def behind(end: Ends | None, latest: Ends | None) -> dict[str, float] | None:
+    found = _distances(end, latest) if end and latest else []
+    if not found:
         return None
-    return sum(
+    return {
+        "minOffsetsBehindLatest": min(found),
+        "maxOffsetsBehindLatest": max(found),
+        "avgOffsetsBehindLatest": sum(found) / len(found),
+    }
+
+
+def offsets_behind(progress: Any) -> dict[str, float] | None:
+    """How far a stream of the format `tailrace` is behind the end of its topics, from `query.lastProgress`: what
+    Spark's connector reports as metrics of its source, which Spark takes from no source in Python. None where
+    `lastProgress` does not say where the topics end: it does with the option `prefetch=false`.
+    """
+    if progress is None:
+        return None
+    source = json.loads(progress.json)["sources"][0]
+    return behind(source["endOffset"], source["latestOffset"])
+
+
+def _distances(end: Ends, latest: Ends) -> list[int]:
+    """By partition. One that the batch did not know yet counts as read: the next batch writes down where it begins."""
+    return [
         max(0, there - end.get(topic, {}).get(partition, there))
         for topic, partitions in latest.items()
         for partition, there in partitions.items()
+    ]
+
+
+def offsets_between(start: Ends | None, end: Ends | None) -> int:
+    """Of a partition that is not in `start`, the end is where it begins."""
+    return sum(
+        max(0, to - (start or {}).get(topic, {}).get(partition, to))
+        for topic, partitions in (end or {}).items()
+        for partition, to in partitions.items()
     )
 
 

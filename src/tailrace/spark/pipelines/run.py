@@ -4,6 +4,10 @@ A query that fails is started again, after a second, two, four … a minute, sin
 restarts, a disk that is full. It goes on from its checkpoint. After `HEALTHY` batches the count begins anew. What
 cannot pass is not tried again: records that are gone, above all, and wrong options.
 
+A failure of Spark's own that comes twice in the same words gets a new session, once: what is damaged in Spark's Java
+process is met again by every restart in it. Where the session is ours, Java is started anew for all pipelines that
+share it; a session that was given to us is followed by another in the same process.
+
 Corrupt messages that have a sink of their own are written by a second query, with its own checkpoint and its own group
 (`<group>-corrupt`): so each sink keeps what it promises, and windows and other state stay possible in the first. The
 second one begins where the first began, which the first has written down before it reads anything; or where the first
@@ -22,10 +26,12 @@ from typing import TYPE_CHECKING, Any
 
 from tailrace.client.cluster.cluster import cluster_for
 from tailrace.client.errors import ClientError
-from tailrace.spark.pipelines.failures import RunFailed, may_pass, reason_of
+from tailrace.spark.pipelines.failures import RunFailed, are_alike, is_of_spark, may_pass, reason_of
 from tailrace.spark.pipelines.progress import Finished, Progress
-from tailrace.spark.pipelines.session.session import any_session
-from tailrace.spark.pipelines.sinks import QuerySettings, Sink
+from tailrace.spark.pipelines.query_start import start_in_turn
+from tailrace.spark.pipelines.session import java_log
+from tailrace.spark.pipelines.session.shared_session import SharedSession, shared_session
+from tailrace.spark.pipelines.sinks import QuerySettings, Sink, check_sink
 from tailrace.spark.pipelines.state.history import Keeper
 from tailrace.spark.pipelines.state.state import State
 from tailrace.spark.pipelines.stores import StoreError
@@ -66,7 +72,7 @@ def run(
     every: str | None = None,
     once: bool = False,
     state: "str | Path | State | None" = None,
-    spark: "SparkSession | None" = None,
+    spark: "SparkSession | SharedSession | None" = None,
     master: str | None = None,
     options: Mapping[str, str] | None = None,
     sink: Sink | None = None,
@@ -85,6 +91,8 @@ def run(
     output, and what Spark says of a wrong plan.
     """
     kept = State.of(pipeline.name, state)
+    if sink is not None:
+        check_sink(sink)
     read = pipeline.read_options(bootstrap, options)
     read |= {"group": pipeline.group, "onDataLoss": loss_choice(on_data_loss), "stateDirectory": str(kept.directory)}
     trigger = {"availableNow": True} if once else {"processingTime": cadence(every)}
@@ -93,7 +101,7 @@ def run(
         kept.claim(pipeline.name, pipeline.source, (one.place for one in sinks if one and one.place))
         live = _Live(
             pipeline=pipeline,
-            session=spark or any_session(pipeline.name, master),
+            sessions=shared_session(spark, pipeline.name, master),
             state=kept,
             sink=sinks[0],
             read=read,
@@ -133,13 +141,13 @@ def _most(given: int | None, once: bool) -> int:
 
 def _until_java_ends(live: "_Live", stop: threading.Event, most: int) -> Outcome:
     """A signal to all of our processes ends Java before us, and that is no failure."""
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
     try:
         return _keep_running(live, stop, most)
     except (Py4JError, PySparkException, ConnectionError) as error:
-        is_gone = not isinstance(error, PySparkException)
+        is_gone = not isinstance(error, PySparkException | Py4JJavaError)
         if stop.wait(_SIGNAL_S) if is_gone else stop.is_set():
             return live.outcome
         if is_gone:
@@ -148,21 +156,47 @@ def _until_java_ends(live: "_Live", stop: threading.Event, most: int) -> Outcome
 
 
 def _keep_running(live: "_Live", stop: threading.Event, most: int) -> Outcome:
-    failures = 0
+    failures, reason = 0, ""
     live.settle_side()
     while True:
         batches = live.outcome.batches
         error = live.run_until(stop)
         if error is None:
             return live.outcome
-        failures = 1 if live.outcome.batches - batches >= HEALTHY else failures + 1
-        if failures > most or not may_pass(error):
-            raise RunFailed(f"{live.pipeline.name}: {reason_of(error)}") from error
-        delay = min(LONGEST_DELAY_S, FIRST_DELAY_S * 2 ** (failures - 1))
-        logger.warning("%s failed, and is started again in %.0f s: %s", live.pipeline.name, delay, reason_of(error))
-        if stop.wait(delay):
-            return live.outcome
+        if live.outcome.batches - batches >= HEALTHY:
+            failures, reason = 0, ""
+        if not live.has_lost_its_session:  # else another pipeline has replaced it
+            failures += 1
+            _check(live, error, failures, most)
+            if _waits_for_stop(live, error, failures, stop):
+                return live.outcome
+            if failures == 2 and is_of_spark(error) and are_alike(reason, reason_of(error)):
+                logger.warning("%s failed twice in the same way: it gets a new Spark session", live.pipeline.name)
+                live.sessions.replace(live.session)
+            reason = reason_of(error)
         live.outcome.restarts += 1
+
+
+def _waits_for_stop(live: "_Live", error: Exception, failures: int, stop: threading.Event) -> bool:
+    """Whether it was stopped before its next try."""
+    delay = min(LONGEST_DELAY_S, FIRST_DELAY_S * 2 ** (failures - 1))
+    logger.warning("%s failed, and is started again in %.0f s: %s", live.pipeline.name, delay, _explained(error))
+    return stop.wait(delay)
+
+
+def _check(live: "_Live", error: Exception, failures: int, most: int) -> None:
+    """Raises RunFailed where there is no other try, and DamagedCheckpoint."""
+    live.state.check_checkpoints(has_failed=True)
+    if failures > most or not may_pass(error):
+        raise RunFailed(f"{live.pipeline.name}: {_explained(error)}") from error
+
+
+def _explained(error: BaseException) -> str:
+    """Why, in a sentence, and where Java's stack trace is."""
+    from pyspark.errors import PySparkException
+
+    log = None if not isinstance(error, PySparkException) else java_log.written()
+    return reason_of(error) + (f" (stack trace: {log})" if log else "")
 
 
 @dataclass(slots=True)
@@ -170,7 +204,7 @@ class _Live:
     """What is needed to start the queries of a pipeline, again if need be."""
 
     pipeline: "Pipeline"
-    session: "SparkSession"
+    sessions: SharedSession
     state: State
     sink: Sink
     read: Mapping[str, str]
@@ -179,33 +213,74 @@ class _Live:
     trigger: Mapping[str, Any]
     on_progress: Callable[[Progress], None] | None = None
     outcome: Outcome = field(default_factory=Outcome)
+    session: "SparkSession" = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.session = self.sessions.current
+
+    @property
+    def has_lost_its_session(self) -> bool:
+        return self.session is not self.sessions.current
 
     def run_until(self, stop: threading.Event) -> Exception | None:
         """Why it failed; None where it was stopped or is done."""
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
+        self.session = self.sessions.current
+        try:
+            return self._run_queries(stop)
+        except (Py4JError, PySparkException, ConnectionError) as error:
+            if not self.has_lost_its_session:
+                raise
+            return error
+
+    def _run_queries(self, stop: threading.Event) -> Exception | None:
+        self.state.check_checkpoints()
         keeper = self.state.keeper()
         keeper.keep()
+        queries: list[StreamingQuery] = []
         try:
-            queries = [self._start()]
-        except StoreError as failure:
-            return failure
-        finished = Finished(queries[0])
-        try:
-            while not stop.wait(_POLL_S):
-                are_active = [query.isActive for query in queries]
+            if not self._add(queries, self._start, stop):
+                return None
+            finished = Finished(queries[0])
+            try:
+                return self._watch(queries, finished, keeper, stop)
+            finally:
+                for query in queries:
+                    query.stop()
                 self._note(finished, keeper)
-                if failed := [error for query in queries if (error := query.exception()) is not None]:
-                    return failed[0]
-                if len(queries) == 1 and self._has_side_to_start():
-                    queries.append(self._start_side())
-                elif not any(are_active):
-                    return None
-            return None
         except (ClientError, StoreError) as error:
             return error
-        finally:
-            for query in queries:
-                query.stop()
+
+    def _watch(
+        self, queries: "list[StreamingQuery]", finished: Finished, keeper: Keeper, stop: threading.Event
+    ) -> Exception | None:
+        while not stop.wait(_POLL_S):
+            are_active = [query.isActive for query in queries]
             self._note(finished, keeper)
+            if failed := [error for query in queries if (error := query.exception()) is not None]:
+                return failed[0]
+            if len(queries) == 1 and self._has_side_to_start():
+                self._add(queries, self._start_side, stop)
+            elif not any(are_active):
+                return None
+        return None
+
+    def _add(
+        self, queries: "list[StreamingQuery]", start: "Callable[[], StreamingQuery]", stop: threading.Event
+    ) -> bool:
+        """Whether it was started. Raises RunFailed where the sink does not start."""
+        from py4j.protocol import Py4JJavaError
+
+        try:
+            query = start_in_turn(start, self.session.sparkContext, stop)
+        except Py4JJavaError as error:
+            self.state.check_checkpoints(has_failed=True)
+            raise RunFailed(f"{self.pipeline.name}: {_explained(error)}") from error
+        if query is not None:
+            queries.append(query)
+        return query is not None
 
     def _start(self) -> "StreamingQuery":
         pipeline = self.pipeline

@@ -1,7 +1,7 @@
 """`.test`: runs a pipeline over rows that a test has made, as a batch, with no broker.
 
-The columns that come with every message may be left out: the topic is the first source, the partition 0, offsets count
-from 0, and a message is a second later than the one before.
+The columns that come with every message may be left out: the topic is the first source that is a name, the partition
+0, offsets count from 0, and a message is a second later than the one before.
 """
 
 from collections.abc import Iterable, Mapping
@@ -34,12 +34,12 @@ def run_on(
     """
     if (rows is None) == (messages is None):
         raise BadOptions("rows, which are decoded, or messages=…, which are not yet: one of them")
-    session = spark or any_session("test")
+    session = any_session("test", given=spark)
     beside = [f"{name} {kind}" for name, kind in COMES_WITH.items() if name != "headers" or pipeline.has_headers]
     if rows is not None:
         flags = [f"{name} {_TYPES[name]}" for name in pipeline.decode.flags]
         filled = [{TOMBSTONE: False} | row for row in _filled(pipeline, rows)]
-        frame = pipeline.transform(_frame(session, [pipeline.decode.ddl, *beside, *flags], filled))
+        frame = pipeline.transformed(_frame(session, [pipeline.decode.ddl, *beside, *flags], filled))
     else:
         given = (one if isinstance(one, Mapping) else {"value": one} for one in messages or ())
         frame = pipeline.frame_of(_frame(session, ["value BINARY", *beside], _filled(pipeline, given)))
@@ -47,7 +47,7 @@ def run_on(
 
 
 def _filled(pipeline: "Pipeline", rows: Iterable[Mapping[str, Any]]) -> list[Row]:
-    topic = pipeline.source[0]
+    topic = next(iter(pipeline.topics), "test")
     return [
         {"topic": topic, "partition": 0, "offset": number, "timestamp": BEGIN + timedelta(seconds=number), **row}
         for number, row in enumerate(rows)

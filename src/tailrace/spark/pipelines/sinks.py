@@ -115,10 +115,17 @@ class Files(Sink):
 
     @property
     def guarantee(self) -> str:
+        if not self._is_file_sink:
+            return f"at least once: format {self.format} may have its own way to recognise a batch that is tried again"
         return (
-            "exactly once when it is read with Spark, which knows the files that count from _spark_metadata; "
-            "another reader may find rows of a batch that was tried again twice"
+            "exactly once for readers with Spark, which takes the list of valid files from _spark_metadata; "
+            "other readers may find the rows of a repeated batch twice"
         )
+
+    @property
+    def _is_file_sink(self) -> bool:
+        """Whether Spark's own file sink writes it, which keeps `_spark_metadata`."""
+        return self.format.lower() in FILE_FORMATS
 
     @property
     def place(self) -> tuple[str, str]:
@@ -129,7 +136,7 @@ class Files(Sink):
 
     def write_stream(self, frame: "DataFrame", settings: QuerySettings) -> "StreamingQuery":
         """Raises OutputMismatch where the checkpoint is not that of the output, and StoreError."""
-        if self.format.lower() in FILE_FORMATS:
+        if self._is_file_sink:
             outputs.claim(frame.sparkSession, self.path, settings.checkpoint, settings.name)
         writer = frame.writeStream.format(self.format).options(**dict(self.options)).option("path", self.path)
         return _start(writer.partitionBy(*self.partition_by) if self.partition_by else writer, settings)
@@ -184,6 +191,17 @@ class Call(Sink):
     def write_batch(self, frame: "DataFrame", client: Mapping[str, str], mode: str = "append") -> None:
         """Called once, with `NO_BATCH`."""
         self.function(frame, NO_BATCH)
+
+
+def check_sink(given: object) -> None:
+    """Raises BadOptions where it is no sink."""
+    if isinstance(given, list | tuple):
+        raise BadOptions(
+            f"a pipeline has one sink, and not {len(given)}: write a pipeline for each of them, "
+            "or a Call whose function writes a batch to all"
+        )
+    if not isinstance(given, Sink):
+        raise BadOptions(f"sink is Topic(…), Parquet(…), Files(…), Console() or Call(…), and not {given!r}")
 
 
 def as_messages(frame: "DataFrame") -> "DataFrame":

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from tailrace.client.options import ClientOptions, Isolation
 from tailrace.records.compression import Codec
+from tailrace.spark.source.consumer_properties import with_effect
 from tailrace.spark.source.options import NAMES, SINK_NAMES, BadOptions, check_names, properties_in
 
 Value = TypeVar("Value")
@@ -86,7 +87,7 @@ def _client(properties: dict[str, str]) -> ClientOptions:
         raise BadOptions("kafka.enable.idempotence is true here: a batch that is sent again is written once")
     if "delivery.timeout.ms" in properties:
         properties.setdefault("default.api.timeout.ms", properties.pop("delivery.timeout.ms"))
-    left = {name: value for name, value in properties.items() if name not in WITHOUT_EFFECT}
+    left = {name: value for name, value in with_effect(properties).items() if name not in WITHOUT_EFFECT}
     client = ClientOptions.from_properties({"client.id": "tailrace-spark", **left})
     return replace(client, isolation=Isolation.READ_COMMITTED)
 

@@ -22,6 +22,10 @@ logger = logging.getLogger("tailrace.spark.source")
 
 FILE = "losses.jsonl"
 MARK = "TAILRACE_DATA_LOST"  # in the text of the error, which is all that Spark passes on
+ADVICE = (
+    "To go on without them: option onDataLoss=earliest; to have them written down, too: onDataLoss=report with "
+    "stateDirectory=…. To start over instead: a new checkpoint and a new output, never one of them alone."
+)
 LOST_END = "the log ends before: its end was lost, or it is another topic's"
 _NOTICED = "noticed_at_ms"
 
@@ -47,12 +51,7 @@ class DataLost(Exception):
 
     def __str__(self) -> str:
         lines = "\n".join(f"  {loss}" for loss in self.losses)
-        return (
-            f"[{MARK}] records that this query has not read are gone:\n{lines}\n"
-            "To go on without them: option onDataLoss=earliest; to have them written down, too: onDataLoss=report with "
-            "stateDirectory=… (of a pipeline: on_data_loss= of run, or --on-data-loss). To start over instead: a new "
-            "checkpoint and a new output, never one of them alone (of a pipeline: state= and the sink)."
-        )
+        return f"[{MARK}] records that this query has not read are gone:\n{lines}\n{ADVICE}"
 
 
 class GoneSincePlanned(Exception):

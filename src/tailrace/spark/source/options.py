@@ -13,6 +13,7 @@ from typing import TypeVar
 from tailrace.client.cluster.metadata import TopicPartition
 from tailrace.client.options import ClientOptions
 from tailrace.spark.columns.schema import COLUMNS, HEADERS, TYPES
+from tailrace.spark.source.consumer_properties import refusal, with_effect
 from tailrace.spark.source.positions import offsets_in, partitions_in
 
 Found = TypeVar("Found")
@@ -20,6 +21,7 @@ Found = TypeVar("Found")
 EARLIEST, LATEST, GROUP = "earliest", "latest", "group"
 FIRST, NEXT = -2, -1  # in the place of an offset: the first that is there, the next that will be
 _PREFIX = "kafka."
+_SECONDS_IN = {"": 1e-3, "us": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
 
 NAMES = {
     name.lower(): name
@@ -27,7 +29,8 @@ NAMES = {
         *("subscribe", "subscribePattern", "assign", "columns", "includeHeaders", "minPartitions"),
         *("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy"),
         *("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"),
-        *("maxOffsetsPerTrigger", "group", "failOnDataLoss", "onDataLoss", "stateDirectory", "filterPushdown"),
+        *("minOffsetsPerTrigger", "maxOffsetsPerTrigger", "maxTriggerDelay"),
+        *("group", "failOnDataLoss", "onDataLoss", "stateDirectory", "filterPushdown"),
         "prefetch",
         "recordedBatches",
         # The connector's, and without effect here: they are about its own consumers.
@@ -94,7 +97,9 @@ class SourceOptions:
     ending: Bound
     columns: tuple[str, ...] = COLUMNS
     min_partitions: int = 0
+    min_offsets_per_trigger: int | None = None
     max_offsets_per_trigger: int | None = None
+    max_trigger_delay_s: float = 900.0
     group: str | None = None
     on_data_loss: OnDataLoss = OnDataLoss.FAIL
     state_directory: str | None = None
@@ -117,7 +122,12 @@ def source_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOpti
     ending = _bound(given, "ending", LATEST)
     if not is_stream:
         _check_closed(starting, ending)
-    client = ClientOptions.from_properties({"client.id": "tailrace-spark", **properties})
+    least, most = _number(given, "minoffsetspertrigger"), _number(given, "maxoffsetspertrigger")
+    if least is not None and most is not None and least > most:
+        raise BadOptions(f"minOffsetsPerTrigger={least} is more than maxOffsetsPerTrigger={most}: at most as much")
+    if why := refusal(properties):
+        raise BadOptions(why)
+    client = ClientOptions.from_properties({"client.id": "tailrace-spark", **with_effect(properties)})
     return SourceOptions(
         client=replace(client, check_crcs=False),  # rows are decoded behind a check of their own
         selection=_selection(given),
@@ -125,7 +135,9 @@ def source_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOpti
         ending=ending,
         columns=_wanted_columns(given),
         min_partitions=_number(given, "minpartitions") or 0,
-        max_offsets_per_trigger=_number(given, "maxoffsetspertrigger"),
+        min_offsets_per_trigger=least,
+        max_offsets_per_trigger=most,
+        max_trigger_delay_s=_seconds(given, "maxtriggerdelay", 900.0),
         group=given.get("group"),
         on_data_loss=_on_data_loss(given),
         state_directory=given.get("statedirectory"),
@@ -245,9 +257,20 @@ def _number(given: Mapping[str, str], name: str) -> int | None:
     text = given.get(name)
     if text is None:
         return None
-    if not text.strip().isdecimal() or (int(text) == 0 and name == "maxoffsetspertrigger"):
+    if not text.strip().isdecimal() or (int(text) == 0 and name.endswith("offsetspertrigger")):
         raise BadOptions(f"{NAMES[name]} is a whole number, and not {text!r}")
     return int(text)
+
+
+def _seconds(given: Mapping[str, str], name: str, default: float) -> float:
+    """A duration as Spark writes it: `15m`, or a number of milliseconds."""
+    text = given.get(name)
+    if text is None:
+        return default
+    found = re.fullmatch(r"(\d{1,15})\s*([a-z]*)", text.strip().lower())
+    if found is None or found[2] not in _SECONDS_IN:
+        raise BadOptions(f"{NAMES[name]} is a duration such as 30s or 15m, and not {text!r}")
+    return int(found[1]) * _SECONDS_IN[found[2]]
 
 
 def _flag(given: Mapping[str, str], name: str, default: bool) -> bool:

@@ -4,12 +4,14 @@
                 answers with just that, so that an empty batch 0 writes it down. Likewise for partitions that come
                 later: first their beginning is written down, and then they are read
     next_end    where the next batch ends: as far as the limit lets it; at the end of all it waits for more, half a
-                second. Its start is the end of the last batch that is done: that is what the group commits
+                second, and so it does where there is less than `minOffsetsPerTrigger`. Its start is the end of the
+                last batch that is done: that is what the group commits
     begin       where the partitions of a batch are read from
 
 Whatever is missing on the way is a loss (`losses.py`).
 """
 
+import math
 import time
 
 from tailrace.client import groups
@@ -22,13 +24,33 @@ from tailrace.client.options import Isolation
 from tailrace.spark.source.bounds import Topics, begin_of, ids_of, partitions_of, start_of, topics_of
 from tailrace.spark.source.losses import LOST_END, Loss, meet
 from tailrace.spark.source.options import SourceOptions
-from tailrace.spark.source.positions import Positions, limited
+from tailrace.spark.source.positions import Offsets, Positions, limited
 
 WAIT_S = 0.5
 
 COMMIT_AGAIN_S = 3600.0  # Kafka forgets offsets of a group that is idle for long, a week unless it is told otherwise
 
 Json = dict[str, dict[str, int]]
+
+
+class TriggerDelay:
+    """Whether a micro-batch starts now or waits for more: `minOffsetsPerTrigger` and `maxTriggerDelay`. The first
+    micro-batch of a run never waits, as with Spark's connector.
+    """
+
+    def __init__(self, offsets_min: int | None, delay_s_max: float) -> None:
+        self._offsets_min = offsets_min
+        self._delay_s_max = delay_s_max
+        self._started_at = -math.inf  # the last micro-batch
+
+    def remaining(self, new: int, now: float) -> float:
+        """For how many seconds a micro-batch with so many new offsets may wait; 0 starts it."""
+        wait = self._started_at + self._delay_s_max - now
+        if new and self._offsets_min is not None and new < self._offsets_min and wait > 0:
+            return wait
+        if new:
+            self._started_at = now
+        return 0.0
 
 
 class StreamPlan:
@@ -42,6 +64,7 @@ class StreamPlan:
         self._committed: Positions | None = None
         self._committed_at = 0.0
         self._up_to: Positions | None = None  # where an AvailableNow ends
+        self._delay = TriggerDelay(options.min_offsets_per_trigger, options.max_trigger_delay_s)
 
     @property
     def _cluster(self) -> Cluster:
@@ -69,6 +92,8 @@ class StreamPlan:
             ends = self._wait(there, topics, ends)
         self.newest = ends
         reached = self._without_lost_ends(there, ends)
+        if self._up_to is None and self._is_delayed(there, reached, topics):
+            return Positions(there.offsets, dict(there.topic_ids) | ids_of(topics))
         if limit is not None:
             reached = limited(there.offsets, reached, limit)
         return Positions(dict(there.offsets) | reached, dict(there.topic_ids) | ids_of(topics))
@@ -126,13 +151,21 @@ class StreamPlan:
         lost = {loss.place: loss.start for loss in losses}
         return {place: max(end, start.offsets[place]) for place, end in ends.offsets.items()} | lost
 
-    def _wait(self, start: Positions, topics: Topics, ends: Positions) -> Positions:
+    def _is_delayed(self, start: Positions, reached: Offsets, topics: Topics) -> bool:
+        """Whether the batch is not large enough yet. If so, this waits for more."""
+        new = sum(end - start.offsets[place] for place, end in reached.items())
+        remaining = self._delay.remaining(new, time.monotonic())
+        if remaining:
+            self._wait(Positions(reached), topics, Positions(reached), min(WAIT_S, remaining))
+        return remaining > 0
+
+    def _wait(self, start: Positions, topics: Topics, ends: Positions, timeout_s: float = WAIT_S) -> Positions:
         positions = {place: min(start.offsets[place], end) for place, end in ends.offsets.items()}
         if not positions:
-            time.sleep(WAIT_S)  # a pattern that matches nothing yet
+            time.sleep(timeout_s)  # a pattern that matches nothing yet
             return ends
         try:
-            found = wait_for_more(self._cluster, positions, WAIT_S, topic_ids=ids_of(topics))
+            found = wait_for_more(self._cluster, positions, timeout_s, topic_ids=ids_of(topics))
         except OffsetOutOfRange:
             return ends  # said when the batch is planned
         return Positions(dict(ends.offsets) | found, ends.topic_ids)

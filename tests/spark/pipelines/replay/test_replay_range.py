@@ -105,7 +105,7 @@ def test_ends_that_cannot_be_are_refused(options: Options, topic: str, produce: 
     produce("a")
     with pytest.raises(BadOptions, match="ends before it begins"):
         extent(options, at(2000), at(1000))
-    with pytest.raises(BadOptions, match="is no time"):
+    with pytest.raises(BadOptions, match="is not a time"):
         extent(options, "some day")
     with pytest.raises(BadOptions, match=f"offset 7 of {topic}-0, which ends at 1"):
         extent(options, end={topic: {0: 7, 1: 0}})

@@ -1,6 +1,7 @@
 """Where a replay may write, without Spark."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ def live(path: Path) -> Pipeline:
     decoder = Json("id INT", corrupt=Parquet(str(path / "out/bad")))
 
     @pipeline(source="orders", decode=decoder, sink=Parquet(str(path / "out/live")))
-    def plain(orders: object) -> object:
+    def plain(orders: Any) -> Any:
         return orders
 
     return plain

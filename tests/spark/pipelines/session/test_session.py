@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.spark.pipelines.session import class_archive as archive
-from tailrace.spark.pipelines.session import java, launcher, session
+from tailrace.spark.pipelines.session import java, java_log, launcher, session
 from tailrace.spark.pipelines.session.java import Java, NoJava
 from tailrace.spark.pipelines.session.session import expect_the_end_of_java, is_not_of_a_lost_java, settings
 
@@ -94,7 +94,7 @@ def test_a_java_that_is_gone_first_is_no_stack_trace(
     assert ("Traceback" in capfd.readouterr().err) == is_told
 
 
-def test_a_call_that_java_leaves_without_an_answer_is_an_exception_and_no_stack_trace() -> None:
+def test_a_call_that_java_does_not_answer_raises_an_exception_without_a_stack_trace() -> None:
     """Py4J logs what it raises, too, where Java ends with bytes of the call unread: its machine then resets the
     connection."""
     pytest.importorskip("py4j")
@@ -208,11 +208,34 @@ def test_where_none_can_be_written_there_is_none(monkeypatch: pytest.MonkeyPatch
         assert archive.find(JAVA, "4.3.0") is None
 
 
-def test_what_somebody_left_who_was_killed_is_swept_away(directory: Path) -> None:
+def test_unfinished_archives_of_processes_that_have_ended_are_deleted(directory: Path) -> None:
     directory.mkdir()
-    left, recent = directory / "java-17.jsa.1", directory / "java-17.jsa.2"
-    left.touch()
-    recent.touch()
-    os.utime(left, (0, 0))
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    left, old, recent = (
+        directory / f"java-{kind}.jsa.{pid}" for kind, pid in enumerate((ended.pid, *[os.getppid()] * 2))
+    )
+    for path in (left, old, recent):
+        path.touch()
+    os.utime(old, (0, 0))
     archive.find(JAVA, "4.3.0")
-    assert [path.name for path in directory.iterdir()] == ["java-17.jsa.2"]
+    assert list(directory.iterdir()) == [recent]
+
+
+def test_java_is_given_a_path_that_ends_with_our_process(directory: Path) -> None:
+    begun = archive.find(JAVA, "4.3.0")
+    assert begun is not None
+    path = Path(begun.java_options.split()[0].partition("=")[2])
+    assert str(path).startswith(f"/proc/{os.getpid()}/fd/")
+    path.write_bytes(b"classes")
+    assert begun.path.read_bytes() == b"classes"
+    begun.finish(lambda: 0)
+    assert not path.parent.exists()
+
+
+def test_java_logs_to_a_file_that_the_user_may_choose(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(java_log.VARIABLE, str(tmp_path / "mine.log"))
+    java_log.choose(tmp_path / "other.log")
+    assert java_log.written() is None
+    (tmp_path / "mine.log").write_text("12:00:00 ERROR")
+    assert java_log.written() == tmp_path / "mine.log"

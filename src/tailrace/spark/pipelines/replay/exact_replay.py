@@ -5,11 +5,14 @@ same watermarks, or rows would be late in one and not in the other.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tailrace.client.cluster.metadata import TopicPartition
+from tailrace.spark.pipelines.progress import Finished, summary
+from tailrace.spark.pipelines.replay.row_counts import written_in
 from tailrace.spark.pipelines.state.history import Batch, finished
 from tailrace.spark.source.options import BadOptions
 from tailrace.spark.source.positions import Offsets, Positions
@@ -19,11 +22,27 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 LOOK_S = 0.05
+_REPORT_S = 10.0
 _CHANGED = "Was the pipeline's code changed? mode='batch' does not depend on how live was cut into batches"
 
 
 class NotExact(Exception):
     """The second run went another way than the first."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """What Spark has reported of the batches."""
+
+    batches: int = 0
+    corrupt: int = 0
+    written: int = 0
+
+    def add(self, reports: Iterable[Mapping[str, Any]]) -> None:
+        for report in reports:
+            self.batches += 1
+            self.corrupt += summary(report)["corrupt"] or 0
+            self.written += written_in(report)
 
 
 def recorded(batches: Sequence[Batch], until_ms: int | None) -> list[Batch]:
@@ -60,9 +79,9 @@ def play(
     checkpoint: Path,
     batches: Sequence[Batch],
     on_progress: Callable[[float], None],
-) -> None:
+) -> Counts:
     """Waits until as many batches are done, and stops the query. Raises what the query raises, and NotExact."""
-    compared = 0
+    compared, reports, counts = 0, Finished(query), Counts()
     try:
         while compared < len(batches):
             time.sleep(LOOK_S)
@@ -73,10 +92,16 @@ def play(
                 compare(again, batches[again.id])
                 compared += 1
                 on_progress(compared / len(batches))
+            counts.add(reports.look_raw())
             if compared < len(batches) and (is_over or not query.isActive):
                 raise NotExact(f"it has {compared} batches, and live had {len(batches)}. {_CHANGED}")
+        end = time.monotonic() + _REPORT_S
+        while counts.batches < len(batches) and query.isActive and time.monotonic() < end:
+            time.sleep(LOOK_S)  # Spark reports a batch after it has written that it is finished
+            counts.add(reports.look_raw())
     finally:
         query.stop()
+    return counts
 
 
 def compare(again: Batch, first: Batch) -> None:

@@ -39,10 +39,10 @@ from tailrace.spark.pipelines.replay.replay_range import (
     start_from,
     stop_from,
 )
-from tailrace.spark.pipelines.replay.row_counts import watched
+from tailrace.spark.pipelines.replay.row_counts import watched, watched_stream
 from tailrace.spark.pipelines.replay.targets import check_place, clear
 from tailrace.spark.pipelines.session.session import any_session
-from tailrace.spark.pipelines.sinks import Call, Console, QuerySettings, Sink, Topic
+from tailrace.spark.pipelines.sinks import Call, Console, QuerySettings, Sink, Topic, check_sink
 from tailrace.spark.pipelines.state.history import Batch
 from tailrace.spark.pipelines.state.state import State
 from tailrace.spark.source.options import BadOptions
@@ -126,19 +126,22 @@ def replay(
     spark: "SparkSession | None" = None,
     master: str | None = None,
     options: Mapping[str, str] | None = None,
+    conf: Mapping[str, str] | None = None,
     overwrite: bool = False,
     plan: Plan | None = None,
     on_progress: OnProgress = lambda _: None,
 ) -> Replayed:
     """Runs it; `state` is where the live run keeps its things, by default where it does by default. Files are written
-    to a place where none are, or `overwrite`n. Raises BadOptions before anything is written.
+    to a place where none are, or `overwrite`n. `conf` are settings of a session that is made for it. Raises BadOptions
+    before anything is written.
     """
+    check_sink(sink)
     kept = State.of(pipeline.name, state)
     check_place(pipeline, sink, kept, overwrite=overwrite)
     planned = plan or plan_replay(pipeline, bootstrap, start=start, end=end, mode=mode, state=kept, options=options)
     for gap in planned.extent.gaps:
         logger.warning("replay of %s: %s", pipeline.name, gap)
-    session = spark or any_session(f"{pipeline.name}-replay", master)
+    session = any_session(f"{pipeline.name}-replay", master, given=spark, conf=conf)
     read, client = pipeline.read_options(bootstrap, options), pipeline.client_options(bootstrap, options)
     job = _Job(pipeline, sink, planned, kept, session, read, client, overwrite, on_progress)
     return _run_exact(job) if planned.mode is Mode.EXACT else _run_batch(job)
@@ -227,11 +230,15 @@ def _run_exact(job: _Job) -> Replayed:
         settings = QuerySettings(
             f"{job.pipeline.name}-replay", str(place / "checkpoint"), {}, job.pipeline.output_mode, job.client
         )
-        query = job.sink.write_stream(frame, settings)
-        exact_replay.play(query, place / "ends.jsonl", place / "checkpoint", batches, job.on_progress)
+        query = job.sink.write_stream(watched_stream(frame), settings)
+        counts = exact_replay.play(query, place / "ends.jsonl", place / "checkpoint", batches, job.on_progress)
     finally:
         shutil.rmtree(place, ignore_errors=True)
-    return Replayed(job.plan, time.monotonic() - began)
+    seconds = time.monotonic() - began
+    is_counted = counts.batches == len(batches) and not isinstance(job.sink, Call | Console)
+    if not is_counted:
+        return Replayed(job.plan, seconds)
+    return Replayed(job.plan, seconds, job.plan.extent.count, counts.corrupt, counts.written)
 
 
 def _check_repeatable(frame: "DataFrame") -> None:
@@ -260,7 +267,9 @@ def _assigned(read: Mapping[str, str], places: Iterable[TopicPartition]) -> dict
     indexes: dict[str, list[int]] = {}
     for place in sorted(places):
         indexes.setdefault(place.topic, []).append(place.partition)
-    return {name: value for name, value in read.items() if name != "subscribe"} | {"assign": json.dumps(indexes)}
+    return {name: value for name, value in read.items() if not name.startswith("subscribe")} | {
+        "assign": json.dumps(indexes)
+    }
 
 
 # What live has done

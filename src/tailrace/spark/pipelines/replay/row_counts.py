@@ -2,6 +2,7 @@
 that was read.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Observation
 
 _ROWS, _CUT = "rows", "cut"
+_WRITTEN = "tailrace_written"  # the name of the count in a query's progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,17 @@ def watched(frame: "DataFrame", from_ms: int | None = None, to_ms: int | None = 
     if (cut := _cut(frame, from_ms, to_ms)) is not None:
         counts.append(F.count_if(cut).alias(_CUT))
     return frame.observe(observation, *counts), Watch(observation)
+
+
+def watched_stream(frame: "DataFrame") -> "DataFrame":
+    """The same stream, whose progress then says how many rows were written: see `written_in`."""
+    from pyspark.sql import functions as F
+
+    return frame.observe(_WRITTEN, F.count(F.lit(1)).alias(_ROWS))
+
+
+def written_in(progress: Mapping[str, Any]) -> int:
+    return int(progress.get("observedMetrics", {}).get(_WRITTEN, {}).get(_ROWS) or 0)
 
 
 def _cut(frame: "DataFrame", from_ms: int | None, to_ms: int | None) -> "Column | None":

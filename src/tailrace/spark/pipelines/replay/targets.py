@@ -24,7 +24,7 @@ def check_place(pipeline: "Pipeline", sink: Sink, state: State, *, overwrite: bo
     if sink.place is None:
         return
     kind, name = sink.place
-    if kind == "topic" and name in pipeline.source:
+    if kind == "topic" and pipeline.reads(name):
         raise BadOptions(f"the pipeline reads topic {name}: a replay into it would change what it replays")
     if kind == "topic" and overwrite:
         raise BadOptions("a topic cannot be overwritten: choose another one")

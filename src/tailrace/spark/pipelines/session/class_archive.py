@@ -5,6 +5,9 @@ in the user's cache; when Java is gone, and only if all went well, that file get
 start with it. The name says for which Java and which Spark it is, and the checksum that it has to have: Java falls over
 one that was cut, so a damaged one is deleted, and made again. All that an archive costs is the end of the first
 session, which takes some seconds more. `TAILRACE_SPARK_ARCHIVE` says in which directory it is, or `off`.
+
+A Java process that outlives ours, which was killed or stopped while Spark started, leaves no archive: it is given a
+path through our entry in /proc, which ends with us.
 """
 
 import hashlib
@@ -28,10 +31,14 @@ _ABANDONED_S = 24 * 3600.0
 class Archive:
     path: Path
     is_there: bool  # else it is what Java is to write
+    directory: int | None = None  # a descriptor of where it is, open while Java may write it
 
     @property
     def java_options(self) -> str:
-        return f"-XX:{'SharedArchiveFile' if self.is_there else 'ArchiveClassesAtExit'}={self.path} {_QUIET}"
+        if self.is_there:
+            return f"-XX:SharedArchiveFile={self.path} {_QUIET}"
+        path = self.path if self.directory is None else _our_files() / str(self.directory) / self.path.name
+        return f"-XX:ArchiveClassesAtExit={path} {_QUIET}"
 
     def finish(self, wait_for_java: Callable[[], int]) -> None:
         """To be called when the process ends; the function ends Java, and says how it ended."""
@@ -42,6 +49,8 @@ class Archive:
                 final = self.path.with_suffix("")
                 self.path.replace(final.with_name(f"{final.stem}-{_checksum(self.path)}.jsa"))
             self.path.unlink(missing_ok=True)
+        if self.directory is not None:
+            os.close(self.directory)
 
 
 def find(java: Java, spark_version: str) -> Archive | None:
@@ -60,7 +69,7 @@ def find(java: Java, spark_version: str) -> Archive | None:
         unfinished.unlink()
     except OSError:
         return None
-    return Archive(unfinished, False)
+    return Archive(unfinished, False, os.open(directory, os.O_DIRECTORY) if _our_files().is_dir() else None)
 
 
 def _sound(directory: Path, name: str) -> Path | None:
@@ -107,7 +116,18 @@ def _checksum(path: Path) -> str:
 
 
 def _sweep(directory: Path) -> None:
-    """Deletes unfinished archives of processes that were killed long ago."""
+    """Deletes unfinished archives of processes that have ended."""
     for path in directory.glob("*.jsa.*"):
-        if time.time() - path.stat().st_mtime > _ABANDONED_S:
+        if _is_abandoned(path):
             path.unlink(missing_ok=True)
+
+
+def _is_abandoned(path: Path) -> bool:
+    """By the process id in its name, which another process may have by now; or where there is no /proc, by its age."""
+    if _our_files().is_dir() and not Path("/proc", path.suffix[1:]).exists():
+        return True
+    return time.time() - path.stat().st_mtime > _ABANDONED_S
+
+
+def _our_files() -> Path:
+    return Path(f"/proc/{os.getpid()}/fd")

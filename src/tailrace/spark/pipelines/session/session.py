@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tailrace.spark.pipelines.session import class_archive as archive
-from tailrace.spark.pipelines.session import java, launcher
+from tailrace.spark.pipelines.session import java, java_log, launcher
 from tailrace.spark.source.options import BadOptions
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ def session(app: str = "tailrace", master: str | None = None, **conf: str) -> "S
         kept = archive.find(java.find(), _spark_version())
         wanted[_JAVA_OPTIONS] = " ".join(_java_options(wanted, kept))
         _set_environment(wanted["spark.master"])
+        java_log.choose()
         launcher.start_java(wanted)
     builder = SparkSession.builder.appName(app)
     for name, value in wanted.items():
@@ -77,18 +78,48 @@ def is_not_of_a_lost_java(record: logging.LogRecord) -> bool:
     return not isinstance(record.exc_info[1], Py4JNetworkError)
 
 
-def any_session(app: str, master: str | None = None) -> "SparkSession":
-    """The one that there is, as it is, also where another thread made it; or one that is made. Raises BadOptions where
-    it is on another master.
+def any_session(
+    app: str,
+    master: str | None = None,
+    *,
+    given: "SparkSession | None" = None,
+    conf: Mapping[str, str] | None = None,
+) -> "SparkSession":
+    """The one given; or the one that there is, as it is, also where another thread made it; or one that is made, with
+    `conf`. Raises BadOptions where it is on another master, or one of Spark Connect.
     """
-    from pyspark.sql import SparkSession
-
-    there = SparkSession.getActiveSession() or SparkSession._instantiatedSession
-    if there is None or there._sc._jsc is None:  # it was stopped
-        return session(app, master)
+    there = given or running_session()
+    _require_own_process(there)
+    if given is not None:
+        return given
+    if there is None:
+        return session(app, master, **(conf or {}))
     if master is not None and there.sparkContext.master != master:
         raise BadOptions(f"there is a session on {there.sparkContext.master} already: master={master!r} needs another")
     return there
+
+
+def running_session() -> "SparkSession | None":
+    """The one that there is, if it was not stopped."""
+    from pyspark.sql import SparkSession
+
+    there = SparkSession.getActiveSession() or SparkSession._instantiatedSession
+    if there is None or (not _is_of_connect(there) and there._sc._jsc is None):
+        return None
+    return there
+
+
+def _require_own_process(there: "SparkSession | None") -> None:
+    """Raises BadOptions for a session of Spark Connect."""
+    if _is_of_connect(there):
+        raise BadOptions(
+            "pipelines do not run on Spark Connect: they need a session in their own process, such as that of "
+            '`session()` of tailrace.spark. The format itself works there: spark.readStream.format("tailrace")'
+        )
+
+
+def _is_of_connect(there: "SparkSession | None") -> bool:
+    return type(there).__module__.startswith("pyspark.sql.connect.")
 
 
 def local_master() -> str:
@@ -137,6 +168,25 @@ def _spark_version() -> str:
     from pyspark.version import __version__
 
     return str(__version__)
+
+
+def end_session(made: "SparkSession") -> None:
+    """Ends a session and its Java process, so that the next one gets a new process. Java may be damaged: it is not
+    waited for.
+    """
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    with suppress(Exception):
+        made.stop()
+    gateway = SparkContext._gateway
+    if gateway is not None:
+        with suppress(Exception):
+            gateway.shutdown()
+        gateway.proc.kill()
+        gateway.proc.wait()
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = None
 
 
 def _end_java() -> int:

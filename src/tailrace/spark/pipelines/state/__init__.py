@@ -1,7 +1,8 @@
 """What a pipeline keeps on disk.
 
-state     the state directory: checkpoint, losses, history, lock
-history   the finished batches, kept beyond the hundred that Spark remembers
+state             the state directory: checkpoint, losses, history, lock
+history           the finished batches, kept beyond the hundred that Spark remembers
+checkpoint_files  finds damage in the small files of Spark's checkpoint
 """
 
 from typing import TYPE_CHECKING, Any

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from tailrace.spark.pipelines.state.checkpoint_files import NO_OFFSET, DamagedCheckpoint
 from tailrace.spark.source.json_files import append, lines
 from tailrace.spark.source.options import BadOptions
 
@@ -119,17 +120,20 @@ def _query(checkpoint: Path) -> str | None:
 
 
 def finished(checkpoint: Path, after: int) -> Iterator[Batch]:
-    """Those that are finished, in order. One that Spark deletes meanwhile was kept before."""
+    """Those that are finished, in order. One that Spark deletes meanwhile was kept before. Raises DamagedCheckpoint."""
     finished = {int(path.name) for path in checkpoint.glob("commits/*") if path.name.isdecimal()}
     for number in sorted(number for number in finished if number > after):
-        offsets = _entry(checkpoint / "offsets" / str(number))
-        if offsets:
-            yield _batch(number, offsets)
+        path = checkpoint / "offsets" / str(number)
+        if offsets := _entry(path):
+            try:
+                yield _batch(number, offsets)
+            except (ValueError, LookupError):
+                raise DamagedCheckpoint(path) from None
 
 
 def _batch(number: int, offsets: list[str]) -> Batch:
     about = json.loads(offsets[1])
-    ends = tuple(json.loads(line) for line in offsets[2:])
+    ends = tuple(json.loads(line) for line in offsets[2:] if line != NO_OFFSET)
     return Batch(number, ends, about["batchWatermarkMs"], about["batchTimestampMs"])
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.spark.pipelines.progress import Progress, to_keep
+from tailrace.spark.pipelines.state.checkpoint_files import check_logs, check_metadata
 from tailrace.spark.pipelines.state.history import PROGRESS, Batch, Keeper, Offsets, batches
 from tailrace.spark.source.json_files import append, lines, read_json, write_json
 from tailrace.spark.source.options import BadOptions
@@ -55,6 +56,15 @@ class State:
     @property
     def history(self) -> Path:
         return self.directory / "history"
+
+    def check_checkpoints(self, *, has_failed: bool = False) -> None:
+        """Raises DamagedCheckpoint. The query's id is looked at only where a start has failed: before, a sink of files
+        says what is wrong with it.
+        """
+        for checkpoint in (self.checkpoint, self.corrupt_checkpoint):
+            check_logs(checkpoint)
+            if has_failed:
+                check_metadata(checkpoint)
 
     def batches(self) -> list[Batch]:
         """The finished batches, in order, also those that Spark has forgotten."""
