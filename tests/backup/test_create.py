@@ -24,16 +24,19 @@ from logs import answers, memory_files
 
 from tailrace.backup.create import AnotherDirectory, NotADataDirectory, open_source
 from tailrace.backup.store import NotForBackups, Store, StoreInUse, WritableStore
+from tailrace.facts import losses
 from tailrace.log.disk.interface import replace_whole, write_whole
 from tailrace.log.files.checkpoints import RECOVERY_POINTS, START_OFFSETS
-from tailrace.log.files.checksums import ChunkSums, Gaps, Sums
+from tailrace.log.files.checksums import ChunkChecksums, Gaps, SegmentChecksums
 from tailrace.log.layout.config import LogConfig
 from tailrace.log.layout.errors import LogOffline
+from tailrace.log.retention import Reason
 from tailrace.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from tailrace.records.batch import BatchHeader
 from tailrace.records.record import Record, encode_batch
 from tailrace.testing.faulty_files import FaultyFiles
 from tailrace.testing.recording_files import RecordingFiles
@@ -43,7 +46,7 @@ def reopened(files: RecordingFiles) -> LocalBroker:
     return LocalBroker(RESTORED, files=files)
 
 
-def test_what_is_restored_is_the_log_byte_for_byte_and_so_is_all_that_is_derived_from_it() -> None:
+def test_a_restored_log_and_its_derived_files_are_equal_byte_for_byte() -> None:
     files, broker = a_source()
     broker.directory.checkpoint(2000)
     write_more(broker.log(), 10)
@@ -59,7 +62,7 @@ def test_what_is_restored_is_the_log_byte_for_byte_and_so_is_all_that_is_derived
     assert again.broker.metadata.topics["orders"].topic_id == broker.broker.metadata.topics["orders"].topic_id
 
 
-def test_a_restored_broker_reads_no_more_of_a_log_than_the_one_that_was_backed_up_would() -> None:
+def test_a_restored_broker_reads_no_more_of_a_log_at_its_start_than_the_original() -> None:
     files, broker = a_source()
     broker.directory.checkpoint(2000)
     write_more(broker.log(), 3)
@@ -71,7 +74,7 @@ def test_a_restored_broker_reads_no_more_of_a_log_than_the_one_that_was_backed_u
     [report] = [report for name, report in again.directory.reports.items() if name.topic == "orders"]
     assert report.scanned_batches == 3
     assert report.damage == []
-    assert report.cut is None
+    assert report.truncation is None
 
 
 def files_derived(files: RecordingFiles, data: str) -> dict[str, int]:
@@ -121,16 +124,16 @@ def rewritten(files: RecordingFiles, broker: LocalBroker, number: int = 1) -> No
     """A segment as compaction leaves it: of the same name, with a batch less, and its last one in place."""
     segment = broker.log().segments[number]
     data = segment.log.read_at(0, segment.size)
-    headers = [header for item in segment.batches(0, segment.size) if isinstance(item, tuple) for header in [item[1]]]
+    headers = [item[1] for item in segment.batches(0, segment.size) if isinstance(item[1], BatchHeader)]
     end = len(data) - headers[-1].size
     data = data[: end - headers[-2].size] + data[end:]
-    chunks = ChunkSums()
+    chunks = ChunkChecksums()
     chunks.update(data)
-    sums = Sums(len(data), segment.derived().next_offset, 0, 0, chunks.sums, gaps=Gaps.COMPACTED)
+    checksums = SegmentChecksums(len(data), segment.derived().next_offset, 0, 0, chunks.checksums, gaps=Gaps.COMPACTED)
     path = segment.log.path
     for suffix in (".index", ".timeindex", ".txnindex"):
         write_whole(files, path.replace(".log", suffix), b"")
-    replace_whole(files, path.replace(".log", ".sums"), sums.encode())
+    replace_whole(files, path.replace(".log", ".sums"), checksums.encode())
     replace_whole(files, path, data)
 
 
@@ -146,7 +149,7 @@ def test_a_segment_that_was_compacted_since_is_copied_again() -> None:
     assert verified(files).healthy
 
 
-def test_while_segments_are_being_replaced_a_backup_waits_and_says_so_where_nobody_replaces_them() -> None:
+def test_a_backup_waits_for_a_swap_and_reports_one_that_makes_no_progress() -> None:
     files, broker = a_source()
     broker.directory.checkpoint(2000)
     swap = f"{DATA}/orders-0/00000000000000000000.swap"
@@ -270,7 +273,7 @@ def check_state(
     assert all(found[offset] == data for offset, data in before.items() if offset not in missing)
 
 
-def test_a_topic_that_was_made_anew_between_a_look_and_a_copy_is_not_taken_for_the_old_one() -> None:
+def test_a_topic_recreated_between_look_and_copy_is_not_mistaken_for_the_old_one() -> None:
     files, broker = a_source(batches=1)
     is_done: list[bool] = []
 
@@ -313,7 +316,7 @@ def flip(files: RecordingFiles, path: str, position: int) -> None:
     file.write_at(position, bytes([byte ^ 1]))
 
 
-def test_a_batch_of_the_active_segment_that_rotted_is_said_too_and_what_follows_is_copied() -> None:
+def test_a_corrupt_batch_of_the_active_segment_is_reported_and_the_rest_is_copied() -> None:
     files, broker = a_source()
     broker.log().roll()
     write_more(broker.log(), 5)
@@ -403,7 +406,7 @@ def test_backups_of_another_directory_are_refused() -> None:
         back_up(files)
 
 
-def test_what_is_no_data_directory_is_not_backed_up_and_what_has_something_else_is_no_place_for_backups() -> None:
+def test_a_backup_refuses_a_source_without_data_and_a_target_with_other_files() -> None:
     files, _ = a_source()
     files.make_directory("disk/empty")
     with pytest.raises(NotADataDirectory):
@@ -435,3 +438,27 @@ def test_bytes_that_no_backup_has_go_with_the_backups_that_had_them() -> None:
     store.close()
     assert Store(files, DEST).ids() == [store.ids()[-1]]
     assert verified(files).healthy
+
+
+def test_a_backup_has_the_notes_of_all_losses_of_its_logs() -> None:
+    """Segments that a broker deletes while the backup is made, after the logs of internal topics were copied."""
+    files, broker = a_source()
+    broker.directory.checkpoint(2000)
+    broker.run_jobs()
+    before = broker.log().end_of_first_segments(3)
+    is_done = False
+
+    def tell(call: str, path: str) -> None:
+        nonlocal is_done
+        if not is_done and path.startswith(f"{DATA}/orders-0"):
+            is_done = True
+            broker.broker.retention.delete(broker.partition(), before, Reason.SIZE, broker.now_ms)
+            broker.broker.checkpointer.when_offsets_saved()
+            broker.run_jobs()
+
+    back_up(WatchedFiles(files, tell))  # type: ignore[arg-type]
+    assert is_done
+    restored(files)
+    again = reopened(files)
+    assert again.log().start_offset == before
+    assert [losses.decode(value).last for value in again.values("__tailrace_losses")] == [before - 1]

@@ -73,8 +73,11 @@ def test_one_of_a_later_release_is_refused_by_its_version() -> None:
 
 
 def test_a_segment_is_known_by_its_topic_its_place_its_size_and_its_sums() -> None:
-    log, sums = StoredFile("00000000000000000000.log", 100, "aa"), StoredFile("00000000000000000000.sums", 88, "bb")
-    segment = StoredSegment(0, 10, (log, sums))
+    log, checksums = (
+        StoredFile("00000000000000000000.log", 100, "aa"),
+        StoredFile("00000000000000000000.sums", 88, "bb"),
+    )
+    segment = StoredSegment(0, 10, (log, checksums))
     known = KnownSegments()
     known.add("id", "orders-0", segment)
     known.add("id", "orders-1", StoredSegment(0, 10, (log,)))

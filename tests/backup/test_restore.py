@@ -47,7 +47,7 @@ def test_a_bit_that_flips_in_any_object_is_found_and_the_files_are_named() -> No
     assert verified(files).healthy
 
 
-def test_an_object_that_is_missing_or_short_is_found_and_copied_again_by_the_next_backup() -> None:
+def test_the_next_backup_copies_a_missing_or_short_object_again() -> None:
     files = backed_up()
     digest = max(objects(files), key=lambda name: files.files_in(f"{DEST}/objects")[name])
     files.open(f"{DEST}/objects/{digest}").truncate(10)

@@ -6,7 +6,7 @@ import pytest
 from backups import DATA, a_source, write_more
 
 from tailrace.backup.source import Look, SeenSegment, Source, agree, find_cut
-from tailrace.log.files.checksums import Gaps, Sums
+from tailrace.log.files.checksums import Gaps, SegmentChecksums
 from tailrace.log.layout.names import TopicPartition
 from tailrace.records.batch import split
 
@@ -16,7 +16,7 @@ ORDERS = TopicPartition("orders", 0)
 def seen(base: int, size: int = 100, *, next_offset: int | None = None, gaps: Gaps = Gaps.NONE) -> SeenSegment:
     if next_offset is None:
         return SeenSegment(base, size, None, "")
-    return SeenSegment(base, size, Sums(size, next_offset, 0, 0, (), gaps), f"{size} {next_offset} {gaps}")
+    return SeenSegment(base, size, SegmentChecksums(size, next_offset, 0, 0, (), gaps), f"{size} {next_offset} {gaps}")
 
 
 FIRST, SECOND, LAST = seen(0, next_offset=10), seen(10, next_offset=20), seen(20)

@@ -16,7 +16,7 @@ def write(bootstrap: str, topic: str, *values: bytes) -> None:
     assert producer.flush(30) == 0
 
 
-def read(bootstrap: str, topic: str, count: int) -> list[bytes]:
+def read(bootstrap: str, topic: str, count: int) -> list[bytes | None]:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "test", "enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, 0, 0)])
     try:

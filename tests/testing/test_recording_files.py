@@ -105,7 +105,7 @@ def test_a_truncation_that_was_not_synced_may_not_have_happened(files: Recording
     assert {dict(state)["disk/file"] for state in states(files)} == {b"a"}
 
 
-def test_a_name_is_safe_once_its_directory_is_synced_and_syncing_the_file_is_not_enough(files: RecordingFiles) -> None:
+def test_a_name_is_durable_once_its_directory_is_synced_and_not_before(files: RecordingFiles) -> None:
     file = files.open("disk/file", create=True)
     file.write_at(0, b"a")
     file.sync()
@@ -199,7 +199,7 @@ def test_a_directory_that_is_made_under_an_old_name_is_another_one(files: Record
     assert states(files) == {(name,), (moved, name)}, "a sync of the new one says nothing of the old"
 
 
-def test_a_directory_is_removed_when_it_is_empty_and_may_come_back_until_that_is_synced(files: RecordingFiles) -> None:
+def test_a_removed_empty_directory_may_come_back_until_the_removal_is_synced(files: RecordingFiles) -> None:
     make_directory_with_a_file(files, "disk/sub", b"a")
     with pytest.raises(OSError, match="not empty"):
         files.remove_directory("disk/sub")
@@ -248,7 +248,7 @@ def test_a_power_cut_after_some_calls_knows_nothing_of_later_ones(files: Recordi
     assert states(files, calls) == {(("disk/file", b""),)}
 
 
-def test_where_there_are_too_many_states_some_are_chosen_and_the_extremes_are_among_them(files: RecordingFiles) -> None:
+def test_a_choice_among_too_many_states_includes_the_extremes(files: RecordingFiles) -> None:
     file = files.open("disk/file", create=True)
     files.sync_directory("disk")
     for number in range(40):

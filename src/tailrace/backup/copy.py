@@ -1,8 +1,8 @@
 """Copies bytes from one file to another: hashed on the way, at a bounded rate, and without evicting pages that a broker
 needs from the page cache.
 
-What is in the page cache when it is read stays there: somebody uses it. What had to come from the disk is forgotten at
-once.
+Pages that are in the page cache before the copy stay there, because a broker uses them. Pages that had to come from the
+disk are dropped at once.
 """
 
 import hashlib
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from tailrace.log.disk.interface import Data, File
-from tailrace.log.files.checksums import CHUNK_BYTES, ChunkSums
+from tailrace.log.files.checksums import CHUNK_BYTES, ChunkChecksums
 
 Progress = Callable[[int], None]
 
@@ -22,7 +22,7 @@ class CutShort(OSError):
 
 @dataclass(slots=True)
 class Pace:
-    """At most so many bytes a second; None for as fast as it goes."""
+    """Limits copying to a number of bytes per second; None for no limit."""
 
     bytes_per_second: float | None = None
     clock: Callable[[], float] = time.monotonic
@@ -30,7 +30,7 @@ class Pace:
     _free_at: float = 0.0
 
     def take(self, size: int) -> None:
-        """Returns when these bytes may be moved."""
+        """Sleeps until this many more bytes may be moved."""
         if self.bytes_per_second is None:
             return
         now = self.clock()
@@ -41,7 +41,7 @@ class Pace:
 
 @dataclass(slots=True)
 class Copied:
-    """What was copied so far, and who is told."""
+    """Counts the bytes copied so far, and reports progress."""
 
     progress: Progress = lambda _: None
     pace: Pace = field(default_factory=Pace)
@@ -49,7 +49,7 @@ class Copied:
 
 
 def pieces(file: File, end: int) -> Iterator[Data]:
-    """The first `end` bytes, a MiB at a time. Raises CutShort."""
+    """Yields the first `end` bytes, a MiB at a time. Raises CutShort."""
     for position in range(0, end, CHUNK_BYTES):
         size = min(CHUNK_BYTES, end - position)
         data: Data | None = file.read_cached_at(position, size)
@@ -57,12 +57,12 @@ def pieces(file: File, end: int) -> Iterator[Data]:
             data = file.read_at(position, size)
             file.forget_cached(position, size)
         if len(data) < size:
-            raise CutShort(None, f"it has {position + len(data)} bytes, and not {end}", file.path)
+            raise CutShort(None, f"the file has {position + len(data)} bytes, expected {end}", file.path)
         yield data
 
 
-def copy_bytes(source: File, target: File, end: int, copied: Copied, chunks: ChunkSums | None = None) -> str:
-    """The first `end` bytes, in pieces; returns their SHA-256. `chunks`, if given, are summed, too."""
+def copy_bytes(source: File, target: File, end: int, copied: Copied, chunks: ChunkChecksums | None = None) -> str:
+    """Copies the first `end` bytes, and returns their SHA-256. Adds them to `chunks`, if given."""
     digest, position = hashlib.sha256(), 0
     for piece in pieces(source, end):
         copied.pace.take(len(piece))
@@ -80,7 +80,7 @@ def sha256_of(data: Data) -> str:
 
 
 def sha256_of_file(file: File, end: int, copied: Copied) -> str:
-    """The same for bytes that are only looked at. Raises CutShort."""
+    """Returns the SHA-256 of the first `end` bytes without copying them. Raises CutShort."""
     digest = hashlib.sha256()
     for piece in pieces(file, end):
         copied.pace.take(len(piece))

@@ -1,13 +1,13 @@
 """Creates a backup of a directory that a broker may be working in.
 
-The order of the logs makes the whole a state that could have been:
+The order of the logs makes the backup a state that the directory could have had:
 
-    1  the logs that speak of others, such as committed offsets: none of them points behind the end of a log
+    1  internal topics that refer to other logs, such as committed offsets: none of them points past the end of a log
     2  the logs of topics, listed after that
-    3  the metadata log: every topic that a log belongs to, every producer id that a batch has, is in it
+    3  the metadata log: it has every topic that a log belongs to, and every producer id that a batch has
 
-A topic that was deleted meanwhile is in the metadata as deleted: its log, if it was copied before, is removed by the
-broker that opens the copy.
+The metadata log marks a topic that was deleted meanwhile as deleted: the broker that opens the copy removes its log, if
+it was copied before.
 """
 
 import time
@@ -28,28 +28,29 @@ from tailrace.log.layout.errors import LogError
 from tailrace.log.layout.names import TopicPartition, parse_partition
 
 METADATA_PARTITION = TopicPartition("__tailrace_metadata", 0)
+LOSSES_PARTITION = TopicPartition("__tailrace_losses", 0)
 INTERNAL_PREFIX = "__"
 ROUNDS_MAX = 50
-_PATIENT_ROUNDS = 3  # while segments that do not fit together may be just being replaced
+_PATIENT_ROUNDS = 3  # while a swap may explain segments that do not fit together
 _PATIENCE_S = 0.2
-_STUCK_ROUNDS = 25  # after so many in which nothing goes on, a swap was cut short
+_STUCK_ROUNDS = 25  # after so many rounds without progress, a swap was interrupted
 
 
 class NotADataDirectory(LogError):
-    """There is nothing here that a broker of ours has written."""
+    """The directory is not a data directory of tailrace."""
 
 
 class AnotherDirectory(LogError):
-    """The backups that are there are of another data directory."""
+    """The backup directory holds backups of another data directory."""
 
 
 class KeepsChanging(LogError):
-    """A log is never the same for as long as it takes to copy it."""
+    """A log changes faster than it can be copied."""
 
 
 @dataclass(slots=True)
 class Plan:
-    """What a backup would do, as far as that can be known beforehand."""
+    """What a backup would copy, as far as it is known beforehand."""
 
     logs: int = 0
     segments: int = 0
@@ -67,12 +68,12 @@ class Result:
 def open_source(files: Files, path: str) -> Source:
     """Raises NotADataDirectory."""
     if not files.exists(join(path, FORMAT_FILE)) or not files.exists(join(path, str(METADATA_PARTITION))):
-        raise NotADataDirectory(f"{path} is no data directory of tailrace's: it has no {METADATA_PARTITION}")
+        raise NotADataDirectory(f"{path} is not a data directory of tailrace: it has no {METADATA_PARTITION}")
     return Source(files, path)
 
 
 def partitions_in(files: Files, path: str, *, internal: bool) -> list[TopicPartition]:
-    """The logs that are there now but for the metadata's: those that speak of others, or those of topics."""
+    """Lists the logs without the metadata log: those of internal topics, or those of other topics."""
     found = filter(None, map(parse_partition, files.directories_in(path)))
     return [name for name in found if name != METADATA_PARTITION and name.topic.startswith(INTERNAL_PREFIX) == internal]
 
@@ -94,19 +95,19 @@ def make_plan(source: Source, known: KnownSegments, has: Callable[[StoredFile], 
 
 
 def check_directory(source: Source, store: Store) -> str:
-    """The id of the data directory, which is the same for all backups in a store. Raises AnotherDirectory."""
+    """Returns the id of the data directory, which all backups in a store share. Raises AnotherDirectory."""
     look = source.look(METADATA_PARTITION)
     directory_id = (look.topic_id if look else None) or ""
     for kept in store.manifests()[0][-1:]:
         if kept.directory_id != directory_id:
             raise AnotherDirectory(
-                f"{store.path} has backups of another data directory (of {kept.source}): choose another place for these"
+                f"{store.path} has backups of another data directory (of {kept.source}): choose another directory"
             )
     return directory_id
 
 
 class Creation:
-    """One backup being made. `run` does it all."""
+    """Makes one backup, with `run`."""
 
     def __init__(
         self,
@@ -136,12 +137,13 @@ class Creation:
         )
 
     def run(self) -> Result:
-        """Afterwards the backup is there. Raises LogError, and OSError where a disk refuses; then it is not, and
-        what was copied is found by the next one.
+        """Makes the backup; on return it is durable. Raises LogError, and OSError when a disk fails: then there is no
+        new backup, and the next run reuses what was copied.
         """
         files, path = self._source.files, self._source.path
-        self._add(partitions_in(files, path, internal=True))
+        self._add(name for name in partitions_in(files, path, internal=True) if name != LOSSES_PARTITION)
         self._add(partitions_in(files, path, internal=False))
+        self._add([LOSSES_PARTITION] if files.exists(join(path, str(LOSSES_PARTITION))) else [])  # all that they lack
         self._add([METADATA_PARTITION])
         manifest = self._manifest
         manifest.damage = [damage.as_json() for damage in damage_of(self._store, manifest, self._suspects, Copied())]
@@ -157,10 +159,10 @@ class Creation:
             if log is not None:
                 self._manifest.logs.append(log)
             else:
-                self._notes.append(f"{name} was deleted while the backup was made, or just being created")
+                self._notes.append(f"{name} was deleted, or was still being created, while the backup was made")
 
     def _log(self, name: TopicPartition) -> StoredLog | None:
-        """The log as it is now, all of its bytes in the store; None where it is gone, or not there yet."""
+        """Copies the log to the store as it is now; None if it is gone, or not created yet."""
         is_stuck = False
         seen: list[Look] = []
         for number in range(ROUNDS_MAX):
@@ -182,7 +184,7 @@ class Creation:
                     self._suspects.append(log.name)
                 return log
         raise KeepsChanging(
-            f"{name} does not stand still: its segments are replaced faster than they can be copied. Try again later"
+            f"cannot copy {name}: its segments are replaced faster than they can be copied. Try again later"
         )
 
 
@@ -194,6 +196,6 @@ def _format_of(source: Source) -> int:
 
 
 def _new_id(now_ms: int, taken: list[str]) -> str:
-    """The time, so that the order of names is that of backups, also where a clock was set back."""
+    """Returns an id made from the time, later than all that are taken even if the clock was set back."""
     name = datetime.fromtimestamp(now_ms / 1000, UTC).strftime("%Y%m%dT%H%M%S") + f".{now_ms % 1000:03}Z"
     return name if not taken or name > taken[-1] else taken[-1] + "+"

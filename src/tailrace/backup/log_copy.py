@@ -1,9 +1,9 @@
-"""Copies one log into the store, as one look at it found it.
+"""Copies one log into the store, as `source` saw it at one moment.
 
-Sealed segments are copied first: they may be replaced by others meanwhile, so the log has to be the same when it is
-looked at again. The last segment only grows: it is held by its descriptor before that second look, and copied at
-leisure after it, as far as it went at the first one. So a log has to stand still only for as long as it takes to copy
-what is new of its sealed segments; what was copied in vain is found in the store by the next round.
+Sealed segments are copied first. They may be replaced meanwhile, so the log is looked at again and must not have
+changed. The last segment only grows: its file is opened before that second look, and copied after it, up to the end
+seen at the first one. So a log must stay unchanged only for as long as copying its new sealed segments takes. If it
+does not, the next round finds the bytes already copied in the store.
 """
 
 from collections.abc import Callable
@@ -16,14 +16,14 @@ from tailrace.backup.source import Cut, Look, SeenSegment, Source, find_cut
 from tailrace.backup.store import WritableStore
 from tailrace.backup.view import ObjectFile
 from tailrace.log.disk.interface import File, join, read_whole
-from tailrace.log.files.checksums import ChunkSums, Prefix, Sums
+from tailrace.log.files.checksums import ChunkChecksums, Prefix, SegmentChecksums
 from tailrace.log.files.leader_epochs import EpochStart
 from tailrace.log.files.recorded_gaps import FILE_NAME as GAPS_FILE
 from tailrace.log.layout.names import (
+    CHECKSUMS,
     INDEX,
     LOG,
     SNAPSHOT,
-    SUMS,
     TIME_INDEX,
     TRANSACTION_INDEX,
     TopicPartition,
@@ -33,13 +33,13 @@ from tailrace.log.state.producer_state import CorruptSnapshot, decode_snapshot
 from tailrace.log.state.replay import snapshot_offsets
 
 _PAGE_BYTES = 4096
-_UNREADABLE = b"\xff"  # not zeros, which are taken for a write that was lost
+_UNREADABLE = b"\xff"  # not zeros, which look like a write that was lost
 
 
 def find_known(
     known: KnownSegments, has: Callable[[StoredFile], bool], look: Look, name: TopicPartition, seen: SeenSegment
 ) -> StoredSegment | None:
-    """The segment in the store that is the same as this one, if all of it is there."""
+    """Returns the stored segment that is identical to this one, if all its objects exist."""
     if not seen.is_summed:
         return None
     found = known.find(look.topic_id, str(name), seen.base_offset, seen.size, seen.sums_sha256)
@@ -47,8 +47,8 @@ def find_known(
 
 
 class SalvagedFile(ObjectFile):
-    """A file that can be read although its disk refuses some of it: other bytes stand in the place of those pages.
-    Their batches are damaged then, as they are where they lie, and all others can be copied.
+    """A file that can be read although its disk cannot read some pages: a marker takes the place of their bytes. The
+    batches on those pages then count as damaged, as they do in the data directory, and all others can be copied.
     """
 
     def read_at(self, position: int, size: int) -> bytes:
@@ -71,7 +71,7 @@ class SalvagedFile(ObjectFile):
 
 
 class LogCopy:
-    """Enter it, look again, and `finish` it if that is allowed."""
+    """Copies one log: enter it, look at the log again, and call `finish` if nothing has changed."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class LogCopy:
         name: TopicPartition,
         look: Look,
     ) -> None:
-        self.is_suspect = not look.is_contiguous  # or a segment is not what its sums say, or has none
+        self.is_suspect = not look.is_contiguous  # or a segment has no checksum file, or does not match it
         self._look = look
         self._source = source
         self._files = source.files
@@ -91,14 +91,14 @@ class LogCopy:
         self._copied = copied
         self._known = known
         self._name = name
-        self._sealed: list[StoredSegment | None] = []  # None in the place of one that was gone
+        self._sealed: list[StoredSegment | None] = []  # None for one that was gone
         self._last: File | None = None
         self._epochs: list[EpochStart] | None = None
         self._snapshots: list[tuple[int, StoredFile]] = []
         self._gaps: StoredFile | None = None
 
     def __enter__(self) -> "LogCopy":
-        """Afterwards all but the last segment is in the store, if it was still there, and the last one is held."""
+        """Copies all segments but the last into the store, unless they are gone, and opens the last one."""
         seen = self._look.segments
         bases = [segment.base_offset for segment in seen]
         for segment, following in zip(seen, bases[1:], strict=False):
@@ -117,8 +117,8 @@ class LogCopy:
             _let_go(self._last)
 
     def finish(self, lost: int | None, latest_start: int | None) -> StoredLog | None:
-        """The log, without the segments that it has lost at its front since. None where it has changed in another way
-        (`lost` is None), or a part of it is missing.
+        """Returns the log without the `lost` segments that were deleted from its front meanwhile. None if it has
+        changed in another way (`lost` is None), or a part of it is missing.
         """
         if lost is None or None in self._sealed[lost:]:
             return None
@@ -159,25 +159,25 @@ class LogCopy:
         if file is None:
             return None
         try:
-            next_offset = seen.sums.next_offset if seen.sums is not None and seen.is_summed else following
+            next_offset = seen.checksums.next_offset if seen.checksums is not None and seen.is_summed else following
             return self._copy(
                 file, seen, Cut(seen.size, next_offset, seen.is_summed)
-            )  # without sums nobody vouches for it
+            )  # without checksums it cannot be trusted
         finally:
             _let_go(file)
 
     def _last_segment(self, seen: SeenSegment) -> StoredSegment | None:
         if (found := self._find_known(seen)) is not None or self._last is None:
             return found
-        if seen.sums is not None and seen.is_summed:
-            return self._copy(self._last, seen, Cut(seen.size, seen.sums.next_offset, True))
+        if seen.checksums is not None and seen.is_summed:
+            return self._copy(self._last, seen, Cut(seen.size, seen.checksums.next_offset, True))
         return self._copy(self._last, seen, find_cut(self._last, seen, self._look.recovery_point or 0))
 
     def _find_known(self, seen: SeenSegment) -> StoredSegment | None:
         return find_known(self._known, self._store.has, self._look, self._name, seen)
 
     def _hold(self, seen: SeenSegment) -> File | None:
-        """The file, which can be read to its end from now on, whatever becomes of its name; None where that is gone."""
+        """Opens the file, so that it can be read to its end even if it is renamed or deleted. None if it is gone."""
         path = self._path(seen, LOG)
         file = SalvagedFile(path, self._files.open(path))
         try:
@@ -187,13 +187,13 @@ class LogCopy:
         return file
 
     def _copy(self, file: File, seen: SeenSegment, cut: Cut) -> StoredSegment | None:
-        chunks = ChunkSums()
+        chunks = ChunkChecksums()
         try:
             log = self._store.put(file, cut.position, self._copied, chunks)
         except CutShort:  # another file has its name by now
             return None
         segment = StoredSegment(seen.base_offset, cut.next_offset, (log, *self._derived(seen)))
-        if seen.sums is not None and seen.is_summed and chunks.sums == seen.sums.chunks:
+        if seen.checksums is not None and seen.is_summed and chunks.checksums == seen.checksums.chunks:
             self._known.add(self._look.topic_id, str(self._name), segment)
             self._store.note(self._look.topic_id, str(self._name), segment)
         elif seen.is_summed or not cut.is_sound:
@@ -201,13 +201,13 @@ class LogCopy:
         return segment
 
     def _derived(self, seen: SeenSegment) -> list[StoredFile]:
-        """What is derived from the segment, if all of it is what its sums say. Else it is rebuilt when it is wanted."""
-        data = read_whole(self._files, self._path(seen, SUMS)) or b""
-        sums = seen.sums
-        if sums is None or sha256_of(data) != seen.sums_sha256:
+        """Copies the derived files of the segment if they match its checksums. Recovery rebuilds missing ones."""
+        data = read_whole(self._files, self._path(seen, CHECKSUMS)) or b""
+        checksums = seen.checksums
+        if checksums is None or sha256_of(data) != seen.sums_sha256:
             return []
-        stored = [(SUMS, data)]
-        for suffix, prefix in _prefixes(sums):
+        stored = [(CHECKSUMS, data)]
+        for suffix, prefix in _prefixes(checksums):
             derived = read_whole(self._files, self._path(seen, suffix)) or b""
             if not prefix.matches(derived):
                 return []
@@ -222,8 +222,8 @@ class LogCopy:
         return join(self._directory, numbered(seen.base_offset, suffix))
 
     def _find_snapshots(self, bases: list[int]) -> list[tuple[int, StoredFile]]:
-        """The newest that recovery may use, and the newest before the last segment, should that one's own files be
-        lost.
+        """Finds the newest snapshot that recovery may use, and the newest before the last segment, in case the files of
+        that segment are lost.
         """
         newest = max(self._look.recovery_point or 0, self._look.start_offset or 0)
         try:
@@ -237,7 +237,7 @@ class LogCopy:
         return sorted(found.items())
 
     def _take_snapshot(self, offset: int, found: dict[int, StoredFile]) -> bool:
-        """Says whether it is whole."""
+        """Copies one snapshot, and returns whether it is whole."""
         name = numbered(offset, SNAPSHOT)
         data = read_whole(self._files, join(self._directory, name)) or b""
         try:
@@ -248,7 +248,7 @@ class LogCopy:
         return True
 
     def _copy_gaps(self) -> StoredFile | None:
-        """As they are: without them readers, and the broker's own replay, would meet a jump that nobody knows of."""
+        """Copies the record of known gaps: without it, readers and the broker's own replay would meet unknown gaps."""
         data = read_whole(self._files, join(self._directory, GAPS_FILE))
         return None if data is None else self._store.put_whole(GAPS_FILE, data, self._copied)
 
@@ -258,5 +258,9 @@ def _let_go(file: File) -> None:
     file.close()
 
 
-def _prefixes(sums: Sums) -> list[tuple[str, Prefix]]:
-    return [(INDEX, sums.offset_index), (TIME_INDEX, sums.time_index), (TRANSACTION_INDEX, sums.transaction_index)]
+def _prefixes(checksums: SegmentChecksums) -> list[tuple[str, Prefix]]:
+    return [
+        (INDEX, checksums.offset_index),
+        (TIME_INDEX, checksums.time_index),
+        (TRANSACTION_INDEX, checksums.transaction_index),
+    ]

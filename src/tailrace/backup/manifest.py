@@ -1,7 +1,7 @@
 """The manifest of a backup: its logs, their segments, and the hash of each file.
 
-The manifest is one JSON document, checked by a SHA-256 of its own. Whatever is large is in the store, by the SHA-256 of
-its bytes; what a data directory says in small text files (checkpoints, epochs, topic ids) is in the manifest itself.
+The manifest is one JSON document with a SHA-256 of its own. Large files are in the store, by the SHA-256 of their
+bytes; the small text files of a data directory (checkpoints, epochs, topic ids) are in the manifest itself.
 docs/BACKUP.md has the layout.
 """
 
@@ -11,19 +11,19 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from tailrace.log.layout.names import SUMS, parse_numbered
+from tailrace.log.layout.names import CHECKSUMS, parse_numbered
 
 VERSION = 1
 _KIND = "tailrace backup"
 
 
 class BadManifest(ValueError):
-    """These bytes are no manifest that this release can read."""
+    """The bytes are not a manifest that this release can read."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file of a partition, and the object that has its bytes."""
+    """A file of a partition, and the object that holds its bytes."""
 
     name: str
     size: int
@@ -37,7 +37,7 @@ class StoredFile:
 
 @dataclass(frozen=True, slots=True)
 class StoredSegment:
-    """`files` begins with the log itself; what is derived follows, where its sums vouch for it."""
+    """`files` begins with the log file; its derived files follow if they match the checksums."""
 
     base_offset: int
     next_offset: int
@@ -48,9 +48,9 @@ class StoredSegment:
         return self.files[0]
 
     @property
-    def sums(self) -> StoredFile | None:
-        """They speak of every byte of the log: the same sums are of the same log."""
-        return next((file for file in self.files if file.suffix == SUMS), None)
+    def checksums(self) -> StoredFile | None:
+        """The checksum file. It covers every byte of the log: logs with equal checksum files are equal."""
+        return next((file for file in self.files if file.suffix == CHECKSUMS), None)
 
     @property
     def size(self) -> int:
@@ -59,7 +59,7 @@ class StoredSegment:
 
 @dataclass(frozen=True, slots=True)
 class StoredLog:
-    """`topic_id` is hexadecimal. What nobody knows is None."""
+    """One log of the backup. `topic_id` is hexadecimal. Unknown values are None."""
 
     name: str
     topic_id: str | None
@@ -69,7 +69,7 @@ class StoredLog:
     epochs: tuple[tuple[int, int], ...] | None
     segments: tuple[StoredSegment, ...]
     snapshots: tuple[StoredFile, ...] = ()
-    gaps: StoredFile | None = None  # what repairs have given up
+    gaps: StoredFile | None = None  # ranges that repairs removed
 
     @property
     def files(self) -> Iterator[StoredFile]:
@@ -86,7 +86,7 @@ class StoredLog:
 
 @dataclass(slots=True)
 class Manifest:
-    """`copied_bytes` went into the store with this backup; the other bytes of it were there."""
+    """`copied_bytes` are those that this backup added to the store."""
 
     id: str
     source: str
@@ -97,7 +97,7 @@ class Manifest:
     tailrace: str = ""
     copied_bytes: int = 0
     logs: list[StoredLog] = field(default_factory=list)
-    damage: list[dict[str, Any]] = field(default_factory=list)  # that the source had, by the names of its files
+    damage: list[dict[str, Any]] = field(default_factory=list)  # damage found in the source, by file name
 
     @property
     def files(self) -> Iterator[StoredFile]:
@@ -114,14 +114,14 @@ class Manifest:
 
     @classmethod
     def decode(cls, data: bytes) -> "Manifest":
-        """Raises BadManifest where a byte is wrong, or the version is one of a later release."""
+        """Raises BadManifest for corrupt bytes, or the version of a later release."""
         try:
             body = json.loads(data)
             if body.pop("kind") != _KIND:
-                raise BadManifest("it is not a backup's manifest")
+                raise BadManifest("not a manifest of a backup")
             if body["version"] > VERSION:
                 raise BadManifest(
-                    f"it has version {body['version']}, and this release knows {VERSION}: use a newer one"
+                    f"the manifest has version {body['version']}, and this release knows {VERSION}: use a newer release"
                 )
             if body.pop("sha256") != _sha256_of({"kind": _KIND, **body}):
                 raise BadManifest("its checksum does not match")
@@ -131,8 +131,8 @@ class Manifest:
         except BadManifest:
             raise
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            # Not `repr`, which of a wrong byte shows all bytes.
-            raise BadManifest(f"it cannot be read: {type(error).__name__}: {str(error)[:200]}") from None
+            # Not `repr`: that of a UnicodeDecodeError shows all bytes.
+            raise BadManifest(f"the manifest cannot be read: {type(error).__name__}: {str(error)[:200]}") from None
 
 
 def segment_from(body: dict[str, Any]) -> StoredSegment:
@@ -163,26 +163,26 @@ def _dump(body: dict[str, Any]) -> bytes:
 
 
 def _sha256_of(body: dict[str, Any]) -> str:
-    """The same whether its sequences are tuples or lists."""
+    """Returns the same hash for tuples and lists."""
     return hashlib.sha256(_dump(body)).hexdigest()
 
 
 class KnownSegments:
-    """What is in the store already: sealed segments by what says that they are the same.
+    """The sealed segments that the store already has, by identity.
 
-    That is the topic's id, the partition, the first offset, the size and the sums, which have a CRC-32C for every MiB.
-    Compaction and repair write other sums.
+    A segment is identified by topic id, partition, first offset, size and checksum file, which has a CRC-32C for every
+    MiB. Compaction and repair change the checksum file.
     """
 
     def __init__(self) -> None:
         self._segments: dict[tuple[str | None, str, int, int, str], StoredSegment] = {}
 
     def add(self, topic_id: str | None, log_name: str, segment: StoredSegment) -> None:
-        if (sums := segment.sums) is not None:
-            self._segments[topic_id, log_name, segment.base_offset, segment.log.size, sums.sha256] = segment
+        if (checksums := segment.checksums) is not None:
+            self._segments[topic_id, log_name, segment.base_offset, segment.log.size, checksums.sha256] = segment
 
     def add_all(self, manifest: Manifest) -> None:
-        """All but those that were damaged: they are copied again, so that each backup says what is wrong with it."""
+        """Adds all segments but damaged ones: those are copied again, so that each backup reports the damage."""
         damaged = {damage["file"] for damage in manifest.damage}
         for log in manifest.logs:
             for segment in log.segments:

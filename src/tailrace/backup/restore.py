@@ -1,8 +1,8 @@
-"""Restores a data directory from a backup, and checks each byte on the way.
+"""Restores a data directory from a backup, and verifies each byte.
 
-The directory's format file comes first, and says that it is unfinished: no broker opens it so. When all is on disk, it
-is replaced by the real one. So a restore that was cut short is never taken for a whole one, and may be run again: it
-begins anew.
+The format file is written first and marks the directory as unfinished, so that no broker opens it. It is replaced by
+the real one when everything is on disk. So an interrupted restore is never mistaken for a complete one. It can be run
+again, and then starts over.
 """
 
 from dataclasses import dataclass, field
@@ -18,11 +18,11 @@ from tailrace.log.layout.errors import LogError, UnknownFormat
 from tailrace.log.layout.names import TEMPORARY
 
 UNFINISHED = b"unfinished restore: run `tailrace backup restore` again\n"
-_ALLOWED = {"lost+found", FORMAT_FILE + TEMPORARY}  # of a file system of its own, and of a restore that had just begun
+_ALLOWED = {"lost+found", FORMAT_FILE + TEMPORARY}  # from mkfs, and from a restore that was interrupted at once
 
 
 class NotEmpty(LogError):
-    """The directory holds something, which a restore would mix with."""
+    """The target directory is not empty."""
 
 
 class BadBackup(LogError):
@@ -35,7 +35,7 @@ class BadBackup(LogError):
 
 @dataclass(slots=True)
 class Restored:
-    """Files that are not what was backed up, and were restored as they are, or left out."""
+    """Files that do not match the backup: restored as they are, or left out."""
 
     files: int = 0
     bytes: int = 0
@@ -43,14 +43,14 @@ class Restored:
 
 
 def check_target(files: Files, path: str) -> bool:
-    """Whether an unfinished restore is there, to be begun anew. Raises NotEmpty."""
+    """Returns whether the target holds an unfinished restore, which starts over. Raises NotEmpty."""
     if not files.exists(path):
         return False
     if not (set(files.files_in(path)) | set(files.directories_in(path))) - _ALLOWED:
         return False
     if read_whole(files, join(path, FORMAT_FILE)) == UNFINISHED:
         return True
-    raise NotEmpty(f"{path} is not empty: a backup is restored into a new directory")
+    raise NotEmpty(f"{path} is not empty. Restore into a new or empty directory")
 
 
 def check_format(manifest: Manifest) -> None:
@@ -63,8 +63,10 @@ def check_format(manifest: Manifest) -> None:
 
 
 def restore(store: Store, manifest: Manifest, path: str, copied: Copied, *, accept_damage: bool = False) -> Restored:
-    """Afterwards `path` is a data directory as it was backed up, on disk. Raises NotEmpty, UnknownFormat, and BadBackup
-    where bytes are not what was copied; then the directory stays unfinished, unless that is accepted.
+    """Writes a data directory to `path` as it was backed up; durable on return.
+
+    Raises NotEmpty, UnknownFormat, and BadBackup where bytes do not match their hash. The directory then stays
+    unfinished, unless `accept_damage` is set.
     """
     check_format(manifest)
     return Restoration(store, manifest, path, copied).run(accept_damage=accept_damage)
@@ -98,14 +100,14 @@ class Restoration:
         return self._result
 
     def _begin(self) -> None:
-        """Afterwards the directory is there, and says that it is unfinished, on disk."""
+        """Creates the directory and marks it as unfinished, durably."""
         if not self._files.exists(self._path):
             self._files.make_directory(self._path)
             self._files.sync_directory(parent(self._path))
         replace_whole(self._files, join(self._path, FORMAT_FILE), UNFINISHED)
 
     def _clear(self) -> None:
-        """What an unfinished restore has left goes."""
+        """Removes what an unfinished restore has left."""
         files = self._files
         for name in files.directories_in(self._path):
             directory = join(self._path, name)
@@ -127,7 +129,7 @@ class Restoration:
             self._result.bytes += file.size
 
     def _restore_file(self, stored: StoredFile, path: str) -> bool:
-        """Says whether it is what was backed up."""
+        """Restores one file, and returns whether it matches the backup."""
         source = self._store.files.open(self._store.object_path(stored.sha256))
         target = self._files.open(path, create=True)
         try:

@@ -1,16 +1,16 @@
-"""A log seen from outside, while a broker may be working in it: its segments, and where it can be truncated.
+"""Reads a log while a broker may be writing to it: its segments, and where it can be truncated.
 
-A *look* notes the segments of a partition. What is copied according to one look is right if a second look finds the
-same: `agree` says so. Between the two a broker may
+A *look* lists the segments of a partition. A copy made from one look is correct if `agree` finds that a second look
+matches it. Between the two a broker may
 
-    append, roll         the log goes on behind what was noted
-    delete the oldest    the start offset is on disk before the files go: the log begins there now
-    replace segments     compaction: other sums, or other names; everything is looked at anew. While files are being
-                         given other names, a `.swap` file is there: whoever sees it waits. If it stays, the swap
-                         was cut short: then the old segments count, or the new ones
-    delete the topic     the directory is gone, or another topic's
+    append, roll         the log grows past what was listed
+    delete the oldest    the start offset is on disk before the files are deleted: the log begins there now
+    replace segments     compaction: other checksums, or other names; everything is read again. While files are being
+                         renamed, a `.swap` file exists and the reader waits. If it stays, the swap was interrupted:
+                         then either the old segments count, or the new ones
+    delete the topic     the directory is gone, or belongs to another topic
 
-Names are listed before sizes: whatever has a segment behind it when it is listed is sealed when it is measured.
+Names are listed before sizes: a segment that has a successor when it is listed is sealed when it is measured.
 """
 
 from dataclasses import dataclass
@@ -20,33 +20,34 @@ from typing import NamedTuple
 from tailrace.backup.copy import sha256_of
 from tailrace.log.disk.interface import File, Files, join, read_whole
 from tailrace.log.files.checkpoints import RECOVERY_POINTS, START_OFFSETS, CorruptCheckpoint
-from tailrace.log.files.checksums import Gaps, Sums
+from tailrace.log.files.checksums import Gaps, SegmentChecksums
 from tailrace.log.files.directory_state import DirectoryState
 from tailrace.log.files.leader_epochs import FILE_NAME as EPOCHS_FILE
 from tailrace.log.files.leader_epochs import EpochStart, LeaderEpochs
 from tailrace.log.files.partition_metadata import read_topic_id
 from tailrace.log.files.swap_file import announced, replaced_segments
 from tailrace.log.layout.damage import DamagedRange
-from tailrace.log.layout.names import LOG, SUMS, SWAP, TopicPartition, numbered, parse_numbered
-from tailrace.log.scan.walk import Boundary, walk
+from tailrace.log.layout.names import CHECKSUMS, LOG, SWAP, TopicPartition, numbered, parse_numbered
+from tailrace.log.scan.scan import Boundary, ScanRange
+from tailrace.log.scan.walk import walk
 
 
 @dataclass(frozen=True, slots=True)
 class SeenSegment:
     base_offset: int
     size: int
-    sums: Sums | None
+    checksums: SegmentChecksums | None
     sums_sha256: str
 
     @property
     def is_summed(self) -> bool:
-        """Whether sums speak of all of it."""
-        return self.sums is not None and self.sums.log_size == self.size
+        """Whether checksums cover all of it."""
+        return self.checksums is not None and self.checksums.log_size == self.size
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One log, as it is at a moment. `topic_id` is hexadecimal."""
+    """One log at one moment. `topic_id` is hexadecimal."""
 
     topic_id: str | None
     start_offset: int | None
@@ -56,22 +57,22 @@ class Look:
 
     @property
     def is_contiguous(self) -> bool:
-        """Whether segments follow on each other as far as their sums tell. If not, one is damaged, or several are just
-        being replaced.
+        """Whether each segment begins where the one before ends, as far as checksums tell. If not, one is damaged, or
+        several are being replaced.
         """
         return all(_follows(segment, following.base_offset) for segment, following in pairwise(self.segments))
 
 
 def _follows(segment: SeenSegment, offset: int) -> bool:
-    if segment.sums is None:
+    if segment.checksums is None:
         return True
-    end = segment.sums.next_offset
-    return end == offset if segment.sums.gaps is Gaps.NONE and segment.is_summed else end <= offset
+    end = segment.checksums.next_offset
+    return end == offset if segment.checksums.gaps is Gaps.NONE and segment.is_summed else end <= offset
 
 
 def agree(before: Look, after: Look) -> int | None:
-    """How many of the segments of the first look the log has lost at its front since; None where it has changed in
-    another way than by going on.
+    """Returns how many segments of the first look were since deleted from the front. None if the log has changed in
+    another way than by growing.
     """
     if before.topic_id != after.topic_id:
         return None
@@ -90,18 +91,18 @@ def agree(before: Look, after: Look) -> int | None:
 
 
 def _is_same(before: SeenSegment, now: SeenSegment, *, may_grow: bool) -> bool:
-    """Whether its bytes are still those that were there. Sums that have come since are of the same bytes, unless they
-    say that somebody has taken records out.
+    """Whether the bytes are unchanged. A checksum file that has appeared since covers the same bytes, unless it says
+    that records were removed.
     """
     if now.size != before.size and not (may_grow and now.size > before.size):
         return False
     if now.sums_sha256 == before.sums_sha256:
         return True
-    return not (before.is_summed and not may_grow) and (now.sums is None or now.sums.gaps is Gaps.NONE)
+    return not (before.is_summed and not may_grow) and (now.checksums is None or now.checksums.gaps is Gaps.NONE)
 
 
 class Source:
-    """A data directory. Its small files are read again for each log, and parsed where they have changed."""
+    """A data directory. Its small files are read again for each log, and parsed when they have changed."""
 
     def __init__(self, files: Files, path: str) -> None:
         self.files = files
@@ -111,14 +112,14 @@ class Source:
 
     @property
     def state(self) -> DirectoryState:
-        """As it is on disk now."""
+        """Returns the state that is on disk now."""
         read = tuple(read_whole(self.files, join(self.path, name)) for name in (RECOVERY_POINTS, START_OFFSETS))
         if read != self._read:
             self._read, self._state = read, DirectoryState(self.files, self.path)
         return self._state
 
     def look(self, partition: TopicPartition, *, past_swaps: bool = False) -> Look | None:
-        """None where the log is gone. `past_swaps` leaves out what a swap that does not go on has replaced."""
+        """None if the log is gone. `past_swaps` leaves out the segments that an interrupted swap has replaced."""
         directory = join(self.path, str(partition))
         try:
             topic_id = self._topic_id(directory)
@@ -151,14 +152,14 @@ class Source:
         return sorted(found[0] for found in parsed if found and found[1] == LOG)
 
     def _segment(self, directory: str, base_offset: int, size: int) -> SeenSegment:
-        data = read_whole(self.files, join(directory, numbered(base_offset, SUMS))) or b""
-        sums = Sums.decode(data)
-        if sums is not None and sums.log_size > size:
-            sums = None
-        return SeenSegment(base_offset, size, sums, sha256_of(data) if sums else "")
+        data = read_whole(self.files, join(directory, numbered(base_offset, CHECKSUMS))) or b""
+        checksums = SegmentChecksums.decode(data)
+        if checksums is not None and checksums.log_size > size:
+            checksums = None
+        return SeenSegment(base_offset, size, checksums, sha256_of(data) if checksums else "")
 
     def epochs(self, partition: TopicPartition) -> list[EpochStart] | None:
-        """None where nobody knows them."""
+        """None if they are unknown."""
         data = read_whole(self.files, join(join(self.path, str(partition)), EPOCHS_FILE))
         try:
             return list(LeaderEpochs.decode(data)) if data is not None else None
@@ -167,7 +168,7 @@ class Source:
 
 
 class Cut(NamedTuple):
-    """Where the last segment of a log can be cut: behind a whole batch. `is_sound` if every batch before is."""
+    """Where the last segment of a log can be truncated: after a whole batch. `is_sound` if every batch before is."""
 
     position: int
     next_offset: int
@@ -175,20 +176,20 @@ class Cut(NamedTuple):
 
 
 def find_cut(file: File, seen: SeenSegment, recovery_point: int) -> Cut:
-    """Behind the last whole batch of what was seen: what follows is a write under way, or one that a crash tore. Bad
-    bytes before that, or before the recovery point, are damage, and are not cut off.
+    """Finds the end of the last whole batch that was seen: what follows is a write in progress, or one torn by a crash.
+    Bad bytes before that, or before the recovery point, are damage and are kept.
     """
     found: list[DamagedRange] = []
     size, next_offset = seen.size, seen.base_offset
-    boundary = Boundary(seen.sums.log_size, seen.sums.next_offset) if seen.sums else None
-    gaps = seen.sums is not None and seen.sums.gaps is not Gaps.NONE
-    for item in walk(file, 0, size, seen.base_offset, gaps=gaps, boundary=boundary):
+    boundary = Boundary(seen.checksums.log_size, seen.checksums.next_offset) if seen.checksums else None
+    gaps = seen.checksums is not None and seen.checksums.gaps is not Gaps.NONE
+    for item in walk(ScanRange(file, 0, size, seen.base_offset, gaps), boundary=boundary):
         if isinstance(item, DamagedRange):
             found.append(item)
             next_offset = item.last_offset + 1
         else:
             next_offset = item.header.next_offset
-    flushed = max(recovery_point, seen.sums.next_offset if seen.sums else 0)
+    flushed = max(recovery_point, seen.checksums.next_offset if seen.checksums else 0)
     if found and found[-1].end == size and found[-1].first_offset >= flushed:
         torn = found.pop()
         return Cut(torn.position, torn.first_offset, not found)

@@ -1,14 +1,14 @@
 """The directory that backups are kept in.
 
-    tailrace.backup            the version of this layout; whoever does not know it leaves the directory alone
-    objects/<SHA-256>          the bytes of a file, under their own sum: each once, however many backups have it
-    objects/….tmp              what is being written; swept by the next run
-    backups/<time>.json        the manifests. A backup is there if, and only if, its manifest is
+    tailrace.backup            the version of this layout; a release that does not know it leaves the directory alone
+    objects/<SHA-256>          the bytes of a file, named by their hash: stored once, however many backups have it
+    objects/….tmp              an object being written; the next run removes leftovers
+    backups/<time>.json        the manifests. A backup exists if, and only if, its manifest does
     unfinished.jsonl           the segments that a run has copied so far, so that the next one need not if it is killed
-    .lock                      held by whoever writes
+    .lock                      held by the process that writes
 
-An object gets its name when it is on disk, and the manifest comes last, when all names of objects are. So a run that
-is killed, or a full disk, leaves earlier backups as they were, and objects that the next run finds or sweeps.
+An object gets its name once it is on disk, and the manifest is written last, after the names of all objects. So a
+killed run or a full disk leaves earlier backups intact, and objects that the next run reuses or removes.
 """
 
 import json
@@ -30,7 +30,7 @@ from tailrace.log.disk.interface import (
     remove_if_there,
     replace_whole,
 )
-from tailrace.log.files.checksums import ChunkSums
+from tailrace.log.files.checksums import ChunkChecksums
 from tailrace.log.layout.errors import LogError
 from tailrace.log.layout.names import TEMPORARY
 
@@ -42,35 +42,35 @@ _MANIFEST_SUFFIX = ".json"
 
 
 class NotABackup(LogError):
-    """There is no backup in this directory."""
+    """The directory holds no backups."""
 
 
 class NotForBackups(LogError):
-    """The directory holds something else, which is left alone."""
+    """The directory holds other files, which are left alone."""
 
 
 class StoreInUse(LogError):
-    """Another process writes backups there."""
+    """Another process is writing backups there."""
 
 
 class NoSuchBackup(LogError):
-    """The directory has backups, and not this one."""
+    """The directory holds backups, but not this one."""
 
 
 class Store:
-    """Backups that are there: read by anyone. `WritableStore` is the one that changes them."""
+    """Read access to existing backups. `WritableStore` changes them."""
 
     def __init__(self, files: Files, path: str) -> None:
-        """Raises NotABackup, and NotForBackups where a later release wrote the directory."""
+        """Raises NotABackup, or NotForBackups if a later release wrote the directory."""
         self.files = files
         self.path = path
         marker = read_whole(files, join(path, MARKER)) if files.exists(path) else None
         if marker is None:
-            raise NotABackup(f"{path} holds no backups: `tailrace backup create DATA_DIR {path}` makes one")
+            raise NotABackup(f"{path} holds no backups. `tailrace backup create DATA_DIR {path}` makes one")
         _check_layout(path, marker)
 
     def ids(self) -> list[str]:
-        """Oldest first."""
+        """The ids of all backups, oldest first."""
         directory = join(self.path, BACKUPS)
         names = self.files.files_in(directory) if self.files.exists(directory) else {}
         return sorted(name.removesuffix(_MANIFEST_SUFFIX) for name in names if name.endswith(_MANIFEST_SUFFIX))
@@ -79,14 +79,14 @@ class Store:
         """Raises NoSuchBackup, BadManifest."""
         data = read_whole(self.files, self._manifest_path(backup_id)) if backup_id in self.ids() else None
         if data is None:
-            raise NoSuchBackup(f"{self.path} has no backup {backup_id}: `tailrace backup list {self.path}` shows them")
+            raise NoSuchBackup(f"{self.path} has no backup {backup_id}. `tailrace backup list {self.path}` shows them")
         try:
             return Manifest.decode(data)
         except BadManifest as error:
             raise BadManifest(f"{self._manifest_path(backup_id)}: {error}") from None
 
     def manifests(self) -> tuple[list[Manifest], list[BadManifest]]:
-        """Those that can be read, oldest first, and what is wrong with the others."""
+        """Returns the readable manifests, oldest first, and the errors of the others."""
         found, bad = [], []
         for backup_id in self.ids():
             try:
@@ -99,7 +99,9 @@ class Store:
         """Raises NoSuchBackup where there is none."""
         ids = self.ids()
         if not ids:
-            raise NoSuchBackup(f"{self.path} has no backup yet: the first one was not finished")
+            raise NoSuchBackup(
+                f"{self.path} has no backup yet: the first one was not finished. Run `tailrace backup create` again"
+            )
         return self.manifest(ids[-1])
 
     def object_path(self, sha256: str) -> str:
@@ -110,19 +112,19 @@ class Store:
 
 
 def object_sizes(store: Store) -> dict[str, int]:
-    """All objects that there are, by the SHA-256 that they should have."""
+    """Returns the sizes of all objects, by their expected SHA-256."""
     files, directory = store.files, join(store.path, OBJECTS)
     names = files.files_in(directory) if files.exists(directory) else {}
     return {name: size for name, size in names.items() if not name.endswith(TEMPORARY)}
 
 
 def known_segments(store: Store) -> KnownSegments:
-    """Of all backups that can be read, and of a run that was killed."""
+    """Returns the segments of all readable backups, and those that a killed run has copied."""
     known = KnownSegments()
     for manifest in store.manifests()[0]:
         known.add_all(manifest)
     for line in (read_whole(store.files, join(store.path, JOURNAL)) or b"").splitlines():
-        with suppress(ValueError, KeyError, TypeError):  # of the last line of a killed run
+        with suppress(ValueError, KeyError, TypeError):  # the last line of a killed run may be incomplete
             entry = json.loads(line)
             known.add(entry["topic_id"], entry["log"], segment_from(entry["segment"]))
     return known
@@ -130,11 +132,11 @@ def known_segments(store: Store) -> KnownSegments:
 
 class WritableStore(Store):
     def __init__(self, files: Files, path: str) -> None:
-        """Takes the lock; makes the directory where there is none. Raises NotForBackups, StoreInUse."""
+        """Takes the lock; creates the directory if it does not exist. Raises NotForBackups, StoreInUse."""
         _make_ready(files, path)
         lock = files.lock(join(path, LOCK_FILE))
         if lock is None:
-            raise StoreInUse(f"another process is writing backups in {path}")
+            raise StoreInUse(f"another process is writing backups in {path}. Wait for it to finish")
         self._lock: Lock = lock
         try:
             super().__init__(files, path)
@@ -156,13 +158,13 @@ class WritableStore(Store):
             self.files.sync_directory(self.path)
 
     def _sweep(self) -> None:
-        """What was being written when a run was killed goes."""
+        """Removes objects that a killed run was writing."""
         directory = join(self.path, OBJECTS)
         for name in self.files.files_in(directory):
             if name.endswith(TEMPORARY):
                 self.files.remove(join(directory, name))
 
-    # What is there already
+    # Existing objects
 
     def has(self, file: StoredFile) -> bool:
         return self._objects.get(file.sha256) == file.size
@@ -172,15 +174,15 @@ class WritableStore(Store):
 
     # Writing
 
-    def put(self, file: File, end: int, copied: Copied, chunks: ChunkSums | None = None) -> StoredFile:
-        """Afterwards the first `end` bytes of `file` are an object, on disk but for its name: `commit` does that."""
+    def put(self, file: File, end: int, copied: Copied, chunks: ChunkChecksums | None = None) -> StoredFile:
+        """Stores the first `end` bytes of `file` as an object. Durable once `commit` has made its name so."""
         with self._new_object() as target:
             digest = copy_bytes(file, target, end, copied, chunks)
             self._adopt(target, digest, end, copied)
         return StoredFile(name_of(file.path), end, digest)
 
     def put_whole(self, name: str, data: Data, copied: Copied) -> StoredFile:
-        """The same for a small file that is in memory."""
+        """Stores a small file that is in memory."""
         digest = sha256_of(data)
         if self._objects.get(digest) != len(data):
             with self._new_object() as target:
@@ -190,7 +192,7 @@ class WritableStore(Store):
 
     @contextmanager
     def _new_object(self) -> Iterator[File]:
-        """A file that is gone afterwards, unless it was adopted."""
+        """Yields a temporary file, which is removed on exit unless it was adopted."""
         file = self.files.open(join(join(self.path, OBJECTS), f"new{TEMPORARY}"), create=True)
         try:
             file.truncate(0)
@@ -200,7 +202,7 @@ class WritableStore(Store):
             remove_if_there(self.files, file.path)
 
     def _adopt(self, file: File, digest: str, size: int, copied: Copied) -> None:
-        """An object is on disk before it gets its name."""
+        """Syncs the object before it gets its name."""
         if self._objects.get(digest) != size:
             file.sync()
             file.forget_cached()
@@ -209,9 +211,9 @@ class WritableStore(Store):
             copied.stored_bytes += size
 
     def note(self, topic_id: str | None, log_name: str, segment: StoredSegment) -> None:
-        """A line in the journal. Not synced: it saves work after a kill, and is not missed after a power cut."""
+        """Adds a line to the journal. Not synced: losing it in a power cut only costs copying the segment again."""
         entry = {"topic_id": topic_id, "log": log_name, "segment": asdict(segment)}
-        line = b"\n" + json.dumps(entry).encode() + b"\n"  # the first end of line is for one that was cut short before
+        line = b"\n" + json.dumps(entry).encode() + b"\n"  # the first newline ends a line that a kill left incomplete
         journal = self.files.open(join(self.path, JOURNAL), create=True)
         try:
             journal.write_at(journal.size(), line)
@@ -219,20 +221,20 @@ class WritableStore(Store):
             journal.close()
 
     def commit(self, manifest: Manifest) -> None:
-        """Afterwards the backup is there, on disk, whatever happens."""
+        """Makes the backup durable."""
         self.files.sync_directory(join(self.path, OBJECTS))
         replace_whole(self.files, self._manifest_path(manifest.id), manifest.encode())
         remove_if_there(self.files, join(self.path, JOURNAL))
 
     def delete(self, backup_ids: Iterable[str]) -> None:
-        """Afterwards these backups are gone; `collect` takes away what only they had."""
+        """Deletes these backups; `collect` removes the objects that only they had."""
         for backup_id in backup_ids:
             self.files.remove(self._manifest_path(backup_id))
         self.files.sync_directory(join(self.path, BACKUPS))
 
     def collect(self) -> int:
-        """Removes the objects that no backup has, and returns their bytes. Where a manifest cannot be read, nothing is
-        removed: nobody knows what belongs to it.
+        """Removes the objects that no backup has, and returns their bytes. Removes nothing if a manifest cannot be
+        read, because its objects are unknown.
         """
         manifests, bad = self.manifests()
         if bad:
@@ -247,16 +249,18 @@ class WritableStore(Store):
 def _check_layout(path: str, marker: bytes) -> None:
     text = marker.decode(errors="replace").strip()
     if not text.isdigit() or int(text) > LAYOUT_VERSION:
-        raise NotForBackups(f"{path} has backups of version {text!r}, and this release knows {LAYOUT_VERSION}")
+        raise NotForBackups(
+            f"{path} has backups of version {text!r}, and this release knows {LAYOUT_VERSION}: use a newer release"
+        )
 
 
 def _make_ready(files: Files, path: str) -> None:
-    """Afterwards the directory says that it is one of backups, on disk."""
+    """Marks the directory as one of backups, durably."""
     if not files.exists(path):
         files.make_directory(path)
         files.sync_directory(parent(path))
     elif files.exists(join(path, MARKER)):
         return
     elif set(files.files_in(path)) - {LOCK_FILE, MARKER + ".tmp"} or files.directories_in(path):
-        raise NotForBackups(f"{path} is not empty, and holds no backups: choose another directory")
+        raise NotForBackups(f"{path} is not empty, and holds no backups. Choose another directory")
     replace_whole(files, join(path, MARKER), f"{LAYOUT_VERSION}\n".encode())

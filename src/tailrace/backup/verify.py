@@ -1,8 +1,8 @@
 """Verifies a backup: every object by its hash, and every log as `tailrace log verify` does.
 
-Two things can be wrong. An object can have rotted in the store: its SHA-256 is another, and each file that it is the
-bytes of is damaged. Or a log was damaged when it was copied: then it is in the backup as it was, and its batches say
-so here as they do in a broker.
+Two things can be wrong. An object may be corrupt in the store: its SHA-256 differs, and each file that uses it is
+damaged. Or a log was already damaged when it was copied: the backup holds it as it was, and its batches fail the same
+checks as in a broker.
 """
 
 from collections.abc import Collection, Iterator
@@ -22,7 +22,7 @@ from tailrace.log.tools.verify import Verification, verify
 
 @dataclass(frozen=True, slots=True)
 class BadObject:
-    """An object that is not what was put there, and the files that need it."""
+    """A corrupt or missing object, and the files that need it."""
 
     path: str
     reason: str
@@ -54,7 +54,7 @@ class BackupVerification:
 def verify_backup(
     store: Store, manifest: Manifest, copied: Copied, checked: dict[str, str | None]
 ) -> BackupVerification:
-    """`checked` has the objects that were looked at before, for another backup, and grows."""
+    """Verifies one backup. `checked` collects the objects that were verified, so that another backup can skip them."""
     bad = list(bad_objects(store, manifest, copied, checked))
     return BackupVerification(manifest, _verify_logs(store, manifest, {log.name for log in manifest.logs}, copied), bad)
 
@@ -74,7 +74,7 @@ def bad_objects(
 
 
 def fault_of(store: Store, stored: StoredFile, copied: Copied) -> str | None:
-    """What is wrong with an object, if anything is."""
+    """Returns what is wrong with an object, if anything."""
     file = store.files.open(store.object_path(stored.sha256))
     try:
         file.pin()
@@ -82,18 +82,18 @@ def fault_of(store: Store, stored: StoredFile, copied: Copied) -> str | None:
         return "it is missing"
     try:
         if file.size() != stored.size:
-            return f"it has {file.size()} bytes, and not {stored.size}"
+            return f"the object has {file.size()} bytes, expected {stored.size}"
         digest = sha256_of_file(file, stored.size, copied)
-        return None if digest == stored.sha256 else "its bytes are not what was copied"
+        return None if digest == stored.sha256 else "the bytes do not match their hash"
     except (CutShort, OSError) as error:
-        return f"it cannot be read: {error.strerror or error}"
+        return f"the object cannot be read: {error.strerror or error}"
     finally:
         file.unpin()
         file.close()
 
 
 def damage_of(store: Store, manifest: Manifest, names: Collection[str], copied: Copied) -> list[DamagedRange]:
-    """What is damaged in these logs of a backup that is being made."""
+    """Finds the damage in these logs of a backup that is being made."""
     return _verify_logs(store, manifest, names, copied).damage if names else []
 
 

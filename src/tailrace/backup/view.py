@@ -1,7 +1,7 @@
 """Presents a backup as a data directory, for `verify` and `restore`.
 
-Objects appear under the names that their files had, and the small text files are made from the manifest. It can be
-read like any `Files`, and not be written.
+Objects appear under the names that their files had, and the small text files are made from the manifest. It implements
+`Files` for reading only.
 """
 
 from typing import NoReturn
@@ -15,12 +15,12 @@ from tailrace.log.files.leader_epochs import EpochStart, LeaderEpochs
 from tailrace.log.files.partition_metadata import encode_topic_id
 from tailrace.log.layout.names import PARTITION_METADATA, parse_partition
 
-ROOT = "backup"  # what the directory is called in here
+ROOT = "backup"  # the directory's path in this view
 
 
 def small_files(manifest: Manifest) -> dict[str, bytes]:
-    """The files of the directory that the manifest itself has, by their paths in it; not its format, which comes
-    last.
+    """Returns the small files that the manifest holds, by their paths in the directory. Without the format file, which
+    is written last.
     """
     found: dict[str, bytes] = {}
     logs = {partition: log for log in manifest.logs if (partition := parse_partition(log.name)) is not None}
@@ -45,7 +45,7 @@ def _small_files_of(log: StoredLog) -> dict[str, bytes]:
 
 
 class BackupFiles:
-    """Implements `tailrace.log.disk.interface.Files` for those who read `ROOT`."""
+    """Implements `tailrace.log.disk.interface.Files`, read-only, for the directory `ROOT`."""
 
     def __init__(self, store: Store, manifest: Manifest) -> None:
         self._store = store
@@ -77,7 +77,7 @@ class BackupFiles:
         return path in self._stored or path in self._small or path in self._names
 
     def modified_ms(self, path: str) -> NoReturn:
-        raise PermissionError(path)  # nobody reads a backup for that, nor for the next
+        raise PermissionError(path)  # no reader of a backup needs this, or the next one
 
     def space(self, path: str) -> NoReturn:
         raise PermissionError(path)
@@ -102,7 +102,7 @@ class BackupFiles:
 
 
 class ReadOnlyFile:
-    """What the two kinds of `tailrace.log.disk.interface.File` in here have in common."""
+    """The common base of the two kinds of `tailrace.log.disk.interface.File` here."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -178,7 +178,7 @@ class ObjectFile(ReadOnlyFile):
 
 
 class MemoryFile(ReadOnlyFile):
-    """A file that the manifest has; or none at all, which shows when it is read."""
+    """A file from the manifest. It may not exist: then reading it raises FileNotFoundError."""
 
     def __init__(self, path: str, data: bytes | None) -> None:
         super().__init__(path)

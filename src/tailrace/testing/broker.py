@@ -3,8 +3,8 @@
     with Broker() as broker:
         producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})
 
-It is the broker that `tailrace serve` runs, on a free port of 127.0.0.1. `restart` is there for tests of what clients
-do meanwhile.
+It is the broker that `tailrace serve` runs, on a free port of 127.0.0.1. `restart` is for tests of clients that outlive
+a restart.
 """
 
 import asyncio
@@ -28,8 +28,8 @@ from tailrace.testing.raw_client import RawClient
 
 STOP_S = 30.0
 IMPATIENT = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "100"}
-SMALL = {"tailrace.journal.bytes": "1048576"}  # nobody's test needs 32 MiB of a disk
-KEEPING = {"log.retention.check.interval.ms": "86400000"}  # records of tests are as old as they like
+SMALL = {"tailrace.journal.bytes": "1048576"}  # no test needs 32 MiB of disk
+KEEPING = {"log.retention.check.interval.ms": "86400000"}  # records of tests may have any timestamp
 
 
 class Broker:
@@ -41,9 +41,9 @@ class Broker:
         port: int = 0,
         files: Files | None = None,
     ) -> None:
-        """`configs` are broker configs, by Kafka's names; those of groups that would only keep a test waiting have
-        other defaults here, retention looks once a day, and the journal is small. `data` is kept where it is given;
-        otherwise a temporary directory is used, and removed at the end.
+        """`configs` are broker configs, by Kafka's names. Some defaults differ here: group timeouts are short,
+        retention checks run once a day, and the journal is small. `data` is kept if it is given; otherwise a temporary
+        directory is used, and removed at the end.
         """
         self._configs = IMPATIENT | KEEPING | SMALL | dict(configs or {})
         self._files = files
@@ -56,11 +56,11 @@ class Broker:
 
     @property
     def bootstrap(self) -> str:
-        """What a client calls `bootstrap.servers`."""
+        """The value for a client's `bootstrap.servers`."""
         return f"{self.host}:{self.port}"
 
     def start(self) -> "Broker":
-        """Afterwards clients are served; on the same port as before, where it was started before."""
+        """Starts the broker; on return it serves clients. Uses the same port as before if it was started before."""
         assert self._thread is None, "it runs already"
         ready = threading.Event()
         self._error = None
@@ -76,7 +76,7 @@ class Broker:
         try:
             with asyncio.Runner(loop_factory=new_event_loop) as runner:
                 runner.run(self._serve(ready))
-        except BaseException as error:  # noqa: BLE001 - told to whoever started it
+        except BaseException as error:  # noqa: BLE001 - raised again in the thread that called `start`
             self._error = error
         finally:
             ready.set()
@@ -92,7 +92,7 @@ class Broker:
         await self.node.stop()
 
     def stop(self) -> None:
-        """Afterwards everything is on disk and the broker is gone; `start` brings it back with all that it had."""
+        """Stops the broker; on return all data is on disk. `start` brings it back with that data."""
         if self._thread is not None:
             self._loop.call_soon_threadsafe(self._stop.set)
             self._join()
@@ -106,7 +106,7 @@ class Broker:
             assert not thread.is_alive(), f"the broker has not stopped in {STOP_S:.0f} s"
 
     def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
-        """Afterwards there is such a topic. Raises ValueError where there cannot be."""
+        """Creates a topic. Raises ValueError if that fails."""
         wanted = CreatableTopic(
             name=name,
             num_partitions=partitions,
@@ -123,7 +123,7 @@ class Broker:
         self.start()
 
     def close(self) -> None:
-        """Stops it, and removes what it has kept in a temporary directory."""
+        """Stops the broker, and removes a temporary directory."""
         try:
             self.stop()
         finally:

@@ -50,12 +50,14 @@ class BrokerProcess:
         listen: str = f"{HOST}:0",
         metrics: str = "off",
         output: str | Path | None = None,
+        monitor: bool = False,
     ) -> None:
         """Does not start the process yet.
 
         `data` is the data directory: a temporary one, removed by `close`, unless given. `options` are further ones of
         `tailrace serve`, and `configs` are broker configs by Kafka's names. With port 0, the first start picks a free
-        port. `output` is the file that gets what the process prints: beside the data directory unless given.
+        port. `output` is the file that gets what the process prints: beside the data directory unless given. With
+        `monitor`, the broker starts its monitor.
         """
         self._temporary = tempfile.mkdtemp(prefix="tailrace-") if data is None else None
         self.data = Path(self._temporary or "", "data") if data is None else Path(data)
@@ -63,6 +65,7 @@ class BrokerProcess:
         self.options = options
         self.configs = dict(configs or {})
         self.metrics = metrics
+        self.monitor = monitor
         self.host, self.port = _split(listen)
         self._process: subprocess.Popen[bytes] | None = None
         self._printed_before = 0
@@ -90,7 +93,8 @@ class BrokerProcess:
         """The command line, made anew for each start."""
         serve = [sys.executable, "-m", "tailrace", "serve", "--data", str(self.data), "--listen", self.listen]
         sets = [word for name, value in self.configs.items() for word in ("--set", f"{name}={value}")]
-        return [*serve, "--metrics", self.metrics, *sets, *self.options]
+        monitor = [] if self.monitor else ["--no-monitor"]
+        return [*serve, "--metrics", self.metrics, *monitor, *sets, *self.options]
 
     def process_options(self) -> dict[str, Any]:
         """Further arguments for `subprocess.Popen`, such as `env` or `cwd`."""

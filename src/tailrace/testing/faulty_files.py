@@ -1,13 +1,12 @@
-"""Files whose calls fail when a test wants it: the n-th call of a kind, once or from then on, on files whose name
-matches.
+"""Files whose calls fail on demand: the n-th call of a kind, once or from then on, on files whose name matches.
 
     faulty = FaultyFiles(OperatingSystemFiles())
     faulty.fail("sync", EIO, name=".log", after=2)      # the third sync of a .log file fails
     faulty.fail("write_at", ENOSPC, forever=True)       # the disk is full until `heal`
 
 Kinds are the names of the methods of `File` and `Files`: write_at read_at truncate sync · open rename remove
-remove_directory sync_directory make_directory space. `count` tells how often each was called, so that a test can go
-through all of them one by one. With `space_left` the disk says that it has so much room, whatever it has.
+remove_directory sync_directory make_directory space. `count` has the number of calls of each kind, so that a test can
+fail each of them in turn. `space_left` sets the free space that the disk reports.
 """
 
 import os
@@ -33,7 +32,7 @@ class Fault:
 
 
 class FaultyFiles:
-    """Implements `tailrace.log.disk.interface.Files` on top of another one."""
+    """Implements `tailrace.log.disk.interface.Files` on top of another implementation."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
@@ -42,9 +41,7 @@ class FaultyFiles:
         self.count: Counter[str] = Counter()
 
     def fail(self, kind: str, error: int, *, name: str = "", after: int = 0, forever: bool = False) -> None:
-        """Afterwards the call number `after` (from 0) of this kind raises OSError; with `forever`, all from that
-        one on.
-        """
+        """Makes call number `after` (from 0) of this kind raise OSError; with `forever`, all later calls, too."""
         self._faults.append(Fault(kind, error, name, after, forever))
 
     def heal(self) -> None:

@@ -1,8 +1,8 @@
 """Records what clients did and saw, and checks it against the guarantees of a log broker, for tests that break things.
 
-A test notes every send, every acknowledgement and every record read while brokers are killed around it, and in the
-end all that is left, read from the start. `check` then says what cannot be. It knows no broker and no client: notes
-of any Kafka will do. After the checker of Jepsen's Kafka workload, which found most of what is known of this kind.
+A test notes every send, every acknowledgement and every record read while it kills brokers, and at the end all that is
+left, read from the start. `check` returns the anomalies. It depends on no broker and no client: notes of any Kafka will
+do. Modelled on the checker of Jepsen's Kafka workload.
 
     history = History()
     send = history.sends("producer 1", ("orders", 0), b"1")         # before it is sent
@@ -11,18 +11,18 @@ of any Kafka will do. After the checker of Jepsen's Kafka workload, which found 
     history.finds(("orders", 0), 0, b"1")                           # in the end, from the start
     assert not check(history)
 
-Values are how the checker knows records again, so a partition must not be sent the same one twice; what is to be
-equal can get a number in front. What a partition is called is up to the test; one that was deleted and made again
-under its name needs another name here. A reader that seeks back needs another name, too, from there on.
+The checker identifies records by value, so a partition must not be sent the same value twice; put a number in front of
+equal values. The test chooses the names of partitions. A partition that was deleted and created again needs another
+name here, and so does a reader that seeks back, from there on.
 
-What is wrong with a history depends on what its producers were promised:
+Which anomalies count depends on what its producers were promised:
 
     KEPT       what is acknowledged stays, at its offset   `acks=all`; with `acks=1` while only processes die
     ONCE       no message is there twice                   idempotent producers
-    IN_ORDER   messages are in the order of sending        those, and who has one request under way at a time
+    IN_ORDER   messages are in the order of sending        those, and producers with one request in flight
 
-A send that is never acknowledged may be there or not. Nothing here waits, and notes may come from any thread, as
-long as each producer and each reader is in one thread at a time.
+A send that is never acknowledged may be there or not. Nothing here waits. Any thread may add notes, as long as each
+producer and each reader is used by one thread at a time.
 """
 
 from bisect import bisect_right
@@ -45,16 +45,16 @@ class Promise(Flag):
 
 
 class Kind(StrEnum):
-    """What can be wrong."""
+    """An anomaly."""
 
     LOST_WRITE = "lost-write"  # acknowledged, and not there
     DUPLICATE = "duplicate"  # sent once, and there twice
     REORDERED = "reordered"  # sent after another of its producer, and there before it
     INCONSISTENT_OFFSETS = "inconsistent-offsets"  # one offset, two values
-    READ_THEN_GONE = "read-then-gone"  # somebody saw it, and it is not there
+    READ_THEN_GONE = "read-then-gone"  # a reader saw it, and it is not there
     NONMONOTONIC_POLL = "nonmonotonic-poll"  # a reader got an offset again, or an earlier one
     POLL_SKIP = "poll-skip"  # a reader was not given what is between two records it got
-    NEVER_SENT = "never-sent"  # read, and nobody had sent it
+    NEVER_SENT = "never-sent"  # read, and never sent
 
 
 class Anomaly(NamedTuple):
@@ -76,7 +76,7 @@ class Send:
     offset: int | None = None
 
     def acknowledge(self, offset: int | None) -> None:
-        """The offset is None where the broker said yes and not where, as for a duplicate it does not remember."""
+        """The offset is None if the broker acknowledged without one, as for a duplicate that it no longer remembers."""
         self.is_acknowledged = True
         self.offset = offset
 
@@ -92,7 +92,7 @@ class Read(NamedTuple):
 
 @dataclass
 class _Notes:
-    """All that is known of one partition."""
+    """All notes about one partition."""
 
     start_offset: int = 0
     sends: list[Send] = field(default_factory=list)
@@ -105,7 +105,7 @@ class History:
         self._notes: dict[Partition, _Notes] = {}
 
     def sends(self, producer: str, partition: Partition, value: bytes, promise: Promise = Promise.IDEMPOTENT) -> Send:
-        """To be noted before the message is sent: a reader may be quicker than the acknowledgement."""
+        """Call this before sending the message: a reader may be quicker than the acknowledgement."""
         send = Send(producer, partition, value, promise)
         self._of(partition).sends.append(send)
         return send
@@ -114,15 +114,15 @@ class History:
         self._of(partition).reads.setdefault(reader, []).append(Read(offset, value))
 
     def finds(self, partition: Partition, offset: int, value: bytes) -> None:
-        """What is there in the end. A partition in which nothing was found counts as empty."""
+        """Notes a record that is there at the end. A partition in which nothing was found counts as empty."""
         self._of(partition).found.append(Read(offset, value))
 
     def begins(self, partition: Partition, offset: int) -> None:
-        """What is before the offset was deleted, by whoever may: nothing there is missed."""
+        """Notes that records before the offset were deleted on purpose: they are not missed."""
         self._of(partition).start_offset = offset
 
     def deletes(self, partition: Partition) -> None:
-        """It was deleted with all that was in it: nothing of it is expected any more."""
+        """Notes that the partition was deleted: none of its records is expected any more."""
         self._notes.pop(partition, None)
 
     def _of(self, partition: Partition) -> _Notes:
@@ -133,7 +133,7 @@ class History:
         return list(self._notes.items())
 
     def counts(self) -> dict[str, int]:
-        """How much there is to check: a test in which nothing happened has shown nothing."""
+        """Returns how much there is to check: a test in which nothing happened proves nothing."""
         notes = list(self._notes.values())
         return {
             "sent": sum(len(each.sends) for each in notes),
@@ -144,7 +144,7 @@ class History:
 
 
 def check(history: History) -> list[Anomaly]:
-    """What cannot be, or nothing. Raises ValueError for a history in which a partition was sent a value twice."""
+    """Returns the anomalies. Raises ValueError for a history in which a partition was sent a value twice."""
     return [anomaly for partition, notes in history.items() for anomaly in _Check(partition, notes).all()]
 
 
@@ -161,7 +161,7 @@ class _Check:
             self._offsets[value].append(offset)
         self._sent = {send.value for send in notes.sends}
         if len(self._sent) != len(notes.sends):
-            raise ValueError(f"{partition} was sent the same value twice: nobody can tell which is which")
+            raise ValueError(f"{partition} was sent the same value twice: the two cannot be told apart")
 
     def all(self) -> Iterator[Anomaly]:
         yield from self._lost_writes()
@@ -181,7 +181,7 @@ class _Check:
             if not send.is_acknowledged or Promise.KEPT not in send.promise:
                 continue
             if send.offset is None:
-                # It may have been deleted, where anything was: nobody has said where it is.
+                # Records were deleted, and its offset is unknown: it may be one of them.
                 is_there = send.value in self._offsets or self._notes.start_offset > 0
             else:
                 is_there = send.offset < self._notes.start_offset or self._value_at.get(send.offset) == send.value

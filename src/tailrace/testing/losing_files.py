@@ -1,9 +1,9 @@
 """Real files that lose what was not synced when the process is killed.
 
-A kill leaves the page cache alone, so a test that only kills proves nothing about fsync. Here bytes written stay in
-this process until their file is synced, and only then reach the operating system: after a kill, the disk holds what
-a power cut would have left in the worst case. With `lies_about` the sync of files with such a name does
-nothing at all: a test that still passes then is no test.
+A kill leaves the page cache alone, so a test that only kills proves nothing about fsync. Here written bytes stay in
+this process until their file is synced, and only then reach the operating system: after a kill, the disk holds what a
+power cut would leave in the worst case. `lies_about` makes the sync of matching files do nothing: a test that still
+passes then proves nothing.
 """
 
 from tailrace.log.disk.interface import Data, File
@@ -11,7 +11,7 @@ from tailrace.log.disk.os_files import OperatingSystemFiles
 
 
 class LosingFiles(OperatingSystemFiles):
-    """Names are the operating system's; bytes are kept back."""
+    """Names are changed on disk at once; bytes are held back until their file is synced."""
 
     def __init__(self, *, lies_about: str | None = None) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class LosingFiles(OperatingSystemFiles):
 
 
 class PendingBytes:
-    """What was written to a file and not synced, in order."""
+    """Bytes written to a file and not synced, in order."""
 
     def __init__(self) -> None:
         self.writes: list[tuple[int, bytes]] = []
@@ -122,7 +122,7 @@ class LosingFile:
         self._file.forget_cached(position, size)
 
     def send_to(self, descriptor: int, position: int, size: int) -> int:
-        raise NotImplementedError("bytes that are kept back cannot be sent from the file")
+        raise NotImplementedError("unsynced bytes cannot be sent from the file")
 
     def send_cached_to(self, descriptor: int, position: int, size: int) -> int | None:
         return self.send_to(descriptor, position, size)
@@ -131,7 +131,7 @@ class LosingFile:
         return self._file.read_ahead(position, size)
 
     def descriptor(self) -> int:
-        raise NotImplementedError("bytes that are kept back cannot be read from the file")
+        raise NotImplementedError("unsynced bytes cannot be read from the file")
 
     def pin(self) -> None:
         self._file.pin()

@@ -31,7 +31,7 @@ def tailrace_broker() -> "Iterator[Broker]":
 
 @pytest.fixture
 def tailrace_fresh_broker() -> "Iterator[Broker]":
-    """A broker that nobody else uses."""
+    """A broker for this test alone."""
     from tailrace.testing.broker import Broker
 
     with Broker() as broker:

@@ -1,11 +1,10 @@
 """A file system in memory that records every change, and can build each state that a power cut may leave.
 
-The model is as harsh as POSIX allows. Bytes written, and a file's size, are safe once the file is synced; a name,
-new, moved or gone, is safe once its directory is synced. Whatever is not safe may be kept or lost, each call by
-itself and in any combination; a write may also be torn. A directory is a thing of its own, as a file is: what
-happens in it happens there under whatever name a power cut leaves it. So every prefix of the recorded calls stands
-for many states of the disk, and `power_cuts` gives all of them where they are few, and a seeded choice where they
-are many.
+The model is as harsh as POSIX allows. Bytes and a file's size are durable once the file is synced; names (created,
+moved or removed) are durable once their directory is synced. Any combination of the calls that are not durable may be
+lost, and a write may also be torn. Directories have inodes as files do: changes inside one stay with it under whatever
+name a power cut leaves it. So every prefix of the recorded calls stands for many states of the disk. `power_cuts`
+yields all of them where they are few, and a seeded choice otherwise.
 """
 
 import random
@@ -38,13 +37,13 @@ class Call(NamedTuple):
 
     @property
     def fates(self) -> tuple[str, ...]:
-        """What a power cut can make of it while it is not safe."""
+        """What a power cut can make of it before it is durable."""
         return (KEPT, LOST, TORN) if self.kind == "write" and len(self.data) > 1 else (KEPT, LOST)
 
 
 @dataclass
 class Disk:
-    """Names and bytes, as they are at some moment."""
+    """Names and bytes at one moment."""
 
     names: dict[str, int] = field(default_factory=dict)
     directories: set[str] = field(default_factory=set)
@@ -52,7 +51,7 @@ class Disk:
     places: dict[int, str] = field(default_factory=dict)  # of directories, by inode
 
     def __post_init__(self) -> None:
-        """Directories that were given by name get an inode each."""
+        """Gives an inode to each directory that was given by name."""
         for path in sorted(self.directories - set(self.places.values())):
             self.places[self.next_inode] = path
 
@@ -65,7 +64,7 @@ class Disk:
         return Disk(dict(self.names), set(self.directories), contents, dict(self.places))
 
     def file(self, path: str) -> bytearray:
-        """The bytes of a file, to be looked at or spoilt."""
+        """The bytes of a file, to read or to corrupt."""
         return self.contents[self.names[path]]
 
     def apply(self, call: Call, fate: str = KEPT) -> None:
@@ -75,7 +74,7 @@ class Disk:
             )
 
     def _path(self, call: Call, name: str = "") -> str | None:
-        """Where the name of a call is now: its directory may be elsewhere, or gone."""
+        """Returns the current path of a call's name: its directory may have moved, or be gone (None)."""
         directory = self.places.get(call.directory)
         return None if directory is None else join(directory, name_of(name or call.path))
 
@@ -127,7 +126,7 @@ class Disk:
             self._drop_directory(path)
 
     def _drop_directory(self, path: str) -> None:
-        """It has no name any more, and nothing in it can be reached."""
+        """Removes the directory's name; its content can no longer be reached."""
         self.directories.discard(path)
         self.places = {inode: place for inode, place in self.places.items() if place != path}
         self.names = {name: inode for name, inode in self.names.items() if parent(name) != path}
@@ -196,7 +195,7 @@ class RecordingFiles:
 
     def rename(self, source: str, target: str) -> None:
         directory = self._directory(parent(source))
-        assert parent(target) == parent(source), "nothing is moved from one directory into another"
+        assert parent(target) == parent(source), "a file is only renamed inside its directory"
         if source in self._inodes:
             self._inodes[target] = inode = self._inodes.pop(source)
         else:
@@ -217,7 +216,7 @@ class RecordingFiles:
         self.record(Call("sync_directory", path=path, directory=self._directory(path)))
 
     def modified_ms(self, path: str) -> int:
-        """There is no clock in here: long ago."""
+        """Returns a fixed time long ago: there is no clock here."""
         self.inode(path)
         return 0
 
@@ -227,10 +226,12 @@ class RecordingFiles:
     def lock(self, path: str) -> "NoLock":
         return NoLock()
 
-    # What a power cut leaves
+    # Power cuts
 
     def power_cuts(self, after: int, *, limit: int, seed: int = 0) -> Iterator["RecordingFiles"]:
-        """The states the disk may be in if the power fails after that many calls, none twice, at most about `limit`."""
+        """Yields states that the disk may be in if the power fails after `after` calls, each once, at most about
+        `limit`.
+        """
         calls = self.calls[:after]
         unsafe = _unsafe(calls)
         seen = set()
@@ -242,7 +243,7 @@ class RecordingFiles:
                 yield RecordingFiles(disk)
 
     def power_cut(self, seed: int, *, tears: bool = True) -> "RecordingFiles":
-        """One of the states the disk may be in if the power fails now, by lot; without torn writes if asked."""
+        """Returns one random state that the disk may be in if the power fails now; without torn writes if asked."""
         unsafe, lot = _unsafe(self.calls), random.Random(seed)
         fates = {number: lot.choice(self.calls[number].fates if tears else (KEPT, LOST)) for number in unsafe}
         return RecordingFiles(self._rebuild(self.calls, fates))
@@ -257,7 +258,7 @@ class RecordingFiles:
 
 
 def _unsafe(calls: list[Call]) -> list[int]:
-    """The calls whose effect no later sync has made safe."""
+    """Returns the calls whose effect no later sync has made durable."""
     unsafe, synced = [], set()
     for number in range(len(calls) - 1, -1, -1):
         call = calls[number]
@@ -271,8 +272,8 @@ def _unsafe(calls: list[Call]) -> list[int]:
 
 
 def _choices(fates: list[tuple[str, ...]], limit: int, seed: int) -> Iterator[tuple[str, ...]]:
-    """Every combination, or where these are too many: the extremes, each call alone in being lost or kept, and some
-    by lot.
+    """Yields every combination. Where these are too many: the extremes, each call alone lost or kept, and a random
+    choice.
     """
     if prod(map(len, fates)) <= limit:
         yield from product(*fates)
