@@ -85,9 +85,9 @@ class KafkaProcess(BrokerProcess):
         super().__init__(directory, advertised=advertised, settings=settings)
         if reason := parts.missing("kafka"):
             raise RuntimeError(f"TAILRACE_COMPAT=kafka needs kafka: {reason}")
-        settings = self._settings(free_port())
+        properties = self._settings(free_port())
         self._properties = directory / "server.properties"
-        self._properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        self._properties.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
         cluster = "fGb4nUr3TsKzW1Q0yXbq9A"
         command = self._java("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(self._properties))
         subprocess.run(command, check=True, capture_output=True)

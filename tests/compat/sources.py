@@ -35,8 +35,9 @@ def fast_command(source: Path, libraries: Iterable[str], arguments: Sequence[str
     java, *rest = command(source, libraries)
     archive = _directory() / f"{source.stem}.jsa"
     learning = [java, f"-XX:ArchiveClassesAtExit={archive}", *rest, *arguments]
-    silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(learning, stdin=subprocess.PIPE, **silent) as process:
+    with subprocess.Popen(
+        learning, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
         assert process.stdin is not None
         process.stdin.write(words.encode())
         process.stdin.flush()

@@ -185,7 +185,7 @@ def test_a_partition_is_read_while_others_are_empty(client: Client, reference: C
 
 
 @each_client_that("consumes")
-def test_a_reader_at_the_end_gets_a_message_when_it_comes_and_not_when_its_wait_is_over(
+def test_a_consumer_at_the_end_gets_a_message_at_once_and_not_at_its_timeout(
     client: Client, reference: ConfluentClient, filled: str
 ) -> None:
     with client.consumer(filled, COUNT - 1, wait_ms=30_000) as consumer:

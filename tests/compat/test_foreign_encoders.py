@@ -11,7 +11,7 @@ from tailrace.log.directory.directory import DataDirectory
 from tailrace.log.disk.os_files import OperatingSystemFiles
 from tailrace.log.layout.config import LogConfig
 from tailrace.log.layout.names import TopicPartition
-from tailrace.log.reader import FoundTime
+from tailrace.log.time_search import FoundTime
 from tailrace.records.batch import check, read_header, split
 from tailrace.records.compression import Codec
 from tailrace.records.record import Record, decode_records
@@ -98,17 +98,18 @@ def test_batches_of_other_clients_are_read_back_as_they_were_sent(
         appended = log.append(data, NOW)
         sent.append((appended.base_offset, original, records))
     log.flush()
-    offset, found = 0, []
+    offset = 0
+    found: list[bytes] = []
     while (piece := log.read(offset, 1)) is not None:
         with piece:
             found.append(piece.read())
         offset = piece.next_offset
     assert len(found) == len(sent)
-    for data, (base_offset, original, records) in zip(found, sent, strict=True):
-        header = read_header(data)
+    for kept, (base_offset, original, records) in zip(found, sent, strict=True):
+        header = read_header(kept)
         assert (header.base_offset, header.leader_epoch) == (base_offset, 3)
-        assert unstamped(data) == unstamped(original)
-        assert decode_records(data) == [record._replace(offset=base_offset + record.offset) for record in records]
+        assert unstamped(kept) == unstamped(original)
+        assert decode_records(kept) == [record._replace(offset=base_offset + record.offset) for record in records]
     assert codec in codecs <= {codec, Codec.NONE}, "what compression makes no smaller is sent as it is"
 
 
@@ -132,7 +133,9 @@ def test_they_are_read_back_after_a_restart_too_and_found_by_time(
     for record in records:
         assert log.find_time(record.timestamp - 9) == FoundTime(record.offset, record.timestamp)
     again.close(NOW)
-    directory._lock = directory.files.lock(str(tmp_path / "data" / ".lock"))  # the fixture closes it once more
+    lock = directory.files.lock(str(tmp_path / "data" / ".lock"))
+    assert lock is not None
+    directory._lock = lock  # the fixture closes it once more
 
 
 @both_encoders

@@ -76,9 +76,7 @@ def check_description(group: Group) -> None:
 
 @pytest.mark.slow
 @each_kind()
-def test_members_share_the_partitions_and_take_over_from_one_that_crashes_leaves_or_falls_silent(
-    group: Group, kind: str
-) -> None:
+def test_members_share_partitions_and_take_over_from_crashed_leaving_or_silent_ones(group: Group, kind: str) -> None:
     first, silent = group.start(kind), group.start(kind, session=SHORT_MS, poll=SILENCE_MS)
     crashing = group.start(kind, session=SHORT_MS)
     group.settle(first, silent, crashing)
@@ -155,7 +153,7 @@ def test_members_of_all_kinds_share_a_group(group: Group) -> None:
 @pytest.mark.slow
 @needs_all
 @pytest.mark.parametrize("end", [Member.leave, Member.kill], ids=["leave", "kill"])
-def test_a_static_member_that_comes_back_finds_its_partitions_and_nobody_else_is_disturbed(
+def test_a_returning_static_member_keeps_its_partitions_without_a_rebalance(
     group: Group, end: Callable[[Member], None]
 ) -> None:
     members = [group.start(kind, instance=f"static-{kind}") for kind in KINDS if kind != "kafkajs"]

@@ -302,7 +302,7 @@ def of_kafka(tmp_path: Path) -> tuple[Path, Log]:
     shutil.copy(KAFKA_SEGMENT, directory)
     config = LogConfig(index_interval_bytes=2000)
     log, report = open_log(OperatingSystemFiles(), str(directory), config, clean=False, recovery_point=None)
-    assert (report.cut, report.damage) == (None, [])
+    assert (report.truncation, report.damage) == (None, [])
     assert report.scanned_bytes == KAFKA_SEGMENT.stat().st_size
     return directory, log
 
@@ -337,7 +337,7 @@ def test_kafka_accepts_what_we_derive_from_its_own_segment(of_kafka: tuple[Path,
 
 def test_kafka_reads_segments_that_we_have_compacted(tmp_path: Path) -> None:
     config = LogConfig(segment_bytes=1500, index_interval_bytes=300, delete_retention_ms=1000)
-    world = World(directory=DataDirectory(OperatingSystemFiles(), str(tmp_path), config), now=NOW)
+    world = World(opened=DataDirectory(OperatingSystemFiles(), str(tmp_path), config), now=NOW)
     for number in range(20):
         codec = list(Codec)[number % len(Codec)]
         world.write([(b"key %d" % (number % 3), b"v" * 50), (b"deleted", None), (b"a", b"1")], codec, 5, False)

@@ -110,7 +110,7 @@ def test_a_topic_whose_creation_was_acknowledged_is_there(
         time.sleep(0.2)
         end(broker)
 
-    created = set()
+    created: set[str] = set()
     with meanwhile(end_soon) as ended:
         while not (ended.is_set() and created):
             name = f"topic-{secrets.token_hex(4)}"

@@ -35,7 +35,7 @@ class Tools:
         try:
             self._process.stdin.write("\t".join(words).encode() + b"\n")
             self._process.stdin.flush()
-            said = []
+            said: list[str] = []
             while not (line := self._process.stdout.readline()).startswith(b"\0"):
                 assert line, f"{words} takes too long, or ended it: {said}"
                 if not line.startswith(b"SLF4J:"):  # which the first one says that is run

@@ -107,8 +107,9 @@ class Clients:
     def stop(self) -> None:
         """Afterwards nothing runs any more, and all that is left was read. Raises what happened in any thread."""
         self.stopping.set()
-        for worker in (*self._writers, self.changes):
-            worker.end()
+        for writer in self._writers:
+            writer.end()
+        self.changes.end()
         ends = {place: self.end_offset(*place) for place in partitions()}
         for reader in self._readers:
             reader.end(ends)
@@ -140,7 +141,7 @@ class Clients:
                 self.trouble.append(f"at {message.offset()} of {place} epochs go back to {message.leader_epoch()}")
             epochs[place] = message.leader_epoch()
 
-    def messages(self, ends: Places) -> Iterator[tuple[tuple[str, int], Message]]:
+    def messages(self, ends: Places) -> Iterator[tuple[tuple[str, int], Any]]:
         """All that is in some partitions, from the start to the offset where each ends."""
         with contextlib.closing(self.consumer()) as consumer:
             consumer.assign([TopicPartition(*place, OFFSET_BEGINNING) for place in ends])
@@ -155,7 +156,7 @@ class Clients:
                     elif is_serious(error):
                         raise KafkaException(error)
 
-    def consumer(self) -> Consumer:
+    def consumer(self) -> Any:
         return Consumer(
             self.common
             | {"group.id": "unused", "enable.auto.commit": False, "auto.offset.reset": "error", "check.crcs": True}
@@ -227,7 +228,7 @@ class Writer(Worker):
         value = b"%s %d " % (self.name.encode(), number) + b"." * self._lot.randint(0, size)
         send = self.clients.history.sends(self.name, place, value, self._promise)
 
-        def delivered(error: KafkaError | None, message: Message) -> None:
+        def delivered(error: KafkaError | None, message: Any) -> None:
             if error is None:
                 send.acknowledge(message.offset() if message.offset() >= 0 else None)
                 self.clients.acknowledged += 1
@@ -278,7 +279,7 @@ class Reader(Worker):
             ends is not None and all(position >= ends[place] for place, position in self._positions.items())
         )
 
-    def _take(self, message: Message) -> None:
+    def _take(self, message: Any) -> None:
         if (error := message.error()) is not None:
             if is_serious(error):
                 raise AssertionError(f"{self.name} was told {error!s} for {message.topic()}-{message.partition()}")
@@ -369,6 +370,7 @@ class Changes(Worker):
 
     def _fill(self, name: str) -> None:
         (number,) = self.possible[name]
+        assert number is not None
         producer = Producer(self.clients.common | {"acks": "all"})
         for each in range(10):
             value = b"%s %d %d" % (name.encode(), number, self._lot.getrandbits(60))

@@ -10,7 +10,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 if TYPE_CHECKING:
     from crash.clients import Clients, Places
@@ -107,7 +107,7 @@ class Member:
                 if self._lot.random() < 0.3 or self._group.ends is not None:
                     self._commit(consumer)
 
-    def _take(self, message: Message) -> None:
+    def _take(self, message: Any) -> None:
         error = message.error()
         if error is not None:
             if error.fatal() or (error.code() > 0 and error.code() not in NO_MEMBER_NOW):

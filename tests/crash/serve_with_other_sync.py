@@ -39,7 +39,7 @@ def tell_early() -> None:
 def main(kind: str) -> None:
     write = os.pwritev
     if kind == "none":
-        os.fsync = os.fdatasync = lambda descriptor: None
+        os.fsync = os.fdatasync = lambda descriptor: None  # type: ignore[assignment]
         os.pwritev = lambda descriptor, buffers, position, flags=0: write(descriptor, buffers, position)
     else:
         os.fsync, os.fdatasync = slow(os.fsync), slow(os.fdatasync)

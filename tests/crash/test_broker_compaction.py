@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from broker_process import BrokerProcess
@@ -74,7 +75,7 @@ class Reader(threading.Thread):
         self._consumer.assign([TopicPartition(TOPIC, 0, 0)])
         deadline = time.monotonic() + 90
         while time.monotonic() < deadline:
-            message = self._consumer.poll(0.1)
+            message: Any = self._consumer.poll(0.1)
             if message is not None and message.error() is None:
                 self.offsets.append(message.offset())
                 self.seen[message.key()] = message.value()

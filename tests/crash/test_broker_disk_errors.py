@@ -37,7 +37,7 @@ class Sender:
         def answered(error: KafkaError | None, message: Message) -> None:
             codes.add(error.code() if error is not None else KafkaError.NO_ERROR)
             if error is None:
-                self.acknowledged[partition].append(message.value())
+                self.acknowledged[partition].append(message.value() or b"")
 
         for value in values:
             self._producer.produce("orders", value, partition=partition, on_delivery=answered)
@@ -57,9 +57,7 @@ def check_all_there(broker: Victim, sender: Sender) -> None:
 
 
 @each_call
-def test_a_partition_whose_file_cannot_be_written_says_so_until_the_next_start_and_others_go_on(
-    tmp_path: Path, call: str
-) -> None:
+def test_a_partition_that_cannot_be_written_refuses_until_the_next_start_alone(tmp_path: Path, call: str) -> None:
     broker = Victim(tmp_path / "broker")
     with kept_on_failure(broker, call):
         broker.start()

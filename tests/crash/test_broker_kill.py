@@ -81,9 +81,7 @@ def test_a_broker_killed_in_a_loop_keeps_what_it_acknowledged_once_and_in_order(
 
 @pytest.mark.crash
 @pytest.mark.parametrize("seed", range(1, 1 + -(-ROUNDS // ROUNDS_A_LIFE)))
-def test_a_broker_killed_hundreds_of_times_keeps_what_it_acknowledged_once_and_in_order(
-    tmp_path: Path, seed: int
-) -> None:
+def test_a_broker_killed_hundreds_of_times_keeps_acknowledged_records_once_in_order(tmp_path: Path, seed: int) -> None:
     kill_again_and_again(tmp_path, seed, ROUNDS_A_LIFE)
 
 
@@ -151,14 +149,12 @@ def kill_at(path: Path, points: list[tuple[str, int]]) -> None:
 @pytest.mark.slow
 @needs_strace
 @pytest.mark.timeout(300)
-def test_a_broker_killed_at_a_call_to_the_disk_keeps_what_it_acknowledged_once_and_in_order(tmp_path: Path) -> None:
+def test_a_broker_killed_at_a_disk_call_keeps_acknowledged_records_once_in_order(tmp_path: Path) -> None:
     kill_at(tmp_path, SPREAD)
 
 
 @needs_strace
 @pytest.mark.crash
 @pytest.mark.parametrize("share", range(-(-len(EACH) // ROUNDS_A_LIFE)))
-def test_a_broker_killed_at_any_call_to_the_disk_keeps_what_it_acknowledged_once_and_in_order(
-    tmp_path: Path, share: int
-) -> None:
+def test_a_broker_killed_at_any_disk_call_keeps_acknowledged_records_once_in_order(tmp_path: Path, share: int) -> None:
     kill_at(tmp_path, EACH[share * ROUNDS_A_LIFE :][:ROUNDS_A_LIFE])

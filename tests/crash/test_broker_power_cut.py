@@ -62,7 +62,7 @@ def test_a_broker_whose_power_is_cut_keeps_what_it_acknowledged_once_and_in_orde
 @pytest.mark.crash
 @pytest.mark.parametrize("commit", [1, NEVER])
 @pytest.mark.parametrize("seed", range(1, 1 + -(-CUTS // CUTS_A_LIFE)))
-def test_a_broker_whose_power_is_cut_many_times_keeps_what_it_acknowledged_once_and_in_order(
+def test_a_broker_keeps_acknowledged_records_once_in_order_through_many_power_cuts(
     tmp_path: Path, seed: int, commit: int
 ) -> None:
     live(tmp_path, seed, CUTS_A_LIFE, commit=commit)

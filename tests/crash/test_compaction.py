@@ -85,7 +85,7 @@ def check_every_cut(play: Play, limit: int, *, every: int = 1, recovery_limit: i
 
 
 @pytest.mark.parametrize("play", [first_pass, second_pass])
-def test_no_power_cut_during_compaction_loses_a_newest_value_or_brings_a_deleted_key_back(play: Play) -> None:
+def test_no_power_cut_during_compaction_loses_a_newest_value_or_restores_a_key(play: Play) -> None:
     assert check_every_cut(play, limit=1, every=17) > 10
 
 

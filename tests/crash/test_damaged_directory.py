@@ -411,7 +411,7 @@ class Case:
             raise
         if answer.error_code:
             if answer.error_code not in EXPLICIT:
-                self._complain(f"{partition} at {offset} is answered with {ErrorCode(answer.error_code)!r}")
+                self._complain(f"{partition} at {offset} is answered with {ErrorCode(answer.error_code)!r}")  # type: ignore[call-arg]
             self.lost[partition].add(offset)
             return
         due = min((known for known in self.stored.values[partition] if known >= offset), default=None)
@@ -475,7 +475,7 @@ class Case:
         answer = only_partition(client.ask(produce_request(encode_batch([record]), *partition), 12))
         if answer.error_code:
             if answer.error_code not in EXPLICIT:
-                self._complain(f"an append to {partition} is answered with {ErrorCode(answer.error_code)!r}")
+                self._complain(f"an append to {partition} is answered with {ErrorCode(answer.error_code)!r}")  # type: ignore[call-arg]
         elif answer.base_offset < self.ends[partition] - (1000 if self.ends[partition] > 10_000 else 0):
             self._complain(f"{partition} gives {answer.base_offset} again: it had ended at {self.ends[partition]}")
         else:

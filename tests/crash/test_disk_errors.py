@@ -85,7 +85,7 @@ def calls_of(kind: str) -> int:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("error", [EIO, ENOSPC])
 @pytest.mark.parametrize("forever", [False, True], ids=["once", "forever"])
-def test_each_call_that_fails_is_answered_with_a_typed_error_and_costs_nothing_flushed(
+def test_each_failed_call_raises_a_typed_error_and_loses_no_flushed_records(
     kind: str, error: int, forever: bool
 ) -> None:
     for number in range(calls_of(kind)):

@@ -7,6 +7,8 @@ The disk is a file system of its own, in memory. Needs root.
 import contextlib
 import os
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -117,7 +119,7 @@ def commit(broker: Victim, offset: int) -> None:
         consumer.close()
 
 
-def test_below_the_reserve_producers_try_again_until_there_is_room_and_everything_else_goes_on(tmp_path: Path) -> None:
+def test_producers_retry_below_the_disk_reserve_while_everything_else_continues(tmp_path: Path) -> None:
     with a_broker(tmp_path) as (broker, filler, sender):
         filler.fill(leave=1 << 20)  # the reserve is a twentieth of the disk, 3.2 MiB
         until(lambda: "the disk is nearly full" in broker.ever_said)
@@ -160,6 +162,17 @@ def test_on_a_disk_that_is_full_to_the_last_byte_it_is_the_same_but_for_commits(
         commit(broker, 5)
         broker.stop()
         broker.verify()
+
+
+def test_produce_reports_that_the_disk_of_the_broker_is_full(tmp_path: Path) -> None:
+    with a_broker(tmp_path, tailrace_disk_reserve_bytes="0") as (broker, filler, _):
+        filler.fill(leave=0)
+        command = [sys.executable, "-m", "tailrace", "produce", "orders", "-b", broker.bootstrap, "--timeout", "5"]
+        ended = subprocess.run(command, input=LARGE + b"\n", capture_output=True, timeout=60)
+        assert "its disk is full or has failed (KAFKA_STORAGE_ERROR)" in ended.stderr.decode()
+        assert ended.returncode == 1
+        filler.remove()
+        broker.stop()
 
 
 @pytest.mark.crash

@@ -13,7 +13,7 @@ and the same log goes on from there to the next stop. A failure names its seed a
 
 import random
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from logs import DATA, ORDERS, SMALL, answers, batch_of, memory_files, reopen, stored_batches
@@ -178,10 +178,10 @@ class Interleaving:
     # Jobs
 
     def _forget_jobs(self) -> None:
-        self.flush: FlushJob | None = None
-        self.commit: JournalWriteJob | None = None
-        self.save: SaveJob | None = None
-        self.offsets: OffsetsJob | None = None
+        self.flush: Any = None
+        self.commit: Any = None
+        self.save: Any = None
+        self.offsets: Any = None
         self.offsets_start = 0
         self.was_run: set[object] = set()
 
@@ -351,7 +351,7 @@ def check_after(promised: Promised, directory: DataDirectory) -> list[Written]:
     left = what_is_left(promised.histories, log)
     if log.start_offset == 0:  # otherwise a scan cannot know the producers of what was deleted
         check_same(log, without_derived_files(directory))
-    again, _ = reopen(directory.files.disk)
+    again, _ = reopen(directory.files.disk)  # type: ignore[attr-defined]
     check_same(log, again)
     return left
 
@@ -369,7 +369,7 @@ def what_is_left(histories: list[list[Written]], log: Log) -> list[Written]:
 
 
 def without_derived_files(directory: DataDirectory) -> Log:
-    disk = directory.files.disk.copy()
+    disk = directory.files.disk.copy()  # type: ignore[attr-defined]
     for path in [path for path in disk.names if path.endswith(DERIVED)]:
         del disk.names[path]
     return reopen(disk)[0]

@@ -61,7 +61,7 @@ def test_a_writer_killed_in_a_loop_loses_nothing_it_had_flushed(tmp_path: Path) 
 
 
 @pytest.mark.timeout(180)
-def test_a_writer_killed_on_a_disk_that_forgets_unsynced_bytes_loses_nothing_it_had_flushed(tmp_path: Path) -> None:
+def test_a_writer_killed_on_a_disk_without_unsynced_bytes_loses_nothing_flushed(tmp_path: Path) -> None:
     kill_again_and_again(tmp_path / "data", 10, "losing")
 
 

@@ -99,9 +99,9 @@ def remove_and_create(script: Script) -> None:
 
 def remove_while_the_log_is_flushed_and_saved(script: Script) -> None:
     script.append(script.log, {})
-    flush = script.log.begin_checkpoint(NOW)
-    flush.run()
-    save = flush.finish()
+    checkpoint = script.log.begin_checkpoint(NOW)
+    checkpoint.run()
+    save = checkpoint.finish()
     script.append(script.log, {})
     flush = script.log.begin_flush()
     assert flush is not None
@@ -174,19 +174,19 @@ def check(script: Script, calls: int, disk: RecordingFiles) -> None:
     log = directory.logs[STAYS]
     assert (log.damage, log.topic_id) == ([], THIRD)
     assert stored_batches(log).items() >= stays.items()
-    log = directory.logs.get(ORDERS)
-    if log is None:
+    orders = directory.logs.get(ORDERS)
+    if orders is None:
         assert calls >= script.removal_begins, "it is gone before anyone has removed it"
         assert not second, "the new one is gone"
-    elif log.topic_id == FIRST:
+    elif orders.topic_id == FIRST:
         assert calls < script.removal_ends, "it is back"
-        assert log.start_offset <= min(script.first)
-        assert {**script.first, **stored_batches(log)} == stored_batches(log), "it is there, but not whole"
+        assert orders.start_offset <= min(script.first)
+        assert {**script.first, **stored_batches(orders)} == stored_batches(orders), "it is there, but not whole"
     else:
         assert calls >= script.removal_ends
-        assert log.topic_id == SECOND or not second
-        assert log.start_offset == 0
-        assert second.items() <= stored_batches(log).items() <= script.second.items()
+        assert orders.topic_id == SECOND or not second
+        assert orders.start_offset == 0
+        assert second.items() <= stored_batches(orders).items() <= script.second.items()
     assert not any(report.damage for report in directory.reports.values())
     check_name_is_free(directory, disk)
 
@@ -218,7 +218,7 @@ def check_every_cut(script: Script, limit: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("play", SCRIPTS, ids=lambda play: play.__name__)
-def test_no_power_cut_during_a_removal_costs_another_log_anything_or_brings_half_of_one_back(
+def test_no_power_cut_during_a_removal_harms_another_log_or_restores_half_of_one(
     play: Callable[[Script], None],
 ) -> None:
     script = Script()
@@ -281,9 +281,7 @@ def remove_all(script: Script) -> list[StorageError]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("error", [EIO, ENOSPC])
-def test_a_removal_that_the_disk_refuses_at_any_call_harms_no_other_log_and_can_be_begun_again(
-    kind: str, error: int
-) -> None:
+def test_a_removal_that_fails_at_any_call_harms_no_other_log_and_can_be_repeated(kind: str, error: int) -> None:
     healthy = Script()
     healthy.files.count.clear()
     assert remove_all(healthy) == []
@@ -304,7 +302,7 @@ def test_a_removal_that_the_disk_refuses_at_any_call_harms_no_other_log_and_can_
         assert stored_batches(again.logs[ORDERS]) == script.second
 
 
-def test_a_removal_that_is_refused_to_the_end_leaves_a_log_that_the_next_start_finds_whole() -> None:
+def test_a_removal_that_never_succeeds_leaves_a_whole_log_to_the_next_start() -> None:
     script = Script()
     job = script.directory.begin_remove([ORDERS])
     script.files.fail("rename", EIO, name="-delete", forever=True)

@@ -69,8 +69,8 @@ def check_tail(spoilt: Disk, batches: dict[int, bytes], intact_below: int) -> No
     missing = {offset for offset in offsets_of(batches) - offsets_of(found) if offset < log.end_offset}
     assert missing <= offsets_named(log.damage) | offsets_named(report.damage)
     if log.end_offset < max(offsets_of(batches)) + 1:
-        assert report.cut is not None
-        assert report.cut.first_offset == log.end_offset
+        assert report.truncation is not None
+        assert report.truncation.first_offset == log.end_offset
 
 
 def last_segment(disk: Disk) -> str:
@@ -91,8 +91,8 @@ def test_a_log_cut_at_every_byte_of_its_last_batch_keeps_all_earlier_ones(crashe
         assert log.end_offset == last
         assert not report.damage
         if torn:
-            assert report.cut is not None
-            assert bytes(log.files.disk.file(f"{PARTITION}/{report.cut.kept_as[0]}")) == torn
+            assert report.truncation is not None
+            assert bytes(log.files.disk.file(f"{PARTITION}/{report.truncation.kept_as[0]}")) == torn  # type: ignore[attr-defined]
 
 
 def test_the_epoch_rises_with_each_unclean_start_and_stays_with_a_clean_one(crashed: Crashed) -> None:
@@ -101,7 +101,7 @@ def test_the_epoch_rises_with_each_unclean_start_and_stays_with_a_clean_one(cras
     log, report = reopen(disk)
     assert log.leader_epoch == report.leader_epoch == before + 1
     assert log.epoch_end(before).end_offset == log.end_offset
-    log, _ = reopen(log.files.disk)
+    log, _ = reopen(log.files.disk)  # type: ignore[attr-defined]
     assert log.leader_epoch == before + 2
 
 
@@ -109,10 +109,10 @@ def test_a_torn_tail_is_cut_only_once(crashed: Crashed) -> None:
     disk, _, _ = crashed
     del disk.file(last_segment(disk))[-7:]
     log, report = reopen(disk)
-    assert report.cut is not None
+    assert report.truncation is not None
     end = log.end_offset
-    log, report = reopen(log.files.disk)
-    assert report.cut is None
+    log, report = reopen(log.files.disk)  # type: ignore[attr-defined]
+    assert report.truncation is None
     assert log.end_offset == end
 
 
@@ -141,8 +141,8 @@ def test_garbage_behind_the_last_batch_is_cut_off(crashed: Crashed, length: int)
         spoilt.file(last_segment(spoilt)).extend(random.Random(seed).randbytes(length))
         log, report = reopen(spoilt)
         assert stored_batches(log) == batches
-        assert report.cut is not None
-        assert report.cut.length == length
+        assert report.truncation is not None
+        assert report.truncation.length == length
 
 
 def test_a_tail_of_zeros_is_cut_off(crashed: Crashed) -> None:
@@ -150,7 +150,7 @@ def test_a_tail_of_zeros_is_cut_off(crashed: Crashed) -> None:
     disk.file(last_segment(disk)).extend(bytes(10_000))
     log, report = reopen(disk)
     assert stored_batches(log) == batches
-    assert report.cut is not None
+    assert report.truncation is not None
 
 
 def test_a_torn_batch_whose_value_holds_a_whole_batch_gives_no_false_record(crashed: Crashed) -> None:
@@ -183,8 +183,8 @@ def test_a_lost_segment_behind_the_recovery_point_ends_the_log_there() -> None:
         reopened, report = reopen(spoilt)
         assert reopened.end_offset == lost
         assert stored_batches(reopened) == {offset: data for offset, data in batches.items() if offset < lost}
-        assert report.cut is not None
-        assert len(report.cut.kept_as) == len([base for base in bases if base > lost])
+        assert report.truncation is not None
+        assert len(report.truncation.kept_as) == len([base for base in bases if base > lost])
 
 
 def test_a_lost_segment_before_the_recovery_point_is_damage_and_the_rest_is_served(crashed: Crashed) -> None:
@@ -202,7 +202,7 @@ def test_flushed_records_that_are_gone_are_named_and_their_offsets_not_given_aga
     disk, batches, log = crashed
     end = log.end_offset
     directory = DataDirectory(log.files, DATA, SMALL)  # opened again, all is below the recovery point now
-    disk = directory.files.disk.copy()
+    disk = directory.files.disk.copy()  # type: ignore[attr-defined]
     del disk.file(last_segment(disk))[-5:]
     reopened, report = reopen(disk)
     assert [(bad.first_offset, bad.last_offset) for bad in report.damage] == [(max(batches), end - 1)]
@@ -254,4 +254,4 @@ def test_the_marker_of_a_clean_stop_is_gone_once_the_directory_is_open(stopped: 
     disk, _, _ = stopped
     assert f"{DATA}/{CLEAN_SHUTDOWN}" in disk.names
     log, _ = reopen(disk)
-    assert f"{DATA}/{CLEAN_SHUTDOWN}" not in log.files.disk.names
+    assert f"{DATA}/{CLEAN_SHUTDOWN}" not in log.files.disk.names  # type: ignore[attr-defined]

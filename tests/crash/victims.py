@@ -37,7 +37,7 @@ class Victim(TailraceProcess):
         settings: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(directory, settings=settings)
-        self.data = data or self.data
+        self.data: Path = data or self.data
         self.under: Sequence[str] = ()
         self._program = program
 

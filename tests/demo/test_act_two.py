@@ -24,6 +24,7 @@ def test_every_event_is_counted_once_live_and_in_the_replay() -> None:
         assert said in done.stdout
     assert done.stderr == ""  # Spark's own words
     assert took < 400  # 90 is the promise, where nothing else runs
+    assert [line for line in done.stdout.splitlines() if len(line.rstrip()) > 80] == []
     live, replay = (numbers(line) for line in table(done.stdout)[1:])
     sent, counted, malformed, late, still_open, lost, twice = live
     assert counted + malformed + late + still_open == sent

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from demo import act_two, java
 from demo.screen import Screen
+from demo.spark_start import SparkStart
 
 APT_GET = """#!/bin/sh
 [ "$1" = install ] || exit 0
@@ -47,7 +48,7 @@ def with_apt_get(home: Path, version: str) -> None:
 def test_without_java_the_act_is_left_out_and_a_line_says_what_to_do(
     home: Path, screen: Screen, shown: io.StringIO
 ) -> None:
-    assert act_two.run(screen)
+    assert act_two.run(screen, SparkStart())
     assert "Spark needs Java 17 or later" in shown.getvalue()
     assert "So act two is left out." in shown.getvalue()
 

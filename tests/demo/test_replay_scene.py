@@ -70,8 +70,10 @@ def test_an_event_that_the_broker_did_not_take_is_a_failure(lived: Lived) -> Non
 
 
 def test_a_bar_is_as_long_as_the_replay_and_tells_what_live_has() -> None:
-    assert replay_scene.bar(75, 100, 100, is_open=False).plain == "█" * 30 + "▒" * 10
-    assert replay_scene.bar(0, 50, 100, is_open=True).plain == "░" * 20
+    three_quarters = round(replay_scene.BAR * 0.75)
+    rest = replay_scene.BAR - three_quarters
+    assert replay_scene.bar(75, 100, 100, is_open=False).plain == "█" * three_quarters + "▒" * rest
+    assert replay_scene.bar(0, 50, 100, is_open=True).plain == "░" * (replay_scene.BAR // 2)
 
 
 def test_the_changes_of_the_code_are_shown() -> None:

@@ -64,7 +64,7 @@ def test_the_unit_gives_up_only_on_errors_that_a_restart_cannot_fix() -> None:
     assert [ExitCode(int(code)) for code in prevented[1].split()] == [ExitCode.USAGE, ExitCode.REFUSED]
 
 
-def test_the_configuration_that_comes_with_the_unit_is_the_default_in_the_state_directory() -> None:
+def test_the_units_configuration_is_the_default_with_the_state_directory() -> None:
     shipped = read_settings(config_file=str(PACKAGING / "tailrace.toml"))
     assert shipped.configs == {"log.retention.hours": "168"}
     default = read_settings(data="/var/lib/tailrace", configs=["log.retention.hours=168"])
@@ -81,7 +81,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 def test_the_broker_works_where_no_memory_is_both_writable_and_executable(tmp_path: Path) -> None:
     """As `MemoryDenyWriteExecute=` of the unit demands it."""
-    serve = [PROGRAM, "serve", "--data", tmp_path / "data", "--listen", "127.0.0.1:0", "--metrics", "off"]
+    serve = [str(PROGRAM), "serve", "--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0", "--metrics", "off"]
     process = subprocess.Popen([sys.executable, "-c", LAUNCHER, *serve], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:

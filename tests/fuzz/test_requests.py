@@ -87,7 +87,8 @@ class Target:
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     path: Path = tmp_path_factory.mktemp("fuzz")
-    with RunningNode(path, {"delete.topic.enable": "false"}) as node:
+    configs = {"delete.topic.enable": "false", "group.min.session.timeout.ms": "1"}
+    with RunningNode(path, configs) as node:
         target = Target(node, node.create_topic("orders", 3))
         target.bystander.produce(b"one", b"two")
         yield target
@@ -109,6 +110,8 @@ def aimed(message: Any, version: int, target: Target) -> Any:
             aimed(value, version, target)
         elif name in ("partition", "partition_index", "index", "acks", "max_wait_ms", "timeout_ms"):
             setattr(message, name, value % 5 - 1)
+        elif name in ("session_timeout_ms", "rebalance_timeout_ms"):
+            setattr(message, name, value % 1000)  # a member of an earlier example is gone, and is waited for
         elif "count" in name or name == "num_partitions":
             setattr(message, name, min(value, 3))  # a topic may have many: that is no bug, and takes long
     return message

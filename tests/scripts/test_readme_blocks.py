@@ -56,13 +56,34 @@ def test_a_command_may_span_lines(tmp_path: Path, command: str) -> None:
     assert run_blocks(tmp_path, f"console check\n{command}\na b").returncode == 0
 
 
+def test_blocks_that_share_an_interpreter_share_names_and_others_have_none(tmp_path: Path) -> None:
+    done = run_blocks(
+        tmp_path,
+        "python shared\nnumber = 7",
+        "console\n$ echo 7 > file",
+        "python shared\nassert int(open('file').read()) == number and __name__ == '__main__'",
+    )
+    assert done.returncode == 0, done.stderr
+    assert "3 commands work" in done.stdout
+    assert run_blocks(tmp_path, "python shared\nnumber = 7", "python\nnumber").returncode == 1
+
+
+def test_a_failing_block_of_a_shared_interpreter_is_named_with_what_it_printed(tmp_path: Path) -> None:
+    done = run_blocks(
+        tmp_path, "python shared\nprint('good')", "python shared\nprint('bad'); missing", "console\n$ echo"
+    )
+    assert done.returncode == 1
+    assert "README.md: line 8: python block of line 8\nfailed after printing:\nbad\nTraceback" in done.stderr
+    assert "NameError: name 'missing' is not defined" in done.stderr
+
+
 def test_no_run_and_other_languages_are_skipped(tmp_path: Path) -> None:
     done = run_blocks(tmp_path, "console no-run\n$ false", "text\n$ false", "console\n$ true")
     assert done.returncode == 0, done.stderr
     assert "1 commands work" in done.stdout
 
 
-def test_a_command_in_the_background_runs_until_the_end_and_the_run_waits_for_what_it_shows(tmp_path: Path) -> None:
+def test_a_background_command_runs_to_the_end_and_the_run_waits_for_its_output(tmp_path: Path) -> None:
     forever = "sleep 0.3; echo ready > state; echo it is ready; while true; do sleep 0.05; done"
     done = run_blocks(tmp_path, f"console background\n$ {forever}\nit is ready", "console check\n$ cat state\nready")
     assert done.returncode == 0, done.stderr

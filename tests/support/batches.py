@@ -56,7 +56,7 @@ def varint(value: int) -> bytes:
     return bytes([*output, encoded])
 
 
-def batch_of(payload: bytes, *, record_count: int = 1, attributes: int = 0) -> bytearray:
+def batch_of(payload: bytes | bytearray | memoryview, *, record_count: int = 1, attributes: int = 0) -> bytearray:
     """A sealed batch around bytes that claim to be records."""
     empty = read_header(encode_batch([], last_offset_delta=max(0, record_count - 1)))
     claimed = empty._replace(length=LENGTH_MIN + len(payload), record_count=record_count, attributes=attributes)

@@ -17,6 +17,7 @@ from typing import Any
 from tailrace.broker.apis.registry import APIS
 from tailrace.broker.configs.registry import BrokerConfigs
 from tailrace.broker.core.api import Call, Endpoint, Silence
+from tailrace.broker.core.clients import ClientConnection
 from tailrace.broker.core.delayed import DelayedResponse
 from tailrace.broker.core.partition import Partition
 from tailrace.broker.metadata.topic_changes import create_topic, delete_topic
@@ -91,7 +92,9 @@ class LocalBroker:
         if kind is None:
             self.close()
 
-    def begin(self, request: Any, version: int, *, client_id: str | None = "test") -> Any:
+    def begin(
+        self, request: Any, version: int, *, client_id: str | None = "test", connection: ClientConnection | None = None
+    ) -> Any:
         """The answer as the broker returned it: a response, a DelayedResponse, or Silence."""
         key = specification_of(type(request)).key
         assert key is not None
@@ -100,12 +103,14 @@ class LocalBroker:
         frame = memoryview(bytearray(codec.encode(request, version)))
         decoded = codec.decode(type(request), version, frame, elements=api.elements_max)
         return self.broker.handle(
-            api, decoded, Call(version, client_id, ENDPOINT, self.now_ms, self.steady_ms, "/127.0.0.1")
+            api, decoded, Call(version, client_id, ENDPOINT, self.now_ms, self.steady_ms, "/127.0.0.1", connection)
         )
 
-    def ask(self, request: Any, version: int, *, client_id: str | None = "test") -> Any:
+    def ask(
+        self, request: Any, version: int, *, client_id: str | None = "test", connection: ClientConnection | None = None
+    ) -> Any:
         """The answer as a client would read it; None where there is none. Fails if it would still have to wait."""
-        answer = self.begin(request, version, client_id=client_id)
+        answer = self.begin(request, version, client_id=client_id, connection=connection)
         if not self.hold_jobs:
             self.run_jobs()
         if isinstance(answer, DelayedResponse):
@@ -141,7 +146,7 @@ class LocalBroker:
         topic = self.broker.metadata.topics[name]
         self.broker.metadata_log.write([delete_topic(topic)], self.now_ms)
         self.run_flushes()
-        self.broker.remove_logs([topic])
+        self.broker.remove_logs([topic], self.now_ms)
         if not self.hold_jobs:
             self.run_jobs()
 

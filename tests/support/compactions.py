@@ -1,5 +1,6 @@
 """Compacting a log in a test: all steps of a pass, one after the other, and what should be there afterwards."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from logs import DATA, ORDERS, memory_files
@@ -79,7 +80,7 @@ class World:
     """A log, and what should be in it."""
 
     files: Files = field(default_factory=memory_files)
-    directory: DataDirectory | None = None
+    opened: DataDirectory | None = None  # instead of a new one
     now: int = 10_000
     stored: dict[int, Record] = field(default_factory=dict)  # everything that was ever decided to be there
     undecided: dict[int, list[Record]] = field(default_factory=dict)
@@ -88,10 +89,12 @@ class World:
     first_cleaned: dict[int, int] = field(default_factory=dict)  # when an offset was first compacted
 
     def __post_init__(self) -> None:
-        self.directory = self.directory or DataDirectory(self.files, DATA, CONFIG)
+        self.directory = self.opened or DataDirectory(self.files, DATA, CONFIG)
         self.log = self.directory.create(ORDERS)
 
-    def write(self, pairs: list[tuple[bytes, bytes | None]], codec: Codec, producer: int, transactional: bool) -> None:
+    def write(
+        self, pairs: Sequence[tuple[bytes, bytes | None]], codec: Codec, producer: int, transactional: bool
+    ) -> None:
         if producer in self.undecided and not transactional:
             return  # a producer is in a transaction, or it is not
         sequence = self.sequences.get(producer, 0)
@@ -124,11 +127,9 @@ class World:
                 self._decide(records)
 
     def checkpoint(self) -> None:
-        assert self.directory is not None
         self.directory.checkpoint(self.now)
 
     def reopen(self) -> None:
-        assert self.directory is not None
         self.directory.close(self.now)
         self.directory = DataDirectory(self.files, DATA, CONFIG)
         self.log = self.directory.logs[ORDERS]

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from waits import until
 
@@ -54,7 +54,7 @@ class RunningNode:
         asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
 
-    def __enter__(self) -> "RunningNode":
+    def __enter__(self) -> Self:
         self._thread.start()
         try:
             self.run(self.node.start())

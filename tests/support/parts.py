@@ -91,6 +91,12 @@ def _spark_missing() -> str | None:
     return missing("java") or missing("arrow") or absent
 
 
+def _connect_missing() -> str | None:
+    """Spark Connect, and declarative pipelines, which stand on it."""
+    absent = None if importlib.util.find_spec("grpc") else "grpcio is not installed; make setup brings it"
+    return missing("spark") or absent
+
+
 def _connector_missing() -> str | None:
     if reason := missing("spark"):
         return reason
@@ -109,6 +115,7 @@ PROBES: dict[str, Callable[[], str | None]] = {
     "frameworks": _frameworks_missing,
     "arrow": _arrow_missing,
     "spark": _spark_missing,
+    "connect": _connect_missing,
     "connector": _connector_missing,
 }
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from tailrace.log.layout.errors import Damaged
 from tailrace.log.log import Log
-from tailrace.log.reader import FoundTime
+from tailrace.log.time_search import FoundTime
 from tailrace.records.batch import HEADER_SIZE, split
 from tailrace.records.record import decode_records
 

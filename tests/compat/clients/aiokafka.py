@@ -69,10 +69,13 @@ class AiokafkaClient:
                 where = {"partition": partition, "timestamp_ms": timestamp, "headers": list(headers)}
                 answers.append(await producer.send(topic, value, key, **where))
             found = await asyncio.gather(*answers, return_exceptions=True)
+            places = []
             for each in found:
                 if isinstance(each, BaseException):
                     raise each
-            return [Place(each.partition, each.offset) for each in found if each is not None]  # unless unacknowledged
+                if each is not None:  # unless unacknowledged
+                    places.append(Place(each.partition, each.offset))
+            return places
         finally:
             await producer.stop()
 

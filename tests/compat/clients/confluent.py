@@ -75,8 +75,8 @@ class ConfluentClient:
             | {"linger.ms": 2, "message.max.bytes": 16_000_000, "batch.num.messages": 10 if idempotent else 10_000}
         )
         for message in messages:
-            where = {} if partition is None else {"partition": partition}
-            when = {} if message.timestamp is None else {"timestamp": message.timestamp}
+            where: dict[str, Any] = {} if partition is None else {"partition": partition}
+            when: dict[str, Any] = {} if message.timestamp is None else {"timestamp": message.timestamp}
             headers = list(message.headers)
             producer.produce(
                 topic, message.value, message.key, headers=headers, on_delivery=on_delivery, **where, **when
@@ -204,7 +204,7 @@ def _raise_unless_passing(error: KafkaError) -> None:
 
 
 def _received(message: ConfluentMessage) -> Received:
-    headers = tuple((name, value) for name, value in message.headers() or [])
+    headers: Any = tuple(map(tuple, message.headers() or []))
     return Received(
         message.partition(), message.offset(), message.timestamp()[1], message.value(), message.key(), headers
     )

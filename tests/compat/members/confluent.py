@@ -32,7 +32,9 @@ consumer.subscribe(
 def commit() -> None:
     try:
         if delivered.next:
-            offsets = [TopicPartition(*place, offset) for place, offset in delivered.next.items()]
+            offsets = [
+                TopicPartition(topic, partition, offset) for (topic, partition), offset in delivered.next.items()
+            ]
             for each in consumer.commit(offsets=offsets, asynchronous=False):
                 if each.error:
                     raise KafkaException(each.error)

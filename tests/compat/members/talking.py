@@ -50,7 +50,8 @@ def settings() -> Settings:
     given: dict[str, Any] = dict(argument.split("=", 1) for argument in sys.argv[1:])
     if "topics" in given:
         given["topics"] = tuple(given["topics"].split(","))
-    return Settings(**{name: int(value) if name.endswith("_ms") else value for name, value in given.items()})
+    numbers: dict[str, Any] = {name: int(value) for name, value in given.items() if name.endswith("_ms")}
+    return Settings(**(given | numbers))
 
 
 def tell(event: str, **what: Any) -> None:
