@@ -7,10 +7,11 @@ import argparse
 import sys
 from pathlib import Path
 
-from demo import act_one, act_two
+from demo import act_one, act_two, java
 from demo.screen import Screen
+from demo.spark_start import SparkStart, rehearse
 
-ACTS = {"one": act_one, "two": act_two}
+ACTS = ("one", "two")
 
 
 def main() -> int:
@@ -19,13 +20,28 @@ def main() -> int:
     parser.add_argument("--picture", type=Path, help="a file to draw the first act to, as SVG")
     given = parser.parse_args()
     screen = Screen()
-    acts = [ACTS[given.act]] if given.act else list(ACTS.values())
-    is_good = all(act.run(screen) for act in acts)
+    is_good = play([given.act] if given.act else list(ACTS), screen)
     if given.picture:
         screen.save(given.picture)
     if not is_good:
         print("\nThis is not how it should end: see above what is red.", file=sys.stderr)
     return 0 if is_good else 1
+
+
+def play(names: list[str], screen: Screen) -> bool:
+    """Whether all of these acts went well; ends with the first that did not."""
+    spark = SparkStart()
+
+    def intermission() -> None:
+        if "two" in names and java.is_installed():
+            screen.say("Spark starts in the background, for act two.", "dim")
+            spark.begin(rehearse)
+
+    acts = {"one": lambda: act_one.run(screen, intermission), "two": lambda: act_two.run(screen, spark)}
+    try:
+        return all(acts[name]() for name in names)
+    finally:
+        spark.close()
 
 
 if __name__ == "__main__":

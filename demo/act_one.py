@@ -1,5 +1,5 @@
 """Act one: a broker that loses nothing. Events stream in and out, the broker is killed in the middle, all is counted;
-then consumers share the work, and one of them is killed.
+then consumers share the work, and one of them is killed; then one stops, and is not overtaken by retention.
 
 Everything happens in a temporary directory, through the same commands and client library that a user has. The act
 fails, and `make demo` with it, if one event is lost, doubled or out of order.
@@ -7,6 +7,7 @@ fails, and `make demo` with it, if one event is lost, doubled or out of order.
 
 import tempfile
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from demo import group_scene
+from demo import group_scene, slow_consumer_scene
 from demo.broker_process import BrokerProcess
 from demo.clients import EVENTS_PER_SECOND, TOPIC, Reader, Writer
 from demo.commands import start, tailrace
@@ -27,8 +28,8 @@ READ_SECONDS = 10.0  # for the reader to come to the end
 START_SECONDS = 10.0
 
 
-def run(screen: Screen) -> bool:
-    """Whether nothing was lost."""
+def run(screen: Screen, intermission: Callable[[], None] = lambda: None) -> bool:
+    """Whether nothing was lost. `intermission` is called when the figures that load would change have been taken."""
     screen.title("Act one: a broker that loses nothing")
     with tempfile.TemporaryDirectory(prefix="tailrace-demo-") as directory:
         broker = BrokerProcess(Path(directory))
@@ -38,19 +39,21 @@ def run(screen: Screen) -> bool:
             ledger = stream(broker, screen)
             is_counted = count(ledger, screen)
             screen.end_picture()
+            intermission()
             is_shared = group_scene.run(broker.bootstrap, screen, partial(tailrace, screen, broker.directory))
             is_clean = broker.stop() == 0
         finally:
             broker.kill()
-        is_healthy = tailrace(screen, broker.directory, "log", "verify", "data") == 0
+        is_held = slow_consumer_scene.run(Path(directory), screen)
+        is_healthy = tailrace(screen, broker.directory, "log", "verify", "data", last=1) == 0
         is_found = flip_a_bit(screen, broker.directory)
-    return is_clean and is_counted and is_shared and is_healthy and is_found
+    return is_clean and is_counted and is_shared and is_held and is_healthy and is_found
 
 
 def stream(broker: BrokerProcess, screen: Screen) -> Ledger:
     screen.step(
-        f"A producer sends {EVENTS_PER_SECOND:,} numbered orders a second (idempotent, acks=all), and a consumer\n"
-        "  reads them as they come. In the middle the broker is killed with kill -9, and started again."
+        f"A producer sends {EVENTS_PER_SECOND:,} numbered orders a second (idempotent, acks=all), and a consumer "
+        "reads them as they come. In the middle the broker is killed with kill -9, and started again."
     )
     ledger = Ledger()
     writer = Writer(broker.bootstrap, ledger)
@@ -91,7 +94,7 @@ def count(ledger: Ledger, screen: Screen) -> bool:
 
 
 def table_of(verdict: Verdict) -> Padding:
-    table = Table.grid(padding=(0, 4, 0, 0))
+    table = Table.grid(padding=(0, 3, 0, 0))
     figures = {
         "acknowledged": (f"{verdict.acknowledged:,}", verdict.acknowledged > 0),
         "read": (f"{verdict.read:,}", verdict.read == verdict.acknowledged),
@@ -107,7 +110,7 @@ def table_of(verdict: Verdict) -> Padding:
 
 def flip_a_bit(screen: Screen, directory: Path) -> bool:
     """Whether it was found."""
-    screen.step("A year later the disk flips one bit of the log.")
+    screen.step("A year later, the disk flips one bit of the log.")
     log = min((directory / "data" / f"{TOPIC}-0").glob("*.log"))
     with log.open("r+b") as file:
         position = log.stat().st_size // 4
@@ -116,5 +119,5 @@ def flip_a_bit(screen: Screen, directory: Path) -> bool:
         file.seek(position)
         file.write(bytes([byte ^ 4]))
     is_found = tailrace(screen, directory, "log", "verify", f"data/{TOPIC}-0") == 1
-    screen.step("One batch cannot be trusted, and it is known which. It is not served; all the others are.")
+    screen.step("One batch is corrupt, and its offsets are known. A broker refuses to serve it, and serves all others.")
     return is_found

@@ -6,12 +6,8 @@ one event is lost or counted twice. What Spark says meanwhile goes to a file, an
 """
 
 import inspect
-import os
-import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -24,17 +20,18 @@ from demo.broker_process import BrokerProcess
 from demo.commands import start, tailrace
 from demo.generator import EVENTS_PER_SECOND, TOPIC
 from demo.screen import Screen
+from demo.spark_start import SparkStart
 
 NEXT = """\
-$ tailrace serve --data data                                       # a broker
-$ python -m demo.generator                                         # a shop
-$ tailrace run demo/pipelines.py traffic                           # live
-$ tailrace tail traffic                                            # what it says
-$ tailrace replay demo/pipelines.py revenue --into out/again       # over history"""
+$ tailrace serve --data data                                   # a broker
+$ python -m demo.generator                                     # a shop
+$ tailrace run demo/pipelines.py traffic                       # live
+$ tailrace tail traffic                                        # its output
+$ tailrace replay demo/pipelines.py revenue --into out/again   # history"""
 
 
-def run(screen: Screen) -> bool:
-    """Whether nothing was lost; also true where there is no Java to try it with."""
+def run(screen: Screen, spark: SparkStart) -> bool:
+    """Whether nothing was lost; also true where there is no Java to try it with. `spark` may have begun to start."""
     screen.title("\nAct two: one function, live and over history")
     if not java.is_there(screen):
         screen.say("So act two is left out.", "yellow")
@@ -42,12 +39,11 @@ def run(screen: Screen) -> bool:
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="tailrace-demo-", ignore_cleanup_errors=True) as directory:
         broker = BrokerProcess(Path(directory))
-        log = Path(directory) / "spark.log"
         try:
-            with quiet(log):
-                is_good = play(broker, Path(directory), screen)
+            spark.begin()
+            is_good = play(broker, Path(directory), spark, screen)
         except Exception as error:  # noqa: BLE001 - whatever it is, act one has been good
-            screen.say(f"{type(error).__name__}: {error}\n{log.read_text()[-2000:]}", "red")
+            screen.say(f"{type(error).__name__}: {error}\n{spark.said}", "red")
             is_good = False
         finally:
             broker.kill()
@@ -58,7 +54,7 @@ def run(screen: Screen) -> bool:
     return is_good
 
 
-def play(broker: BrokerProcess, directory: Path, screen: Screen) -> bool:
+def play(broker: BrokerProcess, directory: Path, spark: SparkStart, screen: Screen) -> bool:
     from demo import live_scene, pipelines, replay_scene  # here, since PySpark need not be there
 
     screen.step("A broker, and two topics.")
@@ -67,16 +63,13 @@ def play(broker: BrokerProcess, directory: Path, screen: Screen) -> bool:
     for topic, partitions in ((TOPIC, 2), (pipelines.archive.source[0], 1)):
         command("topic", "create", topic, "-p", str(partitions), "-b", broker.bootstrap)
     screen.step(
-        f"A shop sends {EVENTS_PER_SECOND:,} page views and orders a second, some late and some malformed. A\n"
-        "  pipeline counts them by the time at which they happened, into a topic; another one keeps\n"
-        "  the counts as Parquet. The shop is open already, while Spark starts."
+        f"A shop sends {EVENTS_PER_SECOND:,} page views and orders a second, some late and some malformed. A "
+        "pipeline counts them by the time at which they happened, into a topic. Another one keeps the "
+        "counts as Parquet. The shop opens before the pipelines start."
     )
     show_code(screen, pipelines)
-    lived = live_scene.run(broker.bootstrap, directory, screen)
-    try:
-        is_good = replay_scene.run(broker.bootstrap, directory, lived, screen)
-    finally:
-        lived.spark.stop()
+    lived = live_scene.run(broker.bootstrap, directory, spark, screen)
+    is_good = replay_scene.run(broker.bootstrap, directory, lived, screen)
     return broker.stop() == 0 and is_good
 
 
@@ -84,19 +77,4 @@ def show_code(screen: Screen, module: ModuleType) -> None:
     """The first pipeline of the file, and how it reads what it reads."""
     event = next(line for line in inspect.getsource(module).splitlines() if line.startswith("EVENT"))
     code = f"{event}\n\n{inspect.getsource(module.traffic.transform).rstrip()}"
-    screen.show(Padding(Syntax(code, "python", theme="ansi_dark", background_color="default"), (1, 4, 0, 4)))
-
-
-@contextmanager
-def quiet(path: Path) -> Iterator[None]:
-    """What this process and those that it starts say to standard error goes to a file."""
-    sys.stderr.flush()
-    kept = os.dup(2)
-    with path.open("ab") as file:
-        os.dup2(file.fileno(), 2)
-    try:
-        yield
-    finally:
-        sys.stderr.flush()
-        os.dup2(kept, 2)
-        os.close(kept)
+    screen.show(Padding(Syntax(code, "python", theme="ansi_dark", background_color="default"), (1, 0, 0, 2)))

@@ -1,6 +1,7 @@
 """`tailrace serve` as a process that can be killed and started again, and how long each start takes."""
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,11 @@ from tailrace.testing.broker_process import HOST, BrokerNotReady, free_port
 class BrokerProcess(broker_process.BrokerProcess):
     stop_s = 20.0
 
-    def __init__(self, directory: Path) -> None:
-        super().__init__("data", listen=f"{HOST}:{free_port()}", output=directory / "serve.log")
+    def __init__(
+        self, directory: Path, data: str = "data", *, configs: Mapping[str, str] | None = None, monitor: bool = False
+    ) -> None:
+        listen, output = f"{HOST}:{free_port()}", directory / f"serve-{data}.log"
+        super().__init__(data, listen=listen, output=output, configs=configs, monitor=monitor)
         self.directory = directory
         self.started_at = 0.0
         self.ready_at: float | None = None

@@ -119,3 +119,27 @@ class Reader(threading.Thread):
 
 def event_of(message: Message) -> int:
     return int(json.loads(message.value() or b"{}")["order"])
+
+
+class PacedProducer(threading.Thread):
+    """Sends numbered messages at a steady pace, to all partitions in turn, until it is told that it is enough."""
+
+    def __init__(self, bootstrap: str, topic: str, word: str, *, per_second: int, partitions: int = 1) -> None:
+        super().__init__(name=topic, daemon=True)
+        self.sent = 0
+        self._topic, self._word, self._per_second, self._partitions = topic, word, per_second, partitions
+        self._enough = threading.Event()
+        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5}, logger=silence)
+
+    def run(self) -> None:
+        began = time.monotonic()
+        while not self._enough.is_set():
+            while self.sent < (time.monotonic() - began) * self._per_second:
+                self._producer.produce(self._topic, f"{self._word} {self.sent}", partition=self.sent % self._partitions)
+                self.sent += 1
+            self._producer.poll(0.01)
+        self._producer.flush(10)
+
+    def finish(self) -> None:
+        self._enough.set()
+        self.join()

@@ -18,10 +18,12 @@ def start(broker: BrokerProcess, screen: Screen) -> None:
     screen.say(f"It serves after {broker.start_seconds:.2f} s.")
 
 
-def tailrace(screen: Screen, directory: Path, *arguments: str) -> int:
-    """Runs a verb, shows what it prints, and returns what it ended with."""
-    screen.say(f"\n$ tailrace {' '.join(arguments)}", "dim")
+def tailrace(screen: Screen, directory: Path, *arguments: str, last: int | None = None) -> int:
+    """Runs a verb, shows what it prints, or so many of its last lines, and returns what it ended with."""
+    shown = f"tailrace {' '.join(arguments)}" + (f" | tail -n {last}" if last else "")
+    screen.say(f"\n$ {shown}", "dim")
     command = [sys.executable, "-m", "tailrace", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=directory)
-    screen.say((done.stdout + done.stderr).rstrip())
+    lines = (done.stdout + done.stderr).rstrip().splitlines()
+    screen.say("\n".join(lines[-last:] if last else lines))
     return done.returncode

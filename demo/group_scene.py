@@ -12,21 +12,20 @@ from collections.abc import Callable
 from itertools import chain
 from typing import TypeAlias
 
-from confluent_kafka import Producer
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from demo.clients import silence
+from demo.clients import PacedProducer
 from demo.screen import Screen
 from demo.worker import GROUP, TOPIC
 
 PARTITIONS = 6
 PARCELS_PER_SECOND = 1000
-STABLE_SECONDS = 15.0  # for a group to share out the work
-MISSED_SECONDS = 20.0  # for one that was killed to be missed
-PACKED_SECONDS = 15.0
+STABLE_SECONDS = 30.0  # for a group to share out the work
+MISSED_SECONDS = 40.0  # for one that was killed to be missed
+PACKED_SECONDS = 30.0
 
 Place: TypeAlias = tuple[int, int]  # a partition and an offset
 
@@ -74,33 +73,10 @@ class Worker:
         return {(partition, offset) for partition, offset in self.done if offset >= self.committed.get(partition, 0)}
 
 
-class Parcels(threading.Thread):
-    """Sends numbered parcels at a steady pace to all partitions."""
-
-    def __init__(self, bootstrap: str) -> None:
-        super().__init__(name="parcels", daemon=True)
-        self.sent = 0
-        self._enough = threading.Event()
-        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5}, logger=silence)
-
-    def run(self) -> None:
-        began = time.monotonic()
-        while not self._enough.is_set():
-            while self.sent < (time.monotonic() - began) * PARCELS_PER_SECOND:
-                self._producer.produce(TOPIC, f"parcel {self.sent}", partition=self.sent % PARTITIONS)
-                self.sent += 1
-            self._producer.poll(0.01)
-        self._producer.flush(10)
-
-    def finish(self) -> None:
-        self._enough.set()
-        self.join()
-
-
 class GroupView:
     """Who has which partitions, and how far they are."""
 
-    def __init__(self, parcels: Parcels) -> None:
+    def __init__(self, parcels: PacedProducer) -> None:
         self.parcels = parcels
         self.workers: list[Worker] = []
 
@@ -129,17 +105,17 @@ class GroupView:
             f"{worker.name}: {'killed' if worker.is_killed else ','.join(map(str, worker.partitions)) or '-'}"
             for worker in self.workers
         )
-        return f"packed {len(self.packed):>7,} of {self.parcels.sent:>7,}   {owned}"
+        return f"packed {len(self.packed):>6,} of {self.parcels.sent:>6,}   {owned}"
 
 
 def run(bootstrap: str, screen: Screen, tailrace: Callable[..., int]) -> bool:
     """Whether every parcel was packed, and none twice but what the killed one had not committed."""
     screen.step(
-        "Three consumers share a topic of six partitions. They come one after the other; one of them is\n"
-        "  killed with kill -9. It is missed when its session ends, 6 s later, and the others take over."
+        "Three consumers share a topic of six partitions. They come one after the other; one of them is "
+        "killed with kill -9. Its session ends 6 s later, and the others take over."
     )
     tailrace("topic", "create", TOPIC, "-p", str(PARTITIONS), "-b", bootstrap)
-    parcels = Parcels(bootstrap)
+    parcels = PacedProducer(bootstrap, TOPIC, "parcel", per_second=PARCELS_PER_SECOND, partitions=PARTITIONS)
     view = GroupView(parcels)
     try:
         is_shared = _play(view, bootstrap, screen)

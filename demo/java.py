@@ -11,8 +11,21 @@ from tailrace.spark.pipelines.session import java
 PACKAGE = "default-jre-headless"
 
 
+def is_installed() -> bool:
+    """Whether Spark can run as things are. Says nothing."""
+    if importlib.util.find_spec("pyspark") is None:
+        return False
+    try:
+        java.find()
+    except java.NoJava:
+        return False
+    return True
+
+
 def is_there(screen: Screen) -> bool:
     """Whether Spark can run. Where it cannot, one line has said what to do."""
+    if is_installed():
+        return True
     if importlib.util.find_spec("pyspark") is None:
         screen.say('PySpark is not installed: pip install "tailrace[spark]".', "yellow")
         return False
@@ -22,8 +35,7 @@ def is_there(screen: Screen) -> bool:
         if may_install():
             return install(screen)
         screen.say(f"{missing}.", "yellow")
-        return False
-    return True
+    return False
 
 
 def may_install() -> bool:

@@ -16,8 +16,8 @@ COUNTS = Json("window STRUCT<start: TIMESTAMP, end: TIMESTAMP>, views BIGINT, or
 
 @pipeline(source="events", decode=EVENT, sink=Topic("traffic"))
 def traffic(events: DataFrame) -> DataFrame:
-    windows = events.withWatermark("at", "4 seconds").groupBy(F.window("at", "4 seconds"))
-    return windows.agg(
+    timely = events.withWatermark("at", "4 seconds")
+    return timely.groupBy(F.window("at", "4 seconds")).agg(
         F.expr("count_if(kind = 'view')").alias("views"),
         F.expr("count_if(kind = 'order')").alias("orders"),
     )
@@ -30,8 +30,8 @@ def archive(counts: DataFrame) -> DataFrame:
 
 @pipeline(source="events", decode=EVENT, sink=Parquet("out/revenue"))
 def revenue(events: DataFrame) -> DataFrame:
-    windows = events.withWatermark("at", "4 seconds").groupBy(F.window("at", "4 seconds"))
-    return windows.agg(
+    timely = events.withWatermark("at", "4 seconds")
+    return timely.groupBy(F.window("at", "4 seconds")).agg(
         F.expr("count_if(kind = 'view')").alias("views"),
         F.expr("count_if(kind = 'order')").alias("orders"),
         F.sum("amount").alias("revenue"),

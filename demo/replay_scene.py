@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from tailrace.spark.pipelines.replay.replay import Plan, Replayed
 
-BAR = 40  # columns of the longest
+BAR = 32  # columns of the longest
 WINDOWS_MAX = 10  # of the chart: the last ones
 
 
@@ -53,14 +53,14 @@ class ReplayView:
 
 def run(bootstrap: str, directory: Path, lived: Lived, screen: Screen) -> bool:
     """Whether live and replay say what they must."""
-    screen.step("A month later somebody asks for the revenue, too. The code is changed:")
+    screen.step("A month later, the shop asks for its revenue, too. The code is changed:")
     show_changes(pipelines.traffic, pipelines.revenue, screen)
-    screen.step("It is run over everything from the beginning, into another place. First the plan:")
+    screen.step("It runs over everything from the beginning, into another directory. The plan:")
     plan = pipelines.revenue.plan_replay(bootstrap, state=lived.state)
     screen.say(described(plan))
     place = directory / "revenue"
     replayed = replay(bootstrap, place, plan, lived, screen)
-    screen.say(f"Live had to leave out what came late, {plan.late_in_live or 0:,} groups of events; here it counts.")
+    screen.say(f"Live left out what came late ({plan.late_in_live or 0:,} groups of events). Here it counts.")
     live, history = windows_of(lived.spark, lived.parquet), windows_of(lived.spark, place)
     screen.step("Live beside replay, window by window:")
     screen.show(chart(live, history, lived.book))
@@ -110,7 +110,7 @@ def chart(live: Windows, history: Windows, book: Book) -> Padding:
     table = Table.grid(padding=(0, 3, 0, 0))
     for justify in ("left", "right", "right", "right", "left"):
         table.add_column(justify=justify)
-    legend = Text.assemble(("█ live ", "cyan"), ("▒ late ", "magenta"), ("░ still open when live ended", "dim"))
+    legend = Text.assemble(("█ live ", "cyan"), ("▒ late ", "magenta"), ("░ still open", "dim"))
     table.add_row(*(Text(name, "dim") for name in ("window", "live", "replay", "revenue")), legend)
     most = max((one.events for one in history.values()), default=1)
     for begin, one in list(history.items())[-WINDOWS_MAX:]:
@@ -143,7 +143,7 @@ def count(lived: Lived, live: Windows, history: Windows, rows_read: int, screen:
     still_open = total(book.in_time) - total(closed)
     malformed = lived.malformed, rows_read - total(history)
     screen.step("Everything is counted, and compared with what the shop knows that it sent.")
-    table = Table.grid(padding=(0, 4, 0, 0))
+    table = Table.grid(padding=(0, 2, 0, 0))
     for _ in range(8):
         table.add_column(justify="right")
     names = ("", "sent", "in Parquet", "malformed", "late", "still open", "lost", "twice")

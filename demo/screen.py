@@ -6,6 +6,7 @@ the picture ends where the act says so.
 
 import io
 import re
+import textwrap
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,7 +22,8 @@ from rich.text import Text
 
 from demo.clients import EVENTS_PER_SECOND, Reader, Writer
 
-WIDTH = 100
+WIDTH = 80  # of the narrowest terminal that is usual
+BAR_COLUMNS = 40  # of the last ticks
 TICK_SECONDS = 0.2
 BARS = " ▁▂▃▄▅▆▇█"
 
@@ -53,7 +55,7 @@ class View:
         self.broker, self.is_down, self.killed_at_tick = "killed with kill -9", True, len(self.acknowledged)
 
     def serves_again(self, seconds: float) -> None:
-        self.broker, self.is_down = f"killed, started again, and serving after {seconds:.2f} s", False
+        self.broker, self.is_down = f"restarted, and serving after {seconds:.2f} s", False
 
     def tick(self) -> None:
         counts = (self.writer.ledger.acknowledged, len(self.reader.ledger.read))
@@ -68,10 +70,13 @@ class View:
             numbers.add_column(justify=justify)
         style = "bold red" if self.is_down else "bold green"
         numbers.add_row("broker", "", "", Text(self.broker, style))
-        numbers.add_row("producer", f"{ledger.acknowledged:,}", "acknowledged", bars(self.acknowledged, "cyan"))
-        numbers.add_row("consumer", f"{len(ledger.read):,}", "read", bars(self.read, "magenta"))
+        numbers.add_row(
+            "producer", f"{ledger.acknowledged:,}", "acknowledged", bars(self.acknowledged[-BAR_COLUMNS:], "cyan")
+        )
+        numbers.add_row("consumer", f"{len(ledger.read):,}", "read", bars(self.read[-BAR_COLUMNS:], "magenta"))
         if self.killed_at_tick is not None:
-            numbers.add_row("", "", "", Text(" " * self.killed_at_tick + "▲ kill -9", "bold red"))
+            column = self.killed_at_tick - max(0, len(self.acknowledged) - BAR_COLUMNS)
+            numbers.add_row("", "", "", Text(" " * max(0, column) + "▲ kill -9", "bold red"))
         last = [
             Text(f"offset {message.offset():>7,}   {(message.value() or b'').decode()}", "dim")
             for message in list(self.reader.last)
@@ -86,7 +91,7 @@ class View:
 
     def line(self) -> str:
         ledger = self.writer.ledger
-        return f"acknowledged {ledger.acknowledged:>9,}   read {len(ledger.read):>9,}   broker {self.broker}"
+        return f"acknowledged {ledger.acknowledged:>7,}   read {len(ledger.read):>7,}   broker {self.broker}"
 
 
 def bars(counts: list[int], style: str, most: float = 2 * EVENTS_PER_SECOND * TICK_SECONDS) -> Text:
@@ -106,7 +111,8 @@ class Screen:
         self._print(Text(text, "bold"))
 
     def step(self, text: str) -> None:
-        self._print(Text.assemble("\n", ("● ", "cyan"), text))
+        lines = textwrap.fill(text, WIDTH - 2, subsequent_indent="  ")
+        self._print(Text.assemble("\n", ("● ", "cyan"), lines))
 
     def say(self, text: str, style: str = "") -> None:
         for line in text.splitlines():

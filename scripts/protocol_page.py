@@ -29,34 +29,34 @@ from tailrace.protocol.messages import REQUESTS, SPOKEN
 DOCS = Path(__file__).parents[1] / "docs"
 WIDTH = 116
 PROTOCOL_INTRODUCTION = """
-A client asks for this list first (ApiVersions), and uses no other. A request for an API or a version that is not listed
-closes the connection, and so does one whose bytes are no message of its version; only ApiVersions itself is answered in
-any version. *Flexible from* is the first version with compact lengths and tagged fields. The modules are in
-`src/tailrace/broker/apis`, the messages in `src/tailrace/protocol/messages`. Where an answer differs from Kafka's on
-purpose, [DEVIATIONS](DEVIATIONS.md) says why.
+A client first requests this list (ApiVersions), and uses only these APIs and versions. A request for any other, or one
+with invalid bytes for its version, closes the connection; only ApiVersions itself is answered in any version. *Flexible
+from* is the first version with compact lengths and tagged fields. The modules are in `src/tailrace/broker/apis`, the
+messages in `src/tailrace/protocol/messages`. [DEVIATIONS](DEVIATIONS.md) explains where a response differs from Kafka's
+on purpose.
 """
 LIMITS = """
-Both are checked before anything is allocated for it. *Elements* are the entries of all arrays and the tagged fields of
-one request. No request is larger than `socket.request.max.bytes`. One that goes beyond closes the connection.
+Both are checked before the request is decoded. *Elements* are the entries of all arrays and the tagged fields of one
+request. No request may be larger than `socket.request.max.bytes`. A request that exceeds a limit closes the connection.
 """
 CONFIGS_INTRODUCTION = """
-Names, types and defaults are Kafka's, unless [DEVIATIONS](DEVIATIONS.md) says otherwise; ours begin with `tailrace.`. A
-name or a value that is not known is refused. `tailrace topic show`, or any client's DescribeConfigs, shows the values
-that count, and where they come from.
+Names, types and defaults are Kafka's, unless [DEVIATIONS](DEVIATIONS.md) says otherwise; ours begin with `tailrace.`.
+Unknown names and invalid values are refused. `tailrace topic show`, or any client's DescribeConfigs, shows the current
+values, and where they come from.
 """
 TOPIC_CONFIGS = """
 Set with `tailrace topic create --config`, changed with `tailrace topic alter --set` and `--unset`, at any time. Where a
-topic says nothing, the broker's value counts, under the broker's name: given at its start, or changed at run time with
-IncrementalAlterConfigs, for this broker or for all.
+topic has no value of its own, the broker's applies, under the broker's name: given at the start, or changed at run time
+with IncrementalAlterConfigs, for this broker or for all.
 """
 BROKER_CONFIGS = """
-Given at the start: `tailrace serve --set key=value`, or the file. Where it says so they can be changed at run time,
-too, with IncrementalAlterConfigs or `kafka-configs`, for this broker or for all.
+Given at the start: `tailrace serve --set key=value`, or the config file. Where the table says so they can be changed at
+run time, too, with `tailrace config set`, `kafka-configs` or IncrementalAlterConfigs, for this broker or for all.
 """
-FOREIGN_CONFIGS = """
-A file that was written for Kafka goes on working: these are known, and have no effect. Those that somebody counts on
-for safety are refused instead. None of them can be set at run time. A name that is neither here nor above is refused,
-with the nearest one that there is.
+IGNORED_CONFIGS = """
+A config file that was written for Kafka stays usable: these are known, and have no effect. Configs that its author
+relies on for security are refused instead. None of them can be set at run time. A name that is neither here nor above
+is refused, and the message suggests the nearest one.
 """
 MADE = "<!-- Made from the code by scripts/protocol_page.py: change the code, and run that. -->"
 
@@ -244,7 +244,7 @@ def configs_page() -> str:
                 ),
                 "",
                 "## Kafka's, and without a meaning here",
-                *wrapped(FOREIGN_CONFIGS),
+                *wrapped(IGNORED_CONFIGS),
                 "",
                 *table(
                     ("configs", "at the start", "why"),

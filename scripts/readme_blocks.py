@@ -1,6 +1,8 @@
 """Runs the code blocks of a Markdown file, in order, in one temporary directory: what the README says has to work.
 
-    PATH=venv/bin:$PATH venv/bin/python scripts/readme_blocks.py README.md
+    PATH=venv/bin:$PATH venv/bin/python scripts/readme_blocks.py README.md [DIRECTORY]
+
+With DIRECTORY, the blocks run there, as those of a page about a clone of the repository have to.
 
 ```console         A command for bash follows each `$ `; it goes on in the next line after a backslash, or where that
                    begins with `> `. A command that fails stops the run. Other lines show output, and are not compared.
@@ -9,6 +11,7 @@
                    The one command is left running, from when it has printed what is shown until the end of the run.
                    It is then told to stop (SIGTERM), and has to: with exit code 0, or by that signal.
 ```python          A script for the interpreter that runs this one.
+```python shared    Run by one interpreter for all such blocks of the page, as in a notebook: names stay.
 ```python file=NAME
                    Not run, but kept as that file, for a command further down.
 no-run             Anywhere in the info string: skipped. For what sets up a checkout (`make …`), nothing else.
@@ -17,8 +20,10 @@ A command that is meant to fail says so to the reader: `$ tailrace log verify da
 """
 
 import doctest
+import json
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -29,7 +34,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-COMMAND_SECONDS_MAX = 120
+COMMAND_SECONDS_MAX = 300  # pip installs PySpark in one of them
 STOP_SECONDS_MAX = 20
 BLOCK = re.compile(r"^```(?P<info>(?:console|python)\b[^\n]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -45,6 +50,7 @@ class Step:
     shown: str
     output_wanted: str | None
     is_background: bool = False
+    is_shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +75,8 @@ def steps(markdown: str) -> Iterator[Step | Source]:
             yield Source(names[0], block["body"])
             continue
         if language == "python":
-            yield Step(line, [sys.executable, "-c", block["body"]], f"python block of line {line}", None)
+            argv = [sys.executable, "-c", block["body"]]
+            yield Step(line, argv, f"python block of line {line}", None, is_shared="shared" in flags)
             continue
         for number, command, output in commands(block["body"]):
             argv = ["bash", "-o", "pipefail", "-c", command]
@@ -154,6 +161,62 @@ def _wait_for_output(step: Step, process: "subprocess.Popen[bytes]", log: Path) 
         time.sleep(0.05)
 
 
+class Interpreter:
+    """Runs the blocks that share their names. Started by the first, ended with the page."""
+
+    _PROGRAM = """
+import json, os, sys, traceback
+for _line in sys.stdin:
+    try:
+        exec(compile(json.loads(_line), "page", "exec"), globals())
+        _done = b"0"
+    except BaseException:
+        traceback.print_exc()
+        _done = b"1"
+    sys.stdout.flush()
+    os.write(int(sys.argv[1]), _done)
+"""
+
+    def __init__(self, directory: Path, running: ExitStack) -> None:
+        self._log = running.enter_context(tempfile.NamedTemporaryFile("w+"))  # noqa: SIM115 - the stack closes it
+        self._done, done = os.pipe()
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", self._PROGRAM, str(done)],
+            cwd=directory,
+            stdin=subprocess.PIPE,
+            stdout=self._log,
+            stderr=self._log,
+            text=True,
+            pass_fds=[done],
+            start_new_session=True,
+        )
+        os.close(done)
+        running.callback(self._end)
+
+    def run(self, step: Step) -> None:
+        assert self._process.stdin is not None
+        begin = self._log.seek(0, os.SEEK_END)
+        self._process.stdin.write(json.dumps(step.argv[-1]) + "\n")
+        self._process.stdin.flush()
+        is_over, _, _ = select.select([self._done], [], [], COMMAND_SECONDS_MAX)
+        if is_over and os.read(self._done, 1) == b"0":
+            return
+        self._log.seek(begin)
+        how = "failed" if is_over else f"ran for more than {COMMAND_SECONDS_MAX} s"
+        raise BlockFailed(f"line {step.line}: {step.shown}\n{how} after printing:\n{self._log.read()}")
+
+    def _end(self) -> None:
+        """It ends by itself, with what it has started, when nothing more comes."""
+        assert self._process.stdin is not None
+        with suppress(OSError, subprocess.TimeoutExpired):
+            self._process.stdin.close()
+            self._process.wait(STOP_SECONDS_MAX)
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        os.close(self._done)
+
+
 def _stop(process: "subprocess.Popen[bytes]") -> int:
     """What the process ended with, by itself or because it was told to."""
     try:
@@ -168,10 +231,10 @@ def _stop(process: "subprocess.Popen[bytes]") -> int:
         process.wait()
 
 
-def main(markdown: Path) -> int:
+def main(markdown: Path, directory: str | None = None) -> int:
     try:
-        with tempfile.TemporaryDirectory() as directory, ExitStack() as running:
-            done = run_all(steps(markdown.read_text()), Path(directory), running)
+        with tempfile.TemporaryDirectory() as temporary, ExitStack() as running:
+            done = run_all(steps(markdown.read_text()), Path(directory or temporary), running)
     except BlockFailed as failure:
         print(f"{markdown.name}: {failure}", file=sys.stderr)
         return 1
@@ -180,13 +243,16 @@ def main(markdown: Path) -> int:
 
 
 def run_all(todo: Iterator[Step | Source], directory: Path, running: ExitStack) -> int:
-    done = 0
+    done, interpreter = 0, None
     for step in todo:
         print(step.shown, flush=True)
         if isinstance(step, Source):
             (directory / step.name).write_text(step.text)
             continue
-        if step.is_background:
+        if step.is_shared:
+            interpreter = interpreter or Interpreter(directory, running)
+            interpreter.run(step)
+        elif step.is_background:
             running.enter_context(left_running(step, directory))
         else:
             run(step, directory)
@@ -195,4 +261,4 @@ def run_all(todo: Iterator[Step | Source], directory: Path, running: ExitStack) 
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(main(Path(sys.argv[1]), *sys.argv[2:3]))

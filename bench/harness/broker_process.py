@@ -27,7 +27,10 @@ class Load:
 
 
 class BrokerProcess(testing.BrokerProcess):
-    """`variables` are further ones of its environment. It does not outlive this process."""
+    """`variables` are further ones of its environment. It does not outlive this process.
+
+    It has no monitor: that process starts two seconds after the broker, and would count as work of the measured path.
+    """
 
     start_s = 120.0
     stop_s = 30.0

@@ -17,7 +17,7 @@ from tailrace.protocol.messages.fetch import FetchResponse
 from tailrace.records.batch import EXTENT, LENGTH_END
 
 
-def next_offset(records: bytes | memoryview) -> int | None:
+def next_offset(records: bytes | bytearray | memoryview) -> int | None:
     """After the last whole batch; None where there is none."""
     at, found = 0, None
     while at + EXTENT.size <= len(records):
