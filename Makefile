@@ -14,11 +14,12 @@ $(READY): pyproject.toml constraints.txt scripts/make-venv
 	@scripts/make-venv .venv
 	@touch $@
 
-check: $(READY)  ## Lint, format, types, import rules
+check: $(READY)  ## Lint, format, refused words, types, import rules
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
+	$(PY) scripts/check_words.py
 	$(PY) -m mypy src
-	$(PY) -m mypy --config-file scripts/mypy-tools.ini --cache-dir .mypy_cache/tools tests/support bench scripts demo
+	$(PY) -m mypy --config-file scripts/mypy-tools.ini --cache-dir .mypy_cache/tools tests bench scripts demo
 	.venv/bin/lint-imports --no-cache
 
 test: $(READY)  ## Run the tests (TAILRACE_REQUIRE=java,kafka fails where those are missing instead of skipping)
