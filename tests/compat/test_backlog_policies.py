@@ -75,10 +75,9 @@ class SlowConsumer:
         self._consumer.assign([TopicPartition(topic, 0, 0)])
 
     def read(self, count: int, per_second: float | None = None) -> None:
-        began, before, at_once = time.monotonic(), len(self.numbers), 1_000 if per_second is None else 100
+        before, at_once = len(self.numbers), 1_000 if per_second is None else 100
         while (done := len(self.numbers) - before) < count:
-            if per_second is not None:
-                time.sleep(max(0.0, done / per_second - (time.monotonic() - began)))
+            began = time.monotonic()
             found = self._consumer.consume(min(at_once, count - done), WAIT_S)
             assert found, f"nothing comes behind message {len(self.numbers)}"
             for message in found:
@@ -86,6 +85,8 @@ class SlowConsumer:
                 self.numbers.append(int((message.value() or b"").rstrip(b".")))
             self.committed = (found[-1].offset() or 0) + 1
             self._consumer.commit(offsets=[TopicPartition(self._topic, 0, self.committed)], asynchronous=False)
+            if per_second is not None:  # what a busy machine has held up is not made up for in a burst
+                time.sleep(max(0.0, len(found) / per_second - (time.monotonic() - began)))
 
     def close(self) -> None:
         self._consumer.close()
@@ -184,12 +185,17 @@ def test_reject_stops_producers_until_the_group_is_back_and_loses_nothing(
 
 @both_clients
 @pytest.mark.parametrize(
-    ("count", "rate"), [(8_000, 500), pytest.param(100_000, 1_000, marks=[pytest.mark.slow, pytest.mark.timeout(900)])]
+    ("count", "rate", "swing"),
+    [(8_000, 500, 0.2), pytest.param(100_000, 1_000, 0.0, marks=[pytest.mark.slow, pytest.mark.timeout(900)])],
 )
 def test_backpressure_makes_a_producer_as_fast_as_its_slow_consumer(
-    client: Client, reference: ConfluentClient, consumer: SlowConsumer, topic: str, count: int, rate: int
+    client: Client, reference: ConfluentClient, consumer: SlowConsumer, topic: str, count: int, rate: int, swing: float
 ) -> None:
-    reference.set_configs(topic, policy("backpressure", bytes=8 * 200 * rate))  # eight seconds of the consumer
+    """Within a fifth, over a minute. Over seconds, the backlog may also move by `swing` of its limit: producers slow
+    down between 80 % and 100 % of it.
+    """
+    limit = 8 * rate  # messages: eight seconds of the consumer
+    reference.set_configs(topic, policy("backpressure", bytes=200 * limit))
     ends: list[tuple[float, int, int]] = []
     with (
         meanwhile(lambda: client.produce(topic, not_far_ahead(consumer, count), idempotent=True)) as done,
@@ -199,9 +205,9 @@ def test_backpressure_makes_a_producer_as_fast_as_its_slow_consumer(
             ends.append((time.monotonic(), reference.offset(topic, "latest") or 0, consumer.committed))
     last_minute = [one for one in ends if one[2] > count // 10 and one[0] >= ends[-1][0] - 60]
     (began, first, read_first), (ended, last, read_last) = last_minute[0], last_minute[-1]
-    produced, consumed = (last - first) / (ended - began), (read_last - read_first) / (ended - began)
-    print(f"produced {produced:.0f} a second, consumed {consumed:.0f}, over {ended - began:.0f} s")
-    assert 0.8 <= produced / consumed <= 1.2
+    produced, consumed = last - first, read_last - read_first
+    print(f"produced {produced}, consumed {consumed}, in {ended - began:.0f} s")
+    assert abs(produced - consumed) <= 0.2 * consumed + swing * limit
     assert consumer.numbers == list(range(count))
 
 
