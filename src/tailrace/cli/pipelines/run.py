@@ -95,7 +95,7 @@ def require_topics(bootstrap: str, jobs: "Sequence[Pipeline]") -> None:
     """Fails before Spark starts where a topic is missing, or where nothing listens. Topics of pipelines that reach
     their brokers in their own way (`kafka.*` options) are looked up later.
     """
-    from tailrace.cli.common.selection import is_internal, require
+    from tailrace.cli.common.topics.selection import is_internal, require
 
     plain = [job for job in jobs if not any(name.lower().startswith("kafka.") for name in job.options)]
     if plain:
