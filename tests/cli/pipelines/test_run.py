@@ -106,7 +106,7 @@ def test_what_is_wrong_is_said_before_spark_starts(directory: Path, arguments: l
     assert "Traceback" not in ended.stderr
 
 
-def test_a_pipeline_with_its_own_client_options_fails_before_spark_starts_where_nothing_listens(
+def test_a_pipeline_with_client_options_fails_before_spark_starts_if_nothing_listens(
     directory: Path,
 ) -> None:
     text = (directory / "pipelines.py").read_text()
