@@ -89,6 +89,7 @@ def run(
         with View(as_json=as_json) as view:
             settings = {"every": every, "once": once, "spark": spark, "on_data_loss": on_data_loss}
             _run_all([_Runner(job, bootstrap, state, view, settings) for job in jobs])
+        say_that_spark_ends(as_json)
 
 
 def require_topics(bootstrap: str, jobs: "Sequence[Pipeline]") -> None:
@@ -133,6 +134,13 @@ def say_that_spark_starts(as_json: bool) -> None:
     java.find()
     if not as_json:
         print("Starting Spark, which takes some seconds, the first time longer …", file=sys.stderr, flush=True)
+
+
+def say_that_spark_ends(as_json: bool) -> None:
+    from tailrace.spark.pipelines.session.session import stores_classes
+
+    if stores_classes() and not as_json:
+        print("Storing Spark's classes once, so that it starts faster from now on …", file=sys.stderr, flush=True)
 
 
 class _Runner(threading.Thread):
