@@ -67,7 +67,7 @@ class Writer(threading.Thread):
         self.ledger.was_acknowledged(event_of(message), message.offset() or 0)
 
     def finish(self) -> None:
-        """Afterwards every order is acknowledged, or has failed."""
+        """Waits until every order is acknowledged, or has failed."""
         self._enough.set()
         self.join()
         for _ in range(len(self._producer)):
@@ -108,7 +108,7 @@ class Reader(threading.Thread):
         self._consumer.close()
 
     def finish(self, seconds: float) -> None:
-        """Afterwards all that was acknowledged is read, unless that takes longer than it may."""
+        """Waits until all that was acknowledged is read, unless that takes longer than it may."""
         deadline = time.monotonic() + seconds
         while len(self.ledger.read) < self.ledger.acknowledged and time.monotonic() < deadline:
             time.sleep(0.02)

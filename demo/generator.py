@@ -76,7 +76,7 @@ class Generator(threading.Thread):
             self.book.failures.append(error.str())
 
     def finish(self) -> None:
-        """Afterwards every event is acknowledged, or has failed."""
+        """Waits until every event is acknowledged, or has failed."""
         self._enough.set()
         self.join()
         if left := self._producer.flush(FLUSH_SECONDS):

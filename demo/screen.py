@@ -55,7 +55,7 @@ class View:
         self.broker, self.is_down, self.killed_at_tick = "killed with kill -9", True, len(self.acknowledged)
 
     def serves_again(self, seconds: float) -> None:
-        self.broker, self.is_down = f"restarted, and serving after {seconds:.2f} s", False
+        self.broker, self.is_down = f"restarted, serves after {seconds:.2f} s", False
 
     def tick(self) -> None:
         counts = (self.writer.ledger.acknowledged, len(self.reader.ledger.read))

@@ -154,7 +154,7 @@ def fill(address: str, ledger: Ledger) -> None:
 
 
 def fill_journal(address: str, data: Path, ledger: Ledger) -> tuple[Path, int]:
-    """Afterwards the journal has what a log's file need not have: the file, and how much of it is there at any rate."""
+    """Leaves in the journal what a log's file need not have: the file, and how much of it is there at any rate."""
     log = data / "journaled-0" / f"{0:020d}.log"
     while not (data / "tailrace.journal").exists():
         ledger.send_one_by_one(address, "journaled", 5)

@@ -105,7 +105,7 @@ class Clients:
         return AdminClient(self.common)
 
     def stop(self) -> None:
-        """Afterwards nothing runs any more, and all that is left was read. Raises what happened in any thread."""
+        """Waits until all that is left is read, and stops all threads. Raises what happened in any of them."""
         self.stopping.set()
         for writer in self._writers:
             writer.end()
@@ -119,7 +119,7 @@ class Clients:
         self.changes.read_all()
 
     def abandon(self) -> None:
-        """Afterwards nothing runs any more, whatever is left."""
+        """Stops all threads, whatever is left."""
         self.stopping.set()
         for worker in (*self._writers, *self._readers, self.changes, *self.groups):
             worker.abandon()

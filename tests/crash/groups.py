@@ -53,7 +53,7 @@ class Group:
             member.thread.start()
 
     def end(self, ends: "Places") -> None:
-        """Afterwards its members have read everything, and committed it."""
+        """Waits until the members have read and committed everything."""
         self.ends = ends
         deadline = time.monotonic() + SECONDS
         while any(member.thread.is_alive() for member in self.members) and time.monotonic() < deadline:

@@ -41,7 +41,7 @@ def live(path: Path, seed: int, cuts: int, *, commit: int) -> None:
 
 
 def cut_again_and_again(broker: VictimOnDisk, clients: Clients, lot: random.Random, cuts: int) -> None:
-    """Afterwards the clients have noted all there is to know."""
+    """Waits until the clients have noted all that there is to know."""
     try:
         clients.start()
         for _ in range(cuts):

@@ -38,7 +38,7 @@ class Filler:
         self._path = disk / "filler"
 
     def fill(self, leave: int) -> None:
-        """Afterwards at most so much is free."""
+        """Fills the disk until at most so much is free."""
         with self._path.open("ab") as file, contextlib.suppress(OSError):
             while (free := self.free) > leave:
                 file.write(bytes(min(1 << 20, free - leave)))

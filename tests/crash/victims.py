@@ -124,7 +124,7 @@ class Disk:
             self._is_mounted = False
 
     def sync(self) -> None:
-        """Afterwards all that was written is on disk, whether anybody asked for it or not."""
+        """Puts all that was written on disk, whether a client asked for that or not."""
         _run("sync", "-f", self.path)
 
     def snapshot(self) -> None:
@@ -137,7 +137,7 @@ class Disk:
         raise AssertionError("the disk never rests")
 
     def go_back(self) -> None:
-        """Afterwards the disk is what the snapshot was."""
+        """Makes the disk what the snapshot was."""
         self.unmount()
         self._copy.rename(self._image)
         self.mount()

@@ -36,7 +36,7 @@ def test_it_loses_nothing_says_so_and_takes_about_a_minute(tmp_path: Path) -> No
     assert done.returncode == 0, done.stdout + done.stderr
     for said in (
         "killed with kill -9",
-        "and serving after",
+        "serves after",
         "just what the killed one had not committed",
         "loses messages in",
         "read: nothing is lost.",

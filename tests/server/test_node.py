@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from nodes import LOOPS, RunningNode
 from raw_client import RawClient, a_produce
+from waits import until
 
 from tailrace.broker.core.api import Endpoint
 from tailrace.broker.core.delayed import STEPS_AT_ONCE, IncrementalResponse
@@ -341,7 +342,7 @@ def test_clients_that_come_and_go_leave_nothing(tmp_path: Path) -> None:
             else:
                 client.close()
         node.until(lambda: not node.node.connections)
-        assert len(os.listdir("/proc/self/fd")) == before
+        until(lambda: len(os.listdir("/proc/self/fd")) <= before)  # background work may have a file open
         assert node.node._by_host == {}
         assert node.node.budget.total == 0
         assert not node.node.broker.partition("orders", 0).waiting_fetches  # type: ignore[union-attr]

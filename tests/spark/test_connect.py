@@ -12,7 +12,7 @@ from confluent_kafka import Consumer
 
 from tailrace.testing import Broker
 
-pytestmark = [pytest.mark.needs("arrow", "spark", "connect"), pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.needs("arrow", "spark", "connect"), pytest.mark.spark, pytest.mark.timeout(600)]
 
 Options = dict[str, str]
 Produce = Callable[..., None]
@@ -52,7 +52,7 @@ def python(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         env=os.environ | {"PYSPARK_PYTHON": sys.executable},
         capture_output=True,
         text=True,
-        timeout=250,
+        timeout=550,
     )
 
 
@@ -111,7 +111,7 @@ def test_a_declarative_pipeline_reads_and_writes_topics(
         env=os.environ | {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable},
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=550,
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     consumer = Consumer(

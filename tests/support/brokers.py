@@ -175,7 +175,7 @@ class LocalBroker:
         return [value for answer in response.responses[0].partitions for value in values_of(answer)]
 
     def run_flushes(self) -> None:
-        """Afterwards all that somebody waits for is on disk; other jobs wait."""
+        """Puts on disk all that a request waits for; other jobs wait."""
         while (flush := self.broker.flushes.next_job()) is not None:
             self._run_flush(flush)
 
@@ -193,7 +193,7 @@ class LocalBroker:
         return held
 
     def run_jobs(self) -> None:
-        """Afterwards nothing is left to do in a thread."""
+        """Runs all jobs until none is left for a thread."""
         while True:
             if self._jobs:
                 job, finish = self._jobs.popleft()

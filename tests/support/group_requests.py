@@ -181,7 +181,7 @@ class Consumer:
 
 
 def share(*members: Consumer) -> Sequence[Consumer]:
-    """Afterwards they are the group, and each works on what is called after it."""
+    """Waits until they are the group, and each works on what is called after it."""
     for n, one in enumerate(members):
         one.enter()
         for earlier in members[:n]:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.cli.common import positions
-from tailrace.cli.common.positions import Earliest, Last, Latest, Offset, Time
+from tailrace.cli.common.topics import positions
+from tailrace.cli.common.topics.positions import Earliest, Last, Latest, Offset, Time
 from tailrace.util import times
 
 BERLIN = ZoneInfo("Europe/Berlin")

@@ -8,16 +8,14 @@ Kafka. It is no public API: users have Kafka's own clients.
     cluster = cluster_for(options)                                                     # kept for as long as the process
     for chunk in PartitionReader(cluster, "orders", 0, start=0, end=1000): ...         # whole batches, never copied
 
-Read in this order; a module imports only those before it, and `net/` and `cluster/` are layers:
+Read in this order; a module imports only those before it, and the folders are layers:
 
     errors          one family of exceptions, each with what to do
     options         the settings of a client, as a value that can be pickled
     properties      Kafka's property names, parsed into `options`
     net/            connections to one broker: sockets, TLS, SASL, requests and responses, a pool
     cluster/        metadata, leaders and coordinators; retries
-    configs         configs of topics and brokers
-    quotas          quotas of users, client ids and addresses
-    log_dirs        sizes of partitions and disks
+    admin/          configs, quotas and sizes on disk
     offsets         ListOffsets, for many partitions at once
     batches         the whole batches in a Fetch response, checked by their headers
     fetch_requests  Fetch requests without a session

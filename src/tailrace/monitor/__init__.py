@@ -9,5 +9,7 @@ Read in this order; a folder imports only those above it in this list:
     lag_log     the topic in which the monitor publishes lag
     measurer    measures a cluster once in an interval
     exposition  metrics for Prometheus
-    service     the loop; `process` runs it as a child of the broker, `alone` beside any Kafka
+    service     the loop: measures, publishes and delivers
+    process     runs the service as a child process of the broker
+    alone       runs it beside any Kafka: what `tailrace monitor` does
 """

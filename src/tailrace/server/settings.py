@@ -107,8 +107,8 @@ def review_settings(
     pages = None if watched in ("off", "none") else parse_address(watched or METRICS)
     ignored = given.check()
     if not (insecure or own.get("insecure") is True):
-        _require_loopback(addresses, "read and delete your topics", "--listen")
-        _require_loopback([pages] if pages else [], "see what you have", "--metrics")
+        _require_loopback(addresses, "read and delete your topics", "listener")
+        _require_loopback([pages] if pages else [], "see what you have", "metrics page")
     settings = Settings(
         data=data or _text(own, "data") or directory or DATA,
         listen=[
@@ -281,14 +281,14 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit()
 
 
-def _require_loopback(addresses: Sequence[Endpoint], risk: str, flag: str) -> None:
+def _require_loopback(addresses: Sequence[Endpoint], risk: str, what: str) -> None:
     for address in addresses:
         if not _is_loopback(address.host):
             raise NotSafe(
                 f"refusing to listen on {address.host} without authentication: anyone who reaches this port could "
                 f"{risk}.\n"
                 "  On a network you trust:   tailrace serve --insecure …\n"
-                f"  Else leave {flag} away: 127.0.0.1 is reached from this machine alone."
+                f"  Else make the address of the {what} 127.0.0.1:{address.port}: only this machine reaches that."
             )
 
 

@@ -62,7 +62,7 @@ def put(broker: LocalBroker, *pairs: tuple[bytes, bytes | None], topic: str = "o
 
 
 def seal(broker: LocalBroker, topic: str = "orders", partition: int = 0) -> None:
-    """Afterwards all that was put is in sealed segments, on disk, and nothing was compacted meanwhile."""
+    """Puts all messages so far into sealed segments, on disk, while nothing is compacted."""
     log = broker.log(topic, partition)
     log.roll()
     broker.broker.flushes.request_checkpoint(log)

@@ -155,7 +155,7 @@ def test_files_stay_until_the_note_is_flushed(tmp_path: Path) -> None:
         assert not (tmp_path / "orders-0" / f"{0:020d}.log").exists()
 
 
-def test_a_deletion_that_a_kill_interrupts_behind_its_note_is_finished_by_the_next_start(tmp_path: Path) -> None:
+def test_a_deletion_interrupted_after_its_note_is_finished_by_the_next_start(tmp_path: Path) -> None:
     with LocalBroker(tmp_path) as broker:
         broker.create_topic(**RECORDS_OF_A_SEGMENT_EACH)
         fill(broker, 6)

@@ -137,7 +137,7 @@ def test_deletions_make_room_where_there_is_none_to_flush_the_first_note(tmp_pat
         files.heal()
 
 
-def test_a_request_that_has_made_all_logs_it_may_does_not_keep_a_loss_from_being_noted(tmp_path: Path) -> None:
+def test_a_loss_is_noted_after_a_request_that_has_made_all_logs_it_may(tmp_path: Path) -> None:
     with LocalBroker(tmp_path) as broker:
         broker.create_topic()
         fill(broker, 2)

@@ -158,7 +158,7 @@ def test_a_deleted_topic_leaves_a_tombstone(tmp_path: Path) -> None:
         assert [(record.key, record.value) for record in raw(broker)[1:]] == [(key, None)]
 
 
-def test_a_topic_that_is_deleted_before_a_kill_gets_its_tombstone_with_the_next_start(tmp_path: Path) -> None:
+def test_a_topic_deleted_before_a_kill_gets_its_tombstone_with_the_next_start(tmp_path: Path) -> None:
     with LocalBroker(tmp_path) as broker:
         broker.create_topic(**RECORDS_OF_A_SEGMENT_EACH)
         fill(broker, 2)

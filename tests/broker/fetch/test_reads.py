@@ -526,7 +526,7 @@ class AnyOrder:
         self._files.is_cold = not self._files.is_cold
 
     def end(self) -> None:
-        """Afterwards everyone's time is up, and what was answered is sent."""
+        """Lets the time of all requests run out, and sends the responses."""
         self.broker.hold_jobs = False
         self.broker.run_jobs()
         for later, _ in self.waiting:

@@ -11,7 +11,7 @@ import pytest
 from broker_process import BrokerProcess
 
 from tailrace.cli.common.connection import Connection
-from tailrace.cli.common.offsets import Partition
+from tailrace.cli.common.topics.offsets import Partition
 from tailrace.cli.group import stuck
 from tailrace.cli.group.groups import CommittedOffset
 from tailrace.cli.group.history import TOPIC, History

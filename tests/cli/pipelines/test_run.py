@@ -13,8 +13,11 @@ from pathlib import Path
 import pytest
 from pipeline_commands import QUICK, command, produce, run_command
 
+from tailrace.cli.pipelines.run import say_that_spark_ends
 from tailrace.cli.pipelines.view import View
 from tailrace.spark import Topic
+from tailrace.spark.pipelines.session import session
+from tailrace.spark.pipelines.session.class_archive import Archive
 from tailrace.testing import Broker
 
 pytestmark = [pytest.mark.needs("arrow", "spark"), pytest.mark.spark]  # each of these processes loads PySpark
@@ -106,7 +109,18 @@ def test_what_is_wrong_is_said_before_spark_starts(directory: Path, arguments: l
     assert "Traceback" not in ended.stderr
 
 
-def test_a_pipeline_with_its_own_client_options_fails_before_spark_starts_where_nothing_listens(
+@pytest.mark.parametrize(
+    ("is_there", "as_json", "is_said"), [(False, False, True), (True, False, False), (False, True, False)]
+)
+def test_the_wait_at_the_end_of_the_first_session_is_said_to_people(
+    is_there: bool, as_json: bool, is_said: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(session, "_archives", [Archive(Path("classes.jsa"), is_there)])
+    say_that_spark_ends(as_json)
+    assert ("Storing Spark's classes once" in capsys.readouterr().err) == is_said
+
+
+def test_a_pipeline_with_client_options_fails_before_spark_starts_if_nothing_listens(
     directory: Path,
 ) -> None:
     text = (directory / "pipelines.py").read_text()

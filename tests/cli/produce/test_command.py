@@ -221,7 +221,7 @@ def test_a_message_that_is_too_large_is_told_with_its_size_the_limit_and_the_con
     assert f"`tailrace topic alter {topic} --set max.message.bytes=" in warned
 
 
-def test_a_message_without_a_key_to_a_compacted_topic_fails_with_the_reason_and_the_options_for_keys(
+def test_a_message_without_a_key_to_a_compacted_topic_fails_with_reason_and_options(
     run: Run, new_topic: NewTopic
 ) -> None:
     topic = new_topic(cleanup_policy="compact")

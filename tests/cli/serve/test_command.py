@@ -258,6 +258,7 @@ def test_kafkas_stock_properties_file_starts_a_broker(tmp_path: Path) -> None:
 def test_an_empty_host_in_a_properties_file_needs_the_insecure_flag(tmp_path: Path) -> None:
     code, said = serve("--config", str(stock(tmp_path)))
     assert (code, "--insecure" in said) == (REFUSED, True), said
+    assert "make the address of the listener 127.0.0.1:9092" in said, "no flag set it"
     assert check("--config", str(stock(tmp_path)))[0] == USAGE
     code, said, _ = check("--config", str(stock(tmp_path)), "--insecure", "--json")
     assert code == 0

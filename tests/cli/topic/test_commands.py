@@ -168,7 +168,7 @@ def test_where_no_broker_is_all_verbs_end_with_3_and_say_what_to_do(run: Run, st
         assert b"tailrace serve" in warned
 
 
-def test_where_all_addresses_refuse_a_verb_fails_at_once_and_where_one_is_silent_it_waits(
+def test_a_verb_fails_at_once_if_all_addresses_refuse_and_waits_if_one_is_silent(
     run: Run, start: Callable[..., Any]
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:

@@ -104,7 +104,7 @@ def repaired(disk: Disk, lost: set[int] | None = None) -> Log:
 
 
 def garble(disk: Disk, path: str, position: int, size: int = 20) -> bytes:
-    """Afterwards these bytes are others; returns what they are."""
+    """Overwrites these bytes with others, and returns those."""
     content = disk.file(path)
     for at in range(position, min(position + size, len(content))):
         content[at] ^= 0x5A
@@ -362,7 +362,7 @@ def test_whatever_happens_to_the_bytes_what_is_sound_survives_a_repair(data: st.
 LOG_FOR_SPOILING = stopped()
 
 
-def test_a_sound_batch_between_a_bad_one_and_one_with_a_wrong_epoch_survives_a_repair() -> None:
+def test_a_sound_batch_between_a_bad_one_and_one_of_a_wrong_epoch_survives_a_repair() -> None:
     disk = stopped()
     path = segments_of(disk)[0]
     batches = batches_in(disk, path)

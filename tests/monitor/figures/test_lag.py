@@ -80,7 +80,7 @@ def test_a_group_that_was_moved_back_is_rewound_until_it_is_where_it_was() -> No
     assert found == ["ok", "ok", "rewound", "rewound", "rewound", "rewound", "ok", "ok"]
 
 
-def test_two_samples_infer_from_the_age_of_the_first_unread_record_that_a_group_stands_still() -> None:
+def test_two_samples_infer_a_stalled_group_from_the_age_of_its_first_unread_record() -> None:
     tracker = LagTracker(samples_only=True)
     for at in (1000, 1002):
         row = one_row(tracker.observe(snapshot(at, {"group": 5}, LogState(0, 9, None), members=False, unread_at_s=300)))

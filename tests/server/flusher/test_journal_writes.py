@@ -152,7 +152,10 @@ def is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def journal_writes_at_once(node: RunningNode, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Fills in, for each append of a client that is alone, whether it was on disk before the end of the turn."""
+    """Fills in, for each append of a client that is alone, whether it was on disk before the end of the turn.
+
+    The response leaves before that is noted. So read it on the loop, which does so at the end of the turn.
+    """
     write, found = Flusher.write_journal_now, []
 
     def note(self: Flusher) -> None:
@@ -183,7 +186,7 @@ def test_who_is_alone_is_committed_at_once_and_readers_that_wait_are_told(
         assert reader.has_nothing(0.05)
         assert client.produce(b"alone").base_offset == end
         assert values_of(only_partition(reader.receive())) == [b"alone"]
-        assert found == [True]
+        assert node.on_loop(lambda: list(found)) == [True]
         assert node.on_loop(lambda: node.node.metrics.journal_writes) == commits + 1
         written = node.on_loop(lambda: log_of(node).segments[-1].log.read_at(0, 1 << 20))
         assert written.endswith(bytes(read_journal(OperatingSystemFiles(), str(tmp_path))[-1].data))
@@ -200,7 +203,7 @@ def test_who_is_alone_is_waited_for_where_its_journal_fails(
         found = journal_writes_at_once(node, monkeypatch)
         monkeypatch.setattr(OperatingSystemFile, "write_synced_at", refuse)
         assert [client.produce(b"all the same").error_code for _ in range(3)] == [0, 0, 0]
-        assert found == [False] * 3
+        assert node.on_loop(lambda: list(found)) == [False] * 3
         assert client.values()[-3:] == [b"all the same"] * 3
     assert "the journal is disabled" in caplog.text
 

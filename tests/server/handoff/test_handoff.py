@@ -62,7 +62,7 @@ def read(client: RawClient, offset: int) -> int:
 
 
 def caught_up_to_four(client: RawClient) -> None:
-    """Afterwards the next Fetch of what follows would be handed off."""
+    """Reads so far that the next Fetch would be handed off."""
     assert read(client, 0) == 2
     assert read(client, 2) == 4
 

@@ -340,7 +340,7 @@ def test_of_an_answer_that_a_client_does_not_take_the_rest_comes_back(
 
 
 def fill(sock: socket.socket) -> int:
-    """Afterwards it takes nothing. Says how much that took."""
+    """Fills the socket until it takes nothing more, and returns how many bytes that took."""
     count = 0
     try:
         while True:

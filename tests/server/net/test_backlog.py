@@ -13,7 +13,10 @@ from brokers import a_batch, only_partition, produce_request
 from nodes import RunningNode
 from raw_client import RawClient
 
+from tailrace.broker.broker import Broker
+from tailrace.broker.core.partition import Partition
 from tailrace.broker.metadata.records import ConfigChanged
+from tailrace.log.log import Log
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.api_versions import ApiVersionsRequest
 
@@ -22,9 +25,9 @@ LONG_MS = 40_000  # a quarter is more than the longest delay
 
 
 @contextmanager
-def node_with(path: Path, policy: str) -> Iterator[RunningNode]:
+def node_with(path: Path, policy: str, limit: int = LIMIT) -> Iterator[RunningNode]:
     with RunningNode(path) as node:
-        node.create_topic(**configured(policy, bytes=LIMIT))
+        node.create_topic(**configured(policy, bytes=limit))
         yield node
 
 
@@ -57,22 +60,31 @@ def configure(node: RunningNode, **configs: str) -> None:
 
 @pytest.mark.parametrize("acks", [1, -1])
 @pytest.mark.parametrize("has_quotas", [False, True])
-def test_a_delayed_response_leaves_its_connection_readable(tmp_path: Path, acks: int, has_quotas: bool) -> None:
-    with node_with(tmp_path, "backpressure") as node, RawClient(node.address) as client:
+def test_a_delayed_response_leaves_its_connection_readable(
+    tmp_path: Path, acks: int, has_quotas: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests, appended, real = 20, [], Broker.appended
+
+    def note(broker: Broker, partition: Partition, log: Log, now_ms: int) -> None:
+        appended.append(time.monotonic())
+        real(broker, partition, log, now_ms)
+
+    with node_with(tmp_path, "backpressure", 10 * LIMIT) as node, RawClient(node.address) as client:
         if has_quotas:
             node.on_loop(lambda: node.node.broker.metadata.quotas.set((("client-id", "x"),), "producer_byte_rate", 1.0))
-        fill(client, 0.95)
+        fill(client, 9.5)
+        monkeypatch.setattr(Broker, "appended", note)
         began = time.monotonic()
-        for _ in range(3):
+        for _ in range(requests):
             client.send(a_request(acks), 12)
         client.send(ApiVersionsRequest(), 3)
-        node.until(lambda: end(node) == 4)
-        assert time.monotonic() - began < 0.4, "all are appended before the first is answered"
-        delays = [client.receive().throttle_time_ms for _ in range(3)]
+        delays = [client.receive().throttle_time_ms for _ in range(requests)]
         assert client.receive().throttle_time_ms == 0
         took = time.monotonic() - began
+        assert node.on_loop(lambda: end(node)) == requests + 1
+        assert appended[-1] - appended[0] < delays[0] / 1000, "all are appended before the first is answered"
         assert delays == sorted(delays)
-        assert 500 < delays[0] < 600
+        assert 450 < delays[0] < 600
         assert max(delays) / 1000 <= took < sum(delays) / 1000, "they do not add up"
 
 

@@ -13,6 +13,7 @@ import pytest
 from brokers import a_batch, fetch_request, from_offset, only_partition, produce_request, values_of
 from nodes import LOOPS, RunningNode
 from raw_client import NOW_AND_THEN_MS, RawClient, a_produce
+from waits import until
 
 from tailrace.broker.apis.registry import APIS
 from tailrace.broker.core.delayed import DelayedResponse
@@ -470,8 +471,8 @@ def test_and_is_closed_in_time(tmp_path: Path, loop: str) -> None:
         with RawClient(node.address, receive_buffer=4096) as client:
             client.send(park(), 12)
             node.until(lambda: node.node.connections)
-            node.until(lambda: not node.node.connections, timeout_s=5)
-        assert len(os.listdir("/proc/self/fd")) == before
+            node.until(lambda: not node.node.connections)
+        until(lambda: len(os.listdir("/proc/self/fd")) <= before)  # background work may have a file open
 
 
 def test_more_data_than_a_socket_takes(node: RunningNode, client: RawClient) -> None:
@@ -682,7 +683,7 @@ def test_one_that_goes_while_parked_leaves_nothing(node: RunningNode, goes: str)
     node.until(lambda: not node.node.connections)
     assert node.on_loop(lambda: watchers(node)) == 0
     assert all(timer.cancelled() for timer in timers)  # type: ignore[union-attr]
-    assert len(os.listdir("/proc/self/fd")) == before
+    until(lambda: len(os.listdir("/proc/self/fd")) <= before)  # background work may have a file open
 
 
 @pytest.mark.parametrize("sent", [3, 100, 300_000])

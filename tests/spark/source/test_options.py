@@ -55,7 +55,7 @@ def test_a_delay_is_written_as_spark_writes_durations(given: str, seconds: float
     assert source_options(ONE | {"maxTriggerDelay": given}, is_stream=True).max_trigger_delay_s == seconds
 
 
-def test_properties_of_consumers_that_mean_nothing_here_are_taken_for_reading_and_writing() -> None:
+def test_consumer_properties_without_meaning_here_are_taken_for_reading_and_writing() -> None:
     harmless = {"kafka.max.poll.records": "5000", "kafka.session.timeout.ms": "30000", "kafka.client.rack": "a"}
     assert source_options(ONE | harmless, is_stream=True) == source_options(ONE, is_stream=True)
     server = {"kafka.bootstrap.servers": "localhost:9092", "topic": "orders"}

@@ -2,14 +2,14 @@
 
 Read in this order:
 
-    errors.py      exceptions, and Kafka's error codes for them
-    delayed.py     responses that come later
-    clients.py     what clients do over their open connections
-    api.py         what an API handler is
-    partition.py   one partition: its log and its waiting fetches
-    topics.py      topics and their names
-    counters.py    counters for metrics, and the size of all logs
-    losses.py      damaged ranges, recorded gaps and offline logs
-    unsupported.py Kafka features that are missing, and who asked for them
-    wall_clock.py  whether the wall clock is trusted
+    errors.py       exceptions, and Kafka's error codes for them
+    delayed.py      responses that come later
+    clients.py      what clients do over their open connections
+    api.py          what an API handler is
+    partition.py    one partition: its log and its waiting fetches
+    topics.py       topics and their names
+    counters.py     counters for metrics, and the size of all logs
+    losses.py       damaged ranges, recorded gaps and offline logs
+    unsupported.py  Kafka features that are missing, and who asked for them
+    wall_clock.py   whether the wall clock is trusted
 """

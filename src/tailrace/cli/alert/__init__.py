@@ -1,1 +1,4 @@
-"""`tailrace alert`: what the monitor has raised, silences, and tests of delivery."""
+"""`tailrace alert`: what the monitor has raised, silences, and tests of delivery.
+
+commands  list, test, silence
+"""

@@ -1,21 +1,16 @@
 """What the verbs share.
 
-output            failures and exit codes, warnings, tables, progress bars, numbers and times as text
-help              help and usage of all verbs, and suggestions for words that other tools have
-options           options that mean the same in every verb
-client            the names of confluent-kafka that verbs use, imported only by verbs that run
-addresses         whether all bootstrap addresses refuse connections
-connection        how verbs reach a broker: options, clients, errors as exit codes
-admin_requests    requests that confluent-kafka does not have, made by our private client
-configs           changes of configs: `--set K=V`, `--unset K`; where values come from, in words
-units             values with units: `1h`, `10MB`
-selection         topics by name or pattern
-partition_choice  partitions as options name them: `orders`, `orders:0,2`
-positions         `earliest`, `latest`, an offset, `last:N` or a time, parsed
-offsets           offsets of many partitions, requested from brokers
-published         topics in which a tailrace broker publishes what it knows
-ranges            positions resolved to a range of offsets per partition
-messages          a message as a line of JSON, and back
-template          `tail --format`
-broken_pipe       ends a verb quietly when the reader of its stdout is gone
+output          failures and exit codes, warnings, tables, progress bars, numbers and times as text
+help            help and usage of all verbs, and suggestions for words that other tools have
+options         options that mean the same in every verb
+client          the names of confluent-kafka that verbs use, imported only by verbs that run
+addresses       whether all bootstrap addresses refuse connections
+connection      how verbs reach a broker: options, clients, errors as exit codes
+admin_requests  requests that confluent-kafka does not have, made by our private client
+configs         changes of configs: `--set K=V`, `--unset K`; where values come from, in words
+units           values with units: `1h`, `10MB`
+topics/         topics, partitions and offsets: from what options say to what the broker has
+messages        a message as a line of JSON, and back
+template        `tail --format`
+broken_pipe     ends a verb quietly when the reader of its stdout is gone
 """

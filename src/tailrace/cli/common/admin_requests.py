@@ -8,9 +8,10 @@ from contextlib import contextmanager
 
 from tailrace.cli.common.connection import REQUEST_SECONDS, Connection
 from tailrace.cli.common.output import ExitCode, Failure
-from tailrace.client import configs, quotas
+from tailrace.client.admin import configs, quotas
+from tailrace.client.admin.configs import Config, Setting
+from tailrace.client.admin.quotas import Entity, Quotas
 from tailrace.client.cluster.cluster import Cluster
-from tailrace.client.configs import Config, Setting
 from tailrace.client.errors import (
     BadOption,
     BrokerNotFound,
@@ -22,7 +23,6 @@ from tailrace.client.errors import (
     describe,
 )
 from tailrace.client.options import ClientOptions
-from tailrace.client.quotas import Entity, Quotas
 
 __all__ = ["AdminRequests", "Config", "Entity", "Quotas", "Setting"]
 

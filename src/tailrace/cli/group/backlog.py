@@ -5,11 +5,12 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from tailrace.cli.common import output, published
+from tailrace.cli.common import output
 from tailrace.cli.common.client import AdminClient, ClusterMetadata, ConfigResource, ResourceType
 from tailrace.cli.common.connection import REQUEST_SECONDS, Connection
-from tailrace.cli.common.offsets import Partition
 from tailrace.cli.common.output import Failure
+from tailrace.cli.common.topics import published
+from tailrace.cli.common.topics.offsets import Partition
 from tailrace.cli.group.reset import Plan
 from tailrace.facts import segments
 from tailrace.facts.segments import PartitionFact

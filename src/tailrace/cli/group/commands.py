@@ -16,8 +16,8 @@ from tailrace.cli.common.output import ExitCode, Failure
 
 if TYPE_CHECKING:
     from tailrace.cli.common.client import AdminClient, ClusterMetadata
-    from tailrace.cli.common.offsets import Offsets, Partition
-    from tailrace.cli.common.positions import Position
+    from tailrace.cli.common.topics.offsets import Offsets, Partition
+    from tailrace.cli.common.topics.positions import Position
     from tailrace.cli.group.groups import Commits, Groups
     from tailrace.cli.group.history import History
     from tailrace.cli.group.reset import Plan
@@ -245,7 +245,7 @@ def delete(
 
     Refused while a group has members. No message is deleted; each offset is printed, so that it can be set again.
     """
-    from tailrace.cli.common.partition_choice import Choice
+    from tailrace.cli.common.topics.partition_choice import Choice
     from tailrace.cli.group import delete as deleting
     from tailrace.cli.group import groups
 
@@ -285,7 +285,7 @@ class _Here(NamedTuple):
 
 
 def _reach(bootstrap: str, client_config: list[str] | None) -> _Here:
-    from tailrace.cli.common.offsets import Offsets
+    from tailrace.cli.common.topics.offsets import Offsets
     from tailrace.cli.group.groups import Groups
     from tailrace.cli.group.history import History
 
@@ -312,7 +312,7 @@ def _show_past(here: _Here, name: str, at: str, *, as_json: bool) -> None:
 
 def _position(to: str | None, shift: int | None, at: str | None) -> "Position | None":
     """Where --to is; None where --shift or --at says it."""
-    from tailrace.cli.common import positions
+    from tailrace.cli.common.topics import positions
 
     if sum(option is not None for option in (to, shift, at)) != 1:
         raise Failure(f"where to? Give --to ({positions.GRAMMAR}) or else --shift N or --at TIME", ExitCode.USAGE)
@@ -320,9 +320,9 @@ def _position(to: str | None, shift: int | None, at: str | None) -> "Position | 
 
 
 def _chosen(here: _Here, name: str, topics: list[str] | None, commits: "Commits") -> "list[Partition]":
-    from tailrace.cli.common.offsets import partitions_of
-    from tailrace.cli.common.partition_choice import Choice
-    from tailrace.cli.common.selection import require
+    from tailrace.cli.common.topics.offsets import partitions_of
+    from tailrace.cli.common.topics.partition_choice import Choice
+    from tailrace.cli.common.topics.selection import require
 
     if topics:
         choice = Choice(topics, "--topic")
@@ -337,7 +337,7 @@ def _chosen(here: _Here, name: str, topics: list[str] | None, commits: "Commits"
 
 def _existing(here: _Here, commits: "Commits") -> "Commits":
     """Those of topics that are still there."""
-    from tailrace.cli.common import offsets
+    from tailrace.cli.common.topics import offsets
 
     there = offsets.existing(commits, here.metadata)
     for partition in sorted(commits.keys() - set(there)):

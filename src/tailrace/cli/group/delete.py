@@ -4,7 +4,7 @@ from datetime import datetime
 
 from tailrace.cli.common import output
 from tailrace.cli.common.output import Failure
-from tailrace.cli.common.partition_choice import Choice
+from tailrace.cli.common.topics.partition_choice import Choice
 from tailrace.cli.group.groups import Commits, Groups
 
 

@@ -20,8 +20,8 @@ from tailrace.cli.common.client import (
     TopicPartition,
 )
 from tailrace.cli.common.connection import REQUEST_SECONDS, Connection
-from tailrace.cli.common.offsets import Offsets, Partition
 from tailrace.cli.common.output import ExitCode, Failure, plural
+from tailrace.cli.common.topics.offsets import Offsets, Partition
 
 _MANY = 200  # groups asked about at a time: each is a request of its own
 

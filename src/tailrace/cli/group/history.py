@@ -3,11 +3,11 @@
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from tailrace.cli.common import published
 from tailrace.cli.common.client import ClusterMetadata
 from tailrace.cli.common.connection import Connection
-from tailrace.cli.common.offsets import Partition
 from tailrace.cli.common.output import ExitCode, Failure
+from tailrace.cli.common.topics import published
+from tailrace.cli.common.topics.offsets import Partition
 from tailrace.cli.group.groups import Commits, CommittedOffset
 from tailrace.facts import positions
 from tailrace.facts.document import UnreadableFact

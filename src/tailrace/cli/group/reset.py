@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tailrace.cli.common import output
-from tailrace.cli.common import ranges as spans
-from tailrace.cli.common.offsets import Offsets, Partition
-from tailrace.cli.common.positions import Offset, Position
+from tailrace.cli.common.topics import ranges as spans
+from tailrace.cli.common.topics.offsets import Offsets, Partition
+from tailrace.cli.common.topics.positions import Offset, Position
 from tailrace.cli.group.groups import Commits, CommittedOffset, Standing
 
 if TYPE_CHECKING:

@@ -3,9 +3,10 @@
 import time
 from typing import Any
 
-from tailrace.cli.common import output, published
+from tailrace.cli.common import output
 from tailrace.cli.common.connection import Connection
-from tailrace.cli.common.offsets import Partition
+from tailrace.cli.common.topics import published
+from tailrace.cli.common.topics.offsets import Partition
 from tailrace.cli.group.groups import Commits
 from tailrace.cli.group.history import History
 

@@ -12,7 +12,7 @@ from tailrace.cli.common.client import (
     ConsumerGroupType,
     MemberDescription,
 )
-from tailrace.cli.common.offsets import Offsets, Partition, existing, partitions_of
+from tailrace.cli.common.topics.offsets import Offsets, Partition, existing, partitions_of
 from tailrace.cli.group import groups, stuck
 from tailrace.cli.group.groups import Commits, Groups, Standing
 

@@ -1,1 +1,4 @@
-"""`tailrace monitor`: the monitor by itself, beside any Kafka."""
+"""`tailrace monitor`: the monitor by itself, beside any Kafka.
+
+command  the options, as `--help` shows them
+"""

@@ -17,6 +17,7 @@ from tailrace.cli.pipelines.run import (
     Packages,
     StateIn,
     require_topics,
+    say_that_spark_ends,
     say_that_spark_starts,
     spark_conf,
 )
@@ -82,6 +83,7 @@ def replay(
             settings = {"overwrite": overwrite, "master": master, "conf": settings_of_spark, "on_progress": tell}
             done = found.replay(bootstrap, sink=sink, plan=plan, **bounds, **settings)
         _show_result(found, done, as_json)
+        say_that_spark_ends(as_json)
 
 
 def _pipeline(file: Path, name: str | None) -> "Pipeline":

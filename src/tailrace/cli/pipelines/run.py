@@ -89,13 +89,14 @@ def run(
         with View(as_json=as_json) as view:
             settings = {"every": every, "once": once, "spark": spark, "on_data_loss": on_data_loss}
             _run_all([_Runner(job, bootstrap, state, view, settings) for job in jobs])
+        say_that_spark_ends(as_json)
 
 
 def require_topics(bootstrap: str, jobs: "Sequence[Pipeline]") -> None:
     """Fails before Spark starts where a topic is missing, or where nothing listens. Topics of pipelines that reach
     their brokers in their own way (`kafka.*` options) are looked up later.
     """
-    from tailrace.cli.common.selection import is_internal, require
+    from tailrace.cli.common.topics.selection import is_internal, require
 
     plain = [job for job in jobs if not any(name.lower().startswith("kafka.") for name in job.options)]
     if plain:
@@ -133,6 +134,13 @@ def say_that_spark_starts(as_json: bool) -> None:
     java.find()
     if not as_json:
         print("Starting Spark, which takes some seconds, the first time longer …", file=sys.stderr, flush=True)
+
+
+def say_that_spark_ends(as_json: bool) -> None:
+    from tailrace.spark.pipelines.session.session import stores_classes
+
+    if stores_classes() and not as_json:
+        print("Storing Spark's classes once, so that it starts faster from now on …", file=sys.stderr, flush=True)
 
 
 class _Runner(threading.Thread):

@@ -82,7 +82,7 @@ def produce(
     forgotten once it is done. An interrupted load goes on with --resume, behind the last line known to be
     acknowledged: lines that were on the way when it was interrupted may be written twice, and none is left out.
     """
-    from tailrace.cli.common.selection import require_legal
+    from tailrace.cli.common.topics.selection import require_legal
     from tailrace.cli.produce.line_parser import Parser
     from tailrace.cli.produce.transfer import Transfer
 

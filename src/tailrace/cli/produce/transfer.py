@@ -13,7 +13,7 @@ from tailrace.cli.common.client import ClusterMetadata, KafkaException, TopicCol
 from tailrace.cli.common.connection import REQUEST_SECONDS, Connection, until
 from tailrace.cli.common.messages import BadMessage, Row
 from tailrace.cli.common.output import ExitCode, Failure
-from tailrace.cli.common.selection import require, similar
+from tailrace.cli.common.topics.selection import require, similar
 from tailrace.cli.produce import refusals, sender
 from tailrace.cli.produce.bookmark import Bookmark, ResumePoint
 from tailrace.cli.produce.input_lines import Line, Lines

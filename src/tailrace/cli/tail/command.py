@@ -11,10 +11,10 @@ from tailrace.cli.common.connection import DEFAULT, Bootstrap, ClientConfig, Con
 from tailrace.cli.common.output import ExitCode, Failure
 
 if TYPE_CHECKING:
-    from tailrace.cli.common.offsets import Partition
-    from tailrace.cli.common.positions import Position
-    from tailrace.cli.common.ranges import OffsetRange
-    from tailrace.cli.common.selection import Selection
+    from tailrace.cli.common.topics.offsets import Partition
+    from tailrace.cli.common.topics.positions import Position
+    from tailrace.cli.common.topics.ranges import OffsetRange
+    from tailrace.cli.common.topics.selection import Selection
     from tailrace.cli.tail.follower import Reading
     from tailrace.cli.tail.printer import Line
 
@@ -96,8 +96,8 @@ def tail(
 
     Without either, a pipe gets the values alone, a line each, and a terminal gets partition:offset, time and key too.
     """
-    from tailrace.cli.common import positions
-    from tailrace.cli.common.selection import Selection
+    from tailrace.cli.common.topics import positions
+    from tailrace.cli.common.topics.selection import Selection
     from tailrace.cli.tail import printer
 
     begin = None if start is None else positions.given(start, "--from")
@@ -130,10 +130,10 @@ def _spans(
     follow: bool,
     committed: bool,
 ) -> "dict[Partition, OffsetRange]":
-    from tailrace.cli.common import ranges as spans
-    from tailrace.cli.common.offsets import Offsets, partitions_of
-    from tailrace.cli.common.positions import Earliest, Latest
-    from tailrace.cli.common.selection import require
+    from tailrace.cli.common.topics import ranges as spans
+    from tailrace.cli.common.topics.offsets import Offsets, partitions_of
+    from tailrace.cli.common.topics.positions import Earliest, Latest
+    from tailrace.cli.common.topics.selection import require
 
     admin = brokers.admin()
     metadata = brokers.metadata(admin)
@@ -154,7 +154,7 @@ def _spans(
 def _reading(
     brokers: Connection, spans: "dict[Partition, OffsetRange]", group: str | None, *, follow: bool, uncommitted: bool
 ) -> "Reading":
-    from tailrace.cli.common.offsets import Offsets
+    from tailrace.cli.common.topics.offsets import Offsets
     from tailrace.cli.tail import follower, group_member
 
     if group is None:

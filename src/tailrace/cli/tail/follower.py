@@ -21,10 +21,10 @@ from tailrace.cli.common.client import (
     TopicPartition,
 )
 from tailrace.cli.common.connection import Connection
-from tailrace.cli.common.offsets import Partition, partitions_of
 from tailrace.cli.common.output import ExitCode, Failure
-from tailrace.cli.common.ranges import OffsetRange
-from tailrace.cli.common.selection import Selection
+from tailrace.cli.common.topics.offsets import Partition, partitions_of
+from tailrace.cli.common.topics.ranges import OffsetRange
+from tailrace.cli.common.topics.selection import Selection
 
 _REFRESH_SECONDS = 5.0
 _METADATA_SECONDS = 2.0

@@ -13,9 +13,9 @@ from typing import Any
 from tailrace.cli.common import output
 from tailrace.cli.common.client import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from tailrace.cli.common.connection import Connection, reason_of
-from tailrace.cli.common.offsets import Offsets, Partition
 from tailrace.cli.common.output import ExitCode, Failure
-from tailrace.cli.common.ranges import OffsetRange
+from tailrace.cli.common.topics.offsets import Offsets, Partition
+from tailrace.cli.common.topics.ranges import OffsetRange
 from tailrace.cli.tail import follower
 
 _COMMIT_MS = 1000

@@ -102,7 +102,7 @@ def list_(
 
     Messages are counted by offsets: what compaction removed, and what marks the end of transactions, counts too.
     """
-    from tailrace.cli.common.selection import Selection, is_internal
+    from tailrace.cli.common.topics.selection import Selection, is_internal
     from tailrace.cli.topic import view as topic_view
 
     selection = Selection([pattern or ".*"])
@@ -236,7 +236,7 @@ app.command("rm", hidden=True)(delete)
 
 def _reach(bootstrap: str, client_config: list[str] | None, names: list[str]) -> "tuple[Connection, AdminClient]":
     """A client for brokers that know all the names."""
-    from tailrace.cli.common.selection import require
+    from tailrace.cli.common.topics.selection import require
 
     brokers = Connection(bootstrap, client_config)
     admin = brokers.admin()

@@ -12,7 +12,7 @@ from tailrace.cli.common.options import AsJson, DryRun, Yes
 
 if TYPE_CHECKING:
     from tailrace.cli.common.client import AdminClient
-    from tailrace.cli.common.offsets import Partition
+    from tailrace.cli.common.topics.offsets import Partition
     from tailrace.cli.topic.deletion import Deletion
 
 Chosen = Annotated[
@@ -42,7 +42,7 @@ def delete_records(
     OFFSET and TIME are what `tailrace tail --from` takes. The message at OFFSET stays. With a TIME, all messages
     before the first one that is not older go. This cannot be undone.
     """
-    from tailrace.cli.common.positions import given
+    from tailrace.cli.common.topics.positions import given
     from tailrace.cli.topic import deletion
 
     position = given(before, "--before")

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tailrace.cli.common import output
 from tailrace.cli.common.client import AdminClient
 from tailrace.cli.common.connection import Connection
-from tailrace.cli.common.offsets import Offsets, Partition, partitions_of
 from tailrace.cli.common.output import ExitCode, Failure
-from tailrace.cli.common.partition_choice import Choice
-from tailrace.cli.common.positions import Offset, Position
-from tailrace.cli.common.ranges import firsts
-from tailrace.cli.common.selection import require
+from tailrace.cli.common.topics.offsets import Offsets, Partition, partitions_of
+from tailrace.cli.common.topics.partition_choice import Choice
+from tailrace.cli.common.topics.positions import Offset, Position
+from tailrace.cli.common.topics.ranges import firsts
+from tailrace.cli.common.topics.selection import require
 
 if TYPE_CHECKING:
     from rich.table import Table

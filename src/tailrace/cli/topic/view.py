@@ -14,8 +14,8 @@ from tailrace.cli.common.client import (
     TopicCollection,
 )
 from tailrace.cli.common.connection import REQUEST_SECONDS, Connection
-from tailrace.cli.common.offsets import Offsets, Partition, partitions_of
-from tailrace.cli.common.selection import is_internal
+from tailrace.cli.common.topics.offsets import Offsets, Partition, partitions_of
+from tailrace.cli.common.topics.selection import is_internal
 
 if TYPE_CHECKING:
     from rich.console import Console

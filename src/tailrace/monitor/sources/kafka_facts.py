@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from tailrace.client import groups as client_groups
+from tailrace.client.admin.configs import configs_of_topics
+from tailrace.client.admin.log_dirs import LogDir, log_dirs
 from tailrace.client.cluster.cluster import Cluster
 from tailrace.client.cluster.metadata import NO_LEADER, Topic, TopicPartition
-from tailrace.client.configs import configs_of_topics
 from tailrace.client.errors import NotOffered, Refused
-from tailrace.client.log_dirs import LogDir, log_dirs
 from tailrace.client.offsets import earliest, latest
 from tailrace.client.options import Isolation
 from tailrace.monitor.figures.forecast import Hold, Limits

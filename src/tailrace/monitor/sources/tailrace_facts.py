@@ -8,9 +8,9 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from itertools import accumulate
 
+from tailrace.client.admin.configs import values_of_a_broker
 from tailrace.client.cluster.cluster import Cluster
 from tailrace.client.cluster.metadata import Topic, TopicPartition
-from tailrace.client.configs import values_of_a_broker
 from tailrace.client.errors import NotOffered, Refused
 from tailrace.facts import segments
 from tailrace.facts.document import UnreadableFact

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tailrace.client import groups
+from tailrace.client.admin.configs import topic_configs
 from tailrace.client.cluster.cluster import Cluster
 from tailrace.client.cluster.metadata import Topic, TopicPartition
-from tailrace.client.configs import topic_configs
 from tailrace.client.errors import TopicNotFound
 from tailrace.client.fetch import PartitionReader
 from tailrace.client.offsets import Found, earliest, latest, list_offsets

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 
+from tailrace.client.admin.configs import topic_configs
 from tailrace.client.cluster.cluster import Cluster, cluster_for
 from tailrace.client.cluster.metadata import TopicPartition
-from tailrace.client.configs import topic_configs
 from tailrace.client.fetch import PartitionReader
 from tailrace.client.offsets import earliest, latest, list_offsets
 from tailrace.spark.source.bounds import partitions_of, require_all, topics_of

@@ -25,6 +25,7 @@ _GATEWAY = "PYSPARK_GATEWAY_PORT"  # set by spark-submit
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _ENDING_S = 120.0  # that Java may take to end
+_archives: list[archive.Archive] = []  # of the sessions of this process
 
 
 def session(app: str = "tailrace", master: str | None = None, **conf: str) -> "SparkSession":
@@ -50,7 +51,13 @@ def session(app: str = "tailrace", master: str | None = None, **conf: str) -> "S
     expect_the_end_of_java(getattr(made._sc, "_accumulatorServer", None))
     if kept is not None:
         atexit.register(kept.finish, _end_java)
+        _archives.append(kept)
     return made
+
+
+def stores_classes() -> bool:
+    """Whether Java stores Spark's classes when this process ends, so that later sessions start faster: some seconds."""
+    return any(not kept.is_there for kept in _archives)
 
 
 def expect_the_end_of_java(server: "BaseServer | None") -> None:

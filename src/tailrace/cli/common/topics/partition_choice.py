@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterable
 
-from tailrace.cli.common.offsets import Partition
 from tailrace.cli.common.output import ExitCode, Failure
+from tailrace.cli.common.topics.offsets import Partition
 
 
 class Choice:

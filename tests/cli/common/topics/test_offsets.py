@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tailrace.cli.common.connection import Connection
-from tailrace.cli.common.offsets import PARTITIONS_PER_REQUEST, Offsets, Partition
+from tailrace.cli.common.topics.offsets import PARTITIONS_PER_REQUEST, Offsets, Partition
 
 
 class RecordingAdmin:

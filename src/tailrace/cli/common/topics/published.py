@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 
 from tailrace.cli.common.client import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 from tailrace.cli.common.connection import REQUEST_SECONDS, Connection
-from tailrace.cli.common.offsets import Partition
 from tailrace.cli.common.output import ExitCode, Failure
+from tailrace.cli.common.topics.offsets import Partition
 
 _MANY = 10_000  # messages at a time
 _PROPERTIES = {

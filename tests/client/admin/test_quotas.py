@@ -2,10 +2,10 @@ import secrets
 
 import pytest
 
+from tailrace.client.admin.configs import alter_broker_configs, broker_configs
+from tailrace.client.admin.quotas import alter_quotas, quotas
 from tailrace.client.cluster.cluster import Cluster
-from tailrace.client.configs import alter_broker_configs, broker_configs
 from tailrace.client.errors import BrokerNotFound, Refused
-from tailrace.client.quotas import alter_quotas, quotas
 
 
 def test_quotas_of_an_entity_are_set_read_and_removed(cluster: Cluster) -> None:

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from tailrace.cli.common import output
-from tailrace.cli.common.offsets import Offsets, Partition
-from tailrace.cli.common.positions import Earliest, Last, Latest, Offset, Position, Time
+from tailrace.cli.common.topics.offsets import Offsets, Partition
+from tailrace.cli.common.topics.positions import Earliest, Last, Latest, Offset, Position, Time
 
 
 class OffsetRange(NamedTuple):

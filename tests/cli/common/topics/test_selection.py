@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from tailrace.cli.common import ranges as spans
-from tailrace.cli.common.offsets import Partition
 from tailrace.cli.common.output import Failure
-from tailrace.cli.common.positions import Earliest, Last, Latest, Offset, Position, Time
-from tailrace.cli.common.ranges import OffsetRange
-from tailrace.cli.common.selection import Selection, require
+from tailrace.cli.common.topics import ranges as spans
+from tailrace.cli.common.topics.offsets import Partition
+from tailrace.cli.common.topics.positions import Earliest, Last, Latest, Offset, Position, Time
+from tailrace.cli.common.topics.ranges import OffsetRange
+from tailrace.cli.common.topics.selection import Selection, require
 from tailrace.cli.produce.bookmark import Bookmark, ResumePoint
 
 TOPICS = ["orders", "orders-eu", "orders.us", "payments", "__consumer_offsets"]
