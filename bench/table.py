@@ -62,6 +62,7 @@ MONITOR_MEASURES: dict[str, Callable[[Bench], list[Figure]]] = {
     "monitor-idle": monitor.idle,
     "monitor-start": monitor.first_ack,
     "monitor-crowd": monitor.crowd,
+    "monitor-crowd-behind": monitor.crowd_behind,
 }
 
 # Those that need Spark and its own connector: `make bench-spark`.

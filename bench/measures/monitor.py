@@ -19,9 +19,10 @@ from bench.harness.batches import batch_of
 from bench.harness.broker_process import BrokerProcess, broker_process, environment
 from bench.harness.measure import Bench, Demand, Figure, Sample, compare, percentile
 from bench.harness.raw_connection import RawConnection
-from bench.harness.requests import create_topic, round_trips
+from bench.harness.requests import FETCH_VERSION, create_topic, round_trips
 from bench.harness.topics import make_topic
 from tailrace.protocol.frame import decode_response, encode_request
+from tailrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from tailrace.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -82,7 +83,18 @@ def _first_ack_s(bench: Bench, monitor: bool) -> float:
 
 
 def crowd(bench: Bench) -> list[Figure]:
-    """10,000 groups of 10 partitions: the monitor's CPU, how long `tailrace lag` takes, and a producer's p99."""
+    """10,000 groups of 10 partitions that have read all: the monitor's CPU, how long `tailrace lag` takes, and a
+    producer's p99.
+    """
+    return _crowd(bench, "crowd", "that have read all", behind=0)
+
+
+def crowd_behind(bench: Bench) -> list[Figure]:
+    """The same with groups that all have something to read."""
+    return _crowd(bench, "crowd-behind", "that are behind", behind=1)
+
+
+def _crowd(bench: Bench, name: str, which: str, behind: int) -> list[Figure]:
     with (
         bench.place.directory() as data,
         broker_process(data, monitor=True) as broker,
@@ -90,36 +102,42 @@ def crowd(bench: Bench) -> list[Figure]:
     ):
         pid = monitor_of(broker)
         bench.tell(f"{GROUPS} groups commit")
-        make_crowd(broker, connection)
+        make_crowd(broker, connection, behind)
         create_topic(connection, "live")
         time.sleep(2 * INTERVAL_S)
         shares = [_moving_share(bench, connection, pid, turn) for turn in range(bench.pick(5, 1))]
         memory = process_tree.memory_bytes(pid) / 1e6
-        table = [_lag_s(broker) for _ in range(bench.pick(5, 1))]
-        one_group = [_lag_s(broker, group_name(0, 0)) for _ in range(bench.pick(5, 1))]
+        table, everything, one_group = bench.take_turns(
+            "tailrace lag", bench.pick(5, 1), partial(_lag_s, broker), partial(_json_s, broker),
+            partial(_json_s, broker, group_name(0, 0)),
+        )  # fmt: skip
         sides = partial(_p99_beside, connection, pid), partial(_p99_alone, connection, pid)
         beside, alone = bench.take_turns("a producer beside the monitor", bench.pick(5, 1), *sides)
-    title = f"the monitor, {GROUPS} groups of {PARTITIONS} partitions of which 1 % move"
+    title = f"the monitor, {GROUPS} groups of {PARTITIONS} partitions {which}, of which 1 % move"
     producer = f"acks=1 {{}} beside {title}"
     return [
         Figure(
-            "monitor/crowd/cpu", f"{title}: CPU", "% of a core", Sample.of(shares),
+            f"monitor/{name}/cpu", f"{title}: CPU", "% of a core", Sample.of(shares),
             demanded=Demand("ours", "most", 10),
         ),
-        Figure("monitor/crowd/memory", f"{title}: memory", "MB", Sample.of([memory])),
+        Figure(f"monitor/{name}/memory", f"{title}: memory", "MB", Sample.of([memory])),
         Figure(
-            "monitor/crowd/lag", f"{title}: `tailrace lag`", "s", Sample.of(table), demanded=Demand("ours", "most", 2)
+            f"monitor/{name}/lag", f"{title}: `tailrace lag`", "s", Sample.of(table), demanded=Demand("ours", "most", 2)
         ),
         Figure(
-            "monitor/crowd/lag-group", f"{title}: `tailrace lag GROUP`", "s", Sample.of(one_group),
+            f"monitor/{name}/lag-json", f"{title}: `tailrace lag --json`", "s", Sample.of(everything),
+            demanded=Demand("ours", "most", 2),
+        ),
+        Figure(
+            f"monitor/{name}/lag-group", f"{title}: `tailrace lag GROUP`", "s", Sample.of(one_group),
             demanded=Demand("ours", "most", 2),
         ),
         compare(
-            "monitor/crowd/p99", producer.format("p99"), "µs", [p99 for p99, _ in beside], [p99 for p99, _ in alone],
+            f"monitor/{name}/p99", producer.format("p99"), "µs", [p99 for p99, _ in beside], [p99 for p99, _ in alone],
             "without it", demanded=Demand("ratio", "most", 1.5),
         ),
         compare(
-            "monitor/crowd/longest", producer.format("longest"), "µs", [most for _, most in beside],
+            f"monitor/{name}/longest", producer.format("longest"), "µs", [most for _, most in beside],
             [most for _, most in alone], "without it",
         ),
     ]  # fmt: skip
@@ -136,16 +154,18 @@ def group_name(topic: int, group: int) -> str:
     return f"group-{topic}-{group}"
 
 
-def make_crowd(broker: BrokerProcess, connection: RawConnection) -> None:
+def make_crowd(broker: BrokerProcess, connection: RawConnection, behind: int) -> None:
+    """All groups have read all but so many of the two records in each partition."""
     for topic in range(TOPICS):
         make_topic(broker.bootstrap, topic_name(topic), PARTITIONS)
         append(connection, topic)
         append(connection, topic)
-        commit(connection, topic, offset=1)
+        read(connection, topic)
+        commit(connection, topic, 2 - behind)
 
 
-def append(connection: RawConnection, topic: int) -> None:
-    """One record to each partition of a topic."""
+def append(connection: RawConnection, topic: int) -> int:
+    """One record to each partition of a topic. Returns its offset."""
     records = batch_of(170, now_ms=int(time.time() * 1000))
     partitions = [PartitionProduceData(index=index, records=records) for index in range(PARTITIONS)]
     data = [TopicProduceData(name=topic_name(topic), partition_data=partitions)]
@@ -153,6 +173,14 @@ def append(connection: RawConnection, topic: int) -> None:
         ProduceRequest(acks=1, timeout_ms=30_000, topic_data=data), ProduceResponse, _PRODUCE_VERSION
     )
     assert not any(one.error_code for one in answer.responses[0].partition_responses)
+    return answer.responses[0].partition_responses[0].base_offset
+
+
+def read(connection: RawConnection, topic: int) -> None:
+    """Who commits without fetching would be noted in the loss ledger."""
+    partitions = [FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1) for index in range(PARTITIONS)]
+    request = FetchRequest(max_wait_ms=0, topics=[FetchTopic(topic=topic_name(topic), partitions=partitions)])
+    connection.ask(request, FetchResponse, FETCH_VERSION)
 
 
 def commit(connection: RawConnection, topic: int, offset: int) -> None:
@@ -174,6 +202,13 @@ def commit(connection: RawConnection, topic: int, offset: int) -> None:
 def _check(frame: bytes) -> None:
     answer = decode_response(OffsetCommitResponse, _COMMIT_VERSION, frame)[1]
     assert not any(one.error_code for one in answer.topics[0].partitions)
+
+
+def follow(connection: RawConnection, topic: int) -> None:
+    """A record more in each partition of a topic, and its groups read on by one."""
+    base = append(connection, topic)
+    read(connection, topic)
+    commit(connection, topic, base)
 
 
 # What is measured
@@ -200,18 +235,25 @@ def _share(pid: int, seconds: float) -> float:
 
 def _moving_share(bench: Bench, connection: RawConnection, pid: int, turn: int) -> float:
     bench.tell(f"the monitor beside {GROUPS} groups: interval {turn + 1}")
-    append(connection, turn % TOPICS)
-    commit(connection, turn % TOPICS, offset=2)
+    follow(connection, turn)
     return _share(pid, INTERVAL_S)
 
 
 def _lag_s(broker: BrokerProcess, *arguments: str) -> float:
-    """Seconds that `tailrace lag` takes, with the start of its process."""
-    command = [sys.executable, "-m", "tailrace", "lag", *arguments, "-b", broker.bootstrap, "--json"]
+    return _run_lag(broker, *arguments)[0]
+
+
+def _run_lag(broker: BrokerProcess, *arguments: str) -> tuple[float, bytes]:
+    """Seconds that `tailrace lag` takes, with the start of its process, and what it prints."""
+    command = [sys.executable, "-m", "tailrace", "lag", *arguments, "-b", broker.bootstrap]
     began = time.perf_counter()
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True, env=environment(), timeout=300)
-    seconds = time.perf_counter() - began
-    found = json.loads(done.stdout)
+    return time.perf_counter() - began, done.stdout
+
+
+def _json_s(broker: BrokerProcess, *arguments: str) -> float:
+    seconds, printed = _run_lag(broker, *arguments, "--json")
+    found = json.loads(printed)
     assert found["rates"] == "monitor", found["rates"]
     assert len(found["groups"]) == (PARTITIONS if arguments else GROUPS * PARTITIONS), len(found["groups"])
     return seconds
@@ -233,8 +275,7 @@ def _p99_alone(connection: RawConnection, pid: int) -> tuple[float, float]:
 
 def _p99_beside(connection: RawConnection, pid: int) -> tuple[float, float]:
     """The monitor measures at least once in that time."""
-    append(connection, 0)
-    commit(connection, 0, offset=3)
+    follow(connection, TOPICS - 1)
     return _p99(connection)
 
 
