@@ -51,7 +51,9 @@ class _Reader:
         self.holds_until = 0.0
         self.had_members = False
 
-    def see(self, committed: int, at: int) -> None:
+    def see(self, committed: int, at: int, at_before: int) -> None:
+        """`at_before` is the time of the snapshot before, until which nothing has moved if it was not seen then."""
+        self.rate.add(self.committed, at_before / 1000)
         if committed != self.committed:
             if committed < self.committed:
                 self.peak = max(self.committed, self.peak or 0)
@@ -94,12 +96,14 @@ class LagTracker:
         self._writes: dict[TopicPartition, Rate] = {}
         self._readers: dict[str, dict[TopicPartition, _Reader]] = {}
         self._walks: dict[tuple[TopicPartition, float], Walk] = {}  # of one snapshot
+        self._at = self._at_before = 0  # of the last snapshot, and the one before
         self._logs: Mapping[TopicPartition, LogState] = {}  # of the snapshot before
         self._still: set[TopicPartition] = set()  # logs that are as they were then
 
     def observe(self, snapshot: Snapshot) -> list[GroupLag]:
         """Returns the lag of each group that has committed offsets of partitions that exist."""
         at_s = snapshot.at / 1000
+        self._at_before, self._at = self._at, snapshot.at
         for partition, log in snapshot.logs.items():
             writes = self._writes.get(partition)
             if writes is None:
@@ -148,7 +152,7 @@ class LagTracker:
                 reader = readers[partition] = _Reader(committed, snapshot.at)
             row = self._unchanged(reader, committed, log, partition)
             if row is None or (row.lag_records and not self._holds(reader, row, partition, state, snapshot.at)):
-                reader.see(committed, snapshot.at)
+                reader.see(committed, snapshot.at, self._at_before)
                 row = reader.row = self._row(group, state, partition, log, reader, snapshot)
             yield row
 
@@ -266,7 +270,7 @@ class LagTracker:
         return expected, low([self._forecast(known, snapshot, *pair, rounded=False) for pair in pairs])
 
     def _forecast(self, known: _Known, snapshot: Snapshot, write: float, read: float, *, rounded: bool) -> Forecast:
-        walk = self._walk(known, snapshot, write)
+        walk = self._walk(known, snapshot, write if write >= STILL else 0.0)
         return walk.forecast(known.position, read, rounded=rounded)
 
     def _walk(self, known: _Known, snapshot: Snapshot, write: float) -> Walk:
