@@ -107,6 +107,7 @@ class LossLedger:
         self._broker = broker
         self._readers = readers
         self._topic = InternalTopic(broker, LOSSES_TOPIC, 1, lambda: KEPT_FOR_EVER)
+        self.noted = 0  # records, since the start
         self._has_failed = False
         self._unwritten: deque[list[Record]] = deque()  # notes, while the disk is full
         self._no_room_for = 0  # notes below this offset cannot be flushed, as the disk is full
@@ -262,6 +263,7 @@ class LossLedger:
         note = [Record(0, now_ms, key=loss.key, value=loss.encode()) for loss in losses]
         if not note:
             return
+        self.noted += len(note)
         if self._unwritten and not self._has_failed:
             self._keep(note)  # behind those: `tick` tries again
             return
