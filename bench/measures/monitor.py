@@ -64,7 +64,7 @@ def idle(bench: Bench) -> list[Figure]:
 def first_ack(bench: Bench) -> list[Figure]:
     """From the start of the process to the first acknowledged message, with a monitor and without."""
     sides = partial(_first_ack_s, bench, True), partial(_first_ack_s, bench, False)
-    with_it, without = bench.take_turns("start with a monitor", bench.pick(5, 2), *sides)
+    with_it, without = bench.take_turns("start with a monitor", bench.pick(25, 2), *sides)
     title = "start to the first acknowledged message, with a monitor"
     demanded = Demand("ratio", "most", 1.1)
     return [compare("monitor/start", title, "s", with_it, without, "without it", demanded=demanded)]

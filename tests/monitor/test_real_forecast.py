@@ -83,6 +83,7 @@ def test_a_stopped_reader_loses_messages_when_the_forecast_says(broker: BrokerPr
     alert.assign([TopicPartition("__tailrace_alerts", 0, 0)])
     ahead = until(lambda: _raised_at(alert))
     alert.close()
+    assert ahead is not None
     # Alerts go by the worst case, in which retention does not wait for its next look.
     assert lost_at - ALERT_S - TICK_S - NOISE_S <= ahead <= lost_at - ALERT_S / 2
 
@@ -92,6 +93,6 @@ def _raised_at(consumer: Consumer) -> float | None:
     message = consumer.poll(1)
     if message is None or message.error() is not None or message.value() is None:
         return None
-    fields = json.loads(message.value())
+    fields = json.loads(message.value() or b"{}")
     is_it = fields.get("rule") == "loss_ahead" and fields.get("group") == "billing" and fields.get("state") == "raised"
     return fields["since"] / 1000 if is_it else None
