@@ -189,7 +189,7 @@ def test_rows_that_are_kept_while_nothing_moves_are_those_that_would_be_computed
         segments = (
             (SegmentFact(start, end, (end - start) * RECORD_BYTES, written_at[-1] * 1000),) if end > start else ()
         )
-        limits = Limits(moment.retention_ms, tick_ms=300_000, tick_at=0)
+        limits = Limits(moment.retention_ms, tick_ms=300_000, tick_at=0, active_since=1_000_000_000)
         log = LogState(start, end, (end - start) * RECORD_BYTES, segments, limits)
         position = max(start, committed)
         unread_at = written_at[position] if position < end else None

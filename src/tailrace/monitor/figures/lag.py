@@ -270,7 +270,7 @@ class LagTracker:
         return expected, low([self._forecast(known, snapshot, *pair, rounded=False) for pair in pairs])
 
     def _forecast(self, known: _Known, snapshot: Snapshot, write: float, read: float, *, rounded: bool) -> Forecast:
-        walk = self._walk(known, snapshot, write if write >= STILL else 0.0)
+        walk = self._walk(known, snapshot, write)
         return walk.forecast(known.position, read, rounded=rounded)
 
     def _walk(self, known: _Known, snapshot: Snapshot, write: float) -> Walk:
