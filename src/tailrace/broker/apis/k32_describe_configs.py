@@ -2,12 +2,12 @@
 
 Behaviour: a null or empty list of keys is all of them; unknown keys are left out. For a broker, all its current values;
 with "" for its name, only those that were set at run time for all brokers. min.insync.replicas is always one of these,
-because Kafka (4.1 and later) sets it for all brokers by itself. Inherited configs are encoded once for all topics.
+because Kafka (4.1 and later) sets it for all brokers by itself. The values of secrets are null, and marked as sensitive.
+Inherited configs are encoded once for all topics.
 
 Versions 1-4.
     1   sources and synonyms: the value at every source, the current one first
     3   types, and documentation on request
-The values of secrets are null, and marked as sensitive.
 Not done: groups and client metrics, which have no configs here yet.
 """
 
