@@ -2,7 +2,7 @@
 
 Behaviour: a null or empty list of keys is all of them; unknown keys are left out. For a broker, all its current values;
 with "" for its name, only those that were set at run time for all brokers. min.insync.replicas is always one of these,
-because Kafka (4.1 and later) sets it for all brokers by itself. The values of secrets are null, and marked as sensitive.
+because Kafka (4.1 and later) sets it for all brokers by itself. Secrets are marked as sensitive, and have no value.
 Inherited configs are encoded once for all topics.
 
 Versions 1-4.
