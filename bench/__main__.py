@@ -9,9 +9,9 @@ from typing import Any
 from bench.harness.place import VARIABLE
 from bench.harness.report import show, write_json
 from bench.harness.runner import run
-from bench.table import GROWTH_MEASURES, MEASURES, SPARK_MEASURES, UPKEEP_MEASURES
+from bench.table import GROWTH_MEASURES, MEASURES, MONITOR_MEASURES, SPARK_MEASURES, UPKEEP_MEASURES
 
-ALL = MEASURES | UPKEEP_MEASURES | GROWTH_MEASURES | SPARK_MEASURES
+ALL = MEASURES | UPKEEP_MEASURES | GROWTH_MEASURES | MONITOR_MEASURES | SPARK_MEASURES
 
 
 def main() -> int:
@@ -34,6 +34,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--growth", const=GROWTH_MEASURES, help="how cost grows: partitions, connections, history, size", **chosen
+    )
+    parser.add_argument(
+        "--monitor", const=MONITOR_MEASURES, help="what the monitor takes, and takes from others", **chosen
     )
     parser.set_defaults(chosen=MEASURES)
     parser.add_argument("--only", action="append", choices=list(ALL), help="run this measure; may be repeated")

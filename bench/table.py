@@ -14,6 +14,7 @@ from bench.measures import (
     growth,
     history,
     journal,
+    monitor,
     preallocation,
     recovery,
     spark,
@@ -54,6 +55,14 @@ GROWTH_MEASURES: dict[str, Callable[[Bench], list[Figure]]] = {
     "growth-connections": growth.connections,
     "growth-history": growth.history,
     "growth-size": growth.message_size,
+}
+
+# Those of the monitor, of which most are minutes of waiting.
+MONITOR_MEASURES: dict[str, Callable[[Bench], list[Figure]]] = {
+    "monitor-idle": monitor.idle,
+    "monitor-start": monitor.first_ack,
+    "monitor-crowd": monitor.crowd,
+    "monitor-crowd-behind": monitor.crowd_behind,
 }
 
 # Those that need Spark and its own connector: `make bench-spark`.

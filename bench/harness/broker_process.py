@@ -29,7 +29,8 @@ class Load:
 class BrokerProcess(testing.BrokerProcess):
     """`variables` are further ones of its environment. It does not outlive this process.
 
-    It has no monitor: that process starts two seconds after the broker, and would count as work of the measured path.
+    It has no monitor unless asked for one: that process starts two seconds after the broker, and would count as work
+    of the measured path.
     """
 
     start_s = 120.0
@@ -37,9 +38,15 @@ class BrokerProcess(testing.BrokerProcess):
     poll_s = 0.001  # what is measured may be the start
 
     def __init__(
-        self, data: str, *options: str, port: int = 0, metrics: str = "off", variables: dict[str, str] | None = None
+        self,
+        data: str,
+        *options: str,
+        port: int = 0,
+        metrics: str = "off",
+        monitor: bool = False,
+        variables: dict[str, str] | None = None,
     ) -> None:
-        super().__init__(data, *options, listen=f"{HOST}:{port}", metrics=metrics)
+        super().__init__(data, *options, listen=f"{HOST}:{port}", metrics=metrics, monitor=monitor)
         self._variables = variables or {}
 
     def process_options(self) -> dict[str, Any]:
@@ -72,9 +79,11 @@ class BrokerProcess(testing.BrokerProcess):
 
 
 @contextmanager
-def broker_process(data: str, *options: str, metrics: str = "off", **variables: str) -> Iterator[BrokerProcess]:
+def broker_process(
+    data: str, *options: str, metrics: str = "off", monitor: bool = False, **variables: str
+) -> Iterator[BrokerProcess]:
     """A broker that serves, until the block ends; `variables` are further ones of its environment."""
-    with BrokerProcess(data, *options, metrics=metrics, variables=variables) as broker:
+    with BrokerProcess(data, *options, metrics=metrics, monitor=monitor, variables=variables) as broker:
         yield broker
 
 

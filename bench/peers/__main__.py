@@ -45,6 +45,7 @@ MEASURES: dict[str, Callable[[Session], Iterable[Figure]]] = {
     "others": others.others,
     "history": history,
     "memory": footprint.memory,
+    "memory-monitor": footprint.with_monitor,
 }
 
 

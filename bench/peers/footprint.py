@@ -9,6 +9,7 @@ from bench.harness.broker_process import BrokerProcess, broker_process
 from bench.harness.measure import Bench, Figure, percentile
 from bench.harness.raw_connection import RawConnection
 from bench.harness.topics import make_topic
+from bench.measures.monitor import INTERVAL_S, monitor_of
 from bench.peers import kafka, tools
 from bench.peers.first_ack import wait_for_first_ack
 from bench.peers.latency import most
@@ -48,6 +49,20 @@ def memory(session: Session) -> list[Figure]:
         )
         for when, (ours, theirs) in found.items()
     ]
+
+
+def with_monitor(session: Session) -> list[Figure]:
+    """All processes that `tailrace serve` starts: the other measures go without the monitor."""
+    bench = session.bench
+    with bench.place.directory() as data, broker_process(data, monitor=True) as broker:
+        wait_for_first_ack(broker)
+        monitor_of(broker)
+        bench.tell("memory: with the monitor")
+        time.sleep(bench.pick(2 * INTERVAL_S, 3))
+        ours = broker.memory_bytes()
+    note = "RSS of the whole process tree; pages that processes share are counted for each"
+    title = "memory, idle, with the monitor"
+    return [against_kafka("memory/monitor", title, "MB", [ours / 1e6], [session.kafka.idle_bytes / 1e6], note=note)]
 
 
 def _loaded(session: Session, topic: str, peer: Peer) -> int:

@@ -55,6 +55,16 @@ def test_segments_are_read_as_they_were_written(fact: PartitionFact) -> None:
     assert segments.decode(fact.encode()) == fact
 
 
+@given(POSITIONS, st.integers(1, 5))
+def test_parts_of_positions_say_what_the_whole_says(group: GroupPositions, offsets_max: int) -> None:
+    """To a reader that knows something else of the group."""
+    before = GroupPositions(group.group, 0, True, {"other": {0: 1}})
+    group = group._replace(offsets={topic: of for topic, of in group.offsets.items() if of})
+    parts = list(group.parts(offsets_max))
+    assert all(part.offset_count <= offsets_max for part in parts)
+    assert positions.held_at([before, *parts], group.at) == positions.held_at([before, group], group.at)
+
+
 @given(POSITIONS)
 def test_positions_are_read_as_they_were_written(group: GroupPositions) -> None:
     assert positions.decode(group.encode()) == group

@@ -53,12 +53,8 @@ class AlertKey(NamedTuple):
 
 class Alert(NamedTuple):
     """One rule for one group and topic; `partition` is the worst one. `at` is the time of the last change, `since` that
-        of the first. `told_value` is the value of the last change that is delivered, and `told_at` the time of
-    <<<<<<< HEAD
-        the last delivery that has succeeded; `is_final` marks the last alert of an unused group.
-    =======
-        the last delivery that has succeeded; `is_final` marks the last alert of a group without members and commits.
-    >>>>>>> monitor
+    of the first. `told_value` is the value of the last change that is delivered, and `told_at` the time of the last
+    delivery that has succeeded; `is_final` marks the last alert of a group without members and commits.
     """
 
     rule: AlertRule

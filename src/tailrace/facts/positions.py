@@ -3,10 +3,11 @@
 Each record has the offsets that have changed since the record before it, or all of them (`complete`). A complete record
 of each group is written at each start of the broker and twice in `tailrace.group.history.ms`; records are kept for so
 much longer that there is a complete one before every moment of that time. A complete record without offsets is of a
-group that was deleted. Key: the group.
+group that was deleted. Of a group with very many offsets, several records of the same moment follow each other, of
+which the first is the complete one. Key: the group.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from tailrace.facts import document
@@ -30,6 +31,18 @@ class GroupPositions(NamedTuple):
     @property
     def offset_count(self) -> int:
         return sum(map(len, self.offsets.values()))
+
+    def parts(self, offsets_max: int) -> "Iterator[GroupPositions]":
+        """Yields records of at most so many offsets that say the same: the first one is complete if this one is."""
+        if self.offset_count <= offsets_max:
+            yield self
+            return
+        places = [(topic, index, offset) for topic, of in self.offsets.items() for index, offset in of.items()]
+        for first in range(0, len(places), offsets_max):
+            offsets: dict[str, dict[int, int]] = {}
+            for topic, index, offset in places[first : first + offsets_max]:
+                offsets.setdefault(topic, {})[index] = offset
+            yield GroupPositions(self.group, self.at, self.complete and not first, offsets)
 
     def encode(self) -> bytes:
         return document.encode(VERSION, self._asdict())

@@ -15,7 +15,7 @@ from tailrace.facts.alerts import AlertKey
 from tailrace.monitor.alerts.activity import Activity
 from tailrace.monitor.alerts.rules import observe
 from tailrace.monitor.alerts.settings import BadSetting, Settings, settings_from
-from tailrace.monitor.figures.report import rfc3339, shown
+from tailrace.monitor.figures.report import rfc3339, rows_of
 from tailrace.monitor.measurer import Measurer
 from tailrace.monitor.service import Service
 from tailrace.monitor.sources.connection import connect
@@ -96,7 +96,7 @@ class AloneMonitor:
         return {
             "at": rfc3339(measured.at),
             "source": measured.source,
-            "groups": [shown(group, row, measured.at) for group in measured.groups for row in group.rows],
+            "groups": [row for group in measured.groups for row in rows_of(group, measured.at)],
             "alerts": [
                 {**_named(one.key), "partition": one.partition, "value": one.value, "threshold": one.threshold,
                  "message": one.message}

@@ -182,6 +182,22 @@ def test_a_broker_has_every_config_and_says_which_need_a_start(tmp_path: Path, v
 
 
 @pytest.mark.parametrize("version", VERSIONS)
+def test_clients_do_not_get_the_values_of_secrets(tmp_path: Path, version: int) -> None:
+    """The URL of a webhook is often all that is needed to post there."""
+    at_start = {"tailrace.alert.webhook.url": "https://hooks.example.org/T0/B0/secret", "num.partitions": "3"}
+    with LocalBroker(tmp_path, at_start) as broker:
+        options = {"include_synonyms": True} if version >= 1 else {}
+        found = configs(broker, BROKER, "1", version=version, **options)
+        assert {name for name, config in found.items() if config.is_sensitive} == {
+            "tailrace.alert.command",
+            "tailrace.alert.webhook.url",
+        }
+        url = found["tailrace.alert.webhook.url"]
+        assert url.value is None
+        assert all(value is None for _, value, _ in synonyms(url))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
 def test_all_brokers_have_what_was_set_for_all_of_them(tmp_path: Path, version: int) -> None:
     with LocalBroker(tmp_path, {"log.retention.bytes": "9"}) as broker:
         assert configs(broker, BROKER, "", version=version).keys() == {MIN_INSYNC}

@@ -12,6 +12,7 @@ from brokers import LocalBroker, a_batch, only_partition, produce_request, resol
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tailrace.broker.backlog import gate
 from tailrace.broker.backlog.gate import REFUSES_MS_MIN, Gate, GateState, delay_ms
 from tailrace.broker.core.api import Silence
 from tailrace.protocol.errors import ErrorCode
@@ -46,18 +47,18 @@ REFUSED = ErrorCode.NOT_ENOUGH_REPLICAS
     ],
 )
 def test_states(before: GateState, fill: float, after_ms: int, now: GateState) -> None:
-    gate = Gate()
-    gate.update({OPEN: 0.0, DELAYING: 0.9, REFUSING: 1.0}[before], 5_000)
-    assert gate.state is before
-    assert gate.update(fill, 5_000 + after_ms) is now
+    state_machine = Gate()
+    state_machine.update({OPEN: 0.0, DELAYING: 0.9, REFUSING: 1.0}[before], 5_000)
+    assert state_machine.state is before
+    assert state_machine.update(fill, 5_000 + after_ms) is now
 
 
 @given(st.lists(st.tuples(st.floats(0, 3), st.integers(0, 3_000)), min_size=1))
 def test_a_gate_keeps_its_rules_whatever_comes(steps: list[tuple[float, int]]) -> None:
-    gate, now, began, before = Gate(), 0, 0, OPEN
+    state_machine, now, began, before = Gate(), 0, 0, OPEN
     for fill, waited in steps:
         now += waited
-        state = gate.update(fill, now)
+        state = state_machine.update(fill, now)
         if before is not REFUSING and state is REFUSING:
             began = now
             assert fill >= 1
@@ -371,3 +372,44 @@ def test_states_and_counts_are_there_for_metrics(tmp_path: Path) -> None:
         assert broker.broker.backlog.gates.state(topic, "billing", broker.now_ms) is REFUSING
         broker.delete_topic()
         assert broker.broker.backlog.gates.refused == {}
+
+
+def test_gates_of_many_partitions_open_in_portions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate, "GATES_AT_ONCE", 2)
+    with LocalBroker(tmp_path) as broker:
+        broker.create_topic(partitions=5, **configured("reject", bytes=LIMIT))
+        for partition in range(5):
+            fill_to(broker, 1.0, partition)
+            assert broker.produce(b"x", partition=partition).error_code == REFUSED
+        commit(broker, "billing", 100)
+        for partition in range(1, 5):
+            commit(broker, "billing", 100, partition)
+        measured: list[str] = []
+        measure = gate.PartitionGate.measure
+        monkeypatch.setattr(
+            gate.PartitionGate,
+            "measure",
+            lambda self, *of: (measured.append(str(self.partition.name)), measure(self, *of)),
+        )
+        portions = []
+        for _ in range(3):
+            measured.clear()
+            broker.tick(1000)
+            portions.append(len(measured))
+        assert portions == [2, 2, 1]
+        assert not any(one.gate.state is REFUSING for one in broker.broker.backlog.gates._gates.values())
+
+
+def test_partitions_that_were_read_take_no_samples_for_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with LocalBroker(tmp_path) as broker:
+        broker.create_topic(partitions=3, **configured("hold", bytes=LIMIT))
+        for partition in range(3):
+            fill_to(broker, 0.9, partition)
+        commit(broker, "billing", 90)
+        commit(broker, "billing", 90, 1)
+        sampled: list[Any] = []
+        samples_of = gate.samples_of
+        monkeypatch.setattr(gate, "samples_of", lambda log, now: (sampled.append(log), samples_of(log, now))[1])
+        topic = broker.broker.metadata.topics["orders"]
+        assert broker.broker.backlog.gates.state(topic, "billing", broker.now_ms) is DELAYING
+        assert sampled == [broker.log(index=2)]

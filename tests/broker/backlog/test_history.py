@@ -111,6 +111,25 @@ def test_deleted_groups_and_offsets_are_recorded(tmp_path: Path) -> None:
         assert [held(found, BILLING, one.at) for one in found] == [{"orders": {0: 5, 1: 5}}, {"orders": {0: 5}}, {}]
 
 
+@pytest.mark.parametrize("names", [["x" * 32_000 + str(number) for number in range(150)], ["giant"]])
+def test_groups_that_do_not_fit_into_a_segment_do_not_stop_the_history(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: list[str]
+) -> None:
+    """Names of the greatest length, and a group with very many offsets."""
+    monkeypatch.setattr(history, "OFFSETS_OF_A_RECORD", 50)
+    with broker_for_groups(tmp_path, {INTERVAL: "5000"}) as broker:
+        broker.create_topic(partitions=200)
+        for name in names:
+            for partition in range(200 if len(names) == 1 else 1):
+                broker.broker.groups.offsets.set(name, "orders", partition, OffsetCommitValue(offset=partition))
+        broker.tick()
+        found = recorded(broker)
+        assert {one.group for one in found} == set(names)
+        assert all(one.offset_count <= 50 for one in found)
+        for name in names:
+            assert held(found, name, broker.now_ms) == {"orders": {n: n for n in range(200 if len(names) == 1 else 1)}}
+
+
 @pytest.mark.parametrize("stop", ["restart", "kill"])
 def test_a_start_records_what_a_stop_has_left_out(tmp_path: Path, stop: str) -> None:
     with broker_for_groups(tmp_path) as broker:

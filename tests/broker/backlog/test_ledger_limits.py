@@ -3,9 +3,11 @@
 from errno import EIO, ENOSPC
 from pathlib import Path
 
+import pytest
 from backlogs import RECORDS_OF_A_SEGMENT_EACH, delete, fill, noted, short
 from brokers import LocalBroker
 
+from tailrace.broker.background import retention
 from tailrace.broker.core.topics import LOSSES_TOPIC
 from tailrace.broker.groups.records import OffsetCommitValue
 from tailrace.facts.losses import LossKind, LossReason
@@ -39,6 +41,23 @@ def test_a_deletion_that_overtakes_more_groups_than_fit_into_a_segment_is_noted(
         found = all_noted(broker)
         assert found.count(("cut", "", 0, 2)) == 1
         assert len(set(found)) == len(found) == MANY_GROUPS + 1
+
+
+def test_retention_notes_what_many_partitions_lose_in_portions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each deletion overtakes ten groups: one of them is enough for a tick."""
+    monkeypatch.setattr(retention, "NOTES_AT_ONCE", 5)
+    with LocalBroker(tmp_path, {"log.retention.check.interval.ms": "1000"}) as broker:
+        for name in ("a", "b", "c"):
+            broker.create_topic(name, retention_ms="10000", **RECORDS_OF_A_SEGMENT_EACH)
+            fill(broker, 3, topic=name)
+            add_groups(broker, 10, 1, topic=name)
+        broker.tick(0)
+        noted_by_tick = []
+        for ms in (15_000, 50, 50, 50, 50):
+            before = broker.broker.ledger.noted
+            broker.tick(ms)
+            noted_by_tick.append(broker.broker.ledger.noted - before)
+        assert noted_by_tick == [0, 11, 11, 11, 0]  # with the first tick, the active segments are rolled
 
 
 def test_a_topic_with_more_partitions_than_fit_into_a_segment_is_noted(tmp_path: Path) -> None:

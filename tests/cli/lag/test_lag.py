@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from cli.lag.conftest import KAFKAS, OURS
 from confluent_kafka import Consumer, Producer, TopicPartition
+from waits import until
 
 from tailrace.facts.lag import BEAT_KEY, Beat, GroupLag, LagRow
 from tailrace.monitor.figures.lag import LagTracker
@@ -66,6 +67,25 @@ def test_a_group_that_has_read_all_of_an_idle_topic_is_not_behind(
     row = row_of(run, unused)
     assert (row["lag_records"], row["lag_bytes"], row["lag_seconds"], row["state"]) == (0, 0, 0, "ok")
     assert (row["loss_seconds"], row["rule"], row["catchup_seconds"]) == (None, None, 0)
+
+
+@pytest.mark.slow  # cleaners rest for 15 s
+def test_lag_seconds_pass_over_what_compaction_has_removed(
+    run: Run, bootstrap: str, new_topic: Any, unused: str, commit: Commit
+) -> None:
+    topic, now = new_topic(cleanup_policy="compact", segment_ms="100", min_cleanable_dirty_ratio="0.01"), now_ms()
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for key, seconds in (("a", 5000), ("a", 4000), ("b", 3000), ("c", 2000)):
+        producer.produce(topic, "value", key, timestamp=now - 1000 * seconds)
+        assert producer.flush(30) == 0
+        time.sleep(0.3)  # so that each has a segment of its own
+    commit(unused, topic, 0)
+    assert 5000 <= row_of(run, unused)["lag_seconds"] < 5100
+    until(lambda: row_of(run, unused)["lag_seconds"] < 4900, 90, 2)
+    asked = now_ms()
+    row = row_of(run, unused)
+    assert 0 <= row["lag_seconds"] - 4000 - (asked - now) / 1000 <= (now_ms() - asked) / 1000 + 1
+    assert row["lag_records"] == 4, "an upper bound"
 
 
 def test_groups_without_members_are_stopped_and_those_with_members_stalled(

@@ -3,6 +3,7 @@
 import math
 import random
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given
@@ -149,6 +150,57 @@ def test_what_is_published_is_read_again() -> None:
     beat = Beat(1000, 15_000, KAFKA)
     assert lag_facts.decode_beat(beat.encode()) == beat
     assert (beat.is_fresh(46_000), beat.is_fresh(46_001)) == (True, False)
+
+
+class Moment(NamedTuple):
+    """What happens to a partition and its group before the monitor looks again."""
+
+    passed_s: int
+    appended: int = 0
+    read: int = 0
+    deleted: int = 0
+    has_members: bool = False
+    retention_ms: int = 3_600_000
+
+
+MOMENTS = st.builds(
+    Moment,
+    passed_s=st.sampled_from([15, 15, 15, 60, 400, 700, 8000]),
+    appended=st.sampled_from([0, 0, 0, 0, 50]),
+    read=st.sampled_from([0, 0, 0, 0, 10, -5]),
+    deleted=st.sampled_from([0, 0, 0, 0, 40]),
+    has_members=st.booleans(),
+    retention_ms=st.sampled_from([3_600_000, 3_600_000, 40_000_000]),
+)
+
+
+@given(st.lists(MOMENTS, min_size=2, max_size=25))
+def test_rows_that_are_kept_while_nothing_moves_are_those_that_would_be_computed(moments: list[Moment]) -> None:
+    """The first tracker keeps them; the second one computes each."""
+    keeps, computes = LagTracker(), LagTracker()
+    computes._unchanged = lambda *_: None  # type: ignore[method-assign]
+    now_s, start, end, committed, written_at = 1_000_000, 0, 100, 20, [1_000_000] * 100
+    for moment in moments:
+        now_s += moment.passed_s
+        end += moment.appended
+        written_at += [now_s] * moment.appended
+        committed = min(end, max(0, committed + moment.read))
+        start = min(end, start + moment.deleted)
+        segments = (
+            (SegmentFact(start, end, (end - start) * RECORD_BYTES, written_at[-1] * 1000),) if end > start else ()
+        )
+        limits = Limits(moment.retention_ms, tick_ms=300_000, tick_at=0, active_since=1_000_000_000)
+        log = LogState(start, end, (end - start) * RECORD_BYTES, segments, limits)
+        position = max(start, committed)
+        unread_at = written_at[position] if position < end else None
+        groups = {"group": committed}
+        seen = snapshot(now_s, groups, log, unread_at_s=unread_at, members=moment.has_members)
+        kept, computed = one_row(keeps.observe(seen)), one_row(computes.observe(seen))
+        for name in ("loss_at", "loss_low_at"):
+            one, other = (getattr(row, name) for row in (kept, computed))
+            assert (one is None) == (other is None)
+            assert one is None or abs(max(one, now_s * 1000) - max(other, now_s * 1000)) <= 1
+        assert kept._replace(loss_at=None, loss_low_at=None) == computed._replace(loss_at=None, loss_low_at=None)
 
 
 # A reader and its log, and whether the alert comes in time

@@ -2,12 +2,13 @@
 
 Behaviour: a null or empty list of keys is all of them; unknown keys are left out. For a broker, all its current values;
 with "" for its name, only those that were set at run time for all brokers. min.insync.replicas is always one of these,
-because Kafka (4.1 and later) sets it for all brokers by itself. Inherited configs are encoded once for all topics.
+because Kafka (4.1 and later) sets it for all brokers by itself. Secrets are marked as sensitive, and have no value.
+Inherited configs are encoded once for all topics.
 
 Versions 1-4.
     1   sources and synonyms: the value at every source, the current one first
     3   types, and documentation on request
-Not done: groups and client metrics, which have no configs here yet. No value of ours is a secret.
+Not done: groups and client metrics, which have no configs here yet.
 """
 
 from collections.abc import Iterable
@@ -148,9 +149,11 @@ class ConfigsDescription:
         """`layers` as in `BrokerConfigs.layers`: the first one is the value, all of them are its synonyms."""
         values = list(layers)
         first = values[0]
+        value = first.text if first.key.name == key.name else first.text_in_units
         described = DescribeConfigsResourceResult(
             name=key.name,
-            value=first.text if first.key.name == key.name else first.text_in_units,
+            value=None if key.is_secret else value,
+            is_sensitive=key.is_secret,
             read_only=is_read_only,
             config_source=first.source,
             config_type=key.type,
@@ -158,7 +161,9 @@ class ConfigsDescription:
         )
         if self._with_synonyms:
             described.synonyms = [
-                DescribeConfigsSynonym(name=layer.key.name, value=layer.text, source=layer.source)
+                DescribeConfigsSynonym(
+                    name=layer.key.name, value=None if key.is_secret else layer.text, source=layer.source
+                )
                 for layer in values
                 if layer.text is not None
             ]

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
 
 from tailrace.broker.background.checkpoints import Checkpointer
-from tailrace.broker.background.retention import Retention
+from tailrace.broker.background.retention import NOTES_AT_ONCE, Retention
 from tailrace.broker.backlog.holds import Holds
 from tailrace.broker.backlog.ledger import LossLedger, NotRecorded
 from tailrace.broker.core.counters import LogSizes
@@ -99,9 +99,9 @@ class DiskBudget:
                 )  # fmt: skip
 
     def _drop(self, search: "Search", limit: int, now_ms: int) -> None:
-        has_dropped = False
+        has_dropped, until = False, self._ledger.noted + NOTES_AT_ONCE
         for _ in range(DROPS_AT_ONCE):
-            if self._sizes.total <= limit or (oldest := search.oldest()) is None:
+            if self._ledger.noted >= until or self._sizes.total <= limit or (oldest := search.oldest()) is None:
                 break
             partition, reason = oldest
             assert partition.log is not None

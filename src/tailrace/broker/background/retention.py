@@ -39,6 +39,7 @@ logger = logging.getLogger("tailrace.broker.background")
 
 LOGS_AT_ONCE = 100  # per tick, some microseconds each; or one in a hundred
 AGES_AT_ONCE = 50  # segments of a log
+NOTES_AT_ONCE = 1000  # of losses, per tick, if they are not of a single deletion: some 12 µs each
 
 
 class Retention:
@@ -100,12 +101,12 @@ class Retention:
 
     def _check_each(self, logs: Iterable[Log], now_ms: int, known: Collection[Segment] = ()) -> None:
         """`known` are the segments whose ages were just read."""
-        has_deleted = False
+        has_deleted, until = False, self._ledger.noted + NOTES_AT_ONCE
         for log in logs:
             partition = self._partitions.get(log)
             if partition is None or log.offline is not None:
                 continue
-            if log.replacing is not None:
+            if log.replacing is not None or self._ledger.noted >= until:
                 self._again[log] = None
                 continue
             self._sizes.measure(log)  # corrects the total, whatever has changed

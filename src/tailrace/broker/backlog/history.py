@@ -13,11 +13,12 @@ format is in `facts/positions`.
 import logging
 from collections import deque
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from tailrace.broker.core.errors import Refused
 from tailrace.broker.core.topics import POSITIONS_TOPIC
-from tailrace.broker.metadata.internal_topics import InternalTopic
+from tailrace.broker.metadata.internal_topics import InternalTopic, batches_of
 from tailrace.facts.positions import GroupPositions
 from tailrace.log.layout.errors import LogError
 from tailrace.records.record import Record
@@ -30,6 +31,9 @@ logger = logging.getLogger("tailrace.broker.backlog")
 
 PASSES = 2  # in the time for which history is kept
 OFFSETS_AT_ONCE = 1000  # written per tick, if they are not of a single group
+OFFSETS_OF_A_RECORD = 10_000  # less than a segment, however long the names of topics are
+SEGMENT_BYTES = 4 << 20
+BATCH_BYTES_MAX = SEGMENT_BYTES - (512 << 10)
 RETRY_MS = 10_000
 
 Place = tuple[str, int]
@@ -55,7 +59,7 @@ class GroupHistory:
             "cleanup.policy": "delete",
             "retention.ms": str(self._kept_ms + self._pass_ms + 2 * self._interval_ms),
             "retention.bytes": "-1",
-            "segment.bytes": str(4 << 20),
+            "segment.bytes": str(SEGMENT_BYTES),
             "segment.ms": str(max(1, self._kept_ms // 8)),
         }
 
@@ -130,11 +134,11 @@ class GroupHistory:
         return GroupPositions(group, now_ms, is_complete, held)
 
     def _append(self, found: Iterable[GroupPositions], now_ms: int) -> bool:
-        records = [Record(0, now_ms, key=one.key, value=one.encode()) for one in found]
-        if not records:
-            return True
+        parts = chain.from_iterable(one.parts(OFFSETS_OF_A_RECORD) for one in found)
+        records = (Record(0, now_ms, key=one.key, value=one.encode()) for one in parts)
         try:
-            self._topic.append(records, now_ms)
+            for batch in batches_of(records, BATCH_BYTES_MAX):
+                self._topic.append(batch, now_ms)
         except (LogError, Refused) as error:
             if not self._has_failed:
                 logger.warning("cannot write to %s: %s. It is tried again", POSITIONS_TOPIC, error)

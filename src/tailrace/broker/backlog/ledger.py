@@ -24,7 +24,7 @@ from tailrace.broker.core.delayed import Flushed
 from tailrace.broker.core.errors import Refused
 from tailrace.broker.core.partition import Partition
 from tailrace.broker.core.topics import LOSSES_TOPIC, Topic
-from tailrace.broker.metadata.internal_topics import InternalTopic, records_of
+from tailrace.broker.metadata.internal_topics import InternalTopic, records_of, size_of
 from tailrace.facts.losses import Loss, LossKind, LossReason, decode
 from tailrace.log.jobs import NO_ROOM
 from tailrace.log.layout.errors import LogError, StorageError
@@ -45,7 +45,6 @@ UNWRITTEN_MAX = 10_000  # records that are kept in memory
 NOTES_AT_ONCE = 100  # of these, per tick
 SEGMENT_BYTES = 1 << 20
 BATCH_BYTES_MAX = SEGMENT_BYTES // 2
-RECORD_BYTES_MAX = 40  # of a record, beside its key and its value
 SEGMENTS_READ_MAX = 64  # at a start after a crash
 
 
@@ -107,6 +106,7 @@ class LossLedger:
         self._broker = broker
         self._readers = readers
         self._topic = InternalTopic(broker, LOSSES_TOPIC, 1, lambda: KEPT_FOR_EVER)
+        self.noted = 0  # records, since the start
         self._has_failed = False
         self._unwritten: deque[list[Record]] = deque()  # notes, while the disk is full
         self._no_room_for = 0  # notes below this offset cannot be flushed, as the disk is full
@@ -262,6 +262,7 @@ class LossLedger:
         note = [Record(0, now_ms, key=loss.key, value=loss.encode()) for loss in losses]
         if not note:
             return
+        self.noted += len(note)
         if self._unwritten and not self._has_failed:
             self._keep(note)  # behind those: `tick` tries again
             return
@@ -280,7 +281,7 @@ class LossLedger:
         """
         while note:
             first, size = len(note), 0
-            while first and (size := size + _size_of(note[first - 1])) <= BATCH_BYTES_MAX:
+            while first and (size := size + size_of(note[first - 1])) <= BATCH_BYTES_MAX:
                 first -= 1
             first = min(first, len(note) - 1)
             self._topic.append(note[first:], now_ms)
@@ -358,10 +359,6 @@ class LossLedger:
             waiting, self._waiting = self._waiting, []
             for flushed in waiting:
                 flushed.resolve(None)
-
-
-def _size_of(record: Record) -> int:
-    return RECORD_BYTES_MAX + len(record.key or b"") + len(record.value or b"")
 
 
 def _is_out_of_space(error: Exception) -> bool:

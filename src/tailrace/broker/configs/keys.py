@@ -101,6 +101,7 @@ class ConfigKey(NamedTuple):
     broker_key: str | None = None
     is_dynamic: bool = True
     form: TextFormat | None = None
+    is_secret: bool = False  # clients do not get its value
     unit: int = 1  # for a synonym of a config in milliseconds: its unit, in milliseconds
 
     def parse(self, text: str | None) -> Value:

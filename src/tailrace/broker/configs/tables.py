@@ -197,7 +197,7 @@ _STATIC_KEYS = (
         "The shortest time from the start of one such round to the next."),
     _text("tailrace.alert.command", None, "", "",
         "A command that each alert starts: a JSON array of arguments, run without a shell, with the alert as JSON on "
-        "its standard input. Empty is none.")._replace(form=COMMAND),
+        "its standard input. Empty is none.")._replace(form=COMMAND, is_secret=True),
     _long("tailrace.alert.disk.seconds", None, 6 * 3600, 0,
         "Alert `disk_buffer`: the disk can take less than so many seconds of messages at today's rate. 0 is never."),
     _long("tailrace.alert.idle.ms", None, WEEK_MS, 1,
@@ -210,7 +210,7 @@ _STATIC_KEYS = (
         "Alert `group_stopped`, and the state `stalled`: a group that is behind has not moved for so many seconds."),
     _text("tailrace.alert.webhook.format", None, "json", "json slack", "The form of what the webhook receives."),
     _text("tailrace.alert.webhook.url", None, "", "", "A URL that each alert is posted to. Empty is none.")._replace(
-        form=WEBHOOK_URL),
+        form=WEBHOOK_URL, is_secret=True),
     _long("tailrace.group.history.interval.ms", None, MINUTE_MS, 1_000,
         "How often the positions of groups that have changed are recorded, for `tailrace group … --at`."),
     _long("tailrace.group.history.ms", None, DAY_MS, MINUTE_MS, "For how long the past positions of groups are kept."),

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
 
 _PIECE_BYTES = 1 << 20
+_RECORD_BYTES_MAX = 40  # beside its key and its value
 
 
 class NotRead(LogError):
@@ -94,6 +95,26 @@ class InternalTopic:
 def append_records(log: Log, records: Iterable[Record], now_ms: int) -> None:
     """Appends the records as one batch: after a crash the log has all of them, or none."""
     log.append(encode_batch([record._replace(offset=n) for n, record in enumerate(records)]), now_ms)
+
+
+def batches_of(records: Iterable[Record], bytes_max: int) -> Iterator[list[Record]]:
+    """Yields the records, in order, in lists of at most `bytes_max`; a record that is larger comes by itself."""
+    batch_records: list[Record] = []
+    size = 0
+    for record in records:
+        record_size = size_of(record)
+        if batch_records and size + record_size > bytes_max:
+            yield batch_records
+            batch_records, size = [], 0
+        batch_records.append(record)
+        size += record_size
+    if batch_records:
+        yield batch_records
+
+
+def size_of(record: Record) -> int:
+    """The size of a record in a batch, at most."""
+    return _RECORD_BYTES_MAX + len(record.key or b"") + len(record.value or b"")
 
 
 def records_of(

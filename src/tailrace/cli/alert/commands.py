@@ -13,12 +13,15 @@ from tailrace.cli.common.output import ExitCode, Failure
 from tailrace.cli.lag.source import opened
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from tailrace.facts.alerts import Alert
 
 app = typer.Typer(no_args_is_help=True, help="Alerts of the monitor: list, silence, test.")
 
 TARGETS = ("log", "webhook", "command")
 TEST_S = 90.0  # a monitor looks once in tailrace.monitor.interval.ms
+WIDE = 160  # of a terminal: a narrower one has no room for messages beside the rest
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 SILENCE_S_MAX = 366 * 86400
 
@@ -42,17 +45,30 @@ def list_alerts(
     elif not alerts:
         print("No alerts." if all_of_them else "No alerts are raised.")
     else:
-        _draw(alerts)
+        console = output.console(markup=False)
+        (_draw_table if console.width >= WIDE else _draw_blocks)(alerts, console)
 
 
-def _draw(alerts: "list[tuple[Alert, int | None]]") -> None:
+def _draw_blocks(alerts: "list[tuple[Alert, int | None]]", console: "Console") -> None:
+    """Each alert by itself, with its message below."""
+    from rich.padding import Padding
+
+    for alert, silenced_until in alerts:
+        subject = " on ".join(filter(None, (alert.group, alert.topic)))
+        until = f", silenced until {output.minute(silenced_until)}" if silenced_until is not None else ""
+        head = f"{alert.rule} {alert.state} since {output.minute(alert.since)}{until}{subject and f': {subject}'}"
+        console.print(head, style="bold red" if alert.is_raised else "green")
+        console.print(Padding(alert.message, (0, 0, 0, 2)))
+
+
+def _draw_table(alerts: "list[tuple[Alert, int | None]]", console: "Console") -> None:
     headings = ("STATE", "SINCE", "GROUP", "TOPIC", "SILENCED UNTIL", "MESSAGE")
     drawn = output.table("RULE", *headings, texts=headings)
     for alert, silenced_until in alerts:
         until = output.time(silenced_until) if silenced_until is not None else "-"
         since = output.time(alert.since)
         drawn.add_row(alert.rule, alert.state, since, alert.group or "-", alert.topic or "-", until, alert.message)
-    output.draw(drawn, output.console(markup=False))
+    output.draw(drawn, console)
 
 
 @app.command("test")

@@ -144,6 +144,13 @@ def size(value: int) -> str:
     return f"{amount:.1f} TB"
 
 
+def minute(timestamp_ms: int) -> str:
+    """Local time to the minute, without the year."""
+    from datetime import datetime
+
+    return datetime.fromtimestamp(timestamp_ms / 1000).astimezone().strftime("%m-%d %H:%M")
+
+
 def time(timestamp_ms: int) -> str:
     """Local time with its offset from UTC; `-` where there is none."""
     from datetime import datetime

@@ -1,5 +1,6 @@
 """`tailrace lag`: how far groups are behind, in messages and in time, and when they will lose messages."""
 
+import gc
 import json
 import re
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from tailrace.monitor.figures.report import LagReport
 
 _WATCH_SECONDS = 2.0
+COLLECTED_AFTER = 200_000  # objects: a report of 100,000 rows is no garbage, and looking through it takes a while
 
 Group = Annotated[str | None, typer.Argument(metavar="[GROUP]", autocompletion=connection.complete_groups)]
 Topics = Annotated[
@@ -66,6 +68,7 @@ def lag(
     """
     from tailrace.cli.lag.source import require_group, view_of
 
+    gc.set_threshold(COLLECTED_AFTER)
     if losses + buffers + watch > 1:
         raise Failure("--losses, --buffers and --watch exclude each other", ExitCode.USAGE)
     if since is not None and not losses:

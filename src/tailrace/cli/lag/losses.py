@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 from tailrace.cli.common import output
@@ -53,12 +52,8 @@ def _draw(losses: "list[Loss]") -> None:
         where = f"{loss.topic}-{loss.partition} @{loss.first}"
         why = REASONS.get(loss.reason or "", str(loss.reason))
         by = f" ({output.short(loss.client_id.encode(), 20)})" if loss.client_id else ""
-        drawn.add_row(output.short(loss.group.encode(), 30), where, count, _minute(loss.at), why + by)
+        drawn.add_row(output.short(loss.group.encode(), 30), where, count, output.minute(loss.at), why + by)
     output.draw(drawn, output.console(markup=False))
     total = output.plural(sum(loss.records for loss in losses), "message")
     at_most = "" if all(loss.exact for loss in losses) else "at most "
     print(f"{at_most}{total} lost, by {output.plural(len({loss.group for loss in losses}), 'group')}")
-
-
-def _minute(timestamp_ms: int) -> str:
-    return datetime.fromtimestamp(timestamp_ms / 1000).astimezone().strftime("%m-%d %H:%M")

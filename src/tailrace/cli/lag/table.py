@@ -16,6 +16,9 @@ NARROW, NAME_WIDTH = 120, 14  # a terminal, and names in it
 _STYLES = {"stopped": "bold red", "stalled": "bold red", "slow": "yellow", "rewound": "yellow", "ok": "green"}
 
 
+Badness = tuple[bool, float, float, int]
+
+
 class Line(NamedTuple):
     """One line: a partition, or the partitions of one group in one topic, of which `worst` is shown."""
 
@@ -23,25 +26,27 @@ class Line(NamedTuple):
     topic: str
     records: int
     worst: "LagRow"
+    badness: Badness
 
 
 def lines(report: "LagReport", group: str | None) -> list[Line]:
     by_topic: dict[tuple[str, str], Line] = {}
     found = []
     for of_group, row in report.rows():
+        badness = _badness(row, report.at)
         if group is not None:
-            found.append(Line(group, row.topic, row.lag_records, row))
+            found.append(Line(group, row.topic, row.lag_records, row, badness))
             continue
         key = of_group.group, row.topic
         line = by_topic.get(key)
         if line is None:
-            by_topic[key] = Line(*key, row.lag_records, row)
+            by_topic[key] = Line(*key, row.lag_records, row, badness)
         else:
-            worst = min(line.worst, row, key=lambda one: _badness(one, report.at))
-            by_topic[key] = line._replace(records=line.records + row.lag_records, worst=worst)
+            worst = (row, badness) if badness < line.badness else (line.worst, line.badness)
+            by_topic[key] = Line(*key, line.records + row.lag_records, *worst)
     return sorted(
         [*found, *by_topic.values()],
-        key=lambda line: (*_badness(line.worst, report.at), line[:2], line.worst.partition),
+        key=lambda line: (line.badness, line.group, line.topic, line.worst.partition),
     )
 
 
@@ -76,7 +81,7 @@ def _notes(report: "LagReport", found: list[Line], lines_max: int) -> list[str]:
     return notes
 
 
-def _badness(row: "LagRow", now_ms: int) -> tuple[bool, float, float, int]:
+def _badness(row: "LagRow", now_ms: int) -> Badness:
     """What sorts first is worst: lost, about to lose, longest behind."""
     loss, behind = row.loss_low_seconds(now_ms), row.lag_seconds(now_ms)
     return not row.unread_lost, loss if loss is not None else float("inf"), -(behind or 0.0), -row.lag_records

@@ -52,6 +52,6 @@ def _loss(expected: float | None, least: float, row: "LagRow") -> str:
         return f"loses messages in ≥ {duration(least)}{rule}"
     if expected is None:
         return f"may lose messages in {duration(least)}{rule}"
-    if expected <= least * _ALIKE:
+    if expected <= least * _ALIKE or duration(least) == duration(expected):
         return f"loses messages in {duration(expected)}{rule}"
     return f"loses messages in {duration(least)} to {duration(expected)}{rule}"

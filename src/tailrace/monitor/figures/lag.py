@@ -31,9 +31,14 @@ STILL = 1e-3  # records per second that are as good as none
 
 
 class _Reader:
-    """What is remembered of a group in one partition. A mark is a moment and the lag that it had."""
+    """What is remembered of a group in one partition. A mark is a moment and the lag that it had. `row` holds until
+    `holds_until` where nothing moves.
+    """
 
-    __slots__ = ("committed", "mark", "mark_before", "moved_at", "peak", "rate", "row", "seen_at")
+    __slots__ = (
+        *("committed", "had_members", "holds_until", "mark", "mark_before", "moved_at", "peak", "rate", "row"),
+        "seen_at",
+    )
 
     def __init__(self, committed: int, at: int) -> None:
         self.committed = committed
@@ -43,8 +48,12 @@ class _Reader:
         self.mark: tuple[int, int] | None = None
         self.mark_before: tuple[int, int] | None = None
         self.row: LagRow | None = None
+        self.holds_until = 0.0
+        self.had_members = False
 
-    def see(self, committed: int, at: int) -> None:
+    def see(self, committed: int, at: int, at_before: int) -> None:
+        """`at_before` is the time of the snapshot before, until which nothing has moved if it was not seen then."""
+        self.rate.add(self.committed, at_before / 1000)
         if committed != self.committed:
             if committed < self.committed:
                 self.peak = max(self.committed, self.peak or 0)
@@ -87,10 +96,14 @@ class LagTracker:
         self._writes: dict[TopicPartition, Rate] = {}
         self._readers: dict[str, dict[TopicPartition, _Reader]] = {}
         self._walks: dict[tuple[TopicPartition, float], Walk] = {}  # of one snapshot
+        self._at = self._at_before = 0  # of the last snapshot, and the one before
+        self._logs: Mapping[TopicPartition, LogState] = {}  # of the snapshot before
+        self._still: set[TopicPartition] = set()  # logs that are as they were then
 
     def observe(self, snapshot: Snapshot) -> list[GroupLag]:
         """Returns the lag of each group that has committed offsets of partitions that exist."""
         at_s = snapshot.at / 1000
+        self._at_before, self._at = self._at, snapshot.at
         for partition, log in snapshot.logs.items():
             writes = self._writes.get(partition)
             if writes is None:
@@ -99,6 +112,9 @@ class LagTracker:
                 writes.add(log.end, at_s)
         self._forget(snapshot)
         self._walks = {}
+        before, self._logs = self._logs, snapshot.logs
+        # Under a budget, every log decides when records of this one go.
+        self._still = {one for one, log in snapshot.logs.items() if snapshot.budget is None and before.get(one) == log}
         if snapshot.budget is not None:
             total = sum(rates.today for rates in self.write_rates(snapshot.logs).values())
             snapshot = snapshot._replace(budget=snapshot.budget._replace(bytes_per_second=total))
@@ -134,18 +150,24 @@ class LagTracker:
             reader = readers.get(partition)
             if reader is None:
                 reader = readers[partition] = _Reader(committed, snapshot.at)
-            if (row := self._unchanged(reader, committed, log, partition)) is None:
-                reader.see(committed, snapshot.at)
+            row = self._unchanged(reader, committed, log, partition)
+            if row is None or (row.lag_records and not self._holds(reader, row, partition, state, snapshot.at)):
+                reader.see(committed, snapshot.at, self._at_before)
                 row = reader.row = self._row(group, state, partition, log, reader, snapshot)
             yield row
 
     def _unchanged(self, reader: _Reader, committed: int, log: LogState, partition: TopicPartition) -> LagRow | None:
-        """The last row of a group that has read all, where nothing has moved for long: most rows are such."""
+        """The last row of a group, where nothing has moved for long: most rows are such."""
         row = reader.row
-        if row is None or row.lag_records or (row.committed, row.start, row.end) != (committed, log.start, log.end):
+        if row is None or (row.committed, row.start, row.end) != (committed, log.start, log.end):
             return None
         is_still = row.produce_rate < STILL and row.consume_rate < STILL
         return row if is_still and self._writes[partition].ten_minutes < STILL else None
+
+    def _holds(self, reader: _Reader, row: LagRow, partition: TopicPartition, state: GroupState, at: int) -> bool:
+        """Whether the unchanged row of a group that is behind would come out the same now."""
+        is_as_before = partition in self._still and state.has_members == reader.had_members
+        return is_as_before and row.unread_at is not None and at < reader.holds_until
 
     def _row(
         self,
@@ -168,6 +190,9 @@ class LagTracker:
         expected, least = self._forecasts(known, reader, lag_state, snapshot)
         if lost:
             expected = least = Forecast(0.0, None)
+        due_at = NEVER if lost else snapshot.at + 1000 * expected.seconds
+        reader.holds_until = min(due_at, self._holds_until(known, reader, snapshot.at))
+        reader.had_members = state.has_members
         return LagRow(
             topic=partition.topic,
             partition=partition.partition,
@@ -210,6 +235,16 @@ class LagTracker:
         if known.unread is None or known.unread.timestamp is None:
             return at - reader.moved_at
         return min(at - reader.moved_at, self._age_ms(known, at))
+
+    def _holds_until(self, known: _Known, reader: _Reader, at: int) -> float:
+        """When the state or the forecast of a group changes even if nothing moves."""
+        standing_ms = self._standing_ms(known, reader, at)
+        if standing_ms >= max(STANDING_MS, self._stopped_ms):
+            return NEVER
+        steps = [at + limit - standing_ms for limit in (STANDING_MS, self._stopped_ms) if standing_ms < limit]
+        if reader.mark is not None:
+            steps.append(reader.mark[0] + round(TEN_MINUTES_S * 1000))
+        return min(steps)
 
     @staticmethod
     def _age_ms(known: _Known, at: int) -> int:

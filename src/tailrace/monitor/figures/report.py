@@ -28,14 +28,19 @@ class LagReport(NamedTuple):
             "at": rfc3339(self.at),
             "source": self.source,
             "rates": self.rates,
-            "groups": [shown(group, row, self.at) for group, row in self.rows()],
+            "groups": [row for group in self.groups for row in rows_of(group, self.at)],
         }
 
 
-def shown(group: GroupLag, row: LagRow, now_ms: int) -> dict[str, Any]:
-    """One row as `tailrace lag --json` prints it. JSON has no infinity: never is null."""
+def rows_of(group: GroupLag, now_ms: int) -> Iterator[dict[str, Any]]:
+    """The rows of a group as `tailrace lag --json` prints them. JSON has no infinity: never is null."""
+    as_of = rfc3339(group.at)
+    return (_shown(group.group, as_of, row, now_ms) for row in group.rows)
+
+
+def _shown(group: str, as_of: str, row: LagRow, now_ms: int) -> dict[str, Any]:
     return {
-        "group": group.group,
+        "group": group,
         "topic": row.topic,
         "partition": row.partition,
         "committed": row.committed,
@@ -54,7 +59,7 @@ def shown(group: GroupLag, row: LagRow, now_ms: int) -> dict[str, Any]:
         "state": row.state,
         "unread_lost": row.unread_lost,
         "estimate": row.estimate,
-        "as_of": rfc3339(group.at),
+        "as_of": as_of,
     }
 
 

@@ -80,7 +80,8 @@ class TailraceFacts(KafkaFacts):
     def _with_segments(self, log: LogState, fact: PartitionFact | None) -> LogState:
         newest = self._newest
         tick_ms = newest.tick_ms if newest is not None else self._tick_ms
-        tick_at = newest.tick_at if newest is not None and newest.tick_at else None
+        # Ticks are that far apart: the first one says as much, and does not change with each record.
+        tick_at = newest.tick_at % tick_ms if newest is not None and newest.tick_at and tick_ms > 0 else None
         if fact is None:
             only = (SegmentFact(log.start, log.end, log.size or 0, None),) if log.end > log.start else ()
             return log._replace(segments=only, limits=log.limits._replace(tick_ms=tick_ms, tick_at=tick_at))
