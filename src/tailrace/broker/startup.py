@@ -68,6 +68,7 @@ def open_broker(
     if delayed is not None:
         _delay_appends(broker, delayed, now_ms)
     broker.load_groups()
+    broker.load_transactions()
     announce(directory)
     cuts = {} if directory.was_clean else _finish_deletions(broker, now_ms)
     if removal is not None:

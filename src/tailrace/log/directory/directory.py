@@ -202,6 +202,15 @@ class DataDirectory:
 
     # Creating and removing logs
 
+    def require_format(self, version: int) -> None:
+        """Marks the directory with a format, durably, if it has an older one: from here on older releases refuse it.
+        Raises StorageError.
+        """
+        try:
+            raise_format(self.files, self.path, version)
+        except OSError as error:
+            raise StorageError(f"cannot raise the format of {self.path}", error) from error
+
     def create(
         self,
         partition: TopicPartition,

@@ -1,0 +1,148 @@
+"""Carries out the decision on a transaction: waits until it is on disk, and then appends a marker to each partition.
+
+When the markers are on disk, too, the coordinator is called back. A marker that cannot be written now, because the disk
+is full or the partition is offline, is tried again until it can; a partition that was deleted needs none.
+"""
+
+import logging
+from collections.abc import Callable, Generator, Iterable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tailrace.broker.core.delayed import Flushed, IncrementalResponse
+from tailrace.broker.core.errors import Refused
+from tailrace.broker.core.partition import Partition
+from tailrace.broker.core.topics import OFFSETS_TOPIC
+from tailrace.broker.transactions.state import ProducerIdentity, Transaction
+from tailrace.log.layout.errors import LogError
+from tailrace.log.layout.names import TopicPartition
+from tailrace.records.control import Marker, encode_marker
+
+if TYPE_CHECKING:
+    from tailrace.broker.broker import Broker
+
+logger = logging.getLogger("tailrace.broker.transactions")
+
+
+def append_marker(
+    broker: "Broker",
+    partition: Partition,
+    producer: ProducerIdentity,
+    marker: Marker,
+    coordinator_epoch: int,
+    now_ms: int,
+) -> None:
+    """Appends a marker to a partition with a log, and requests a flush. Raises LogError, Refused."""
+    if partition.topic.name == OFFSETS_TOPIC:
+        broker.groups.end_transaction(partition.index, *producer, marker, coordinator_epoch)
+        return
+    log = broker.log_for_append(partition)
+    try:
+        log.append(encode_marker(marker, *producer, coordinator_epoch, now_ms), now_ms)
+    except LogError:
+        broker.notice(log)
+        raise
+    broker.appended(partition, log, now_ms)
+    broker.flushes.request(log)
+
+
+class Completion:
+    """The completion of one transaction. `retry_later` is called when some markers could not be written."""
+
+    def __init__(
+        self,
+        broker: "Broker",
+        transaction: Transaction,
+        coordinator_epoch: int,
+        now_ms: Callable[[], int],
+        written: Callable[[], None],
+        retry_later: Callable[[], None],
+    ) -> None:
+        self.is_decided = False  # the decision is on disk
+        self.has_tried = False  # a marker has been appended to each partition that takes one
+        self.is_finished = False
+        self.transaction = transaction
+        self._broker = broker
+        self._producer = ProducerIdentity(transaction.producer_id, transaction.epoch)
+        self._marker = Marker.COMMIT if transaction.state.is_commit else Marker.ABORT
+        self._coordinator_epoch = coordinator_epoch
+        self._now_ms = now_ms
+        self._written = written
+        self._retry_later = retry_later
+        self._missing: set[TopicPartition] = set(transaction.partitions)  # whose marker is not on disk
+        self._unflushed = 0
+        self._waiting: list[Callable[[], None]] = []
+
+    def then(self, notify: Callable[[], None]) -> None:
+        """Calls `notify` when the transaction is complete."""
+        self._waiting.append(notify)
+
+    def begin(self, decision: Iterable[Flushed]) -> None:
+        """Begins once the decision is on disk. If a flush of it fails, the process is about to stop."""
+        waits = list(decision)
+        missing = len(waits)
+
+        def is_flushed(error: LogError | None) -> None:
+            nonlocal missing
+            missing -= error is None
+            if not missing:
+                self._decided()
+
+        if not waits:
+            self._decided()
+        for flushed in waits:
+            flushed.when_resolved(is_flushed)
+
+    def _decided(self) -> None:
+        self.is_decided = True
+        self.write_markers()
+
+    def write_markers(self) -> None:
+        """Appends the markers that are missing, some at a time, so that other requests get their turn."""
+        IncrementalResponse(self._write(), self._broker.start_job)
+
+    def _write(self) -> Generator[None, None, None]:
+        self._unflushed = 1  # until all are appended
+        for name in sorted(self._missing):
+            try:
+                self._write_one(name)
+            except (LogError, Refused) as error:
+                logger.warning("cannot write a transaction marker to %s: %s. It is tried again", name, error)
+            yield
+        self.has_tried = True
+        self._is_flushed(None, None)
+
+    def _write_one(self, name: TopicPartition) -> None:
+        partition = self._broker.partition(*name)
+        if partition is not None and partition.unavailable is not None:
+            raise partition.unavailable.again()
+        if partition is None or partition.log is None:  # deleted, or never written to
+            self._missing.discard(name)
+            return
+        append_marker(
+            self._broker, partition, self._producer, self._marker, self._coordinator_epoch, self._now_ms()
+        )
+        self._unflushed += 1
+        self._broker.when_flushed(partition).when_resolved(partial(self._is_flushed, name))
+
+    def _is_flushed(self, name: TopicPartition | None, error: LogError | None) -> None:
+        if name is not None and (error is None or self._is_gone(name)):
+            self._missing.discard(name)
+        self._unflushed -= 1
+        if self._unflushed:
+            return
+        if self._missing:
+            self._retry_later()
+        else:
+            self._written()
+
+    def _is_gone(self, name: TopicPartition) -> bool:
+        partition = self._broker.partition(*name)
+        return partition is None or partition.log is None
+
+    def finish(self) -> None:
+        """Notifies all that wait: the transaction is complete."""
+        self.is_finished = True
+        waiting, self._waiting = self._waiting, []
+        for notify in waiting:
+            notify()
