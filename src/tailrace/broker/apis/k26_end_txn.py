@@ -5,7 +5,8 @@ next finds what it has committed; Kafka responds once it is decided. From versio
 next transaction. A repeated request gets the same response.
 
 Versions 0-5.
-    2   PRODUCER_FENCED is understood      4   TRANSACTION_ABORTABLE is understood      5   an epoch for each transaction
+    2   PRODUCER_FENCED is understood      4   TRANSACTION_ABORTABLE is understood
+    5   an epoch for each transaction
 Not done: nothing.
 """
 
@@ -26,9 +27,7 @@ FENCED_FROM = 2  # before, INVALID_PRODUCER_EPOCH
 VERSION_2_FROM = 5
 
 
-def end_txn(
-    request: EndTxnRequest, call: Call, broker: "Broker"
-) -> EndTxnResponse | DelayedResponse[EndTxnResponse]:
+def end_txn(request: EndTxnRequest, call: Call, broker: "Broker") -> EndTxnResponse | DelayedResponse[EndTxnResponse]:
     producer = ProducerIdentity(request.producer_id, request.producer_epoch)
     version = VERSION_2 if call.version >= VERSION_2_FROM else 0
 

@@ -13,13 +13,12 @@ def full_match(pattern: str) -> Callable[[str], bool]:
     import re2
 
     if len(pattern) > PATTERN_LENGTH_MAX:
-        raise Refused(
-            ErrorCode.INVALID_REGULAR_EXPRESSION, f"a pattern has at most {PATTERN_LENGTH_MAX} characters"
-        )
+        raise Refused(ErrorCode.INVALID_REGULAR_EXPRESSION, f"a pattern has at most {PATTERN_LENGTH_MAX} characters")
     options = re2.Options()
     options.log_errors = False
     try:
         compiled = re2.compile(pattern, options)
     except re2.error as error:
-        raise Refused(ErrorCode.INVALID_REGULAR_EXPRESSION, f"invalid pattern {pattern!r}: {error}") from None
+        reason = error.args[0].decode(errors="replace") if error.args and isinstance(error.args[0], bytes) else error
+        raise Refused(ErrorCode.INVALID_REGULAR_EXPRESSION, f"invalid pattern {pattern!r}: {reason}") from None
     return lambda text: compiled.fullmatch(text) is not None

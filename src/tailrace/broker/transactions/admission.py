@@ -57,10 +57,8 @@ class ProducerTransaction:
             raise state.unknown_mapping()
         self._producer_id = header.producer_id
         log = partition.log
-        if log is not None and log.producers.has_open_transaction(header.producer_id, header.producer_epoch):
-            return
-        if log is not None and log.producers.is_duplicate(header):
-            return  # it is answered like the first one
+        if log is not None and (log.producers.continues_transaction(header) or log.producers.is_duplicate(header)):
+            return  # a duplicate is answered like the first one
         if self._call.version >= PRODUCE_ADDS_FROM:
             self._require_first_sequence(partition, header)
         producer = ProducerIdentity(header.producer_id, header.producer_epoch)

@@ -119,9 +119,7 @@ class Completion:
         if partition is None or partition.log is None:  # deleted, or never written to
             self._missing.discard(name)
             return
-        append_marker(
-            self._broker, partition, self._producer, self._marker, self._coordinator_epoch, self._now_ms()
-        )
+        append_marker(self._broker, partition, self._producer, self._marker, self._coordinator_epoch, self._now_ms())
         self._unflushed += 1
         self._broker.when_flushed(partition).when_resolved(partial(self._is_flushed, name))
 

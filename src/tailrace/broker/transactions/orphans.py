@@ -26,9 +26,7 @@ KnownTransactions = dict[ProducerIdentity, frozenset[TopicPartition]]
 """The partitions of each open transaction, by its producer."""
 
 
-def abort_unknown(
-    broker: "Broker", transactions: Iterable[Transaction], now_ms: int
-) -> Generator[None, None, int]:
+def abort_unknown(broker: "Broker", transactions: Iterable[Transaction], now_ms: int) -> Generator[None, None, int]:
     """Aborts the unknown transactions, some at a time. Returns how many there were."""
     known = {
         ProducerIdentity(one.producer_id, one.epoch): one.partitions

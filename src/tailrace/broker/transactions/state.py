@@ -10,22 +10,22 @@ Refused. The coordinator writes the record, and only its replay changes the stat
     CompleteCommit   all markers are written
     CompleteAbort
 
-    event                       in state              new state                                    otherwise
-    --------------------------  --------------------  -------------------------------------------  ----------------------
-    a producer begins           none                  Empty, a new producer id, epoch 0            its timeout is invalid
-                                Empty, Complete       Empty, epoch + 1; at the last epoch          given another producer
-                                                      a new producer id, epoch 0                   or epoch: fenced
-                                Ongoing               PrepareAbort, epoch + 1 (fence), then again
-    partitions are added        Empty, Complete       Ongoing, which starts now                    id: unknown mapping
-                                Ongoing               Ongoing, with more partitions                epoch: fenced
-    the producer ends it        Ongoing               Prepare; from version 2 on with epoch + 1
-                                Complete, the same    unchanged: repeated                          the opposite: invalid
-      … version 2, abort        Empty, Complete       PrepareAbort without partitions, epoch + 1
-      … version 2, repeated     Complete, epoch - 1   unchanged, if the outcome is the same
-    the timeout, an operator    Ongoing               PrepareAbort, epoch + 1
-    all markers are written     Prepare               Complete; the next producer id, epoch 0, if
-                                                      this one's epochs are used up
-    unused for long             Empty, Complete       forgotten
+    event                      in state            new state                                      refused
+    -------------------------  ------------------  ---------------------------------------------  ---------------------
+    a producer begins          none                Empty, a new producer id, epoch 0              its timeout is invalid
+                               Empty, Complete     Empty, epoch + 1; after the last epoch a new   given another producer
+                                                   producer id, epoch 0                           or epoch: fenced
+                               Ongoing             PrepareAbort, epoch + 1; then decided again
+    partitions are added       Empty, Complete     Ongoing, which starts now                      other id: unknown
+                               Ongoing             Ongoing, with more partitions                  other epoch: fenced
+    the producer ends it       Ongoing             Prepare; in version 2 with epoch + 1
+                               Complete, the same  unchanged: it is repeated                      the opposite: invalid
+      version 2, repeated      Complete, epoch-1   unchanged, if the outcome is the same          the opposite: invalid
+      version 2, abort         Empty, Complete     PrepareAbort without partitions, epoch + 1
+    its timeout, an operator   Ongoing             PrepareAbort, epoch + 1
+    all markers are written    Prepare             Complete; with the next producer id, epoch 0,
+                                                   where the epochs of this one are used up
+    unused for long            Empty, Complete     forgotten
 
 While a transaction is being carried out, all requests but those of a fenced producer are refused with
 CONCURRENT_TRANSACTIONS; the coordinator lets them wait for the end instead.
@@ -278,9 +278,7 @@ def _prepare(current: Transaction, commit: bool, now_ms: int) -> Transaction:
     )
 
 
-def _prepare_with_next_epoch(
-    current: Transaction, commit: bool, next_id: NextProducerId, now_ms: int
-) -> Transaction:
+def _prepare_with_next_epoch(current: Transaction, commit: bool, next_id: NextProducerId, now_ms: int) -> Transaction:
     prepared = _prepare(current, commit, now_ms)
     if current.epoch >= LAST_EPOCH:
         prepared = prepared._replace(next_producer_id=next_id())
