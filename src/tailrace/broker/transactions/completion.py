@@ -10,12 +10,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tailrace.broker.core.delayed import Flushed, IncrementalResponse
-from tailrace.broker.core.errors import Refused
+from tailrace.broker.core.errors import Refused, code_of
 from tailrace.broker.core.partition import Partition
 from tailrace.broker.core.topics import OFFSETS_TOPIC
 from tailrace.broker.transactions.state import ProducerIdentity, Transaction
 from tailrace.log.layout.errors import LogError
 from tailrace.log.layout.names import TopicPartition
+from tailrace.protocol.errors import ErrorCode
 from tailrace.records.control import Marker, encode_marker
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class Completion:
             try:
                 self._write_one(name)
             except (LogError, Refused) as error:
-                logger.warning("cannot write a transaction marker to %s: %s. It is tried again", name, error)
+                self._could_not_write(name, error)
             yield
         self.has_tried = True
         self._is_flushed(None, None)
@@ -122,6 +123,13 @@ class Completion:
         append_marker(self._broker, partition, self._producer, self._marker, self._coordinator_epoch, self._now_ms())
         self._unflushed += 1
         self._broker.when_flushed(partition).when_resolved(partial(self._is_flushed, name))
+
+    def _could_not_write(self, name: TopicPartition, error: LogError | Refused) -> None:
+        if code_of(error) is ErrorCode.INVALID_PRODUCER_EPOCH:
+            logger.warning("no transaction marker is written to %s: an operator has ended it there: %s", name, error)
+            self._missing.discard(name)
+        elif not self.has_tried:  # once: it is tried again every second
+            logger.error("cannot write a transaction marker to %s: %s. It is tried again until it can", name, error)
 
     def _is_flushed(self, name: TopicPartition | None, error: LogError | None) -> None:
         if name is not None and (error is None or self._is_gone(name)):
