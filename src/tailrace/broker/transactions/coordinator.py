@@ -159,9 +159,13 @@ class TransactionCoordinator:
     def write(self, transactional_id: str, transaction: Transaction | None) -> None:
         """Appends the transaction, as it is to be, to the log, and replays it. Raises NotSaved."""
         saved = TransactionSaved(transactional_id, transaction)
+        before = self.transactions.get(transactional_id)
         self.log.append(saved, self._now_ms)
         self.replay(saved)
-        if transaction is not None:
+        was_open = before is not None and before.state is State.ONGOING
+        if transaction is None:
+            return
+        if transaction.state is not State.ONGOING or not was_open:  # its timeout counts from its first partition on
             self._set_deadline(transactional_id, transaction)
 
     def _set_deadline(self, transactional_id: str, transaction: Transaction) -> None:
