@@ -12,14 +12,27 @@ by AddPartitionsToTxn, as older clients do.
 from collections.abc import Iterable
 from typing import Any
 
-from brokers import LocalBroker, a_batch, fetch_request, from_offset, only_partition, produce_request, resolved
+from brokers import (
+    ENDPOINT,
+    LocalBroker,
+    a_batch,
+    fetch_request,
+    from_offset,
+    only_partition,
+    produce_request,
+    resolved,
+)
 
+from tailrace.broker.core.api import Call
 from tailrace.broker.core.delayed import DelayedResponse
+from tailrace.broker.groups.records import OffsetCommitValue
 from tailrace.broker.metadata.internal_topics import records_of
 from tailrace.broker.transactions import records
-from tailrace.broker.transactions.state import NO_EPOCH, Transaction
+from tailrace.broker.transactions.admission import admit_offsets
+from tailrace.broker.transactions.state import NO_EPOCH, ProducerIdentity, Transaction
 from tailrace.log.layout.names import TopicPartition
 from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from tailrace.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from tailrace.protocol.messages.end_txn import EndTxnRequest
 from tailrace.protocol.messages.init_producer_id import InitProducerIdRequest
@@ -33,6 +46,7 @@ TRANSACTION_LOG = "__transaction_state"
 COMMITTED_ONLY = 1  # isolation level
 LATEST = -1
 PRODUCE_VERSIONS = {0: 11, 2: 12}  # by the version of transactions
+OFFSETS_VERSIONS = {0: 3, 2: 5}
 END_VERSIONS = {0: 4, 2: 5}
 
 
@@ -113,6 +127,23 @@ class TransactionalProducer:
         request = self.produce_request(*values, partition=partition, topic=topic, **fields)
         return only_partition(self.broker.ask(request, version))
 
+    def commit_offset(self, offset: int, group_id: str = "billing", topic: str = "orders", partition: int = 0) -> None:
+        """Commits an offset of a group in the transaction."""
+        if self.version == 0:
+            request = AddOffsetsToTxnRequest(
+                transactional_id=self.transactional_id,
+                producer_id=self.identity[0],
+                producer_epoch=self.identity[1],
+                group_id=group_id,
+            )
+            assert self.broker.ask(request, 3).error_code == ErrorCode.NONE
+        producer, broker = ProducerIdentity(*self.identity), self.broker.broker
+        call = Call(OFFSETS_VERSIONS[self.version], "test", ENDPOINT, self.broker.now_ms, self.broker.steady_ms)
+        admit_offsets(broker, self.transactional_id, producer, group_id, call)
+        value = OffsetCommitValue(offset=offset, metadata="", commit_timestamp=self.broker.now_ms)
+        broker.groups.commit_in_transaction(group_id, [(topic, partition, value)], *producer)
+        self.broker.run_jobs()
+
     def end_request(self, *, commit: bool) -> EndTxnRequest:
         producer_id, epoch = self.identity
         return EndTxnRequest(
@@ -155,6 +186,19 @@ def only_code(response: Any) -> int:
     """The error code that all partitions of an AddPartitionsToTxn have in common."""
     (code,) = {one.partition_error_code for topic in response.results_by_topic for one in topic.results_by_partition}
     return int(code)
+
+
+def run_a_job(broker: LocalBroker) -> bool:
+    """Runs the next job, or the next flush if there is none. Returns whether there was one."""
+    if broker._jobs:
+        job, finish = broker._jobs.popleft()
+        job.run()
+        finish()
+        return True
+    flush = broker.broker.flushes.next_job()
+    if flush is not None:
+        broker._run_flush(flush)
+    return flush is not None
 
 
 def known(broker: LocalBroker, transactional_id: str = COPIER) -> Transaction:

@@ -16,6 +16,7 @@ from transactions import (
     known,
     last_stable_offset,
     logged,
+    run_a_job,
 )
 
 from tailrace.broker.transactions import coordinator as coordinators
@@ -404,20 +405,8 @@ def test_an_end_is_answered_when_the_markers_are_on_disk(broker: LocalBroker) ->
     ending = held_end(broker, producer)
     while ending.answer is None:
         assert committed(broker) != [b"a"] or committed(broker, 1) != [b"a"]
-        run_a_flush(broker)
+        assert run_a_job(broker)
     assert (committed(broker), committed(broker, 1)) == ([b"a"], [b"a"])
-
-
-def run_a_flush(broker: LocalBroker) -> None:
-    """Runs one job."""
-    if broker._jobs:
-        job, finish = broker._jobs.popleft()
-        job.run()
-        finish()
-        return
-    flush = broker.broker.flushes.next_job()
-    assert flush is not None, "there is nothing to wait for"
-    broker._run_flush(flush)
 
 
 def test_a_consumer_that_waits_for_the_commit_is_woken_once(broker: LocalBroker) -> None:
@@ -470,7 +459,7 @@ def test_a_topic_deleted_while_its_marker_is_being_flushed_does_not_hold_up_the_
     ending = held_end(broker, producer)
     gone = broker.log("gone")
     while gone.end_offset < 2:
-        run_a_flush(broker)
+        assert run_a_job(broker)
     assert ending.answer is None
     broker.delete_topic("gone")
     broker.hold_jobs = False

@@ -13,9 +13,10 @@ from tailrace.broker.core.delayed import Flushed, IncrementalResponse
 from tailrace.broker.core.errors import Refused, code_of
 from tailrace.broker.core.partition import Partition
 from tailrace.broker.core.topics import OFFSETS_TOPIC
-from tailrace.broker.transactions.state import ProducerIdentity, Transaction
+from tailrace.broker.transactions.state import VERSION_2, ProducerIdentity, Transaction
 from tailrace.log.layout.errors import LogError
 from tailrace.log.layout.names import TopicPartition
+from tailrace.log.log import Log
 from tailrace.protocol.errors import ErrorCode
 from tailrace.records.control import Marker, encode_marker
 
@@ -120,7 +121,9 @@ class Completion:
         if partition is None or partition.log is None:  # deleted, or never written to
             self._missing.discard(name)
             return
-        append_marker(self._broker, partition, self._producer, self._marker, self._coordinator_epoch, self._now_ms())
+        if not self._is_written(partition.log):
+            now_ms = self._now_ms()
+            append_marker(self._broker, partition, self._producer, self._marker, self._coordinator_epoch, now_ms)
         self._unflushed += 1
         self._broker.when_flushed(partition).when_resolved(partial(self._is_flushed, name))
 
@@ -130,6 +133,15 @@ class Completion:
             self._missing.discard(name)
         elif not self.has_tried:  # once: it is tried again every second
             logger.error("cannot write a transaction marker to %s: %s. It is tried again until it can", name, error)
+
+    def _is_written(self, log: Log) -> bool:
+        """Returns whether the log has the marker, from before a crash that has taken the record of its completion. In
+        version 2 nothing else has brought its epoch. The next transaction may be open there by now, and not decided.
+        """
+        if self.transaction.version < VERSION_2:
+            return False
+        known = log.producers.producers.get(self._producer.producer_id)
+        return known is not None and known.epoch >= self._producer.epoch
 
     def _is_flushed(self, name: TopicPartition | None, error: LogError | None) -> None:
         if name is not None and (error is None or self._is_gone(name)):

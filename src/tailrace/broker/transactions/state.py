@@ -311,6 +311,14 @@ def complete(current: Transaction, now_ms: int) -> Transaction:
     return completed._replace(producer_id=current.next_producer_id, epoch=0, next_producer_id=NO_PRODUCER)
 
 
+def has_records_of(current: Transaction, epoch: int) -> bool:
+    """Returns whether records of this epoch of the producer, in a partition of the transaction, are part of it."""
+    if current.state is State.ONGOING:
+        return epoch == current.epoch
+    before_decision = current.epoch - 1 if current.version >= VERSION_2 else current.epoch
+    return current.state.is_prepared and epoch <= before_decision
+
+
 def identity_of(transaction: Transaction) -> ProducerIdentity:
     """The identity that the producer goes on with once the transaction is complete."""
     if transaction.next_producer_id != NO_PRODUCER:
