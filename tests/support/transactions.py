@@ -175,7 +175,14 @@ class Waiting:
     @property
     def answer(self) -> Any:
         """As the client reads it; None while there is none."""
-        return self._broker.decode(self._answers[0], self._request, self._version) if self._answers else None
+        answer: Any = None
+        if self._answers:
+            answer = self._broker.decode(self._answers[0], self._request, self._version)
+        return answer
+
+    @property
+    def is_answered(self) -> bool:
+        return bool(self._answers)
 
     def expire(self) -> None:
         assert self.delayed is not None
@@ -253,7 +260,7 @@ def logged(broker: LocalBroker) -> dict[str, Transaction]:
     """What a replay of the flushed transaction log gives, without the coordinator."""
     found: dict[str, Transaction] = {}
     for log in broker.broker.transactions.log.logs:
-        assert log.high_watermark == log.end_offset
+        assert int(log.high_watermark) == log.end_offset
         for record in records_of(log):
             saved = records.decode(record)
             assert saved is not None

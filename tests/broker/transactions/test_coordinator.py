@@ -259,11 +259,11 @@ def test_the_next_transaction_under_a_new_id_waits_for_the_end_of_the_one_before
     early.identity = next_id, 0
     assert only_partition(broker.ask(early.produce_request(b"b"), 12)).error_code == ErrorCode.CONCURRENT_TRANSACTIONS
     adding = Waiting(broker, early.add_request(0), 3)
-    assert adding.answer is None
+    assert not adding.is_answered
     broker.hold_jobs = False
     broker.run_jobs()
     assert (ending.answer.error_code, ending.answer.producer_id) == (0, next_id)
-    assert adding.answer is not None
+    assert adding.is_answered
     assert known(broker).partitions == {("orders", 0)}
 
 
@@ -403,7 +403,7 @@ def test_an_end_is_answered_when_the_markers_are_on_disk(broker: LocalBroker) ->
     for partition in (0, 1):
         producer.produce(b"a", partition=partition)
     ending = held_end(broker, producer)
-    while ending.answer is None:
+    while not ending.is_answered:
         assert committed(broker) != [b"a"] or committed(broker, 1) != [b"a"]
         assert run_a_job(broker)
     assert (committed(broker), committed(broker, 1)) == ([b"a"], [b"a"])
@@ -427,8 +427,11 @@ def test_describe_producers_shows_where_an_open_transaction_begins(broker: Local
     producer = TransactionalProducer(broker)
     request = DescribeProducersRequest(topics=[TopicRequest(name="orders", partition_indexes=[0])])
     starts = []
-    for step in (lambda: producer.produce(b"a"), producer.commit):
-        step()
+    for step in ("produce", "commit"):
+        if step == "produce":
+            producer.produce(b"a")
+        else:
+            producer.commit()
         (found,) = only_partition(broker.ask(request, 0)).active_producers
         starts.append((found.current_txn_start_offset, found.producer_epoch))
     assert starts == [(1, 0), (-1, 1)]
@@ -460,7 +463,7 @@ def test_a_topic_deleted_while_its_marker_is_being_flushed_does_not_hold_up_the_
     gone = broker.log("gone")
     while gone.end_offset < 2:
         assert run_a_job(broker)
-    assert ending.answer is None
+    assert not ending.is_answered
     broker.delete_topic("gone")
     broker.hold_jobs = False
     broker.run_jobs()

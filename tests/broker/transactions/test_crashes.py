@@ -83,7 +83,7 @@ def test_a_transaction_ends_as_decided_whenever_the_broker_is_killed(
         assert known(broker).state is (State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT)
         repeated = broker.ask(producer.end_request(commit=commit), {0: 4, 2: 5}[version])
         assert repeated.error_code == 0
-        assert ending.answer is None or ending.answer == repeated
+        assert not ending.is_answered or ending.answer == repeated
         check_goes_on(broker)
         broker.close()
         if not has_more:
@@ -119,7 +119,7 @@ def test_a_power_cut_during_the_end_leaves_all_of_a_transaction_or_nothing(versi
     first = len(files.calls)
     broker.hold_jobs = True
     ending = Waiting(broker, producer.end_request(commit=commit), {0: 4, 2: 5}[version])
-    while ending.answer is None:
+    while not ending.is_answered:
         assert run_a_job(broker)
     answered = len(files.calls)
     while run_a_job(broker):
@@ -145,17 +145,17 @@ def test_a_power_cut_in_the_next_transaction_does_not_commit_it_with_the_one_bef
     producer = with_transaction(broker, version)
     broker.hold_jobs = True
     ending = Waiting(broker, producer.end_request(commit=True), {0: 4, 2: 5}[version])
-    while ending.answer is None:
+    while not ending.is_answered:
         assert run_a_job(broker)
     producer._goes_on(ending.answer)
     first = len(files.calls)
     if version == 0:
         adding = Waiting(broker, producer.add_request(0), 3)
-        while adding.answer is None:
+        while not adding.is_answered:
             assert run_a_job(broker)
     second = producer.produce_request(b"second")
     producing = Waiting(broker, second, {0: 11, 2: 12}[version])
-    while producing.answer is None:
+    while not producing.is_answered:
         assert run_a_job(broker)
     seen = 0
     for _, cut in cuts_during(files, first, tries=40):

@@ -17,6 +17,7 @@ from tailrace.broker.core.topics import OFFSETS_TOPIC
 from tailrace.broker.transactions import state
 from tailrace.broker.transactions.state import ProducerIdentity, State
 from tailrace.log.layout.names import TopicPartition
+from tailrace.log.log import Log
 from tailrace.protocol.errors import ErrorCode
 from tailrace.records.batch import BatchHeader
 
@@ -68,15 +69,14 @@ class ProducerTransaction:
             self._admit_by_coordinator(partition.name, header, is_repeated)
         except Refused as error:
             raise _for_producers(error, self._call.version, PRODUCE_ADDS_FROM) from None
-        if may_add:
-            self._require_first_sequence(partition, header)
 
-    def _require_first_sequence(self, partition: Partition, header: BatchHeader) -> None:
-        """Each transaction has an epoch of its own, so its first batch has the first sequence, also where the log does
-        not know the producer.
+    def check_sequence(self, log: Log, header: BatchHeader) -> None:
+        """Checks the sequence of a transactional batch that is appended next, where the log does not know the producer:
+        from version 12 on each transaction has an epoch of its own, and begins with the first sequence. Raises Refused.
         """
-        is_known = partition.log is not None and header.producer_id in partition.log.producers.producers
-        if not is_known and header.base_sequence != 0:
+        if self._call.version < PRODUCE_ADDS_FROM or header.producer_id in log.producers.producers:
+            return
+        if header.base_sequence != 0:
             raise Refused(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"producer {header.producer_id} begins with sequence {header.base_sequence} instead of 0",
