@@ -10,6 +10,7 @@ import pytest
 from brokers import NOW_MS, LocalBroker, a_batch
 from transactions import TransactionalProducer, Waiting, check_replay, committed, known, last_stable_offset, run_a_job
 
+from tailrace.broker.core.delayed import STEPS_AT_ONCE
 from tailrace.broker.transactions.state import State
 from tailrace.log.disk.interface import Space
 from tailrace.log.disk.os_files import OperatingSystemFiles
@@ -200,6 +201,19 @@ def codes(broker: LocalBroker, producer: TransactionalProducer) -> list[int]:
         described.error_code,
         broker.ask(ListTransactionsRequest(), 2).error_code,
     ]
+
+
+def test_the_first_producer_of_all_waits_for_nothing(tmp_path: Path) -> None:
+    """Nothing was open when the broker started, or the coordinator would have been loaded."""
+    with LocalBroker(tmp_path) as broker:
+        broker.create_topic(partitions=STEPS_AT_ONCE + 5)
+        for partition in range(STEPS_AT_ONCE + 5):
+            broker.produce(b"a", partition=partition)
+        broker.hold_jobs = True
+        beginning = Waiting(broker, TransactionalProducer(broker, begins=False).init_request(), 5)
+        broker.run_flushes()
+        assert beginning.answer.error_code == 0
+        broker.hold_jobs = False
 
 
 def test_requests_are_refused_until_the_log_is_read(tmp_path: Path) -> None:

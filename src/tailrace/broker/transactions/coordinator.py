@@ -69,7 +69,7 @@ class TransactionCoordinator:
         self._completions: dict[str, Completion] = {}
         self._is_read = not any(self.log.logs)
         self._is_resuming = False
-        self.is_loaded = False  # what the last run left is ended
+        self.is_loaded = True  # unless there is something to `load`
         self._failure: Exception | None = None
         self._timeout_max_ms = broker.configs.number("transaction.max.timeout.ms")
         self._expiration_ms = broker.configs.number("transactional.id.expiration.ms")
@@ -80,7 +80,7 @@ class TransactionCoordinator:
         """Sets the time. `steady_ms` is of a clock that never jumps, and stops while the broker is held up."""
         self._now_ms = now_ms
         self.timers.now = max(self.timers.now, steady_ms)
-        if self._is_read and not self._is_resuming and self._failure is None:
+        if self._is_read and not (self.is_loaded or self._is_resuming or self._failure):
             self._resume_with_groups()
 
     def advance(self) -> None:
@@ -106,7 +106,8 @@ class TransactionCoordinator:
             raise Refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the transaction log is being read")
 
     def load(self) -> None:
-        """Starts reading the log; `begin` raises no error once that is done."""
+        """Starts reading the log, and ends what the last run left; `begin` raises no error once that is done."""
+        self.is_loaded = False
         if not self._is_read:
             self.log.read(self._replay, self._cannot_load)
 
