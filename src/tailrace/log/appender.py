@@ -29,7 +29,8 @@ from tailrace.log.layout.names import FLUSH_FAILED
 from tailrace.log.layout.offsets import OffsetBounds
 from tailrace.log.reader import ReadableLog
 from tailrace.log.roll import NO_ROOM_KNOWN, RollPolicy, age_of
-from tailrace.log.segment.segment import DerivedCache, Segment
+from tailrace.log.segment.derived_cache import DerivedCache
+from tailrace.log.segment.segment import Segment
 from tailrace.log.state.producer_state import ProducerState, encode_snapshot
 from tailrace.log.validation import Appended, check_batch, follow_one_another, repetition_of
 from tailrace.records import batch

@@ -46,7 +46,8 @@ from tailrace.log.layout.errors import (
 )
 from tailrace.log.layout.offsets import OffsetBounds
 from tailrace.log.roll import NO_ROOM_KNOWN
-from tailrace.log.segment.segment import DerivedCache, Segment, number_of_segment_at
+from tailrace.log.segment.derived_cache import DerivedCache
+from tailrace.log.segment.segment import Segment, number_of_segment_at
 from tailrace.log.state.producer_state import ProducerState
 from tailrace.log.state.replay import remove_snapshots, replay_segments
 from tailrace.log.view import Position
