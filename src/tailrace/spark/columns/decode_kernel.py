@@ -133,7 +133,7 @@ def _read_varint(data: Array, position: int, end: int) -> tuple[int, int]:
 
 @inlined
 def _read_field(data: Array, position: int, end: int) -> tuple[int, int, int]:
-    """Where a key or a value begins, its length or NULL, and the position after it."""
+    """Returns the position of a key or a value, its length or NULL, and the position after it."""
     length, start = _read_varint(data, position, end)
     if start < 0:
         return 0, NULL, start
@@ -156,7 +156,7 @@ def _read_header(data: Array, position: int, end: int) -> tuple[int, int, int, i
 
 @inlined
 def _read_header_count(data: Array, position: int, end: int) -> tuple[int, int]:
-    """How many headers follow: no more than there are two bytes for."""
+    """Returns the number of headers that follow. It is limited to half of the remaining bytes: each header takes two."""
     count, position = _read_varint(data, position, end)
     if position >= 0 and not 0 <= count <= (end - position) >> 1:
         return 0, HEADER_COUNT
@@ -247,8 +247,8 @@ def scan_records(
 
 @compiled(INT64(BYTES, FIELDS, FIELDS, FIELDS))
 def index_headers(data: Array, headers: Array, keys: Array, values: Array) -> int:
-    """Where the keys and the values of all headers lie that `scan_records` found. Returns their number, or a code
-    if this is not that data.
+    """Writes the positions of the keys and the values of all headers that `scan_records` found. Returns their number,
+    or a code if this is not the same data.
     """
     count = 0
     for index in range(len(headers)):
