@@ -41,8 +41,8 @@ def warn(message: str) -> None:
 
 
 def console(*, markup: bool = True) -> "Console":
-    """Where tables are drawn. Piped into a file or a program, lines are as long as they need to be. Without `markup`,
-    what is in brackets is printed as it is, whatever its source.
+    """Returns the console for tables. In a file or a pipe, lines are as long as they need to be. Without `markup`, text
+    in brackets is printed unchanged, whatever its source.
     """
     from rich.console import Console
 

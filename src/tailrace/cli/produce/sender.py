@@ -98,7 +98,7 @@ class Sender:
 
     @property
     def progress(self) -> ResumePoint:
-        """How far all is acknowledged, without a gap."""
+        """The point up to which everything is acknowledged, without a gap."""
         for number, position in self._waiting.items():
             return ResumePoint(position, number - 1)
         return self._taken

@@ -156,7 +156,7 @@ def _read_header(data: Array, position: int, end: int) -> tuple[int, int, int, i
 
 @inlined
 def _read_header_count(data: Array, position: int, end: int) -> tuple[int, int]:
-    """Returns the number of headers that follow. It is limited to half of the remaining bytes: each header takes two."""
+    """Returns the number of headers that follow, at most half of the remaining bytes: each header takes two."""
     count, position = _read_varint(data, position, end)
     if position >= 0 and not 0 <= count <= (end - position) >> 1:
         return 0, HEADER_COUNT

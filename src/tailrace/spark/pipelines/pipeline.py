@@ -64,7 +64,7 @@ class Pipeline:
         return self.transform(frame)
 
     def run(self, bootstrap: str = BOOTSTRAP, **settings: Any) -> "Outcome":
-        """Runs the pipeline on live data until it is stopped, or once over the records that are there: see `run.run`."""
+        """Runs the pipeline on live data until it is stopped, or once over the existing records: see `run.run`."""
         from tailrace.spark.pipelines.run import run
 
         return run(self, bootstrap, **settings)

@@ -105,7 +105,7 @@ class StreamPlan:
     # Topics
 
     def _without_gone(self, start: Positions, topics: Topics) -> Positions:
-        """Returns the positions in the topics that still exist. A topic that was deleted, or created again, is a loss."""
+        """Returns the positions in topics that still exist. A topic that was deleted, or created again, is a loss."""
         losses, offsets = [], {}
         for place, at in start.offsets.items():
             topic, known = topics.get(place.topic), start.topic_ids.get(place.topic)
