@@ -156,9 +156,9 @@ class FilteringReader(BatchReader):
 
 
 def _pushes_filters_down() -> bool:
-    """Whether Spark does so in this process, which is one of its own for that: with the configuration
-    `_PUSHDOWN`, which no process of a data source is told. Without it, a reader that takes
-    filters fails.
+    """Returns whether Spark pushes filters down in this process, which it starts for that with the configuration
+    `_PUSHDOWN`. Processes of data sources cannot read that configuration, and without it a reader that takes filters
+    fails.
     """
     main = getattr(sys.modules["__main__"], "__spec__", None)
     return _PUSHDOWN_WORKER in sys.modules or (main is not None and main.name == _PUSHDOWN_WORKER)

@@ -2,14 +2,14 @@
 
 Compiled code does not check its indexes, so these rules keep it inside its arrays:
 
-- The bytes come from the wire and are believed in nothing. No byte is read before its position was compared with
-  the end of its batch, and no length is added to a position before it was compared with what is left.
-- Who fails says so by a position below zero, one of the codes below. Every reader hands such a position on, so
-  that a record is read straight through and asked once, at its end.
-- What a kernel writes has its place counted before: rows by the record counts of the headers, which are compared
-  with the bytes there are. Fields that one kernel found are compared with the array again by the one that copies.
+- The bytes come from the wire and are not trusted. No byte is read before its position was compared with the end of
+  its batch, and no length is added to a position before it was compared with the bytes that are left.
+- A reader reports an error as a position below zero, one of the codes below. Every reader passes such a position on, so
+  that a record is read straight through and checked once, at its end.
+- The arrays that a kernel fills are sized before: rows by the record counts of the headers, which are compared with the
+  number of bytes. Fields that one kernel found are compared with the array again by the one that copies them.
 
-What is legal is what `records.record_decoder.decode_with_python` says; a test compares them on damaged bytes.
+`records.decoders.decode_with_python` defines what is valid; a test compares the two on damaged bytes.
 """
 
 import numpy as np

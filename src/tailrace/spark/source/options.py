@@ -1,6 +1,6 @@
 """The options of the `tailrace` format: those of Spark's own `kafka` format, by the same names, and a few of ours.
 
-What is an option of the client (`kafka.…`) goes to the client, which says so where it does not know it.
+Options of the client (`kafka.…`) are passed to the client, which refuses unknown ones.
 """
 
 import re
