@@ -1,8 +1,9 @@
 """The loss ledger: records every deletion of records, and the groups that had not read them, in `__tailrace_losses`.
 
     cut      noted before the start of a log moves; files go when the note is flushed (`when_flushed`, `Checkpointer`)
-    missed   beside it, for each group whose position the cut passes: found by the sorted commits of the partition
-    resumed  when such a group commits at the new start or behind it: what it has missed in all
+    missed   beside it, for each group whose position the cut passes: found by the sorted commits of the partition.
+             Also when a group moves to before the start
+    resumed  when such a group commits at the new start or behind it, or is deleted: what it has missed in all
     skipped  when a client moves a group forward without reading what lies between (`resets`), or deletes its offsets
 
 A crash may come after a note was flushed, and before the new start of the log was: then the next start carries out the
@@ -166,14 +167,22 @@ class LossLedger:
 
     # Groups
 
-    def note_commit(self, group: str, partition: Partition, before: int, now: int, now_ms: int) -> None:
+    def note_commit(self, group: str, partition: Partition, before: int | None, now: int, now_ms: int) -> None:
         """A group has committed `now`, where it stood at `before`. If that ends what it goes on missing, notes how much
-        that was. A failure is logged: the commit stands.
+        that was; if it moves to before the start, notes that it misses what was there. A failure is logged: the commit
+        stands.
         """
         start = partition.start_offset
-        if before < start <= now:
-            loss = _loss(LossKind.RESUMED, partition, before, start, None, now_ms, BROKER)
-            self._write_or_log([loss._replace(group=group)], now_ms)
+        if partition.topic.is_shown_as_internal:
+            return
+        if before is not None and before < start <= now:
+            self._note_fallen(LossKind.RESUMED, group, partition, before, now_ms)
+        elif 0 <= now < start and (before is None or now < before):
+            self._note_fallen(LossKind.MISSED, group, partition, now, now_ms)
+
+    def _note_fallen(self, kind: LossKind, group: str, partition: Partition, first: int, now_ms: int) -> None:
+        loss = _loss(kind, partition, first, partition.start_offset, None, now_ms, BROKER)
+        self._write_or_log([loss._replace(group=group)], now_ms)
 
     def note_skips(
         self,
@@ -199,11 +208,14 @@ class LossLedger:
         """Notes that a client is about to delete these committed offsets of a group: of topic, partition, the offset.
         What the group had not read there is unread for good. A failure is logged.
         """
-        skips = (
-            (partition, offset, partition.high_watermark)
+        standing = [
+            (partition, offset)
             for topic, index, offset in offsets
             if (partition := self._broker.partition(topic, index)) is not None
-        )
+        ]
+        for partition, offset in standing:
+            self.note_commit(group, partition, offset, partition.high_watermark, now_ms)  # it goes on missing no more
+        skips = ((partition, offset, partition.high_watermark) for partition, offset in standing)
         self.note_skips(group, skips, LossReason.GROUP_DELETED, now_ms, actor)
 
     # A start after a crash
