@@ -48,7 +48,9 @@ class LossKind(StrEnum):
 
 
 class Loss(NamedTuple):
-    """One record of the ledger. `group` is empty for a cut; `size`, `oldest` and `newest` are None if unknown."""
+    """One record of the ledger. `group` is empty for a cut; `size`, `oldest` and `newest` are None if unknown. The
+    records were written between `oldest`, the time of those before them, and `newest`.
+    """
 
     kind: LossKind
     topic: str

@@ -27,6 +27,7 @@ def test_a_deletion_notes_the_range_and_each_group_that_it_overtakes(tmp_path: P
             commit(broker, group, offset)
         topic_id = broker.broker.metadata.topics["orders"].topic_id.hex()
         sizes = [segment.size for segment in broker.log().segments]
+        written = [segment.largest_timestamp for segment in broker.log().segments]
         delete(broker, 5)
         found = noted(broker)
         assert short(found) == [("cut", "", 0, 4), ("missed", "slower", 0, 4), ("missed", "slow", 3, 4)]
@@ -34,6 +35,11 @@ def test_a_deletion_notes_the_range_and_each_group_that_it_overtakes(tmp_path: P
         assert [loss.records for loss in found] == [5, 5, 2]
         assert [loss.size for loss in found] == [sum(sizes[:5]), sum(sizes[:5]), sum(sizes[3:5])]
         assert all(loss.exact and loss.reason is LossReason.AGE for loss in found)
+        assert [(loss.oldest, loss.newest) for loss in found[:2]] == [(None, written[4])] * 2
+        assert (found[2].oldest, found[2].newest) == (written[2], written[4])
+        delete(broker, 7)
+        *_, later = [loss for loss in join(noted(broker)) if loss.group == "level"]
+        assert (later.oldest, later.newest) == (written[4], written[6]), "not before what was deleted before"
 
 
 def test_a_group_that_has_fallen_is_noted_once_and_again_when_it_commits(tmp_path: Path) -> None:

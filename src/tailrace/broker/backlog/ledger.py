@@ -155,14 +155,12 @@ class LossLedger:
         for reader in self._readers:
             # From the start on: a group that stands before it has fallen already, and has its entry.
             for position, group in reader.positions_between(partition.topic.name, partition.index, start, before):
-                size, newest = extents.of(position)
                 yield cut._replace(
                     kind=LossKind.MISSED,
                     group=group,
                     first=position,
                     records=before - position,
-                    size=size,
-                    newest=newest,
+                    **extents.of(position)._asdict(),
                 )
 
     # Groups
@@ -391,7 +389,6 @@ def _loss(
     kind: LossKind, partition: Partition, first: int, before: int, reason: LossReason | None, now_ms: int, actor: Actor
 ) -> Loss:
     topic = partition.topic
-    size, newest = Extents(partition, before).of(first)
     return Loss(
         kind=kind,
         topic=topic.name,
@@ -403,11 +400,20 @@ def _loss(
         exact=not topic.config.needs_keys,
         at=now_ms,
         reason=reason,
-        size=size,
-        newest=newest,
         client_id=actor.client_id,
         user=actor.user,
+        **Extents(partition, before).of(first)._asdict(),
     )
+
+
+class Extent(NamedTuple):
+    """Bytes, and between which timestamps the records were written: from that of the record before them on. None if
+    not known.
+    """
+
+    size: int | None = None
+    oldest: int | None = None
+    newest: int | None = None
 
 
 class Extents:
@@ -426,15 +432,15 @@ class Extents:
             self._behind.append(self._add(segment, segment.base_offset, self._behind[-1]))
         self._behind.reverse()
 
-    def of(self, first: int) -> tuple[int | None, int | None]:
-        """Returns bytes and largest timestamp of the records from `first` on: of a segment that holds more, a share by
-        offsets. None where no segment that is left has them.
+    def of(self, first: int) -> Extent:
+        """Returns what the records from `first` on have: of a segment that holds more, a share of its bytes by offsets.
+        Nothing is known where no segment that is left has them.
         """
         if not self._segments:
-            return None, None
+            return Extent()
         number = max(0, bisect_right(self._bases, first) - 1)
         size, newest = self._add(self._segments[number], first, self._behind[number + 1])
-        return round(size), newest
+        return Extent(round(size), self._segments[number - 1].largest_timestamp if number else None, newest)
 
     def _add(self, segment: SegmentFacts, first: int, behind: tuple[float, int | None]) -> tuple[float, int | None]:
         size, newest = behind

@@ -61,6 +61,8 @@ class _Partition:
         if entry.last < self._cut_to:
             return  # repeated
         cut = trimmed(entry, self._cut_to)
+        if cut.oldest is None and self._cuts:
+            cut = cut._replace(oldest=self._cuts[-1].newest)
         self._cuts.append(cut)
         for group, ranges in self._open.items():
             ranges.append(cut._replace(kind=LossKind.MISSED, group=group))
@@ -76,7 +78,8 @@ class _Partition:
         elif not before or before[0].first != entry.first:  # else it is repeated
             # If a range is open, its group has lost its offset and begun anew: the cut beside is not of that range.
             self._closed += (one for one in before if one.last < entry.first)
-            self._open[entry.group] = [entry]
+            oldest = self._cuts[-1].oldest if entry.oldest is None else entry.oldest
+            self._open[entry.group] = [entry._replace(oldest=oldest)]
 
     def _gone_before(self, entry: Loss) -> Iterator[Loss]:
         """Yields what earlier cuts have taken from a group that has moved to before the start."""
