@@ -20,8 +20,9 @@ class GroupState(NamedTuple):
 
 
 class LogState(NamedTuple):
-    """One partition. `segments` are empty where they are not known, and `size` is None where it is not told. `holds`
-    are for the groups in `hold_groups`; `deletes` is false where retention leaves the log alone.
+    """One partition. `segments` are empty where they are not known, and `size` is None where it is not told. `hold` is
+    for the groups in `hold_groups`, each until `hold_expiry_ms` after its last sign, of which `hold_signs` has those
+    that are known; `deletes` is false where retention leaves the log alone.
     """
 
     start: int
@@ -33,6 +34,8 @@ class LogState(NamedTuple):
     compacts: bool = False
     hold: Hold | None = None
     hold_groups: frozenset[str] = frozenset()
+    hold_expiry_ms: int = -1
+    hold_signs: Mapping[str, int] = {}
 
     @property
     def record_bytes(self) -> float:

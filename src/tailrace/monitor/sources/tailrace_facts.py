@@ -100,6 +100,8 @@ class TailraceFacts(KafkaFacts):
             compacts=fact.compacts,
             hold=hold_of(fact.policy, fact.hold_bytes, fact.hold_ms),
             hold_groups=frozenset(fact.hold_groups),
+            hold_expiry_ms=fact.hold_expiry_ms,
+            hold_signs=dict(zip(fact.hold_groups, fact.hold_signs, strict=False)),
         )
 
     def _budget_of(self, logs: Mapping[TopicPartition, LogState], snapshot: Snapshot) -> Budget | None:
