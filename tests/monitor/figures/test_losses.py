@@ -1,10 +1,12 @@
 """The entries of the loss ledger, joined to what each group has missed."""
 
+import pickle
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.facts.losses import Loss, LossKind, LossReason
-from tailrace.monitor.figures.losses import join
+from tailrace.monitor.figures.losses import LossJoin, join
 
 
 def entry(kind: str, first: int, last: int, group: str = "", reason: str | None = "age", at: int = 0) -> Loss:
@@ -63,6 +65,18 @@ def test_a_group_that_moves_to_before_the_start_misses_what_earlier_deletions_to
     ]
     assert short(join(entries)) == [("back", 4, 9, "age"), ("back", 10, 29, "size")]
     assert {loss.at for loss in join(entries)} == {7, 8}
+
+
+def test_deletions_that_no_group_has_missed_take_no_memory() -> None:
+    joined = LossJoin()
+    for number in range(100):
+        joined.take(entry("cut", number, number))
+    before = len(pickle.dumps(joined))
+    for number in range(100, 10_000):
+        joined.take(entry("cut", number, number, at=number))
+    assert len(pickle.dumps(joined)) < 2 * before
+    joined.take(entry("missed", 50, 9_999, "back", None))
+    assert short(joined.losses()) == [("back", 50, 9_999, "age")]
 
 
 def test_a_group_that_skips_the_same_messages_again_loses_them_once() -> None:

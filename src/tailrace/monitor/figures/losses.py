@@ -21,20 +21,37 @@ from tailrace.monitor.figures.report import rfc3339
 Place = tuple[str, int]  # topic id, partition
 
 
-def join(entries: Iterable[Loss]) -> list[Loss]:
-    """Returns what each group has missed, in the order of groups, topics, partitions and offsets. `entries` are in the
-    order of the ledger. The kind of each result is MISSED or SKIPPED, and it has a reason.
+class LossJoin:
+    """Takes the entries in the order of the ledger. Keeps what groups have missed, and little of all other deletions: a
+    ledger is kept for ever.
     """
-    places: dict[Place, _Partition] = defaultdict(_Partition)
+
+    def __init__(self) -> None:
+        self._places: dict[Place, _Partition] = defaultdict(_Partition)
+
+    def take(self, entry: Loss) -> None:
+        self._places[entry.topic_id, entry.partition].take(entry)
+
+    def losses(self) -> list[Loss]:
+        """Returns what each group has missed, in the order of groups, topics, partitions and offsets. The kind of each
+        is MISSED or SKIPPED, and it has a reason.
+        """
+        found = sorted((loss for place in self._places.values() for loss in place.losses()), key=_order)
+        return [loss for _, of_place in groupby(found, key=_place) for loss in _merged(_once(of_place))]
+
+
+def join(entries: Iterable[Loss]) -> list[Loss]:
+    """Returns what each group has missed, by all entries of the ledger: see `LossJoin`."""
+    joined = LossJoin()
     for entry in entries:
-        places[entry.topic_id, entry.partition].take(entry)
-    found = sorted((loss for place in places.values() for loss in place.losses()), key=_order)
-    return [loss for _, of_place in groupby(found, key=_place) for loss in _merged(_once(of_place))]
+        joined.take(entry)
+    return joined.losses()
 
 
 class _Partition:
     def __init__(self) -> None:
-        self._cuts: list[Loss] = []  # one behind the other
+        self._cuts: list[Loss] = []  # one behind the other; those of the same reason are one
+        self._oldest: int | None = None  # of the last cut
         self._announced: list[Loss] = []  # missed, if the cut of their note comes
         self._open: dict[str, list[Loss]] = {}
         self._closed: list[Loss] = []
@@ -63,9 +80,10 @@ class _Partition:
         cut = trimmed(entry, self._cut_to)
         if cut.oldest is None and self._cuts:
             cut = cut._replace(oldest=self._cuts[-1].newest)
-        self._cuts.append(cut)
+        self._oldest = cut.oldest
+        _append(self._cuts, cut)
         for group, ranges in self._open.items():
-            ranges.append(cut._replace(kind=LossKind.MISSED, group=group))
+            _append(ranges, cut._replace(kind=LossKind.MISSED, group=group))
         announced, self._announced = self._announced, []
         for missed in announced:
             if (missed.last, missed.at) == (entry.last, entry.at):  # not of a note that a crash cut short
@@ -78,7 +96,7 @@ class _Partition:
         elif not before or before[0].first != entry.first:  # else it is repeated
             # If a range is open, its group has lost its offset and begun anew: the cut beside is not of that range.
             self._closed += (one for one in before if one.last < entry.first)
-            oldest = self._cuts[-1].oldest if entry.oldest is None else entry.oldest
+            oldest = self._oldest if entry.oldest is None else entry.oldest
             self._open[entry.group] = [entry._replace(oldest=oldest)]
 
     def _gone_before(self, entry: Loss) -> Iterator[Loss]:
@@ -119,25 +137,27 @@ def _once(losses: Iterable[Loss]) -> Iterator[Loss]:
             to = loss.last + 1
 
 
-def _merged(losses: Iterable[Loss]) -> Iterator[Loss]:
-    last: Loss | None = None
+def _merged(losses: Iterable[Loss]) -> list[Loss]:
+    found: list[Loss] = []
     for loss in losses:
-        if last is not None and _continues(last, loss):
-            last = last._replace(
-                last=loss.last,
-                records=last.records + loss.records,
-                exact=last.exact and loss.exact,
-                size=None if last.size is None or loss.size is None else last.size + loss.size,
-                oldest=last.oldest if loss.oldest is None else min(loss.oldest, last.oldest or loss.oldest),
-                newest=last.newest if loss.newest is None else max(loss.newest, last.newest or loss.newest),
-                at=max(last.at, loss.at),
-            )
-            continue
-        if last is not None:
-            yield last
-        last = loss
-    if last is not None:
-        yield last
+        _append(found, loss)
+    return found
+
+
+def _append(losses: list[Loss], loss: Loss) -> None:
+    """Appends a loss, or adds it to the last one if it continues that."""
+    last = losses[-1] if losses else None
+    if last is None or not _continues(last, loss):
+        losses.append(loss)
+        return
+    losses[-1] = last._replace(
+        last=loss.last,
+        records=last.records + loss.records,
+        exact=last.exact and loss.exact,
+        size=None if last.size is None or loss.size is None else last.size + loss.size,
+        newest=last.newest if loss.newest is None else max(loss.newest, last.newest or loss.newest),
+        at=max(last.at, loss.at),
+    )
 
 
 def _continues(before: Loss, loss: Loss) -> bool:
