@@ -163,7 +163,9 @@ def test_both_sources_give_the_same_lag(
 
 
 @OURS
-def test_what_a_monitor_publishes_is_used_while_it_is_fresh(run: Run, bootstrap: str, admin: Any, unused: str) -> None:
+def test_what_a_monitor_publishes_is_used_while_it_is_fresh(
+    run: Run, bootstrap: str, admin: Any, unused: str, ten: str, commit: Commit
+) -> None:
     from confluent_kafka.admin import NewTopic
 
     topic = "__tailrace_lag"
@@ -185,6 +187,10 @@ def test_what_a_monitor_publishes_is_used_while_it_is_fresh(run: Run, bootstrap:
         (shown,) = found["groups"]
         assert (shown["lag_records"], shown["produce_rate"]) == (7, 1.0)
         assert 5 <= shown["lag_seconds"] < 50
+        commit(f"{unused}-new", ten, 4)
+        found = report(run, f"{unused}-new")
+        assert (found["rates"], found["groups"][0]["lag_records"]) == ("sampled", 6)
+        run("lag", f"{unused}-none", "--sample", "200ms", code=4)
         publish(now_ms() - 100_000)
         run("lag", unused, "--sample", "200ms", code=4)  # two samples know of no such group
     finally:
