@@ -8,7 +8,8 @@ Four kinds of records; their order in the topic counts:
              to before the start, and misses what earlier cuts have taken
     resumed  that group has committed again, or was deleted: what it has missed in all, from `first` to `last`. It has
              no reason of its own: the cuts have
-    skipped  a group went forward over records without reading them, as far as the broker can tell
+    skipped  a group went forward over records without reading them, as far as the broker can tell; or records were
+             deleted that a topic held for a group which has not committed yet
 
 The key of a record is JSON, too: kind, group, topic id, partition and first offset. A `missed` record of a deletion has
 the `last` and the `at` of its cut. It may come before the cut, in a note of thousands of groups; and if a crash has

@@ -4,7 +4,8 @@
     missed   beside it, for each group whose position the cut passes: found by the sorted commits of the partition.
              Also when a group moves to before the start
     resumed  when such a group commits at the new start or behind it, or is deleted: what it has missed in all
-    skipped  when a client moves a group forward without reading what lies between (`resets`), or deletes its offsets
+    skipped  when a client moves a group forward without reading what lies between (`resets`), or deletes its offsets;
+             and beside a cut, for a group that the topic names (`named_groups`), and that has not committed yet
 
 A crash may come after a note was flushed, and before the new start of the log was: then the next start carries out the
 deletion that was noted (`unfinished_cuts`). So each loss is noted once, or the records are still there. The format is
@@ -162,6 +163,19 @@ class LossLedger:
                     records=before - position,
                     **extents.of(position)._asdict(),
                 )
+        yield from self._losses_of_anchored(partition, cut)
+
+    def _losses_of_anchored(self, partition: Partition, cut: Loss) -> Iterator[Loss]:
+        """Of groups that the topic names, and that have not committed yet: each deletion has its own entry."""
+        named = self._broker.backlog.groups
+        if not partition.topic.config.backlog.groups or not named.are_known:
+            return
+        for group in named.without_commit(partition):
+            first = named.position(group, partition)
+            if first <= cut.last:
+                extent = Extents(partition, cut.last + 1).of(first)
+                lost = cut._replace(kind=LossKind.SKIPPED, group=group, first=first, **extent._asdict())
+                yield lost._replace(records=cut.last + 1 - first)
 
     # Groups
 

@@ -65,6 +65,10 @@ class NamedGroups:
         anchor = anchors.offsets.get(partition.index, 0) if anchors is not None else 0
         return max(anchor, partition.start_offset)
 
+    def without_commit(self, partition: Partition) -> list[str]:
+        """The groups that the topic names, and that have not committed in this partition. Positions must be known."""
+        return [one for one in partition.topic.config.backlog.groups if not self._has_committed(one, partition)]
+
     # Expiry
 
     def is_live(self, group: str, topic: Topic, now_ms: int) -> bool:
