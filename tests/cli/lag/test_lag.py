@@ -1,5 +1,6 @@
 """`tailrace lag`, run as a user runs it, against a broker of ours and against Apache Kafka."""
 
+import contextlib
 import json
 import re
 import time
@@ -195,6 +196,23 @@ def test_what_a_monitor_publishes_is_used_while_it_is_fresh(
         run("lag", unused, "--sample", "200ms", code=4)  # two samples know of no such group
     finally:
         admin.delete_topics([topic])[topic].result(20)
+
+
+@OURS
+def test_a_disk_is_full_at_the_reserve_that_is_set(run: Run, bootstrap: str) -> None:
+    from tailrace.monitor.sources.connection import connect
+    from tailrace.monitor.sources.tailrace_facts import facts_about
+
+    def reserve() -> int:
+        with contextlib.closing(connect({"bootstrap.servers": bootstrap})) as cluster:
+            return facts_about(cluster).snapshot().reserve
+
+    assert reserve() == -1, "the default"
+    run("config", "set", "--set", "tailrace.disk.reserve.bytes=123456")
+    try:
+        assert reserve() == 123_456
+    finally:
+        run("config", "set", "--unset", "tailrace.disk.reserve.bytes")
 
 
 def test_buffers_say_for_how_long_there_is_room(run: Run, new_topic: Any) -> None:

@@ -63,7 +63,9 @@ Position = tuple[TopicPartition, int]
 
 
 class Snapshot(NamedTuple):
-    """`unread` has the positions that are not at the end; None where there is no record up to the end."""
+    """`unread` has the positions that are not at the end; None where there is no record up to the end. `reserve` is how
+    many bytes of a disk producers cannot fill, -1 for the broker's default.
+    """
 
     at: int
     source: str
@@ -72,3 +74,4 @@ class Snapshot(NamedTuple):
     unread: Mapping[Position, Unread | None]
     budget: Budget | None = None
     disks: tuple[DiskState, ...] = ()
+    reserve: int = 0
