@@ -64,19 +64,43 @@ class Pipeline:
         return self.transform(frame)
 
     def run(self, bootstrap: str = BOOTSTRAP, **settings: Any) -> "Outcome":
-        """Runs it live, until it is stopped, or once over what is there: see `running.run`."""
+        """Runs it live, until it is stopped, or once over what is there. The settings, by name:
+
+        once           ends when what is there now has been read
+        every          a cadence, such as "10 seconds"; without, a batch begins when the last one is done
+        state          the directory to keep things in; ./tailrace-pipelines/<name>
+        sink           one instead of the pipeline's
+        options        more options of the format `tailrace`
+        on_data_loss   "fail", "earliest" or "report"
+        on_progress    is called with each finished batch
+        max_restarts   how many failures in a row are passed over
+        stop           a `threading.Event` that ends it
+        spark, master  the Spark session to use, or where to make one
+        """
         from tailrace.spark.pipelines.run import run
 
         return run(self, bootstrap, **settings)
 
     def plan_replay(self, bootstrap: str = BOOTSTRAP, **settings: Any) -> "Plan":
-        """What a replay would read, and what is missing from it: see `replaying.plan_replay`."""
+        """What a replay would read, and what is missing from it. Takes `start`, `end`, `mode`, `state`, `options`."""
         from tailrace.spark.pipelines.replay.replay import plan_replay
 
         return plan_replay(self, bootstrap, **settings)
 
     def replay(self, bootstrap: str = BOOTSTRAP, **settings: Any) -> "Replayed":
-        """Runs it over history, into another place: see `replaying.replay`."""
+        """Runs it over history, into another place. The settings, by name:
+
+        sink           where the rows go; needed
+        start, end     times, "earliest", "now", or offsets: what is read; all of it
+        mode           "batch", or "exact": over the very batches that the live run had
+        overwrite      replaces the files that are there
+        options        more options of the format `tailrace`
+        state          the directory of the live run; ./tailrace-pipelines/<name>
+        plan           what `plan_replay` returned
+        on_progress    is called as batches finish
+        spark, master  the Spark session to use, or where to make one
+        conf           settings of a session that is made for it
+        """
         from tailrace.spark.pipelines.replay.replay import replay
 
         return replay(self, bootstrap, **settings)
@@ -88,7 +112,7 @@ class Pipeline:
         messages: Iterable[Any] | None = None,
         spark: "SparkSession | None" = None,
     ) -> list[dict[str, Any]]:
-        """Runs it over decoded rows, or over messages, which are decoded first: see `testing.run_on`."""
+        """Runs it over decoded rows, or over messages, which are decoded first: see `sample_run`."""
         from tailrace.spark.pipelines.sample_run import run_on
 
         return run_on(self, rows, messages, spark)
