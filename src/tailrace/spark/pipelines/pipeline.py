@@ -82,7 +82,9 @@ class Pipeline:
         return run(self, bootstrap, **settings)
 
     def plan_replay(self, bootstrap: str = BOOTSTRAP, **settings: Any) -> "Plan":
-        """Returns what a replay would read, and what is missing from it. Takes `start`, `end`, `mode`, `state`, `options`."""
+        """Returns what a replay would read, and what is missing from it. Takes `start`, `end`, `mode`, `state` and
+        `options`.
+        """
         from tailrace.spark.pipelines.replay.replay import plan_replay
 
         return plan_replay(self, bootstrap, **settings)
