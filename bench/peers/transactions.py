@@ -18,8 +18,10 @@ PRODUCERS = 32
 RATES = (300, 1000)  # transactions per second
 
 
-def transactions(session: Session) -> list[Figure]:
-    return [*_commits(session), *_beside(session), *_consumers(session)]
+def transactions(session: Session) -> Iterator[Figure]:
+    yield from _commits(session)
+    yield from _beside(session)
+    yield from _consumers(session)
 
 
 def _commits(session: Session) -> list[Figure]:
@@ -80,7 +82,7 @@ def _consumers(session: Session) -> list[Figure]:
         tools.c_produce(peer.broker, topic, size, count, "none")
 
         def alone() -> float:
-            return tools.c_consume(peer.broker, topic, size, count).rate
+            return tools.c_consume(peer.broker, topic, size, count).messages_per_second
 
         def beside() -> float:
             with _producers(peer, 100):
