@@ -73,7 +73,7 @@ def committed(bootstrap: str, topic: str) -> list[str]:
             assert error.code() == KafkaError._PARTITION_EOF
             consumer.close()
             return found
-        found.append(message.value().decode())
+        found.append((message.value() or b"").decode())
 
 
 def test_the_list_has_what_there_is_to_know_of_each_id(

@@ -76,6 +76,11 @@ class State(IntEnum):
         return self in (State.PREPARE_COMMIT, State.PREPARE_ABORT)
 
     @property
+    def is_open(self) -> bool:
+        """Consumers of committed records may have to stop before it."""
+        return self is State.ONGOING or self.is_prepared
+
+    @property
     def is_commit(self) -> bool:
         return self in (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
 
