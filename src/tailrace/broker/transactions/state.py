@@ -108,7 +108,7 @@ class ProducerIdentity(NamedTuple):
     epoch: int = NO_EPOCH
 
 
-NOBODY = ProducerIdentity()
+NO_IDENTITY = ProducerIdentity()
 
 
 def fenced() -> Refused:
@@ -154,7 +154,7 @@ def begin_producer(
         raise fenced()
     _require_settled(current)
     if current.state is State.ONGOING:
-        if given not in (NOBODY, (current.producer_id, current.epoch)):
+        if given not in (NO_IDENTITY, (current.producer_id, current.epoch)):
             raise fenced()
         return abort(current, next_id, now_ms)
     empty = current._replace(
