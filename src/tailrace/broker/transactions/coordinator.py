@@ -60,7 +60,9 @@ UNKNOWN_TRANSACTIONS = Timer("", ORPHANED)
 class TransactionCoordinator:
     def __init__(self, broker: "Broker") -> None:
         self.transactions: dict[str, Transaction] = {}
+        self.states: Counter[State] = Counter()  # of all ids
         self._ids: dict[int, str] = {}  # by producer id
+        self._open: dict[str, int] = {}  # those with an open transaction, and when it began
         self.timers = Timers()
         self.log = TransactionLog(broker)
         self.ended: Counter[str] = Counter(dict.fromkeys(RESULTS, 0))
@@ -218,9 +220,19 @@ class TransactionCoordinator:
         before = self.transactions.pop(saved.transactional_id, None)
         if before is not None:
             self._ids.pop(before.producer_id, None)
-        if saved.transaction is not None:
-            self.transactions[saved.transactional_id] = saved.transaction
-            self._ids[saved.transaction.producer_id] = saved.transactional_id
+            self._open.pop(saved.transactional_id, None)
+            self.states[before.state] -= 1
+        if (after := saved.transaction) is not None:
+            self.transactions[saved.transactional_id] = after
+            self._ids[after.producer_id] = saved.transactional_id
+            self.states[after.state] += 1
+            if after.state.is_open:
+                self._open[saved.transactional_id] = after.started_ms
+
+    @property
+    def oldest_started_ms(self) -> int | None:
+        """When the oldest open transaction began, by the wall clock; None if none is open."""
+        return min(self._open.values(), default=None)
 
     def write(self, transactional_id: str, transaction: Transaction | None) -> None:
         """Appends the transaction, as it is to be, to the log, and replays it. Raises NotSaved."""

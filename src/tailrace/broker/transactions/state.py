@@ -76,6 +76,11 @@ class State(IntEnum):
         return self in (State.PREPARE_COMMIT, State.PREPARE_ABORT)
 
     @property
+    def is_open(self) -> bool:
+        """Consumers of committed records may have to stop before it."""
+        return self is State.ONGOING or self.is_prepared
+
+    @property
     def is_commit(self) -> bool:
         return self in (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
 
@@ -103,7 +108,7 @@ class ProducerIdentity(NamedTuple):
     epoch: int = NO_EPOCH
 
 
-NOBODY = ProducerIdentity()
+NO_IDENTITY = ProducerIdentity()
 
 
 def fenced() -> Refused:
@@ -150,7 +155,7 @@ def begin_producer(
         raise fenced()
     _require_settled(current)
     if current.state is State.ONGOING:
-        if given not in (NOBODY, (current.producer_id, current.epoch)):
+        if given not in (NO_IDENTITY, (current.producer_id, current.epoch)):
             raise fenced()
         return abort(current, next_id, now_ms)
     empty = current._replace(
