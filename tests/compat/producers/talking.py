@@ -35,7 +35,7 @@ def obey(do: Callable[..., None], is_fenced: Callable[[Exception], bool]) -> Non
     for line in sys.stdin:
         try:
             do(*line.rstrip("\n").split("\t"))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 (the test says which it expects)
             answer = f"{'fenced' if is_fenced(error) else 'failed'} {error!r}".replace("\n", " ")
         else:
             answer = "done"
