@@ -81,7 +81,7 @@ def _end_in(wanted: WritableTxnMarker, partition: Partition, call: Call, broker:
     _check_epochs(wanted, log)
     marker = Marker.COMMIT if wanted.transaction_result else Marker.ABORT
     producer = ProducerIdentity(wanted.producer_id, wanted.producer_epoch)
-    append_marker(broker, partition, producer, marker, wanted.coordinator_epoch, call.now_ms)
+    append_marker(broker, partition, producer, marker, wanted.coordinator_epoch, call.now_ms, call.now_ms)
     return [broker.when_flushed(partition)]
 
 

@@ -31,15 +31,17 @@ def append_marker(
     producer: ProducerIdentity,
     marker: Marker,
     coordinator_epoch: int,
+    decided_ms: int,
     now_ms: int,
 ) -> None:
     """Appends a marker to a partition with a log, and requests a flush. Raises LogError, Refused."""
+    encoded = encode_marker(marker, *producer, coordinator_epoch, decided_ms)
     if partition.topic.name == OFFSETS_TOPIC:
-        broker.groups.end_transaction(partition.index, *producer, marker, coordinator_epoch)
+        broker.groups.end_transaction(partition.index, producer.producer_id, marker, encoded)
         return
     log = broker.log_for_append(partition)
     try:
-        log.append(encode_marker(marker, *producer, coordinator_epoch, now_ms), now_ms)
+        log.append(encoded, now_ms)
     except LogError:
         broker.notice(log)
         raise
@@ -120,7 +122,10 @@ class Completion:
         if partition is None or partition.log is None:  # deleted, or never written to
             self._missing.discard(name)
             return
-        append_marker(self._broker, partition, self._producer, self._marker, self._coordinator_epoch, self._now_ms())
+        decided_ms, now_ms = self.transaction.updated_ms, self._now_ms()
+        append_marker(
+            self._broker, partition, self._producer, self._marker, self._coordinator_epoch, decided_ms, now_ms
+        )
         self._unflushed += 1
         self._broker.when_flushed(partition).when_resolved(partial(self._is_flushed, name))
 

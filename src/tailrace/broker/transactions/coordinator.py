@@ -134,13 +134,21 @@ class TransactionCoordinator:
 
     def _resume(self) -> Generator[None, None, None]:
         """Ends the start: completes what is decided, and then aborts what the coordinator does not know."""
+        is_restored = self._broker.directory.is_restored
         for transactional_id, transaction in list(self.transactions.items()):
             self._set_deadline(transactional_id, transaction)
             if transaction.state.is_prepared:
                 self._complete(transactional_id, transaction)
+            elif is_restored and transaction.state is State.ONGOING:  # the backup may lack some of its batches
+                try:
+                    self._abort(transactional_id, transaction, ORPHANED)
+                except NotSaved as error:
+                    self._cannot_load(error)
+                    return
             yield
         while any(not completion.has_tried for completion in self._completions.values()):
             yield
+        self._broker.directory.forget_restore()
         aborted = yield from orphans.abort_unknown(self._broker, self.transactions.values(), self._now_ms)
         self.ended[ORPHANED] += aborted
         self._is_loaded = True

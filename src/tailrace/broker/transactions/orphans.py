@@ -50,7 +50,7 @@ def abort_unknown(broker: "Broker", transactions: Iterable[Transaction], now_ms:
 
 def _abort(broker: "Broker", partition: Partition, producer: ProducerIdentity, now_ms: int) -> bool:
     try:
-        append_marker(broker, partition, producer, Marker.ABORT, broker.leader_epoch(partition), now_ms)
+        append_marker(broker, partition, producer, Marker.ABORT, broker.leader_epoch(partition), now_ms, now_ms)
     except (LogError, Refused) as error:
         logger.error(
             "cannot abort the transaction of producer %s in %s: %s. Consumers of committed records stop before it; "

@@ -30,6 +30,9 @@ Refused. The coordinator writes the record, and only its replay changes the stat
 While a transaction is being carried out, all requests but those of a fenced producer are refused with
 CONCURRENT_TRANSACTIONS; the coordinator lets them wait for the end instead.
 
+The time of each decision of an id is later than that of the one before, also if the clock goes back: with the producer
+it names the decision, and the markers carry it, so that a backup can tell which decision a marker belongs to.
+
 The version of the protocol is the client's (KIP-890): in version 2 each transaction has an epoch of its own, so that a
 late batch of one cannot end up in the next. `last_epoch` is not in the log, so a repeated request to begin is refused
 after a restart, as in Kafka.
@@ -153,7 +156,7 @@ def begin_producer(
         state=State.EMPTY,
         partitions=frozenset(),
         timeout_ms=timeout_ms,
-        updated_ms=now_ms,
+        updated_ms=max(now_ms, current.updated_ms),
         started_ms=NOT_STARTED,
         previous_producer_id=current.producer_id,
         next_producer_id=NO_PRODUCER,
@@ -201,7 +204,7 @@ def add_partitions(
     return known._replace(
         state=State.ONGOING,
         partitions=wanted,
-        updated_ms=now_ms,
+        updated_ms=max(now_ms, known.updated_ms),
         started_ms=known.started_ms if is_open else now_ms,
         previous_producer_id=known.producer_id,
         version=version,
@@ -273,7 +276,7 @@ def _nothing_to_end(current: Transaction) -> Refused:
 def _prepare(current: Transaction, commit: bool, now_ms: int) -> Transaction:
     return current._replace(
         state=State.PREPARE_COMMIT if commit else State.PREPARE_ABORT,
-        updated_ms=now_ms,
+        updated_ms=max(now_ms, current.updated_ms + 1),
         previous_producer_id=current.producer_id,
     )
 
@@ -300,7 +303,7 @@ def complete(current: Transaction, now_ms: int) -> Transaction:
     completed = current._replace(
         state=State.COMPLETE_COMMIT if current.state.is_commit else State.COMPLETE_ABORT,
         partitions=frozenset(),
-        updated_ms=now_ms,
+        updated_ms=max(now_ms, current.updated_ms),
         previous_producer_id=current.producer_id,
     )
     if current.next_producer_id == NO_PRODUCER:
