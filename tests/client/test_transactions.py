@@ -145,6 +145,7 @@ def test_partitions_are_added_once_before_they_are_written_to(faked: Cluster, fa
     assert [type(request) for request in coordinator.asked] == kinds
     assert coordinator.ended == [True, True]
     assert all(version <= 11 for kind, version in fake.asked if kind is ProduceRequest)
+    assert all(version <= 4 for kind, version in fake.asked if kind in (EndTxnRequest, TxnOffsetCommitRequest))
 
 
 def test_nothing_is_ended_where_nothing_was_begun(faked: Cluster, fake: FakeBroker) -> None:

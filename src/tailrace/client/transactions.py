@@ -43,7 +43,7 @@ T = TypeVar("T")
 TIMEOUT_MS = 60_000
 # A transaction ends some milliseconds after the response; the next one of the same producer waits for that.
 _FIRST_PAUSE_S = 0.005
-_ANY = (0, 0x7FFF)  # any version that we have messages for
+_VERSIONS = (0, 4)  # from 5 on, EndTxn begins a producer epoch: version 2 of transactions, which this is not
 
 
 def are_offered(cluster: Cluster) -> bool:
@@ -110,7 +110,7 @@ class TransactionalProducer(Producer):
         with self._fatal():
             self._check_usable()
             retry = self._retry(doing)
-            coordinators.ask(self._cluster, Kind.GROUP, group, request, TxnOffsetCommitResponse, _ANY, check, retry)
+            coordinators.ask(self._cluster, Kind.GROUP, group, request, TxnOffsetCommitResponse, _VERSIONS, check, retry)
 
     def commit(self) -> None:
         """Commits all batches and offsets since the last one. After an error the result is unknown to this producer: a
@@ -204,7 +204,7 @@ class TransactionalProducer(Producer):
 
     def _ask(self, request: Any, response: type[T], check: Callable[[T], ClientError | None], retry: Retry) -> T:
         key = self.transactional_id
-        return coordinators.ask(self._cluster, Kind.TRANSACTION, key, request, response, _ANY, check, retry)
+        return coordinators.ask(self._cluster, Kind.TRANSACTION, key, request, response, _VERSIONS, check, retry)
 
     def _trouble(self, doing: str, code: int) -> ClientError | None:
         if code in FENCED:
