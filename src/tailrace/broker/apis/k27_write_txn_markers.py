@@ -16,7 +16,7 @@ from tailrace.broker.core.api import Api, Call
 from tailrace.broker.core.delayed import DelayedResponse, FlushDependentResponse, Flushed
 from tailrace.broker.core.errors import Refused, code_of
 from tailrace.broker.core.partition import Partition
-from tailrace.broker.transactions.completion import append_marker
+from tailrace.broker.transactions.markers import append_marker
 from tailrace.broker.transactions.state import VERSION_2, ProducerIdentity
 from tailrace.log.layout.errors import LogError
 from tailrace.log.log import Log

@@ -43,9 +43,11 @@ def txn_offset_commit(
     producer = ProducerIdentity(request.producer_id, request.producer_epoch)
     try:
         broker.groups.begin(call)
+        if not request.group_id:
+            raise Refused(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
+        waits = admit_offsets(broker, request.transactional_id, producer, request.group_id, call)
         group = broker.groups.group_for_commit(request.group_id, request.generation_id, ErrorCode.ILLEGAL_GENERATION)
         group.check_transactional_commit(Identity(request.member_id, request.group_instance_id), request.generation_id)
-        waits = admit_offsets(broker, request.transactional_id, producer, request.group_id, call)
         response = TxnOffsetCommitResponse()
         commits = list(_commits(request, response, call, broker))
         broker.groups.commit_in_transaction(request.group_id, commits, *producer)

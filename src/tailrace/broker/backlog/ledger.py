@@ -399,7 +399,7 @@ def _loss(
 
 
 class Extents:
-    """What a partition has below an offset, from any other on: many groups may be overtaken at once."""
+    """The bytes and the oldest timestamp of ranges that end at one offset: one deletion may overtake many groups."""
 
     def __init__(self, partition: Partition, before: int) -> None:
         self._before = before

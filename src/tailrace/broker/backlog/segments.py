@@ -49,7 +49,7 @@ COMPACTED = {"cleanup.policy": "compact", "segment.bytes": str(4 << 20)}
 
 
 class Published(NamedTuple):
-    """What the last record of a partition was based on, and when it was written."""
+    """The facts in the last record of a partition, and when it was written."""
 
     steady_ms: int
     config: TopicConfig

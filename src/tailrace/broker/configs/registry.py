@@ -20,7 +20,7 @@ from tailrace.records.recompression import Target
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from, in Kafka's numbers."""
+    """The source of a value, in Kafka's numbers."""
 
     TOPIC = 1
     BROKER_AT_RUN_TIME = 2
@@ -143,7 +143,7 @@ class BrokerConfigs:
 
     @property
     def for_all_brokers(self) -> dict[str, str]:
-        """What was set at run time for all brokers, or is as if it was."""
+        """The configs that were set at run time for all brokers, or count as such."""
         by_itself = {name: self.at_start.get(name, BROKER_KEYS[name].default or "") for name in _SET_FOR_ALL_BROKERS}
         return by_itself | self.at_run_time.get("", {})
 
@@ -309,7 +309,9 @@ def topic_config(overrides: Mapping[str, str], broker: BrokerConfigs) -> TopicCo
 
 
 def backlog_config(overrides: Mapping[str, str], broker: BrokerConfigs) -> BacklogConfig:
-    """What the overrides say, also where it makes no sense: they are replayed one by one. `check_backlog` tells."""
+    """Returns the policy in the overrides, even if they contradict each other: they are replayed one by one.
+    `check_backlog` finds contradictions.
+    """
     texts = {name: topic_entry(BACKLOG_PREFIX + name, overrides, broker).text or "" for name in _BACKLOG_NAMES}
     groups = tuple(dict.fromkeys(parts_of(texts["groups"])))
     limits = (int(texts["bytes"]), int(texts["ms"]), int(texts["expiry.ms"]))

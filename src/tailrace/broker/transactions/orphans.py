@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tailrace.broker.core.errors import Refused
 from tailrace.broker.core.partition import Partition
-from tailrace.broker.transactions.completion import append_marker
+from tailrace.broker.transactions.markers import append_marker
 from tailrace.broker.transactions.state import ProducerIdentity, State, Transaction
 from tailrace.log.layout.errors import LogError
 from tailrace.log.layout.names import TopicPartition

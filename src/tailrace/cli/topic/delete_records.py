@@ -65,7 +65,7 @@ def delete_records(
 
 
 def _delete(brokers: Connection, admin: "AdminClient", wanted: "list[Deletion]") -> "dict[Partition, int]":
-    """Where the partitions begin now."""
+    """Deletes records, and returns the new start offsets."""
     from tailrace.cli.common.client import TopicPartition
 
     if not wanted:

@@ -70,7 +70,7 @@ from tailrace.log.recovery.recovery import recover
 from tailrace.log.recovery.state import NO_SEGMENT, RecoveryReport
 from tailrace.log.scan.restore import Journaled, by_log
 from tailrace.log.scrub import ScrubChunk, ScrubJob
-from tailrace.log.segment.segment import DerivedCache
+from tailrace.log.segment.derived_cache import DerivedCache
 
 _NOT_THE_LOGS_FAULT = (ENOSPC, EDQUOT, EMFILE, ENFILE, EROFS)  # any other log would fail in the same way
 

@@ -116,7 +116,7 @@ class Walk:
         return self._later(position, read, rounded=rounded)
 
     def _when_all_go(self, unread_at: int | None) -> list[Forecast]:
-        """For each segment; none goes before those in front of it."""
+        """Returns a forecast for each segment; none goes before those in front of it."""
         found: list[Forecast] = []
         behind = sum(segment.size for segment in self._segments)
         newest_before = unread_at

@@ -31,8 +31,8 @@ STILL = 1e-3  # records per second that are as good as none
 
 
 class _Reader:
-    """What is remembered of a group in one partition. A mark is a moment and the lag that it had. `row` holds until
-    `holds_until` where nothing moves.
+    """The state of a group in one partition. A mark is a moment and the lag that it had. `row` holds until
+    `holds_until` if nothing moves.
     """
 
     __slots__ = (
@@ -73,7 +73,7 @@ class _Reader:
 
 
 class _Known(NamedTuple):
-    """What the row of one group in one partition is made of."""
+    """The inputs for the row of one group in one partition."""
 
     group: str
     partition: TopicPartition
@@ -229,7 +229,7 @@ class LagTracker:
         return SLOW if has_grown else OK
 
     def _standing_ms(self, known: _Known, reader: _Reader, at: int) -> int:
-        """For how long there is something to read, and no commit has moved."""
+        """Returns how long the group has had something to read without a commit that moved."""
         if self._samples_only:
             return self._age_ms(known, at) if reader.moved_at == reader.seen_at else 0
         if known.unread is None or known.unread.timestamp is None:
