@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from client.conftest import a_batch, create_topic, options
 from client.fakes import HANG_UP, FakeBroker, once
+from client.test_fetch import rows
 from confluent_kafka import Consumer, KafkaError
+from confluent_kafka import Producer as ConfluentProducer
 from confluent_kafka import TopicPartition as ConsumerPlace
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +21,11 @@ from tailrace.client import groups
 from tailrace.client.cluster.cluster import Cluster
 from tailrace.client.cluster.metadata import TopicPartition
 from tailrace.client.errors import NotAuthorized, ProducerFenced, Refused, TopicNotFound
+from tailrace.client.fetch import PartitionReader
 from tailrace.client.groups import Committed
+from tailrace.client.long_poll import wait_for_more
+from tailrace.client.offsets import latest
+from tailrace.client.options import Isolation
 from tailrace.client.transactions import TransactionalProducer, are_offered
 from tailrace.protocol.codec import decode, encode
 from tailrace.protocol.errors import ErrorCode
@@ -344,3 +350,24 @@ def test_who_begins_under_the_same_id_fences_the_other(bootstrap: str, committed
     producer.send({where: a_batch(b"right")})
     producer.commit()
     assert values_in(bootstrap, where) == [b"right"]
+
+
+def test_open_and_aborted_transactions_are_told_apart(bootstrap: str, topic: str) -> None:
+    where = TopicPartition(topic, 0)
+    producer = ConfluentProducer({"bootstrap.servers": bootstrap, "transactional.id": topic})
+    producer.init_transactions(20)
+    with contextlib.closing(Cluster(options(bootstrap, isolation_level="read_committed"))) as cluster:
+        for value, ends_well in ((b"good", True), (b"bad", False)):
+            producer.begin_transaction()
+            producer.produce(topic, value)
+            producer.flush(20)
+            assert latest(cluster, [where]) == {where: 0 if ends_well else 2}
+            assert latest(cluster, [where], Isolation.READ_UNCOMMITTED) == {where: 1 if ends_well else 3}
+            assert wait_for_more(cluster, {where: latest(cluster, [where])[where]}, 0.1) == {}
+            (producer.commit_transaction if ends_well else producer.abort_transaction)(20)
+        assert wait_for_more(cluster, {where: 2}, 10) == {where: 4}
+        chunks = list(PartitionReader(cluster, topic, 0, 0, 4))
+    assert [header.is_control for chunk in chunks for _, header in chunk.batches] == [False, True, False, True]
+    assert [row for row in rows(chunks) if row[0] in (0, 2)] == [(0, b"good"), (2, b"bad")]
+    (aborted,) = {one for chunk in chunks for one in chunk.aborted}
+    assert aborted[1] == 2
