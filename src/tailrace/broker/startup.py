@@ -125,7 +125,7 @@ def _require_whole(directory: DataDirectory) -> None:
     for name, log in sorted(directory.logs.items()):
         if name.topic not in INTERNAL_TOPICS:
             continue
-        for segment in log.segments[:-1]:  # an earlier start may have begun a new segment after the lost records
+        for segment in log.sealed_segments:  # an earlier start may have begun a new segment after the lost records
             log.find_missing_around(segment)
         if log.damage:
             raise LogUnavailable(name, directory.path, "; ".join(map(str, log.damage)), is_lost=True)

@@ -16,7 +16,7 @@ from tailrace.broker.core.api import Api, Call
 from tailrace.broker.core.delayed import DelayedResponse, FlushDependentResponse, Flushed
 from tailrace.broker.core.errors import Refused, code_of
 from tailrace.broker.core.partition import Partition
-from tailrace.broker.transactions.completion import append_marker
+from tailrace.broker.transactions.markers import append_marker
 from tailrace.broker.transactions.state import VERSION_2, ProducerIdentity
 from tailrace.log.layout.errors import LogError
 from tailrace.log.log import Log
@@ -81,7 +81,7 @@ def _end_in(wanted: WritableTxnMarker, partition: Partition, call: Call, broker:
     _check_epochs(wanted, log)
     marker = Marker.COMMIT if wanted.transaction_result else Marker.ABORT
     producer = ProducerIdentity(wanted.producer_id, wanted.producer_epoch)
-    append_marker(broker, partition, producer, marker, wanted.coordinator_epoch, call.now_ms)
+    append_marker(broker, partition, producer, marker, wanted.coordinator_epoch, call.now_ms, call.now_ms)
     return [broker.when_flushed(partition)]
 
 

@@ -5,20 +5,18 @@ is full or the partition is offline, is tried again until it can; a partition th
 """
 
 import logging
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
 from tailrace.broker.core.delayed import Flushed, IncrementalResponse
 from tailrace.broker.core.errors import Refused, code_of
-from tailrace.broker.core.partition import Partition
-from tailrace.broker.core.topics import OFFSETS_TOPIC
-from tailrace.broker.transactions.state import VERSION_2, ProducerIdentity, Transaction
+from tailrace.broker.transactions.markers import append_marker
+from tailrace.broker.transactions.state import ProducerIdentity, Transaction
 from tailrace.log.layout.errors import LogError
 from tailrace.log.layout.names import TopicPartition
-from tailrace.log.log import Log
 from tailrace.protocol.errors import ErrorCode
-from tailrace.records.control import Marker, encode_marker
+from tailrace.records.control import Marker
 
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
@@ -26,30 +24,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tailrace.broker.transactions")
 
 
-def append_marker(
-    broker: "Broker",
-    partition: Partition,
-    producer: ProducerIdentity,
-    marker: Marker,
-    coordinator_epoch: int,
-    now_ms: int,
-) -> None:
-    """Appends a marker to a partition with a log, and requests a flush. Raises LogError, Refused."""
-    if partition.topic.name == OFFSETS_TOPIC:
-        broker.groups.end_transaction(partition.index, *producer, marker, coordinator_epoch)
-        return
-    log = broker.log_for_append(partition)
-    try:
-        log.append(encode_marker(marker, *producer, coordinator_epoch, now_ms), now_ms)
-    except LogError:
-        broker.notice(log)
-        raise
-    broker.appended(partition, log, now_ms)
-    broker.flushes.request(log)
-
-
 class Completion:
-    """The completion of one transaction. `retry_later` is called when some markers could not be written."""
+    """The completion of one transaction. `retry_later` is called when some markers could not be written. `marked` are
+    partitions that have their marker already.
+    """
 
     def __init__(
         self,
@@ -59,9 +37,9 @@ class Completion:
         now_ms: Callable[[], int],
         written: Callable[[], None],
         retry_later: Callable[[], None],
+        marked: Collection[TopicPartition] = (),
     ) -> None:
         self.is_decided = False  # the decision is on disk
-        self.has_tried = False  # a marker has been appended to each partition that takes one
         self.is_finished = False
         self.transaction = transaction
         self._broker = broker
@@ -71,13 +49,25 @@ class Completion:
         self._now_ms = now_ms
         self._written = written
         self._retry_later = retry_later
-        self._missing: set[TopicPartition] = set(transaction.partitions)  # whose marker is not on disk
+        self._missing = set(transaction.partitions).difference(marked)  # whose marker is not on disk
         self._unflushed = 0
         self._waiting: list[Callable[[], None]] = []
+        self._tried: list[Callable[[], None]] | None = []  # None: each partition that takes a marker has had one
 
     def then(self, notify: Callable[[], None]) -> None:
         """Calls `notify` when the transaction is complete."""
         self._waiting.append(notify)
+
+    def lacks(self, partition: TopicPartition) -> bool:
+        """Returns whether the marker of a partition is not on disk yet."""
+        return partition in self._missing
+
+    def when_tried(self, notify: Callable[[], None]) -> None:
+        """Calls `notify` when a marker has been appended to each partition that takes one now."""
+        if self._tried is None:
+            notify()
+        else:
+            self._tried.append(notify)
 
     def begin(self, decision: Iterable[Flushed]) -> None:
         """Begins once the decision is on disk. If a flush of it fails, the process is about to stop."""
@@ -111,7 +101,9 @@ class Completion:
             except (LogError, Refused) as error:
                 self._could_not_write(name, error)
             yield
-        self.has_tried = True
+        tried, self._tried = self._tried or [], None
+        for notify in tried:
+            notify()
         self._is_flushed(None, None)
 
     def _write_one(self, name: TopicPartition) -> None:
@@ -121,9 +113,10 @@ class Completion:
         if partition is None or partition.log is None:  # deleted, or never written to
             self._missing.discard(name)
             return
-        if not self._is_written(partition.log):
-            now_ms = self._now_ms()
-            append_marker(self._broker, partition, self._producer, self._marker, self._coordinator_epoch, now_ms)
+        decided_ms, now_ms = self.transaction.updated_ms, self._now_ms()
+        append_marker(
+            self._broker, partition, self._producer, self._marker, self._coordinator_epoch, decided_ms, now_ms
+        )
         self._unflushed += 1
         self._broker.when_flushed(partition).when_resolved(partial(self._is_flushed, name))
 
@@ -131,17 +124,8 @@ class Completion:
         if code_of(error) is ErrorCode.INVALID_PRODUCER_EPOCH:
             logger.warning("no transaction marker is written to %s: an operator has ended it there: %s", name, error)
             self._missing.discard(name)
-        elif not self.has_tried:  # once: it is tried again every second
+        elif self._tried is not None:  # once: it is tried again every second
             logger.error("cannot write a transaction marker to %s: %s. It is tried again until it can", name, error)
-
-    def _is_written(self, log: Log) -> bool:
-        """Returns whether the log has the marker, from before a crash that has taken the record of its completion. In
-        version 2 nothing else has brought its epoch. The next transaction may be open there by now, and not decided.
-        """
-        if self.transaction.version < VERSION_2:
-            return False
-        known = log.producers.producers.get(self._producer.producer_id)
-        return known is not None and known.epoch >= self._producer.epoch
 
     def _is_flushed(self, name: TopicPartition | None, error: LogError | None) -> None:
         if name is not None and (error is None or self._is_gone(name)):

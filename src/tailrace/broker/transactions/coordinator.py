@@ -10,8 +10,8 @@ COORDINATOR_LOAD_IN_PROGRESS (`begin`).
 """
 
 import logging
-from collections import Counter
-from collections.abc import Callable, Generator, Iterable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -30,6 +30,7 @@ from tailrace.broker.groups.timers import Timer, Timers
 from tailrace.broker.transactions import orphans, records, state
 from tailrace.broker.transactions.completion import Completion
 from tailrace.broker.transactions.log import TransactionLog
+from tailrace.broker.transactions.markers import MarkerSearch, sought_markers
 from tailrace.broker.transactions.records import TransactionSaved
 from tailrace.broker.transactions.state import ProducerIdentity, State, Transaction
 from tailrace.log.layout.errors import StorageError, without_frames
@@ -59,7 +60,9 @@ UNKNOWN_TRANSACTIONS = Timer("", ORPHANED)
 class TransactionCoordinator:
     def __init__(self, broker: "Broker") -> None:
         self.transactions: dict[str, Transaction] = {}
+        self.states: Counter[State] = Counter()  # of all ids
         self._ids: dict[int, str] = {}  # by producer id
+        self._open: dict[str, int] = {}  # those with an open transaction, and when it began
         self.timers = Timers()
         self.log = TransactionLog(broker)
         self.ended: Counter[str] = Counter(dict.fromkeys(RESULTS, 0))
@@ -136,17 +139,61 @@ class TransactionCoordinator:
             self._cannot_load(RuntimeError("the log of groups cannot be read, and has offsets of transactions"))
         elif not groups.is_loading:
             self._is_resuming = True
-            IncrementalResponse(self._resume(), self._broker.start_job)
+            self._look_for_markers()
 
-    def _resume(self) -> Generator[None, None, None]:
-        """Ends the start: completes what is decided, and then aborts what the coordinator does not know."""
+    def _look_for_markers(self) -> None:
+        """Looks, in a thread, for markers of decided transactions that are written already."""
+        prepared = [(number, one) for number, one in self.transactions.items() if one.state.is_prepared]
+        search = MarkerSearch([sought for one in prepared for sought in sought_markers(self._broker, *one)])
+
+        def found() -> None:
+            if search.error is not None:
+                self._cannot_load(search.error)
+                return
+            marked: dict[str, set[TopicPartition]] = defaultdict(set)
+            for one in search.found:
+                marked[one.transactional_id].add(one.name)
+            IncrementalResponse(self._resume(marked), self._broker.start_job)
+
+        if search.has_work:
+            self._broker.start_job(search, found)
+        else:
+            found()
+
+    def _resume(self, marked: Mapping[str, Collection[TopicPartition]]) -> Generator[None, None, None]:
+        """Begins to complete what is decided. If the directory was restored from a backup, that may lack some batches
+        of the open transactions: these are aborted.
+        """
+        is_restored = self._broker.directory.is_restored
         for transactional_id, transaction in list(self.transactions.items()):
             self._set_deadline(transactional_id, transaction)
             if transaction.state.is_prepared:
-                self._complete(transactional_id, transaction)
+                self._complete(transactional_id, transaction, marked=marked.get(transactional_id, ()))
+            elif is_restored and transaction.state is State.ONGOING:
+                try:
+                    self._abort(transactional_id, transaction, ORPHANED)
+                except NotSaved as error:
+                    self._cannot_load(error)
+                    return
             yield
-        while any(not completion.has_tried for completion in self._completions.values()):
-            yield
+        self._when_all_tried(list(self._completions.values()))
+
+    def _when_all_tried(self, completions: list[Completion]) -> None:
+        """Ends the start when all decisions have had their markers appended."""
+        missing = 1 + len(completions)
+
+        def tried() -> None:
+            nonlocal missing
+            missing -= 1
+            if not missing:
+                IncrementalResponse(self._end_start(), self._broker.start_job)
+
+        for completion in completions:
+            completion.when_tried(tried)
+        tried()
+
+    def _end_start(self) -> Generator[None, None, None]:
+        self._broker.directory.forget_restore()
         yield from self._abort_unknown()
         self.is_loaded = True
 
@@ -160,10 +207,12 @@ class TransactionCoordinator:
         """Returns whether an open transaction of the producer with this partition is known here: open, or decided, and
         its marker still to be written.
         """
-        current = self.transactions.get(self._ids.get(producer.producer_id, ""))
-        if current is None or partition not in current.partitions:
-            return False
-        return state.has_records_of(current, producer.epoch)
+        transactional_id = self._ids.get(producer.producer_id, "")
+        current, completion = self.transactions.get(transactional_id), self._completions.get(transactional_id)
+        if completion is not None:
+            return completion.lacks(partition)
+        is_open = current is not None and current.state is State.ONGOING and current.epoch == producer.epoch
+        return is_open and current is not None and partition in current.partitions
 
     # Replay
 
@@ -172,9 +221,19 @@ class TransactionCoordinator:
         before = self.transactions.pop(saved.transactional_id, None)
         if before is not None:
             self._ids.pop(before.producer_id, None)
-        if saved.transaction is not None:
-            self.transactions[saved.transactional_id] = saved.transaction
-            self._ids[saved.transaction.producer_id] = saved.transactional_id
+            self._open.pop(saved.transactional_id, None)
+            self.states[before.state] -= 1
+        if (after := saved.transaction) is not None:
+            self.transactions[saved.transactional_id] = after
+            self._ids[after.producer_id] = saved.transactional_id
+            self.states[after.state] += 1
+            if after.state.is_open:
+                self._open[saved.transactional_id] = after.started_ms
+
+    @property
+    def oldest_started_ms(self) -> int | None:
+        """When the oldest open transaction began, by the wall clock; None if none is open."""
+        return min(self._open.values(), default=None)
 
     def write(self, transactional_id: str, transaction: Transaction | None) -> None:
         """Appends the transaction, as it is to be, to the log, and replays it. Raises NotSaved."""
@@ -336,7 +395,13 @@ class TransactionCoordinator:
 
     # Completion
 
-    def _complete(self, transactional_id: str, decided: Transaction, result: str | None = None) -> Completion:
+    def _complete(
+        self,
+        transactional_id: str,
+        decided: Transaction,
+        result: str | None = None,
+        marked: Collection[TopicPartition] = (),
+    ) -> Completion:
         """Begins to carry out a decision. `result` is counted at its end; None, if an earlier start has counted it."""
         completion = Completion(
             self._broker,
@@ -345,6 +410,7 @@ class TransactionCoordinator:
             lambda: self._now_ms,
             partial(self._finish, transactional_id, result),
             lambda: self.timers.set(Timer(transactional_id, RETRY), RETRY_MS),
+            marked,
         )
         self._completions[transactional_id] = completion
         completion.begin(self.log.unflushed(transactional_id))

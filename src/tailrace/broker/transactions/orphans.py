@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.broker.core.errors import Refused
 from tailrace.broker.core.partition import Partition
-from tailrace.broker.transactions.completion import append_marker
+from tailrace.broker.transactions.markers import append_marker
 from tailrace.broker.transactions.state import ProducerIdentity
 from tailrace.log.layout.errors import LogError
 from tailrace.log.layout.names import TopicPartition
@@ -54,7 +54,7 @@ def abort_unknown(broker: "Broker", is_known: IsKnown, now_ms: int) -> Generator
 
 def _abort(broker: "Broker", partition: Partition, producer: ProducerIdentity, now_ms: int) -> bool:
     try:
-        append_marker(broker, partition, producer, Marker.ABORT, broker.leader_epoch(partition), now_ms)
+        append_marker(broker, partition, producer, Marker.ABORT, broker.leader_epoch(partition), now_ms, now_ms)
     except (LogError, Refused) as error:
         logger.error(
             "cannot abort the transaction of producer %s in %s: %s. Consumers of committed records stop before it. "

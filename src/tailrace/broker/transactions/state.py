@@ -30,6 +30,9 @@ Refused. The coordinator writes the record, and only its replay changes the stat
 While a transaction is being carried out, all requests but those of a fenced producer are refused with
 CONCURRENT_TRANSACTIONS; the coordinator lets them wait for the end instead.
 
+The time of each decision of an id is later than that of the one before, also if the clock goes back: with the producer
+it names the decision, and the markers carry it, so that a backup can tell which decision a marker belongs to.
+
 The version of the protocol is the client's (KIP-890): in version 2 each transaction has an epoch of its own, so that a
 late batch of one cannot end up in the next. `last_epoch` is not in the log, so a repeated request to begin is refused
 after a restart, as in Kafka.
@@ -73,6 +76,11 @@ class State(IntEnum):
         return self in (State.PREPARE_COMMIT, State.PREPARE_ABORT)
 
     @property
+    def is_open(self) -> bool:
+        """Consumers of committed records may have to stop before it."""
+        return self is State.ONGOING or self.is_prepared
+
+    @property
     def is_commit(self) -> bool:
         return self in (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
 
@@ -100,7 +108,7 @@ class ProducerIdentity(NamedTuple):
     epoch: int = NO_EPOCH
 
 
-NOBODY = ProducerIdentity()
+NO_IDENTITY = ProducerIdentity()
 
 
 def fenced() -> Refused:
@@ -147,14 +155,14 @@ def begin_producer(
         raise fenced()
     _require_settled(current)
     if current.state is State.ONGOING:
-        if given not in (NOBODY, (current.producer_id, current.epoch)):
+        if given not in (NO_IDENTITY, (current.producer_id, current.epoch)):
             raise fenced()
         return abort(current, next_id, now_ms)
     empty = current._replace(
         state=State.EMPTY,
         partitions=frozenset(),
         timeout_ms=timeout_ms,
-        updated_ms=now_ms,
+        updated_ms=max(now_ms, current.updated_ms),
         started_ms=NOT_STARTED,
         previous_producer_id=current.producer_id,
         next_producer_id=NO_PRODUCER,
@@ -202,7 +210,7 @@ def add_partitions(
     return known._replace(
         state=State.ONGOING,
         partitions=wanted,
-        updated_ms=now_ms,
+        updated_ms=max(now_ms, known.updated_ms),
         started_ms=known.started_ms if is_open else now_ms,
         previous_producer_id=known.producer_id,
         version=version,
@@ -276,7 +284,7 @@ def _nothing_to_end(current: Transaction) -> Refused:
 def _prepare(current: Transaction, commit: bool, now_ms: int) -> Transaction:
     return current._replace(
         state=State.PREPARE_COMMIT if commit else State.PREPARE_ABORT,
-        updated_ms=now_ms,
+        updated_ms=max(now_ms, current.updated_ms + 1),
         previous_producer_id=current.producer_id,
     )
 
@@ -303,20 +311,12 @@ def complete(current: Transaction, now_ms: int) -> Transaction:
     completed = current._replace(
         state=State.COMPLETE_COMMIT if current.state.is_commit else State.COMPLETE_ABORT,
         partitions=frozenset(),
-        updated_ms=now_ms,
+        updated_ms=max(now_ms, current.updated_ms),
         previous_producer_id=current.producer_id,
     )
     if current.next_producer_id == NO_PRODUCER:
         return completed
     return completed._replace(producer_id=current.next_producer_id, epoch=0, next_producer_id=NO_PRODUCER)
-
-
-def has_records_of(current: Transaction, epoch: int) -> bool:
-    """Returns whether records of this epoch of the producer, in a partition of the transaction, are part of it."""
-    if current.state is State.ONGOING:
-        return epoch == current.epoch
-    before_decision = current.epoch - 1 if current.version >= VERSION_2 else current.epoch
-    return current.state.is_prepared and epoch <= before_decision
 
 
 def identity_of(transaction: Transaction) -> ProducerIdentity:
