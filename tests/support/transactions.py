@@ -13,7 +13,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from brokers import (
-    ENDPOINT,
     LocalBroker,
     a_batch,
     fetch_request,
@@ -23,13 +22,10 @@ from brokers import (
     resolved,
 )
 
-from tailrace.broker.core.api import Call
 from tailrace.broker.core.delayed import DelayedResponse
-from tailrace.broker.groups.records import OffsetCommitValue
 from tailrace.broker.metadata.internal_topics import records_of
 from tailrace.broker.transactions import records
-from tailrace.broker.transactions.admission import admit_offsets
-from tailrace.broker.transactions.state import NO_EPOCH, ProducerIdentity, Transaction
+from tailrace.broker.transactions.state import NO_EPOCH, Transaction
 from tailrace.log.layout.names import TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -37,6 +33,11 @@ from tailrace.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnR
 from tailrace.protocol.messages.end_txn import EndTxnRequest
 from tailrace.protocol.messages.init_producer_id import InitProducerIdRequest
 from tailrace.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from tailrace.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from tailrace.records.batch import split
 from tailrace.records.control import Marker, marker_of
 from tailrace.records.record import decode_records
@@ -127,8 +128,8 @@ class TransactionalProducer:
         request = self.produce_request(*values, partition=partition, topic=topic, **fields)
         return only_partition(self.broker.ask(request, version))
 
-    def commit_offset(self, offset: int, group_id: str = "billing", topic: str = "orders", partition: int = 0) -> None:
-        """Commits an offset of a group in the transaction."""
+    def commit_offset(self, offset: int, group_id: str = "billing", topic: str = "orders", partition: int = 0) -> int:
+        """Commits an offset of a group in the transaction. In the first version the group is added before."""
         if self.version == 0:
             request = AddOffsetsToTxnRequest(
                 transactional_id=self.transactional_id,
@@ -137,12 +138,24 @@ class TransactionalProducer:
                 group_id=group_id,
             )
             assert self.broker.ask(request, 3).error_code == ErrorCode.NONE
-        producer, broker = ProducerIdentity(*self.identity), self.broker.broker
-        call = Call(OFFSETS_VERSIONS[self.version], "test", ENDPOINT, self.broker.now_ms, self.broker.steady_ms)
-        admit_offsets(broker, self.transactional_id, producer, group_id, call)
-        value = OffsetCommitValue(offset=offset, metadata="", commit_timestamp=self.broker.now_ms)
-        broker.groups.commit_in_transaction(group_id, [(topic, partition, value)], *producer)
-        self.broker.run_jobs()
+        version = OFFSETS_VERSIONS[self.version]
+        (answered,) = self.broker.ask(self.offset_request(offset, group_id, topic, partition), version).topics
+        return int(answered.partitions[0].error_code)
+
+    def offset_request(
+        self, offset: int, group_id: str = "billing", topic: str = "orders", partition: int = 0
+    ) -> TxnOffsetCommitRequest:
+        wanted = TxnOffsetCommitRequestPartition(
+            partition_index=partition, committed_offset=offset, committed_metadata=None
+        )
+        return TxnOffsetCommitRequest(
+            transactional_id=self.transactional_id,
+            group_id=group_id,
+            producer_id=self.identity[0],
+            producer_epoch=self.identity[1],
+            member_id="",
+            topics=[TxnOffsetCommitRequestTopic(name=topic, partitions=[wanted])],
+        )
 
     def end_request(self, *, commit: bool) -> EndTxnRequest:
         producer_id, epoch = self.identity

@@ -1,6 +1,7 @@
 """FindCoordinator: this broker is the one for every name, however it is asked."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from brokers import ENDPOINT, LocalBroker
@@ -12,7 +13,7 @@ from tailrace.protocol.messages.find_coordinator import FindCoordinatorRequest
 @pytest.mark.parametrize("kind", [0, 1], ids=["group", "transactional id"])
 @pytest.mark.parametrize("version", range(4))
 def test_one_name_is_answered_with_this_broker(tmp_path: Path, version: int, kind: int) -> None:
-    fields = {"key_type": kind} if version else {}  # before version 1 there are groups alone
+    fields: dict[str, Any] = {"key_type": kind} if version else {}  # before version 1 there are groups alone
     with LocalBroker(tmp_path) as broker:
         answer = broker.ask(FindCoordinatorRequest(key="billing", **fields), version)
         assert (answer.error_code, answer.node_id, answer.host, answer.port) == (0, 1, *ENDPOINT)

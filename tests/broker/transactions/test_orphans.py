@@ -344,6 +344,27 @@ def test_an_end_waits_for_a_partition_that_takes_no_marker_and_is_answered_as_de
     broker.close()
 
 
+def test_an_end_that_has_waited_for_the_one_before_is_answered_as_decided_too(tmp_path: Path) -> None:
+    broker, files = faulty(tmp_path)
+    broker.produce(b"plain", partition=1)
+    producer = TransactionalProducer(broker, version=0)
+    producer.produce(b"a")
+    broker.hold_jobs = True
+    first = Waiting(broker, producer.end_request(commit=True), 4)
+    adding = Waiting(broker, producer.add_request(1), 3)
+    second = Waiting(broker, producer.end_request(commit=True), 4)
+    broker.hold_jobs = False
+    heal = failing_under(files, "orders-1")
+    broker.run_jobs()
+    assert (first.is_answered, adding.is_answered, second.is_answered) == (True, True, False)
+    second.expire()
+    assert second.answer.error_code == 0
+    heal()
+    broker.tick(1_000)
+    assert known(broker).state is State.COMPLETE_COMMIT
+    broker.close()
+
+
 def test_a_partition_that_is_offline_gets_its_marker_when_it_is_back(tmp_path: Path) -> None:
     broker, files = faulty(tmp_path)
     producer = TransactionalProducer(broker)

@@ -458,7 +458,7 @@ class ParkedResponse(DelayedResponse[Answer]):
     it is refused with CONCURRENT_TRANSACTIONS.
     """
 
-    __slots__ = ("_coordinator", "_decide", "_is_decided", "_refuse", "_transactional_id")
+    __slots__ = ("_coordinator", "_decide", "_decided", "_refuse", "_transactional_id")
 
     def __init__(
         self,
@@ -472,7 +472,7 @@ class ParkedResponse(DelayedResponse[Answer]):
         self._transactional_id = transactional_id
         self._decide = decide
         self._refuse = refuse
-        self._is_decided = False
+        self._decided: DelayedResponse[Answer] | None = None
         self._wait()
 
     def _wait(self) -> None:
@@ -494,14 +494,13 @@ class ParkedResponse(DelayedResponse[Answer]):
             else:
                 self.resolve(self._refuse(error))
             return
-        self._is_decided = True
-        if isinstance(answer, DelayedResponse):
-            answer.when_resolved(self.resolve)
-        else:
-            self.resolve(answer)
+        self._decided = answer if isinstance(answer, DelayedResponse) else DelayedResponse.of(answer)
+        self._decided.when_resolved(self.resolve)
 
     def expire(self) -> None:
-        if not self._is_decided:
+        if self._decided is not None:
+            self._decided.expire()
+        else:
             error = Refused(ErrorCode.CONCURRENT_TRANSACTIONS, "the transaction before is still being completed")
             self.resolve(self._refuse(error))
 
