@@ -8,6 +8,7 @@ Read in this order:
     api.py          what an API handler is
     partition.py    one partition: its log and its waiting fetches
     topics.py       topics and their names
+    patterns.py     patterns that clients send
     counters.py     counters for metrics, and the size of all logs
     losses.py       damaged ranges, recorded gaps and offline logs
     unsupported.py  Kafka features that are missing, and who asked for them
