@@ -8,7 +8,7 @@ topic/       `tailrace topic`: list, show, create, alter, delete, delete-records
 produce/     `tailrace produce`: lines to messages
 tail/        `tailrace tail`: messages to lines
 group/       `tailrace group`: list, show, reset, copy, delete
-transaction/ `tailrace transaction`: list, show, abort
+transaction/  `tailrace transaction`: list, show, abort
 lag/         `tailrace lag`: how far groups are behind, when they lose messages, what they have lost
 alert/       `tailrace alert`: list, silence, test
 monitor/     `tailrace monitor`: the monitor by itself, beside any Kafka
