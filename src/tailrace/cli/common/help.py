@@ -23,6 +23,7 @@ _VERBS = {
     "create": ("topic create TOPIC",),
     "topics": ("topic list",),
     "groups": ("group list",),
+    "transactions": ("transaction list",),
     "lag": ("group list", "group show GROUP"),
     "status": ("doctor",),
     "version": ("--version",),
