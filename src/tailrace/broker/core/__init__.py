@@ -9,7 +9,6 @@ Read in this order:
     partition.py    one partition: its log and its waiting fetches
     patterns.py     regular expressions that clients send
     topics.py       topics and their names
-    patterns.py     patterns that clients send
     counters.py     counters for metrics, and the size of all logs
     losses.py       damaged ranges, recorded gaps and offline logs
     unsupported.py  Kafka features that are missing, and who asked for them
