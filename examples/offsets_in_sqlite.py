@@ -5,8 +5,9 @@
 Results and offsets are written in one transaction of the database, so that both are there or neither is. The consumer
 begins where the database says, not where the broker does. `--output` is the table of the results.
 
-Several of these may share the input and the database: the broker gives each some of the partitions. One that was
-replaced without knowing it finds that an offset has moved, and ends without having written anything.
+Several of these may share the input and the database, each with an `--instance` of its own: the broker gives each some
+of the partitions. One that was replaced without knowing it finds that an offset has moved, and ends without having
+written anything.
 """
 
 import argparse
@@ -64,6 +65,7 @@ def main() -> None:
     parser.add_argument("--input", required=True, metavar="TOPIC")
     parser.add_argument("--output", required=True, metavar="TABLE")
     parser.add_argument("--database", default="offsets.db", metavar="FILE")
+    parser.add_argument("--instance", default="1", help="another one for each program that shares the input")
     given = parser.parse_args()
     database = open_database(given.database, given.output)
     positions: dict[Place, int] = {}
@@ -77,6 +79,7 @@ def main() -> None:
         {
             "bootstrap.servers": given.bootstrap,
             "group.id": f"{given.input}-to-{given.output}",
+            "group.instance.id": given.instance,  # a restart is given its partitions back at once
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "isolation.level": "read_committed",

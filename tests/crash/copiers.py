@@ -59,6 +59,8 @@ class Copier:
             self._process.kill()
             self._process.wait()
 
+    close = kill
+
     @property
     def said(self) -> str:
         return self._output.read_text(errors="replace")[-3000:] if self._output.exists() else ""
