@@ -110,7 +110,9 @@ class TransactionalProducer(Producer):
         with self._fatal():
             self._check_usable()
             retry = self._retry(doing)
-            coordinators.ask(self._cluster, Kind.GROUP, group, request, TxnOffsetCommitResponse, _VERSIONS, check, retry)
+            coordinators.ask(
+                self._cluster, Kind.GROUP, group, request, TxnOffsetCommitResponse, _VERSIONS, check, retry
+            )
 
     def commit(self) -> None:
         """Commits all batches and offsets since the last one. After an error the result is unknown to this producer: a
