@@ -173,9 +173,9 @@ class Broker:
         self, group: str, topic: str, index: int, before: "OffsetCommitValue | None", now: "OffsetCommitValue | None"
     ) -> None:
         partition = self.partition(topic, index)
-        if partition is not None and before is not None and now is not None:
-            self.ledger.note_commit(group, partition, before.offset, now.offset, now.commit_timestamp)
         if partition is not None and now is not None:
+            stood = before.offset if before is not None else None
+            self.ledger.note_commit(group, partition, stood, now.offset, now.commit_timestamp)
             self.backlog.groups.committed(group, partition.topic, now.commit_timestamp)
 
     def load_groups(self) -> None:

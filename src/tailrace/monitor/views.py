@@ -44,13 +44,13 @@ class View:
 
     def lag(self, group: str | None, topics: Collection[str], sample_s: float) -> Iterator[LagReport]:
         """Yields reports for as long as the caller asks: at once while a monitor publishes, else each after a sample.
-        Waits between reports are the caller's, but for samples.
+        So, too, of a group that the monitor does not know yet. Waits between reports are the caller's, but for samples.
         """
         published, sampled = PublishedLag(self), None
         while True:
             with errors_as_monitor_errors():
                 report = published.read(group, topics)
-                if report is None:
+                if report is None or (group is not None and group not in report.group_names):
                     sampled = sampled or SampledLag(facts_about(self._cluster, group=group, topics=topics))
                     report = sampled.read(sample_s)
             yield report

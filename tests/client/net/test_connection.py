@@ -251,6 +251,12 @@ def test_a_mechanism_that_is_not_offered_is_told_with_those_that_are(fake: FakeB
         connect(fake, **LOGIN)
 
 
+def test_a_listener_without_authentication_is_named_as_that(fake: FakeBroker) -> None:
+    fake.answers[SaslHandshakeRequest] = lambda request, version: SaslHandshakeResponse(error_code=34)
+    with pytest.raises(AuthenticationFailed, match=r"has no authentication, so security\.protocol is PLAINTEXT or SSL"):
+        connect(fake, **LOGIN)
+
+
 # TLS
 
 

@@ -12,7 +12,7 @@ from itertools import chain, dropwhile
 from typing import Any, NamedTuple
 
 from tailrace.broker.configs.ignored import Family, check_ignored, family_of
-from tailrace.broker.configs.keys import ConfigKey, InvalidConfig, Value, parts_of
+from tailrace.broker.configs.keys import ConfigKey, InvalidConfig, UnknownConfig, Value, parts_of
 from tailrace.broker.configs.tables import BROKER_KEYS, SYNONYMS, TOPIC_KEYS
 from tailrace.log.layout.config import LogConfig
 from tailrace.records.compression import Codec
@@ -71,13 +71,13 @@ def broker_key(name: str) -> ConfigKey:
     return key
 
 
-def _unknown(whose: str, name: str, meant: str | None, names: Iterable[str]) -> InvalidConfig:
+def _unknown(whose: str, name: str, meant: str | None, names: Iterable[str]) -> UnknownConfig:
     from difflib import get_close_matches  # imported late: only misspelled names need it
 
     shown = name[:250]
     near = [meant] if meant is not None else get_close_matches(shown, names, 1)
     hint = f". Did you mean {near[0]}?" if near else ""
-    return InvalidConfig(f"there is no {whose} config {shown!r}{hint}")
+    return UnknownConfig(f"there is no {whose} config {shown!r}{hint}")
 
 
 def _ignored_family(name: str) -> Family | None:

@@ -68,7 +68,8 @@ class Connection:
     def admin(self) -> "AdminClient":
         from tailrace.cli.common.client import AdminClient
 
-        return self._make(AdminClient, {})
+        # Not the id of a consumer: our broker takes who fetches a partition for one that has read what it commits.
+        return self._make(AdminClient, {"client.id": "tailrace-admin"})
 
     def consumer(self, properties: dict[str, Any]) -> "Consumer":
         from tailrace.cli.common.client import Consumer

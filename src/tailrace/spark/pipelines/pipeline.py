@@ -64,19 +64,45 @@ class Pipeline:
         return self.transform(frame)
 
     def run(self, bootstrap: str = BOOTSTRAP, **settings: Any) -> "Outcome":
-        """Runs the pipeline on live data until it is stopped, or once over the existing records: see `run.run`."""
+        """Runs the pipeline on live data until it is stopped, or once over the existing records. The settings, by name:
+
+        once           ends when the existing records have been read
+        every          a cadence, such as "10 seconds"; without, a batch begins when the last one is done
+        state          the directory of its state; ./tailrace-pipelines/<name>
+        sink           one instead of the pipeline's
+        options        more options of the format `tailrace`
+        on_data_loss   "fail", "earliest" or "report"
+        on_progress    is called with each finished batch
+        max_restarts   how many failures in a row are passed over
+        stop           a `threading.Event` that ends it
+        spark, master  the Spark session to use, or where to make one
+        """
         from tailrace.spark.pipelines.run import run
 
         return run(self, bootstrap, **settings)
 
     def plan_replay(self, bootstrap: str = BOOTSTRAP, **settings: Any) -> "Plan":
-        """Returns what a replay would read, and what is missing from it: see `replay.plan_replay`."""
+        """Returns what a replay would read, and what is missing from it. Takes `start`, `end`, `mode`, `state` and
+        `options`.
+        """
         from tailrace.spark.pipelines.replay.replay import plan_replay
 
         return plan_replay(self, bootstrap, **settings)
 
     def replay(self, bootstrap: str = BOOTSTRAP, **settings: Any) -> "Replayed":
-        """Runs the pipeline over history, into another output: see `replay.replay`."""
+        """Runs the pipeline over history, into another output. The settings, by name:
+
+        sink           where the rows go; needed
+        start, end     times, "earliest", "now", or offsets: what is read; all of it
+        mode           "batch", or "exact": over the very batches that the live run had
+        overwrite      replaces the files that are there
+        options        more options of the format `tailrace`
+        state          the directory of the live run; ./tailrace-pipelines/<name>
+        plan           what `plan_replay` returned
+        on_progress    is called as batches finish
+        spark, master  the Spark session to use, or where to make one
+        conf           settings of a session that is made for it
+        """
         from tailrace.spark.pipelines.replay.replay import replay
 
         return replay(self, bootstrap, **settings)
