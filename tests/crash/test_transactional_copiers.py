@@ -1,7 +1,8 @@
 """Copiers and broker killed at any moment: the output is the input, once and in order, and no transaction stays open.
 
 A copier reads a topic and writes another, both of several partitions, with its offsets in the same transactions. The
-confluent and aiokafka ones are those of examples/; Java's speaks version 2 of transactions, and aborts at random.
+confluent and aiokafka ones are those of examples/; Java's speaks version 2 of transactions, and aborts at random. The
+same with the power of the broker's disk cut, as in test_broker_power_cut.py.
 """
 
 import contextlib
@@ -26,10 +27,13 @@ from crash.copiers import (
     pick,
     wait_for,
 )
-from crash.victims import Victim, kept_on_failure
+from crash.victims import WITH_SLOW_SYNC, Victim, VictimOnDisk, a_disk, kept_on_failure
 
 ROUNDS = int(os.environ.get("ROUNDS", "300"))
 ROUNDS_A_LIFE = 25
+CUTS = int(os.environ.get("CUTS", "20"))
+CUTS_A_LIFE = 5
+NEVER = 600  # seconds: the file system writes when it is told to
 COPIERS: dict[str, tuple[Callable[[str], list[str]], Callable[[str], str]]] = {
     "confluent": (lambda bootstrap: example("copy_confluent", bootstrap), str.upper),
     "aiokafka": (lambda bootstrap: example("copy_aiokafka", bootstrap), str.upper),
@@ -38,6 +42,14 @@ COPIERS: dict[str, tuple[Callable[[str], list[str]], Callable[[str], str]]] = {
 each_copier = pytest.mark.parametrize(
     "kind", ["confluent", "aiokafka", pytest.param("java", marks=pytest.mark.needs("kafka"))]
 )
+
+
+def crash(broker: Victim) -> None:
+    if isinstance(broker, VictimOnDisk):
+        broker.cut_power()
+    else:
+        broker.kill()
+    broker.start()
 
 
 def one_round(broker: Victim, copier: Copier, topics: Topics, lot: random.Random) -> None:
@@ -49,8 +61,7 @@ def one_round(broker: Victim, copier: Copier, topics: Topics, lot: random.Random
     if "copier" in killed:
         copier.kill()
     if "broker" in killed:
-        broker.kill()
-        broker.start()
+        crash(broker)
 
 
 def leave_open(bootstrap: str) -> None:
@@ -62,9 +73,8 @@ def leave_open(bootstrap: str) -> None:
         producer.do("offset", "dies", INPUT, 0, 1)
 
 
-def live(path: Path, kind: str, seed: int, rounds: int) -> None:
+def live(broker: Victim, path: Path, kind: str, seed: int, rounds: int) -> None:
     command, transform = COPIERS[kind]
-    broker = Victim(path / "broker")
     copier = Copier(command(broker.bootstrap), path / "copier")
     with kept_on_failure(broker, seed), contextlib.ExitStack() as stack:
         broker.start()
@@ -78,8 +88,7 @@ def live(path: Path, kind: str, seed: int, rounds: int) -> None:
             one_round(broker, copier, topics, lot)
         feeder.stop()
         leave_open(broker.bootstrap)
-        broker.kill()
-        broker.start()
+        crash(broker)
         wanted = {key: [transform(value) for value in values] for key, values in topics.by_key(INPUT).items()}
         count = sum(map(len, wanted.values()))
         wait_for([copier], lambda: sum(map(len, topics.by_key(OUTPUT).values())) >= count, "the rest of the input")
@@ -98,11 +107,29 @@ def live(path: Path, kind: str, seed: int, rounds: int) -> None:
 @pytest.mark.timeout(400)
 @each_copier
 def test_a_copy_is_complete_once_and_in_order_after_kills_of_broker_and_copier(tmp_path: Path, kind: str) -> None:
-    live(tmp_path, kind, 0, 9)
+    live(Victim(tmp_path / "broker"), tmp_path, kind, 0, 9)
+
+
+def live_without_power(path: Path, kind: str, seed: int, rounds: int) -> None:
+    with a_disk(path / "disk", commit=NEVER) as disk:
+        live(VictimOnDisk(path / "broker", disk, program=WITH_SLOW_SYNC), path, kind, seed, rounds)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_a_copy_is_complete_once_and_in_order_after_power_cuts(tmp_path: Path) -> None:
+    live_without_power(tmp_path, "confluent", 0, 4)
 
 
 @pytest.mark.crash
 @each_copier
 @pytest.mark.parametrize("seed", range(1, 1 + -(-ROUNDS // ROUNDS_A_LIFE)))
 def test_a_copy_is_complete_once_and_in_order_after_hundreds_of_kills(tmp_path: Path, kind: str, seed: int) -> None:
-    live(tmp_path, kind, seed, ROUNDS_A_LIFE)
+    live(Victim(tmp_path / "broker"), tmp_path, kind, seed, ROUNDS_A_LIFE)
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("kind", ["confluent", pytest.param("java", marks=pytest.mark.needs("kafka"))])
+@pytest.mark.parametrize("seed", range(1, 1 + -(-CUTS // CUTS_A_LIFE)))
+def test_a_copy_is_complete_once_and_in_order_after_many_power_cuts(tmp_path: Path, kind: str, seed: int) -> None:
+    live_without_power(tmp_path, kind, seed, CUTS_A_LIFE)
