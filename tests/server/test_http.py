@@ -3,7 +3,6 @@
 import re
 import shutil
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from errno import EIO
@@ -250,10 +249,9 @@ def test_there_are_only_so_many_at_once(node: RunningNode, monkeypatch: pytest.M
     assert get(node, "/healthz")[0] == 200
 
 
-def test_a_stop_does_not_wait_for_those_who_say_nothing(node: RunningNode) -> None:
+def test_a_stop_does_not_wait_for_those_who_say_nothing(node: RunningNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "TIMEOUT_S", 300.0)  # longer than a test may take
     assert node.pages.address is not None
     with socket.create_connection(node.pages.address, timeout=5):
         node.until(lambda: node.pages._connections)
-        began = time.monotonic()
         node.stop()
-        assert time.monotonic() - began < 2

@@ -9,6 +9,7 @@ bottom to top; a folder imports only those above it in this list:
     metadata/    the metadata log, and the state of the cluster that it describes
     groups/      consumer groups, their log and their committed offsets
     backlog/     records that groups have not read: policies, holds, the loss ledger
+    transactions/ transactional ids, and the ends of their transactions
     produce/     appends for clients
     fetch/       reads for clients
     background/  work that no request waits for: checkpoints, retention, compaction, scrubbing, disk space

@@ -1,5 +1,6 @@
 """`tailrace lag`, run as a user runs it, against a broker of ours and against Apache Kafka."""
 
+import contextlib
 import json
 import re
 import time
@@ -163,7 +164,9 @@ def test_both_sources_give_the_same_lag(
 
 
 @OURS
-def test_what_a_monitor_publishes_is_used_while_it_is_fresh(run: Run, bootstrap: str, admin: Any, unused: str) -> None:
+def test_what_a_monitor_publishes_is_used_while_it_is_fresh(
+    run: Run, bootstrap: str, admin: Any, unused: str, ten: str, commit: Commit
+) -> None:
     from confluent_kafka.admin import NewTopic
 
     topic = "__tailrace_lag"
@@ -185,10 +188,31 @@ def test_what_a_monitor_publishes_is_used_while_it_is_fresh(run: Run, bootstrap:
         (shown,) = found["groups"]
         assert (shown["lag_records"], shown["produce_rate"]) == (7, 1.0)
         assert 5 <= shown["lag_seconds"] < 50
+        commit(f"{unused}-new", ten, 4)
+        found = report(run, f"{unused}-new")
+        assert (found["rates"], found["groups"][0]["lag_records"]) == ("sampled", 6)
+        run("lag", f"{unused}-none", "--sample", "200ms", code=4)
         publish(now_ms() - 100_000)
         run("lag", unused, "--sample", "200ms", code=4)  # two samples know of no such group
     finally:
         admin.delete_topics([topic])[topic].result(20)
+
+
+@OURS
+def test_a_disk_is_full_at_the_reserve_that_is_set(run: Run, bootstrap: str) -> None:
+    from tailrace.monitor.sources.connection import connect
+    from tailrace.monitor.sources.tailrace_facts import facts_about
+
+    def reserve() -> int:
+        with contextlib.closing(connect({"bootstrap.servers": bootstrap})) as cluster:
+            return facts_about(cluster).snapshot().reserve
+
+    assert reserve() == -1, "the default"
+    run("config", "set", "--set", "tailrace.disk.reserve.bytes=123456")
+    try:
+        assert reserve() == 123_456
+    finally:
+        run("config", "set", "--unset", "tailrace.disk.reserve.bytes")
 
 
 def test_buffers_say_for_how_long_there_is_room(run: Run, new_topic: Any) -> None:

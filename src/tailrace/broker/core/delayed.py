@@ -5,7 +5,7 @@ is there. The server calls `expire` when the request's time is up, `hurry` when 
 `abandon` when the client is gone.
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, Generic, TypeVar, cast
 
 from tailrace.log.jobs import Job
@@ -135,3 +135,31 @@ class Pause:
 
 Flushed = DelayedResponse[LogError | None]
 """Resolved with None when what it stands for is on disk, or with the error that prevents it."""
+
+
+class FlushDependentResponse(DependentResponse[Answer]):
+    """A response that is sent when all that it depends on, once it is known, is on disk. If a flush fails the process
+    is about to stop, and the response is never sent.
+    """
+
+    __slots__ = ("_known", "_missing", "_unflushed")
+
+    def __init__(self, first: DelayedResponse[Answer], unflushed: Callable[[], Sequence[Flushed]]) -> None:
+        super().__init__(first)
+        self._unflushed = unflushed
+        self._missing = 0
+        first.when_resolved(self._wait)
+
+    def _wait(self, answer: Answer) -> None:
+        waits = self._unflushed()
+        self._known = answer
+        self._missing = len(waits)
+        if not waits:
+            self.resolve(answer)
+        for flushed in waits:
+            flushed.when_resolved(self._is_flushed)
+
+    def _is_flushed(self, error: LogError | None) -> None:
+        self._missing -= error is None
+        if not self._missing:
+            self.resolve(self._known)

@@ -41,8 +41,8 @@ def warn(message: str) -> None:
 
 
 def console(*, markup: bool = True) -> "Console":
-    """Where tables are drawn. Piped into a file or a program, lines are as long as they need to be. Without `markup`,
-    what is in brackets is printed as it is, whatever its source.
+    """Returns the console for tables. In a file or a pipe, lines are as long as they need to be. Without `markup`, text
+    in brackets is printed unchanged, whatever its source.
     """
     from rich.console import Console
 
@@ -96,8 +96,8 @@ def interrupt(message: str) -> NoReturn:
 
 @contextmanager
 def progress_bar(label: str, total: int, least: int = _BAR_FROM_BYTES) -> Iterator[Callable[[int], None]]:
-    """Gives a function that is told how many more bytes are done. The bar is drawn on a terminal, for long work:
-    for `least` bytes or more.
+    """Yields a function that takes the number of bytes done since its last call. The bar is drawn on a terminal, for
+    `least` bytes or more.
     """
     if total < least or not sys.stderr.isatty():
         yield lambda _: None
@@ -113,7 +113,7 @@ def progress_bar(label: str, total: int, least: int = _BAR_FROM_BYTES) -> Iterat
 
 @contextmanager
 def share_bar(label: str) -> Iterator[Callable[[float], None]]:
-    """Gives a function that is told which share is done, of work that takes long. Drawn on a terminal."""
+    """Yields a function that takes the share of a long task that is done. The bar is drawn on a terminal."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return

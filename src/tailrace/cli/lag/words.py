@@ -35,7 +35,7 @@ def roughly(seconds: float | None) -> str:
 
 
 def outlook(row: "LagRow", now_ms: int) -> str:
-    """What will become of the lag."""
+    """Returns what will become of the lag, in words."""
     expected, least = row.loss_seconds(now_ms), row.loss_low_seconds(now_ms)
     if row.unread_lost:
         return f"has lost {output.plural(row.unread_lost, 'message')}"

@@ -34,8 +34,8 @@ _REPEATED = {"--listen": "listen", "--advertise": "advertise", "--set": "assignm
 
 
 def plain_options(arguments: list[str]) -> Options | None:
-    """What the command line says, where it says so plainly: a name that is written out, and its value behind it. None
-    for all else, such as --help and mistakes.
+    """Returns the options of a plain command line: names that are written out, each with its value behind it. Returns
+    None for all others, such as --help and mistakes.
     """
     options: dict[str, object] = {}
     left = iter(arguments)

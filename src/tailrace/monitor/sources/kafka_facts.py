@@ -23,7 +23,7 @@ CONFIGS_S = 60.0  # for so long configs of topics are not asked for again
 STATES_SINCE = 4  # the version of ListGroups that has the state of groups
 NO_MEMBERS = ("Empty", "Dead")
 TOPIC_CONFIGS = ("cleanup.policy", "retention.ms", "retention.bytes", "segment.bytes", "segment.ms")
-OUR_CONFIGS = ("tailrace.backlog.policy", "tailrace.backlog.groups", "tailrace.backlog.bytes", "tailrace.backlog.ms")
+OUR_CONFIGS = tuple(f"tailrace.backlog.{name}" for name in ("policy", "groups", "bytes", "ms", "expiry.ms"))
 
 
 class TopicConfigs(NamedTuple):
@@ -34,6 +34,7 @@ class TopicConfigs(NamedTuple):
     limits: Limits
     hold: Hold | None
     hold_groups: frozenset[str]
+    hold_expiry_ms: int
 
 
 class KafkaFacts:
@@ -135,6 +136,7 @@ class KafkaFacts:
             compacts=configs.compacts,
             hold=configs.hold,
             hold_groups=configs.hold_groups,
+            hold_expiry_ms=configs.hold_expiry_ms,
         )
 
 
@@ -166,6 +168,7 @@ def _parsed(configs: Mapping[str, str | None]) -> TopicConfigs:
         limits=limits,
         hold=hold_of(policy, size, ms),
         hold_groups=frozenset(filter(None, (configs.get("tailrace.backlog.groups") or "").replace(" ", "").split(","))),
+        hold_expiry_ms=_number(configs, "tailrace.backlog.expiry.ms", -1),
     )
 
 

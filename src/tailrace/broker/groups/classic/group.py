@@ -324,6 +324,13 @@ class ClassicGroup:
             raise Refused(ErrorCode.REBALANCE_IN_PROGRESS, "the group is rebalancing")
         self.keep_alive(member)
 
+    def check_transactional_commit(self, identity: Identity, generation: int) -> None:
+        """Raises Refused for a client that may not commit offsets in a transaction: a client that says which member it
+        is must be that one. Others may, also while the group has members.
+        """
+        if generation >= 0 or identity.member_id or identity.instance_id is not None:
+            self.keep_alive(self._member_of(identity, generation))
+
     def leave(self, identity: Identity) -> None:
         if identity.member_id in self.pending:
             self._forget_pending(identity.member_id)
