@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from brokers import LocalBroker
+from brokers import NOW_MS, LocalBroker
 
 from tailrace.broker.core.delayed import DelayedResponse
+from tailrace.broker.groups.coordinator import GroupCoordinator
 from tailrace.broker.groups.records import OffsetCommitValue
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.heartbeat import HeartbeatRequest
@@ -31,7 +32,7 @@ from tailrace.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from tailrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from tailrace.records.control import Marker
+from tailrace.records.control import Marker, encode_marker
 
 BILLING = "billing"
 NO_DELAY = {"group.initial.rebalance.delay.ms": "0"}
@@ -280,5 +281,10 @@ def end_transaction(
     broker: LocalBroker, marker: Marker, *, group: str = BILLING, producer: int = 1, epoch: int = 0
 ) -> None:
     groups = broker.broker.groups
-    groups.end_transaction(groups.partition_of_group(group, broker.now_ms), producer, epoch, marker, 5)
+    write_marker(groups, groups.partition_of_group(group, broker.now_ms), marker, producer=producer, epoch=epoch)
     broker.run_jobs()
+
+
+def write_marker(groups: GroupCoordinator, index: int, marker: Marker, *, producer: int = 1, epoch: int = 0) -> None:
+    """Into one partition of the log of groups; nothing is flushed."""
+    groups.end_transaction(index, producer, marker, encode_marker(marker, producer, epoch, 5, NOW_MS))

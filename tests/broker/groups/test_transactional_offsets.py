@@ -22,6 +22,7 @@ from group_requests import (
     fetch_request,
     offsets,
     offsets_in,
+    write_marker,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -129,7 +130,7 @@ class Offsets:
     def end(self, which: int, marker: Marker) -> None:
         """Most often of a transaction that is open."""
         index, producer = [*self.pending, (which % 2, which), (which % 2, 1)][which % (len(self.pending) + 2)]
-        self.broker.broker.groups.end_transaction(index, producer, 0, marker, 5)
+        write_marker(self.broker.broker.groups, index, marker, producer=producer)
         self.broker.run_jobs()
         for place, found in self.pending.pop((index, producer), {}).items():
             if marker is COMMIT and found[0] > self.committed.get(place, (-1, -1))[0]:
@@ -270,15 +271,15 @@ def test_a_marker_decides_one_partition_of_the_log() -> None:
 
 def test_a_marker_where_nothing_is_pending_does_no_harm(broker: LocalBroker) -> None:
     groups = broker.broker.groups
-    groups.end_transaction(0, 1, 0, COMMIT, 5)
+    write_marker(groups, 0, COMMIT)
     assert broker.broker.topic(OFFSETS_TOPIC) is None, "nothing is created for it"
     assert groups.partition_of_group(BILLING, broker.now_ms) == 0
-    groups.end_transaction(0, 1, 0, COMMIT, 5)
+    write_marker(groups, 0, COMMIT)
     assert broker.partition(OFFSETS_TOPIC).log is None
     commit(broker, 3)
     for _ in range(2):
-        groups.end_transaction(0, 1, 0, COMMIT, 5)
-        groups.end_transaction(9, 1, 0, COMMIT, 5)  # no such partition
+        write_marker(groups, 0, COMMIT)
+        write_marker(groups, 9, COMMIT)  # no such partition
     broker.run_jobs()
     assert offsets(broker) == {("orders", 0): 3}
     assert broker.log(OFFSETS_TOPIC).last_stable_offset == broker.log(OFFSETS_TOPIC).end_offset == 3
@@ -305,17 +306,17 @@ def test_no_marker_is_written_before_the_log_has_been_read(broker: LocalBroker) 
     commit_in_transaction(broker, {0: 5})
     reading = GroupCoordinator(broker.broker)
     with pytest.raises(NotSaved, match="has not been read"):
-        reading.end_transaction(0, 1, 0, COMMIT, 5)
+        write_marker(reading, 0, COMMIT)
     reading.load()
     broker.run_jobs()
-    reading.end_transaction(0, 1, 0, COMMIT, 5)
+    write_marker(reading, 0, COMMIT)
     assert {place: value.offset for place, value in committed(reading).items()} == {(BILLING, 0): 5}
 
 
 def test_clients_see_a_committed_offset_when_the_marker_is_on_disk(broker: LocalBroker) -> None:
     commit_in_transaction(broker, {0: 5})
     broker.hold_jobs = True
-    broker.broker.groups.end_transaction(0, 1, 0, COMMIT, 5)
+    write_marker(broker.broker.groups, 0, COMMIT)
     fetched = Asked(broker, fetch_request(("orders", 0)), 9)
     assert not fetched.answer
     broker.run_flushes()
