@@ -22,7 +22,7 @@ INTRODUCTION = """\
 <!-- Made from the code by scripts/cli_page.py: change the help of the verb, and run that. -->
 
 Every verb and its options, as `tailrace VERB --help` prints them. `serve` runs a broker. `topic`, `produce`, `tail`,
-`group`, `config`, `quota`, `run` and `replay` talk to a broker, to this one or to any Kafka (`-b HOST:PORT`, or the
+`group`, `transaction`, `config`, `quota`, `run` and `replay` talk to a broker, to this one or to any Kafka (`-b HOST:PORT`, or the
 environment variable `TAILRACE_BOOTSTRAP`). `log` and `backup` work on a data directory and need no broker. `doctor`
 examines the machine.
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from cli.lag.conftest import KAFKAS, OURS
+from cli.lag.conftest import OURS
 from confluent_kafka import Consumer, Producer, TopicPartition
 from waits import until
 
@@ -123,7 +123,6 @@ def test_unknown_groups_and_bad_options_have_exit_codes(run: Run, unused: str, t
     assert "committed no offsets" in run("lag", unused, "--topic", "another", "--sample", "200ms")[0]
 
 
-@KAFKAS
 def test_control_batches_alone_are_no_lag(run: Run, bootstrap: str, new_topic: Any, unused: str) -> None:
     """What Kafka's own tools show as a lag of 1 for ever."""
     topic = new_topic()

@@ -1,6 +1,7 @@
 """`tailrace serve`: it says where it is, refuses what is not safe or not possible, and stops cleanly when told to."""
 
 import json
+import os
 import shutil
 import signal
 import socket
@@ -313,3 +314,14 @@ def test_a_check_says_what_would_count_and_json_needs_a_check(tmp_path: Path) ->
     assert "num.partitions = 6  (--set)\n" in said
     assert "listen   127.0.0.1:9092, advertised as localhost:9092\n" in said
     assert serve("--json", "--data", str(tmp_path / "data"))[0] == USAGE
+
+
+def test_a_check_whose_reader_is_gone_ends_without_a_complaint() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "tailrace", "serve", "--check", "--json"]
+    try:
+        done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, timeout=30)
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (0, b"")

@@ -22,7 +22,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.broker.backlog.readers import BacklogReader
-from tailrace.broker.core.delayed import Flushed
+from tailrace.broker.core.delayed import Answer, DelayedResponse, Flushed, WaitingResponse
 from tailrace.broker.core.errors import Refused
 from tailrace.broker.core.partition import Partition
 from tailrace.broker.core.topics import LOSSES_TOPIC, Topic
@@ -375,6 +375,11 @@ class LossLedger:
             flushed.when_resolved(lambda _: action())
         else:
             action()
+
+    def when_noted(self, answer: Answer | DelayedResponse[Answer]) -> DelayedResponse[Answer]:
+        """Returns the response to a request that has made notes: it leaves once they are on disk, too."""
+        later = answer if isinstance(answer, DelayedResponse) else DelayedResponse.of(answer)
+        return WaitingResponse(later, self.then)
 
     def _found_no_room(self, log: Log) -> None:
         """A flush found the disk full. Deletions make room: they do not wait for it."""

@@ -100,6 +100,16 @@ class MappedResponse(DependentResponse[Other]):
         first.when_resolved(lambda answer: self.resolve(then(answer)))
 
 
+class WaitingResponse(DependentResponse[Answer]):
+    """A response that waits, once it is there, for something else: `wait` calls what it is given when that is over."""
+
+    __slots__ = ()
+
+    def __init__(self, first: DelayedResponse[Answer], wait: Callable[[Callable[[], None]], None]) -> None:
+        super().__init__(first)
+        first.when_resolved(lambda answer: wait(lambda: self.resolve(answer)))
+
+
 class IncrementalResponse(DelayedResponse[Answer]):
     """The result of work that is done in increments. The work is a generator, which yields after each step; after some
     steps other work gets its turn.

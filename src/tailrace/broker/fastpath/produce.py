@@ -230,7 +230,9 @@ class ProduceFastPath:
         """
         template = run.template
         log = template.partition.log
-        if log is None or not self._is_open(template) or (template.is_transactional and not run.is_in_transaction(log)):
+        if log is None or not self._is_open(template):
+            return None
+        if template.is_transactional and not (self._broker.transactions.is_loaded and run.is_in_transaction(log)):
             return None
         try:
             appended = run.append_to(log, now_ms)

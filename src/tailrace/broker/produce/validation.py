@@ -77,7 +77,10 @@ def is_usual(
         and (version >= ZSTD_FROM or attributes & batch.CODEC_MASK != Codec.ZSTD)
         and max_time - now_ms <= config.timestamp_after_max_ms
         and (base_time < 0 or now_ms - base_time <= config.timestamp_before_max_ms)
-        and (producer_id == batch.NO_PRODUCER or (producer_id >= 0 and epoch >= 0 and sequence >= 0))
+        and (
+            (producer_id >= 0 and epoch >= 0 and sequence >= 0)
+            or (producer_id == batch.NO_PRODUCER and attributes < batch.TRANSACTIONAL)
+        )
     )
 
 

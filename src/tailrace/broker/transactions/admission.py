@@ -1,8 +1,10 @@
 """Which batches and offsets of a producer belong to an open transaction, and may be appended.
 
-A batch of a transaction that is open in the partition's log needs no more than that. For the first one the coordinator
-is consulted: in the first version of the protocol the partition must have been added before; from the second on
-(Produce 12, TxnOffsetCommit 5), it is added now.
+The coordinator is consulted for each one that is not on the fast path: in the first version of the protocol the
+partition must have been added before; from the second on (Produce 12, TxnOffsetCommit 5), it is added now.
+
+In the second version the first batch may be on disk without the record that opens its transaction; if the power fails
+then, the start aborts it. Its producer sends it again, as it has no response, and must not take that for a success.
 """
 
 from typing import TYPE_CHECKING
@@ -15,6 +17,7 @@ from tailrace.broker.core.topics import OFFSETS_TOPIC
 from tailrace.broker.transactions import state
 from tailrace.broker.transactions.state import ProducerIdentity, State
 from tailrace.log.layout.names import TopicPartition
+from tailrace.log.log import Log
 from tailrace.protocol.errors import ErrorCode
 from tailrace.records.batch import BatchHeader
 
@@ -56,40 +59,44 @@ class ProducerTransaction:
         if self._producer_id not in (None, header.producer_id):
             raise state.unknown_mapping()
         self._producer_id = header.producer_id
-        log = partition.log
-        if log is not None and (log.producers.continues_transaction(header) or log.producers.is_duplicate(header)):
-            return  # a duplicate is answered like the first one
-        if self._call.version >= PRODUCE_ADDS_FROM:
-            self._require_first_sequence(partition, header)
-        producer = ProducerIdentity(header.producer_id, header.producer_epoch)
+        log, may_add = partition.log, self._call.version >= PRODUCE_ADDS_FROM
+        is_repeated = log is not None and log.producers.is_duplicate(header)
+        if is_repeated and not may_add:
+            return  # answered like the first one
+        if is_repeated and log is not None and not log.producers.continues_transaction(header):
+            raise Refused(ErrorCode.TRANSACTION_ABORTABLE, "the batch was aborted, as its transaction was not on disk")
         try:
-            self._admit_by_coordinator(partition.name, producer)
+            self._admit_by_coordinator(partition.name, header, is_repeated)
         except Refused as error:
             raise _for_producers(error, self._call.version, PRODUCE_ADDS_FROM) from None
 
-    def _require_first_sequence(self, partition: Partition, header: BatchHeader) -> None:
-        """Each transaction has an epoch of its own, so its first batch has the first sequence, also where the log does
-        not know the producer.
+    def check_sequence(self, log: Log, header: BatchHeader) -> None:
+        """Checks the sequence of a transactional batch that is appended next, where the log does not know the producer:
+        from version 12 on each transaction has an epoch of its own, and begins with the first sequence. Raises Refused.
         """
-        is_known = partition.log is not None and header.producer_id in partition.log.producers.producers
-        if not is_known and header.base_sequence != 0:
+        if self._call.version < PRODUCE_ADDS_FROM or header.producer_id in log.producers.producers:
+            return
+        if header.base_sequence != 0:
             raise Refused(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"producer {header.producer_id} begins with sequence {header.base_sequence} instead of 0",
             )
 
-    def _admit_by_coordinator(self, name: TopicPartition, producer: ProducerIdentity) -> None:
+    def _admit_by_coordinator(self, name: TopicPartition, header: BatchHeader, is_repeated: bool) -> None:
         assert self._transactional_id is not None
         version = self._call.version
-        self.unflushed += admit(
+        waits = admit(
             self._broker,
             self._transactional_id,
-            producer,
+            ProducerIdentity(header.producer_id, header.producer_epoch),
             name,
             self._call,
             may_add=version >= PRODUCE_ADDS_FROM,
             is_abortable=version >= ABORTABLE_FROM,
         )
+        if is_repeated:  # the response to the first one may have waited for that
+            waits = self._broker.transactions.log.unflushed(self._transactional_id)
+        self.unflushed += waits
 
 
 def admit(

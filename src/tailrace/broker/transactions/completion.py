@@ -58,6 +58,10 @@ class Completion:
         """Calls `notify` when the transaction is complete."""
         self._waiting.append(notify)
 
+    def lacks(self, partition: TopicPartition) -> bool:
+        """Returns whether the marker of a partition is not on disk yet."""
+        return partition in self._missing
+
     def when_tried(self, notify: Callable[[], None]) -> None:
         """Calls `notify` when a marker has been appended to each partition that takes one now."""
         if self._tried is None:

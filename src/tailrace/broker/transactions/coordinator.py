@@ -54,12 +54,15 @@ TIMEOUT, EXPIRY, RETRY = "timeout", "expiry", "retry"  # kinds of deadlines
 
 COMMITTED, ABORTED, TIMED_OUT, FENCED, ORPHANED = "committed", "aborted", "timed_out", "fenced", "orphaned"
 RESULTS = (COMMITTED, ABORTED, TIMED_OUT, FENCED, ORPHANED)
+UNKNOWN_TRANSACTIONS = Timer("", ORPHANED)
 
 
 class TransactionCoordinator:
     def __init__(self, broker: "Broker") -> None:
         self.transactions: dict[str, Transaction] = {}
+        self.states: Counter[State] = Counter()  # of all ids
         self._ids: dict[int, str] = {}  # by producer id
+        self._open: dict[str, int] = {}  # those with an open transaction, and when it began
         self.timers = Timers()
         self.log = TransactionLog(broker)
         self.ended: Counter[str] = Counter(dict.fromkeys(RESULTS, 0))
@@ -68,7 +71,8 @@ class TransactionCoordinator:
         self._now_ms = 0
         self._completions: dict[str, Completion] = {}
         self._is_read = not any(self.log.logs)
-        self._is_resuming = self._is_loaded = False
+        self._is_resuming = False
+        self.is_loaded = False  # what the last run left is ended
         self._failure: Exception | None = None
         self._timeout_max_ms = broker.configs.number("transaction.max.timeout.ms")
         self._expiration_ms = broker.configs.number("transactional.id.expiration.ms")
@@ -85,6 +89,9 @@ class TransactionCoordinator:
     def advance(self) -> None:
         """Handles all deadlines that are due."""
         for transactional_id, kind, _ in islice(self.timers.due(), DUE_AT_ONCE):
+            if kind == ORPHANED:
+                IncrementalResponse(self._abort_unknown(), self._broker.start_job)
+                continue
             current = self.transactions.get(transactional_id)
             if kind == RETRY and transactional_id in self._completions:
                 self._retry(transactional_id)
@@ -98,7 +105,7 @@ class TransactionCoordinator:
         self.tell_time(call.now_ms, call.steady_ms)
         if self._failure is not None:
             raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"cannot read the transaction log: {self._failure}")
-        if not self._is_loaded:
+        if not self.is_loaded:
             raise Refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the transaction log is being read")
 
     def load(self) -> None:
@@ -185,11 +192,26 @@ class TransactionCoordinator:
         tried()
 
     def _end_start(self) -> Generator[None, None, None]:
-        """Aborts what the coordinator does not know."""
         self._broker.directory.forget_restore()
-        aborted = yield from orphans.abort_unknown(self._broker, self.transactions.values(), self._now_ms)
-        self.ended[ORPHANED] += aborted
-        self._is_loaded = True
+        yield from self._abort_unknown()
+        self.is_loaded = True
+
+    def _abort_unknown(self) -> Generator[None, None, None]:
+        outcome = yield from orphans.abort_unknown(self._broker, self._will_end, self._now_ms)
+        self.ended[ORPHANED] += outcome.aborted
+        if outcome.left:
+            self.timers.set(UNKNOWN_TRANSACTIONS, RETRY_MS)
+
+    def _will_end(self, producer: ProducerIdentity, partition: TopicPartition) -> bool:
+        """Returns whether an open transaction of the producer with this partition is known here: open, or decided, and
+        its marker still to be written.
+        """
+        transactional_id = self._ids.get(producer.producer_id, "")
+        current, completion = self.transactions.get(transactional_id), self._completions.get(transactional_id)
+        if completion is not None:
+            return completion.lacks(partition)
+        is_open = current is not None and current.state is State.ONGOING and current.epoch == producer.epoch
+        return is_open and current is not None and partition in current.partitions
 
     # Replay
 
@@ -198,16 +220,30 @@ class TransactionCoordinator:
         before = self.transactions.pop(saved.transactional_id, None)
         if before is not None:
             self._ids.pop(before.producer_id, None)
-        if saved.transaction is not None:
-            self.transactions[saved.transactional_id] = saved.transaction
-            self._ids[saved.transaction.producer_id] = saved.transactional_id
+            self._open.pop(saved.transactional_id, None)
+            self.states[before.state] -= 1
+        if (after := saved.transaction) is not None:
+            self.transactions[saved.transactional_id] = after
+            self._ids[after.producer_id] = saved.transactional_id
+            self.states[after.state] += 1
+            if after.state.is_open:
+                self._open[saved.transactional_id] = after.started_ms
+
+    @property
+    def oldest_started_ms(self) -> int | None:
+        """When the oldest open transaction began, by the wall clock; None if none is open."""
+        return min(self._open.values(), default=None)
 
     def write(self, transactional_id: str, transaction: Transaction | None) -> None:
         """Appends the transaction, as it is to be, to the log, and replays it. Raises NotSaved."""
         saved = TransactionSaved(transactional_id, transaction)
+        before = self.transactions.get(transactional_id)
         self.log.append(saved, self._now_ms)
         self.replay(saved)
-        if transaction is not None:
+        was_open = before is not None and before.state is State.ONGOING
+        if transaction is None:
+            return
+        if transaction.state is not State.ONGOING or not was_open:  # its timeout counts from its first partition on
             self._set_deadline(transactional_id, transaction)
 
     def _set_deadline(self, transactional_id: str, transaction: Transaction) -> None:

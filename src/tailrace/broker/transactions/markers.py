@@ -39,11 +39,12 @@ def append_marker(
         return
     log = broker.log_for_append(partition)
     try:
-        log.append(encoded, now_ms)
+        at = log.append(encoded, now_ms).base_offset
     except LogError:
         broker.notice(log)
         raise
     broker.appended(partition, log, now_ms)
+    broker.backlog.gates.appended(partition, at, at + 1, len(encoded), now_ms)
     broker.flushes.request(log)
 
 

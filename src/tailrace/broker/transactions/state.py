@@ -49,7 +49,7 @@ from tailrace.protocol.errors import ErrorCode
 NO_EPOCH = -1
 NO_PRODUCER = -1
 NOT_STARTED = -1
-LAST_EPOCH = 32_766  # that a producer gets; 32767 only occurs while a transaction of such a producer is carried out
+LAST_EPOCH = 32_766  # that a producer gets; 32767 occurs only where a transaction of such a producer is ended
 PARTITIONS_MAX = 10_000  # of one transaction
 VERSION_2 = 2  # of the protocol
 
@@ -74,6 +74,11 @@ class State(IntEnum):
     @property
     def is_prepared(self) -> bool:
         return self in (State.PREPARE_COMMIT, State.PREPARE_ABORT)
+
+    @property
+    def is_open(self) -> bool:
+        """Consumers of committed records may have to stop before it."""
+        return self is State.ONGOING or self.is_prepared
 
     @property
     def is_commit(self) -> bool:
@@ -103,7 +108,7 @@ class ProducerIdentity(NamedTuple):
     epoch: int = NO_EPOCH
 
 
-NOBODY = ProducerIdentity()
+NO_IDENTITY = ProducerIdentity()
 
 
 def fenced() -> Refused:
@@ -141,7 +146,8 @@ def begin_producer(
     completed before this is decided again.
     """
     if current is None:
-        return Transaction(next_id(), 0, timeout_ms, updated_ms=now_ms)
+        producer_id = next_id()
+        return Transaction(producer_id, 0, timeout_ms, updated_ms=now_ms, previous_producer_id=producer_id)
     is_known = given.producer_id == current.producer_id or (
         given.producer_id == current.previous_producer_id and given.epoch >= LAST_EPOCH
     )
@@ -149,7 +155,7 @@ def begin_producer(
         raise fenced()
     _require_settled(current)
     if current.state is State.ONGOING:
-        if given not in (NOBODY, (current.producer_id, current.epoch)):
+        if given not in (NO_IDENTITY, (current.producer_id, current.epoch)):
             raise fenced()
         return abort(current, next_id, now_ms)
     empty = current._replace(
@@ -181,7 +187,7 @@ def check_producer(current: Transaction | None, producer: ProducerIdentity) -> T
     _require_settled(current)
     if current.producer_id != producer.producer_id:
         raise unknown_mapping()
-    if current.epoch != producer.epoch:
+    if current.epoch != producer.epoch or current.epoch > LAST_EPOCH:
         raise fenced()
     return current
 
@@ -233,7 +239,7 @@ def end(
     if producer.epoch != current.epoch:
         raise fenced()
     if current.state is State.ONGOING:
-        return _prepare(current, commit, now_ms)
+        return _prepare(current, commit, now_ms)._replace(version=0)  # the epoch stays, whatever has added partitions
     if current.state.is_prepared and current.state.is_commit is commit:
         _require_settled(current)
     if current.state in (State.COMPLETE_COMMIT, State.COMPLETE_ABORT) and current.state.is_commit is commit:
@@ -250,6 +256,8 @@ def _end_in_version_2(
         is_repeated = True  # of the last transaction of the producer id before
     elif producer.producer_id != current.producer_id:
         raise unknown_mapping()
+    elif current.epoch > LAST_EPOCH:  # no producer has it
+        raise fenced()
     elif producer.epoch == current.epoch:
         is_repeated = False
     elif producer.epoch == current.epoch - 1 and is_complete:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _BAR_FROM_BYTES = 64 << 20  # less than that is read before a bar could be looked at
 _INTERRUPTED = 130  # as shells have it
+_UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 
 
 class ExitCode(IntEnum):
@@ -142,6 +143,23 @@ def size(value: int) -> str:
             return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
         amount /= 1000
     return f"{amount:.1f} TB"
+
+
+def duration(seconds: float | None) -> str:
+    """The two largest units: `3 h 20 min`, `45 s`."""
+    if seconds is None:
+        return "-"
+    left = max(0, round(seconds))
+    words: list[str] = []
+    for unit, length in _UNITS:
+        if left >= length or (unit == "s" and not words):
+            words.append(f"{left // length} {unit}")
+            left %= length
+            if len(words) == 2:
+                break
+        elif words:
+            break
+    return " ".join(words)
 
 
 def minute(timestamp_ms: int) -> str:

@@ -13,7 +13,7 @@ from tailrace.client.admin.log_dirs import LogDir, log_dirs
 from tailrace.client.cluster.cluster import Cluster
 from tailrace.client.cluster.metadata import NO_LEADER, Topic, TopicPartition
 from tailrace.client.errors import NotOffered, Refused
-from tailrace.client.offsets import earliest, latest
+from tailrace.client.offsets import readable_bounds
 from tailrace.client.options import Isolation
 from tailrace.monitor.figures.forecast import Hold, Limits
 from tailrace.monitor.figures.snapshot import KAFKA, DiskState, GroupState, LogState, Position, Snapshot
@@ -55,16 +55,14 @@ class KafkaFacts:
         groups = self._groups()
         topics = self.cluster.all_topics()
         wanted = self._partitions(topics, groups)
-        starts = earliest(self.cluster, wanted)
-        ends = latest(self.cluster, wanted, Isolation.READ_UNCOMMITTED)
+        bounds = readable_bounds(self.cluster, wanted, Isolation.READ_UNCOMMITTED)
         at = time.time_ns() // 1_000_000
         dirs = self._log_dirs()
         sizes = {partition: size for one in dirs for partition, size in one.sizes.items()}
         configs = self._configs_of({partition.topic for partition in wanted})
         logs = {
-            partition: self._log(starts[partition], ends[partition], sizes.get(partition), configs.get(partition.topic))
-            for partition in wanted
-            if partition in starts and partition in ends
+            partition: self._log(*found, sizes.get(partition), configs.get(partition.topic))
+            for partition, found in bounds.items()
         }
         disks = tuple(DiskState(one.path, one.total, one.usable, frozenset(one.sizes)) for one in dirs)
         snapshot = self.refined(Snapshot(at, self.source, groups, logs, {}, None, disks), topics)
