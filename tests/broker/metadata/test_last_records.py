@@ -48,7 +48,9 @@ def write(producer: int, **values: bytes | None) -> Wrote:
 
 
 producers = st.integers(1, 3)
-pairs = st.lists(st.tuples(st.sampled_from([b"a", b"b", b"c"]), st.none() | st.binary(max_size=3)), min_size=1)
+pairs = st.lists(
+    st.tuples(st.sampled_from([b"a", b"b", b"c"]), st.none() | st.binary(max_size=3)), min_size=1, max_size=5
+)
 writes = st.builds(Wrote, producers | st.just(PLAIN), pairs.map(tuple))
 steps_of_a_log = st.lists(writes | st.builds(Ended, producers, st.sampled_from(Marker)), max_size=30)
 
@@ -118,6 +120,12 @@ def test_records_of_a_transaction_count_from_its_marker_on() -> None:
     assert contents(committed.last) == {b"b": (1, b"1"), b"a": (3, b"3"), b"c": (4, b"4")}
     assert list(committed.last) == [b"b", b"a", b"c"], "in the order in which they began to count"
     assert committed.pending == {}
+
+
+def test_in_a_transaction_too_a_key_is_where_its_last_record_is() -> None:
+    """As after a compaction, which removes the first one."""
+    found = found_in([write(1, a=b"0"), write(1, b=b"1"), write(1, a=b"2"), Ended(1, COMMIT)])
+    assert list(found.last) == [b"b", b"a"]
 
 
 def test_a_plain_record_behind_one_of_a_transaction_wins() -> None:
