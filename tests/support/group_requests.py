@@ -11,12 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from brokers import NOW_MS, LocalBroker
+from brokers import LocalBroker
 
 from tailrace.broker.core.delayed import DelayedResponse
-from tailrace.broker.groups.coordinator import GroupCoordinator
-from tailrace.broker.groups.records import OffsetCommitValue
-from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.heartbeat import HeartbeatRequest
 from tailrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from tailrace.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -32,7 +29,6 @@ from tailrace.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from tailrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from tailrace.records.control import Marker, encode_marker
 
 BILLING = "billing"
 NO_DELAY = {"group.initial.rebalance.delay.ms": "0"}
@@ -259,32 +255,3 @@ def offsets_in(answer: Any) -> dict[Place, int]:
     return {
         (topic.name, one.partition_index): one.committed_offset for topic in answer.topics for one in topic.partitions
     }
-
-
-def commit_in_transaction(
-    broker: LocalBroker, offsets: Mapping[int, int], *, group: str = BILLING, producer: int = 1, epoch: int = 0
-) -> None:
-    """Offsets of partitions of `orders`, as one that is no member. What brings the producer here is not looked at."""
-    groups = broker.broker.groups
-    groups.tell_time(broker.now_ms, broker.steady_ms)
-    groups.group_for_commit(group, -1, ErrorCode.ILLEGAL_GENERATION)
-    topic_id = broker.broker.metadata.topics["orders"].topic_id
-    commits = [
-        ("orders", partition, OffsetCommitValue(offset=offset, commit_timestamp=broker.now_ms, topic_id=topic_id))
-        for partition, offset in offsets.items()
-    ]
-    groups.commit_in_transaction(group, commits, producer, epoch)
-    broker.run_jobs()
-
-
-def end_transaction(
-    broker: LocalBroker, marker: Marker, *, group: str = BILLING, producer: int = 1, epoch: int = 0
-) -> None:
-    groups = broker.broker.groups
-    write_marker(groups, groups.partition_of_group(group, broker.now_ms), marker, producer=producer, epoch=epoch)
-    broker.run_jobs()
-
-
-def write_marker(groups: GroupCoordinator, index: int, marker: Marker, *, producer: int = 1, epoch: int = 0) -> None:
-    """Into one partition of the log of groups; nothing is flushed."""
-    groups.end_transaction(index, producer, marker, encode_marker(marker, producer, epoch, 5, NOW_MS))

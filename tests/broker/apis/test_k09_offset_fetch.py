@@ -8,11 +8,10 @@ from group_requests import (
     BILLING,
     broker_for_groups,
     commit,
-    commit_in_transaction,
     commit_request,
-    end_transaction,
     fetch_request,
 )
+from transactions import TransactionalProducer
 
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.offset_fetch import (
@@ -20,7 +19,6 @@ from tailrace.protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from tailrace.records.control import Marker
 
 BY_NAME = range(1, 10)
 
@@ -101,15 +99,17 @@ def test_an_offset_is_stable_unless_a_transaction_has_another_pending(tmp_path: 
         old, other = (7, -1, "old", 0), (3, -1, "old", 0)
         before = {0: old, 1: nothing, 2: other}
         assert offsets(require_stable=True) == offsets(require_stable=False) == before
-        for marker in Marker:
-            commit_in_transaction(broker, {0: 8, 1: 9})
+        producer = TransactionalProducer(broker)
+        for commits in (False, True):
+            for partition, offset in ((0, 8), (1, 9)):
+                producer.commit_offset(offset, partition=partition)
             assert offsets(require_stable=True) == {0: unstable, 1: unstable, 2: other}
             assert offsets(require_stable=True, is_all=True) == {0: unstable, 2: other}
             assert offsets(require_stable=False) == before
             broker.kill()
             assert offsets(require_stable=True)[0] == unstable, "after a restart, too"
-            end_transaction(broker, marker)
-            now = before if marker is Marker.ABORT else {0: (8, -1, "", 0), 1: (9, -1, "", 0), 2: other}
+            assert producer.end(commit=commits).error_code == 0
+            now = {0: (8, -1, "", 0), 1: (9, -1, "", 0), 2: other} if commits else before
             assert offsets(require_stable=True) == offsets(require_stable=False) == now
 
 
@@ -117,7 +117,7 @@ def test_an_offset_is_unstable_in_its_own_group_and_with_topic_ids_too(tmp_path:
     with broker_for_groups(tmp_path) as broker:
         topic_id = broker.create_topic()
         commit(broker, 7, group="other")
-        commit_in_transaction(broker, {0: 8})
+        TransactionalProducer(broker).commit_offset(8)
         topics = [
             OffsetFetchRequestTopics(topic_id=one, partition_indexes=[0]) for one in (topic_id, b"nobody's own id.")
         ]
