@@ -1,0 +1,14 @@
+"""The consumer group protocol (KIP-848): the broker computes assignments, and members adopt them one by one.
+
+Read in this order:
+
+    records.py         what the log of groups keeps of such a group
+    state.py           a group and its members, as replayed from the log
+    assignors.py       who shall have which partitions: `uniform` and `range`
+    reconciliation.py  how one member gets from what it has to what it shall have
+    draft.py           the changes that one event makes to a group
+    heartbeat.py       decides ConsumerGroupHeartbeat, and the ends of sessions
+    patterns.py        subscriptions by regular expression
+    group.py           a group, as the coordinator sees it
+    migration.py       a classic group becomes a consumer group, and back
+"""
