@@ -58,13 +58,14 @@ def _raise_first_fault(data: bytearray | memoryview, config: LogConfig, room: in
 
 
 def follow_one_another(headers: Sequence[BatchHeader]) -> bool:
-    """Returns whether these batches are in sequence if the first one is: all are of one producer, or of none, and no
-    batch is missing in between.
+    """Returns whether these batches are in sequence if the first one is: all are of one producer, or of none, all or
+    none are transactional, and no batch is missing in between.
     """
     first, due = headers[0], headers[0].base_sequence
+    kind = first.attributes & batch.TRANSACTIONAL
     for header in headers:
         _, _, _, _, _, attributes, delta, _, _, producer_id, epoch, sequence, _ = header
-        if attributes & batch.CONTROL or producer_id != first.producer_id:
+        if attributes & (batch.CONTROL | batch.TRANSACTIONAL) != kind or producer_id != first.producer_id:
             return False
         if producer_id != batch.NO_PRODUCER:
             if sequence != due or epoch != first.producer_epoch:

@@ -121,7 +121,7 @@ def test_groups_that_do_not_fit_into_a_segment_do_not_stop_the_history(
         broker.create_topic(partitions=200)
         for name in names:
             for partition in range(200 if len(names) == 1 else 1):
-                broker.broker.groups.offsets.set(name, "orders", partition, OffsetCommitValue(offset=partition))
+                broker.broker.groups.offsets.set(name, "orders", partition, OffsetCommitValue(offset=partition), 0)
         broker.tick()
         found = recorded(broker)
         assert {one.group for one in found} == set(names)

@@ -187,8 +187,8 @@ def test_a_hundred_thousand_groups_cost_a_deletion_nothing(tmp_path: Path) -> No
                 return str(self) < str(other)
 
         for number in range(2000):
-            offsets.set(Counted(f"group-{number}"), "orders", 0, OffsetCommitValue(offset=5))
-        offsets.set("slow", "orders", 0, OffsetCommitValue(offset=1))
+            offsets.set(Counted(f"group-{number}"), "orders", 0, OffsetCommitValue(offset=5), 0)
+        offsets.set("slow", "orders", 0, OffsetCommitValue(offset=1), 0)
         looked_at.clear()
         delete(broker, 3)
         assert len(looked_at) < 100

@@ -20,7 +20,7 @@ MANY_GROUPS = 4000  # their notes take more than a segment of the ledger
 def add_groups(broker: LocalBroker, count: int, offset: int, topic: str = "orders") -> None:
     offsets = broker.broker.groups.offsets
     for number in range(count):
-        offsets.set(f"group-{number}", topic, 0, OffsetCommitValue(offset=offset))
+        offsets.set(f"group-{number}", topic, 0, OffsetCommitValue(offset=offset), 0)
 
 
 def all_noted(broker: LocalBroker) -> list[tuple[str, str, int, int]]:

@@ -316,7 +316,7 @@ def test_of_a_long_log_only_the_last_record_of_each_key_counts(broker: LocalBrok
     held(broker)
     groups = broker.broker.groups
     replay = groups.replay
-    groups.replay = lambda record: (replayed.append(record), replay(record))[1]  # type: ignore[method-assign]
+    groups.replay = lambda *record: (replayed.append(record), replay(*record))[1]  # type: ignore[method-assign]
     broker.run_jobs()
     assert len(replayed) == 3
     assert [offsets(broker, f"group-{n}")[("orders", 0)] for n in range(3)] == [297, 298, 299]

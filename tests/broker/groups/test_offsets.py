@@ -17,7 +17,7 @@ def test_they_are_as_a_dictionary_has_them(changes: list[tuple[tuple[str, str, i
             offsets.remove(*place)
             model.pop(place, None)
         else:
-            offsets.set(*place, OffsetCommitValue(offset=offset))
+            offsets.set(*place, OffsetCommitValue(offset=offset), 0)
             model[place] = offset
     found = {
         (group, topic, partition): value.offset
@@ -42,7 +42,7 @@ def test_the_commits_of_a_partition_between_two_offsets_are_those_of_all_groups(
         if offset is None:
             offsets.remove(*place)
         else:
-            offsets.set(*place, OffsetCommitValue(offset=offset))
+            offsets.set(*place, OffsetCommitValue(offset=offset), 0)
     expected = sorted(
         (value.offset, group)
         for group, topics in offsets.groups()
@@ -57,8 +57,8 @@ def test_observers_see_each_change_with_the_commit_before_it() -> None:
     offsets.observers.append(
         lambda group, topic, partition, before, now: seen.append((before and before.offset, now and now.offset))
     )
-    offsets.set("a", "x", 0, OffsetCommitValue(offset=5))
-    offsets.set("a", "x", 0, OffsetCommitValue(offset=7))
+    offsets.set("a", "x", 0, OffsetCommitValue(offset=5), 0)
+    offsets.set("a", "x", 0, OffsetCommitValue(offset=7), 0)
     offsets.remove("a", "x", 0)
     offsets.remove("a", "x", 0)
     assert seen == [(None, 5), (5, 7), (7, None)]

@@ -14,7 +14,7 @@ The broker is the real one, on a disk in memory, and so are the requests. `make 
 import errno
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -29,6 +29,7 @@ from tailrace.broker.groups.classic.snapshots import saved_group
 from tailrace.broker.groups.classic.state import TRANSITIONS, State
 from tailrace.broker.groups.coordinator import FORGET_MS
 from tailrace.broker.groups.records import GroupMetadataValue, GroupRemoved, GroupSaved, decode
+from tailrace.broker.metadata.internal_topics import AppendedBatch
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.delete_groups import DeleteGroupsRequest
 from tailrace.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -37,6 +38,7 @@ from tailrace.protocol.messages.offset_delete import (
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
+from tailrace.records.record import Record
 from tailrace.testing.faulty_files import FaultyFiles
 
 EXAMPLES = int(os.environ.get("EXAMPLES", "3000"))
@@ -154,8 +156,8 @@ class Groups(RuleBasedStateMachine):
         log = self.broker.broker.groups.log
         append = log.append
 
-        def watched(group_id: str, records: Any, now_ms: int) -> None:
-            append(group_id, records, now_ms)
+        def watched(group_id: str, records: Iterable[Record], now_ms: int, **producer: int) -> AppendedBatch:
+            appended = append(group_id, records, now_ms, **producer)
             for record in records:
                 match decode(record):
                     case GroupSaved(group, value) if group == BILLING:
@@ -165,6 +167,7 @@ class Groups(RuleBasedStateMachine):
                         self.saved = None
                         self.life += 1
                         self.generation = 0
+            return appended
 
         log.append = watched  # type: ignore[method-assign]
 

@@ -1,11 +1,13 @@
 """OffsetFetch (key 9): the committed offsets of groups.
 
 Behaviour: the last committed offset, with its metadata; -1 without one, also for an unknown group, which is no error.
-Without a list of topics, all offsets of the group. A commit is visible once it is on disk.
+Without a list of topics, all offsets of the group. A commit is visible once it is on disk. A commit that is part of a
+transaction is visible once that is committed; until then a client that requires stable offsets gets
+UNSTABLE_OFFSET_COMMIT for the partition, and others get the offset before it.
 
 Versions 1-10.
     2   all topics      5   leader epochs      7   only stable offsets      8   several groups      10  topics by id
-Not done: offsets that a transaction has yet to commit: there are none. Member epochs (version 9) are ignored.
+Not done: member epochs (version 9) are ignored.
 """
 
 from collections.abc import Generator, Iterable, Iterator
@@ -61,26 +63,27 @@ def offset_fetch(
             ]
         groups = [OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)]
     wanted = {group.group_id: group for group in groups}  # each group once
+    stable = request.require_stable
     if call.version < MANY_FROM:
-        return broker.groups.when_safe(_as_one(_answer(groups[0], call, broker)), *wanted)
+        return broker.groups.when_safe(_as_one(_answer(groups[0], stable, call, broker)), *wanted)
     return broker.groups.when_safe(
-        IncrementalResponse(_answer_all(wanted.values(), call, broker), broker.start_job), *wanted
+        IncrementalResponse(_answer_all(wanted.values(), stable, call, broker), broker.start_job), *wanted
     )
 
 
 def _answer_all(
-    groups: Iterable[OffsetFetchRequestGroup], call: Call, broker: "Broker"
+    groups: Iterable[OffsetFetchRequestGroup], stable: bool, call: Call, broker: "Broker"
 ) -> Generator[None, None, OffsetFetchResponse]:
     fragments = []
     for group in groups:
-        answer = _answer(group, call, broker)
+        answer = _answer(group, stable, call, broker)
         fragments.append(encode_structure(answer, OffsetFetchResponse, call.version))
         for _ in range(1 + sum(len(topic.partitions) for topic in answer.topics) // PARTITIONS_A_STEP):
             yield
     return OffsetFetchResponse(groups=Encoded(len(fragments), b"".join(fragments)))
 
 
-def _answer(group: OffsetFetchRequestGroup, call: Call, broker: "Broker") -> OffsetFetchResponseGroup:
+def _answer(group: OffsetFetchRequestGroup, stable: bool, call: Call, broker: "Broker") -> OffsetFetchResponseGroup:
     answer = OffsetFetchResponseGroup(group_id=group.group_id)
     try:
         broker.groups.begin(call)
@@ -95,6 +98,7 @@ def _answer(group: OffsetFetchRequestGroup, call: Call, broker: "Broker") -> Off
                 for topic in group.topics or ()
             ]
         return answer
+    pending = broker.groups.offsets.pending if stable else None  # offsets there are not stable
     for wanted in _wanted(group, call.version, broker):
         unknown = ErrorCode.UNKNOWN_TOPIC_ID if wanted.name is None else ErrorCode.NONE
         answer.topics.append(
@@ -102,7 +106,10 @@ def _answer(group: OffsetFetchRequestGroup, call: Call, broker: "Broker") -> Off
                 name=wanted.name or "",
                 topic_id=wanted.topic_id,
                 partitions=[
-                    _partition(group.group_id, wanted.name or "", index, unknown, broker) for index in wanted.partitions
+                    _nothing(index, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+                    if pending and pending.has(group.group_id, (wanted.name or "", index))
+                    else _partition(group.group_id, wanted.name or "", index, unknown, broker)
+                    for index in wanted.partitions
                 ],
             )
         )

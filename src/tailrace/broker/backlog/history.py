@@ -105,7 +105,7 @@ class GroupHistory:
             group = self._pass.popleft()
             if group in self._moved:
                 self._whole.add(group)  # its next record, which is due within an interval, is complete
-            elif self._broker.groups.offsets.has(group):
+            elif self._broker.groups.offsets.of_group(group):
                 passed.append(group)
                 found.append(self._positions(group, None, now_ms))
                 count += found[-1].offset_count

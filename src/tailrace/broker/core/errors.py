@@ -29,6 +29,7 @@ _CODES: tuple[tuple[type[Exception], ErrorCode], ...] = (
     (CorruptBatch, ErrorCode.CORRUPT_MESSAGE),  # may have been corrupted in transit: clients retry
     (log_errors.OutOfOrderSequence, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
     (log_errors.InvalidProducerEpoch, ErrorCode.INVALID_PRODUCER_EPOCH),
+    (log_errors.InvalidTransactionState, ErrorCode.INVALID_TXN_STATE),
     (log_errors.InvalidAppend, ErrorCode.INVALID_RECORD),
     (log_errors.OffsetOutOfRange, ErrorCode.OFFSET_OUT_OF_RANGE),
     (log_errors.Damaged, ErrorCode.CORRUPT_MESSAGE),

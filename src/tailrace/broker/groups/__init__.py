@@ -2,12 +2,13 @@
 
 Read in this order:
 
-    records.py      the records of the log of groups, in Kafka's own formats
-    timers.py       deadlines, and the clock they go by
-    offsets.py      committed offsets
-    classic/        one group of the classic protocol
-    log.py          the log of groups, `__consumer_offsets`: appended, flushed, and read at the start
-    coordinator.py  all groups: decide, append, replay, respond when flushed
+    records.py          the records of the log of groups, in Kafka's own formats
+    timers.py           deadlines, and the clock they go by
+    pending_offsets.py  offsets that were committed in a transaction, until its marker
+    offsets.py          committed offsets
+    classic/            one group of the classic protocol
+    log.py              the log of groups, `__consumer_offsets`: appended, flushed, and read at the start
+    coordinator.py      all groups: decide, append, replay, respond when flushed
 
 The log of groups is the truth, and everything in memory is a replay of it. Only delayed responses and deadlines are not
 in the log: after a restart members continue with the generation they have.

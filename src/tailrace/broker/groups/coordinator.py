@@ -2,13 +2,14 @@
 
 The group (`classic/group`) decides a request; this module decides requests for offsets. The changes become records,
 which are appended to the log of groups (`log`) and replayed at once, by the same function that replays the log at the
-start. A response is sent when all that it may depend on is on disk (`when_safe`).
+start. A response is sent when all that it may depend on is on disk (`when_safe`). Offsets that are committed in a
+transaction are replayed as pending, and count once its marker is appended and replayed (`end_transaction`).
 
 Until the log has been read (`load`), requests are refused with COORDINATOR_LOAD_IN_PROGRESS (`begin`).
 """
 
 import logging
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -19,13 +20,15 @@ from tailrace.broker.core.topics import Topic
 from tailrace.broker.groups import records
 from tailrace.broker.groups.classic.group import ClassicGroup
 from tailrace.broker.groups.classic.state import GroupSettings, HeldBytes, Ports, State
-from tailrace.broker.groups.log import GroupLog
+from tailrace.broker.groups.log import GroupLog, UndecidedOffset
 from tailrace.broker.groups.offsets import CommitObserver, CommittedOffsets
+from tailrace.broker.groups.pending_offsets import GroupTransaction
 from tailrace.broker.groups.records import Change, GroupMetadataValue, NotSaved, OffsetCommitValue, OffsetRecord
 from tailrace.broker.groups.timers import Timer
 from tailrace.log.layout.errors import StorageError, without_frames
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import ZERO_UUID
+from tailrace.records.control import Marker, encode_marker
 from tailrace.records.record import Record
 
 if TYPE_CHECKING:
@@ -123,13 +126,16 @@ class GroupCoordinator:
         logger.error("cannot read the log of groups: %s. Consumer groups are unavailable until it is repaired", error)
         self._failure = without_frames(error)
 
-    def _replay(self, last: Iterable[Record]) -> None:
-        IncrementalResponse(self._replay_all(last), self._broker.start_job)
+    def _replay(self, undecided: Iterable[UndecidedOffset], last: Iterable[Record]) -> None:
+        IncrementalResponse(self._replay_all(undecided, last), self._broker.start_job)
 
-    def _replay_all(self, last: Iterable[Record]) -> Generator[None, None, None]:
+    def _replay_all(self, undecided: Iterable[UndecidedOffset], last: Iterable[Record]) -> Generator[None, None, None]:
         try:
+            for transaction, record in undecided:  # first: commits behind them supersede them
+                self._replay_pending(transaction, records.decode(record), record.offset)
+                yield
             for record in last:
-                self.replay(records.decode(record))
+                self.replay(records.decode(record), record.offset)
                 yield
         except Exception as error:  # noqa: BLE001 - any error: half of the offsets are worse than none
             self._cannot_load(error)
@@ -154,18 +160,31 @@ class GroupCoordinator:
 
     # Replay
 
-    def replay(self, record: OffsetRecord) -> None:
-        """Replays a record: the only way in which groups and offsets change, while running and at the start."""
+    def replay(self, record: OffsetRecord, record_offset: int) -> None:
+        """Replays the record at this offset: with its two helpers, the only way in which groups and offsets change,
+        while running and at the start.
+        """
         match record:
             case records.OffsetCommitted(group, topic, partition, value):
                 self._group_of(group)
-                self.offsets.set(group, topic, partition, value)
+                self.offsets.set(group, topic, partition, value, record_offset)
             case records.OffsetRemoved(group, topic, partition):
                 self.offsets.remove(group, topic, partition)
             case records.GroupSaved(group, value):
                 self._group_of(group).replay(value)
             case records.GroupRemoved(group):
                 self.groups.pop(group, None)
+
+    def _replay_pending(self, transaction: GroupTransaction, record: OffsetRecord, record_offset: int) -> None:
+        """Replays a record of a transaction that is not decided: only offsets can be part of one."""
+        if isinstance(record, records.OffsetCommitted):
+            group, topic, partition, value = record
+            self._group_of(group)
+            self.offsets.set_pending(transaction, group, topic, partition, value, record_offset)
+
+    def _replay_marker(self, transaction: GroupTransaction, marker: Marker) -> None:
+        for group_id in self.offsets.end_transaction(transaction, marker):
+            self._forget_later(self.groups[group_id])
 
     def _group_of(self, group_id: str) -> ClassicGroup:
         group = self.groups.get(group_id)
@@ -175,9 +194,10 @@ class GroupCoordinator:
 
     def _write(self, group_id: str, changes: Sequence[Change]) -> None:
         """Appends the changes to the log as one batch, and replays them. Raises NotSaved."""
-        self.log.append(group_id, [records.encode(change, self._now_ms) for change in changes], self._now_ms)
-        for change in changes:
-            self.replay(change)
+        encoded = [records.encode(change, self._now_ms) for change in changes]
+        appended = self.log.append(group_id, encoded, self._now_ms)
+        for record_offset, change in enumerate(changes, appended.base_offset):
+            self.replay(change, record_offset)
 
     def _save(self, group_id: str, value: GroupMetadataValue) -> None:
         value.current_state_timestamp = self._now_ms
@@ -243,8 +263,7 @@ class GroupCoordinator:
         group_id = group.group_id
         changes = [
             records.OffsetRemoved(group_id, topic, partition)
-            for topic, partitions in self.offsets.of_group(group_id).items()
-            for partition in partitions
+            for topic, partition in self.offsets.places_where(group_id, lambda *_: True)
         ]
         self._before_removal(group_id, [(change.topic, change.partition) for change in changes])
         if changes or group.is_saved:
@@ -258,6 +277,42 @@ class GroupCoordinator:
         changes = [records.OffsetCommitted(group_id, topic, partition, value) for topic, partition, value in commits]
         if changes:
             self._write(group_id, changes)
+
+    def commit_in_transaction(
+        self, group_id: str, commits: Iterable[OffsetCommit], producer_id: int, producer_epoch: int
+    ) -> None:
+        """Commits the offsets in the producer's transaction: they are pending until `end_transaction`. Raises NotSaved,
+        and Refused for a producer that is fenced.
+        """
+        changes = [records.OffsetCommitted(group_id, topic, partition, value) for topic, partition, value in commits]
+        if not changes:
+            return
+        encoded = [records.encode(change, self._now_ms) for change in changes]
+        appended = self.log.append(
+            group_id, encoded, self._now_ms, producer_id=producer_id, producer_epoch=producer_epoch
+        )
+        transaction = GroupTransaction(appended.partition.index, producer_id)
+        for record_offset, change in enumerate(changes, appended.base_offset):
+            self._replay_pending(transaction, change, record_offset)
+
+    def end_transaction(
+        self, partition_index: int, producer_id: int, producer_epoch: int, marker: Marker, coordinator_epoch: int
+    ) -> None:
+        """Writes the marker of a transaction to a partition of the log of groups, and commits or drops what it has
+        pending there. A partition that was never written to stays so. Raises NotSaved, also until all groups are read;
+        and Refused for a producer that is fenced.
+        """
+        if not self._is_loaded:  # the marker would be behind what is read, and decide nothing
+            raise NotSaved("the log of groups has not been read")
+        encoded = encode_marker(marker, producer_id, producer_epoch, coordinator_epoch, self._now_ms)
+        if self.log.append_marker(partition_index, encoded, self._now_ms):
+            self._replay_marker(GroupTransaction(partition_index, producer_id), marker)
+
+    def partition_of_group(self, group_id: str, now_ms: int) -> int:
+        """Returns which partition of `__consumer_offsets` has the offsets of a group. Creates the topic if there is
+        none. Raises NotSaved.
+        """
+        return self.log.partition_of(group_id, now_ms)
 
     def group_for_commit(self, group_id: str, generation: int, not_found: ErrorCode) -> ClassicGroup:
         """Returns the group for a commit: a client that is not a member may create it. Raises Refused."""
@@ -276,11 +331,11 @@ class GroupCoordinator:
         self.remove_offsets(group_id, wanted)
 
     def remove_offsets(self, group_id: str, wanted: Iterable[tuple[str, int]]) -> None:
-        """Removes committed offsets. Raises NotSaved."""
+        """Removes offsets, committed and pending. Raises NotSaved."""
         changes = [
             records.OffsetRemoved(group_id, topic, partition)
             for topic, partition in wanted
-            if self.offsets.get(group_id, topic, partition) is not None
+            if self.offsets.has_place(group_id, (topic, partition))
         ]
         if changes:
             self._before_removal(group_id, [(change.topic, change.partition) for change in changes])
@@ -305,8 +360,8 @@ class GroupCoordinator:
             IncrementalResponse(work, self._broker.start_job)
 
     def _remove_offsets_where(self, is_gone: Callable[[str, OffsetCommitValue], bool]) -> Generator[None, None, None]:
-        for group_id, topics in list(self.offsets.groups()):
-            if gone := list(_places(topics, is_gone)):
+        for group_id in self.offsets.group_ids():
+            if gone := list(self.offsets.places_where(group_id, is_gone)):
                 try:
                     self.remove_offsets(group_id, gone)
                 except NotSaved:
@@ -317,12 +372,3 @@ class GroupCoordinator:
     def _is_gone(self, topic_name: str, value: OffsetCommitValue) -> bool:
         topic = self._broker.topic(topic_name)
         return topic is None or value.topic_id not in (topic.topic_id, ZERO_UUID)
-
-
-def _places(
-    topics: dict[str, dict[int, OffsetCommitValue]], is_wanted: Callable[[str, OffsetCommitValue], bool]
-) -> Iterator[tuple[str, int]]:
-    for topic, partitions in topics.items():
-        for partition, value in partitions.items():
-            if is_wanted(topic, value):
-                yield topic, partition

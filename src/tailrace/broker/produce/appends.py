@@ -59,7 +59,8 @@ def append(
         assert isinstance(records, bytearray | memoryview), "offsets are stamped in place"
         config = partition.topic.config
         if config.backlog.limits_producers:
-            budget.admit(broker.backlog.gates.admit(partition, log, call, may_refuse=budget.may_refuse))
+            may_refuse = budget.may_refuse and not log.producers.continues_transaction(header)
+            budget.admit(broker.backlog.gates.admit(partition, log, call, may_refuse=may_refuse))
         keys_unchecked = config.needs_keys and check_keys(records, header, budget)
         target = config.target
         if target is not None and target.codec == header.codec:

@@ -50,6 +50,10 @@ class InvalidProducerEpoch(InvalidAppend):
     """A newer instance of this producer has written: this one is fenced."""
 
 
+class InvalidTransactionState(InvalidAppend):
+    """A producer with an open transaction sent a batch that is not part of it."""
+
+
 class StorageError(LogError):
     """A disk operation failed. `cause` is the operating system's error; the message names the file."""
 

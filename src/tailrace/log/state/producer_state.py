@@ -5,7 +5,9 @@ always among them. `check` decides before an append, `replay` changes the state 
 `replay` for every batch it scans, which is why a state loaded from a snapshot and one rebuilt from the log are
 equal.
 
-A transaction is undecided from its first record to its marker, and its marker counts once it is flushed.
+A transaction is undecided from its first record to its marker, and its marker counts once it is flushed. Batches
+without a sequence (NO_SEQUENCE) are the broker's own, such as offsets that are committed in a transaction: the rule of
+sequences is not for them.
 
 On disk the state is Kafka's `.snapshot` file, with the batches Kafka does not keep after its end:
 
@@ -26,7 +28,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from tailrace.log.files.index import AbortedTransaction
-from tailrace.log.layout.errors import InvalidProducerEpoch, OutOfOrderSequence
+from tailrace.log.layout.errors import InvalidProducerEpoch, InvalidTransactionState, OutOfOrderSequence
 from tailrace.log.state.refused_batches import PartitionRefusals
 from tailrace.records.batch import CONTROL, NO_PRODUCER, NO_SEQUENCE, TRANSACTIONAL, BatchHeader
 from tailrace.records.checksum import crc32c
@@ -99,18 +101,25 @@ class ClosedTransaction(NamedTuple):
     marker_offset: int
 
 
+class OpenTransaction(NamedTuple):
+    producer_id: int
+    epoch: int
+    first_offset: int
+
+
 class ProducerState:
     def __init__(self, producers: dict[int, Producer] | None = None) -> None:
         self.producers = producers or {}
         self.refused: PartitionRefusals | None = None  # set by the broker: the expected sequences of unknown producers
-        starts = sorted(p.transaction_start for p in self.producers.values() if p.transaction_start != NO_OFFSET)
-        # A dict, for its order: every fetch needs the oldest open transaction, however many there are.
-        self._open: dict[int, None] = dict.fromkeys(starts)
+        # The producer of each open transaction by its first offset, and in that order: every fetch needs the oldest.
+        self._open: dict[int, int] = dict(
+            sorted((p.transaction_start, n) for n, p in self.producers.items() if p.transaction_start != NO_OFFSET)
+        )
         self._closing: list[ClosedTransaction] = []
 
     def check(self, header: BatchHeader) -> ProducedBatch | None:
         """Returns None if the batch may be appended, and the original if it is a duplicate. Raises if it is out of
-        order.
+        order, or not part of the producer's open transaction.
         """
         producer = self.producers.get(header.producer_id)
         if producer is None:
@@ -124,11 +133,18 @@ class ProducerState:
             return None
         same_epoch = header.producer_epoch == producer.epoch
         due = (producer.last_sequence + 1) & SEQUENCE_MASK if same_epoch else 0
-        if header.base_sequence == due:  # then it is no duplicate
-            return None
-        if same_epoch and (original := producer.find(header)):
-            return original
-        raise OutOfOrderSequence(f"producer {header.producer_id} sent sequence {header.base_sequence} but {due} is due")
+        if header.base_sequence != due:  # else it is no duplicate
+            if same_epoch and (original := producer.find(header)):
+                return original
+            if header.base_sequence != NO_SEQUENCE:
+                raise OutOfOrderSequence(
+                    f"producer {header.producer_id} sent sequence {header.base_sequence} but {due} is due"
+                )
+        if producer.transaction_start != NO_OFFSET and not header.attributes & TRANSACTIONAL:
+            raise InvalidTransactionState(
+                f"producer {header.producer_id} has an open transaction, and the batch is not transactional"
+            )
+        return None
 
     def _check_unknown(self, header: BatchHeader) -> None:
         """Raises OutOfOrderSequence if a refused batch of the producer must come first."""
@@ -140,6 +156,22 @@ class ProducerState:
                 f"producer {header.producer_id} sent sequence {header.base_sequence} but {due} is due, "
                 "which was refused before"
             )
+
+    def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
+        """Returns whether the producer has a transaction open here under exactly this epoch."""
+        producer = self.producers.get(producer_id)
+        return producer is not None and producer.transaction_start != NO_OFFSET and producer.epoch == epoch
+
+    def continues_transaction(self, header: BatchHeader) -> bool:
+        """Returns whether the batch is part of a transaction that is open here."""
+        return header.is_transactional and self.has_open_transaction(header.producer_id, header.producer_epoch)
+
+    def open_transactions(self) -> list[OpenTransaction]:
+        """Returns all open transactions, the oldest first, under the newest epoch that is known of their producer."""
+        return [
+            OpenTransaction(producer_id, self.producers[producer_id].epoch, first_offset)
+            for first_offset, producer_id in self._open.items()
+        ]
 
     def touch(self, producer_id: int) -> bool:
         """Notes that the producer is not idle. Returns whether it is known."""
@@ -171,7 +203,7 @@ class ProducerState:
             producer.batches.append(ProducedBatch(last_sequence, last_offset, delta, header.max_timestamp))
         if attributes & TRANSACTIONAL and producer.transaction_start == NO_OFFSET:
             producer.transaction_start = header.base_offset
-            self._open[header.base_offset] = None
+            self._open[header.base_offset] = header.producer_id
         return None
 
     def _close_transaction(
