@@ -14,7 +14,7 @@ from tailrace.protocol.messages.api_versions import ApiVersionsRequest, ApiVersi
 
 
 def test_every_api_is_listed_in_every_version(tmp_path: Path) -> None:
-    """Pitfalls 2 and 3: and no features with minimum 0 among them."""
+    """Pitfalls 2 and 3: and in version 3 no supported features with minimum 0 among them."""
     with LocalBroker(tmp_path) as broker:
         for version in range(5):
             request = ApiVersionsRequest(client_software_name="a", client_software_version="1")
@@ -27,8 +27,11 @@ def test_every_api_is_listed_in_every_version(tmp_path: Path) -> None:
                 served = versions_of(REQUESTS[key])
                 assert highest == served.last
                 assert lowest == (0 if key == ApiKey.PRODUCE else served.first)
-            if version >= 3:
-                assert not response.supported_features
+            supported = {one.name: (one.min_version, one.max_version) for one in response.supported_features}
+            assert supported == ({"group.version": (0, 1)} if version >= 4 else {})
+            in_use = {one.name: one.max_version_level for one in response.finalized_features}
+            assert in_use == ({"group.version": 1} if version >= 3 else {})
+            assert response.finalized_features_epoch == (0 if version >= 3 else -1)
 
 
 def test_a_version_that_is_too_new_is_answered_in_version_0_with_the_list(tmp_path: Path) -> None:

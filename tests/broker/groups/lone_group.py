@@ -114,7 +114,7 @@ class Someone:
         return self._code(lambda: self.lone.group.leave(self.identity))
 
     def commit(self) -> ErrorCode | None:
-        return self._code(lambda: self.lone.group.check_commit(self.identity, self.generation))
+        return self._code(lambda: self.lone.group.check_commit(self.identity, self.generation, 9))
 
     def _code(self, ask: Callable[[], None]) -> ErrorCode | None:
         return Asked(ask).answer

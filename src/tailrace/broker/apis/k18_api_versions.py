@@ -4,7 +4,7 @@ Behaviour: an unknown version is answered in version 0, with UNSUPPORTED_VERSION
 can ask again.
 
 Versions 0-4.
-    3   features, of which there are none: transactions stay in the protocol's first form
+    3   features: `group.version`, of consumer groups      4   also features that may be off, which 3 leaves out
 Not done: checks of a client's name and version.
 """
 
@@ -13,14 +13,36 @@ from typing import TYPE_CHECKING
 from tailrace.broker.core.api import Api, Call
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import SPOKEN, ApiKey
-from tailrace.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from tailrace.protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
 
 
+OPTIONAL_FEATURES_FROM = 4  # clients of version 3 refuse features whose lowest version is 0
+FEATURES = {"group.version": (0, 1)}  # the lowest and the highest version, which is the one in use
+
+
 def api_versions(request: ApiVersionsRequest, call: Call, broker: "Broker") -> ApiVersionsResponse:
-    return ApiVersionsResponse(api_keys=advertised())
+    return ApiVersionsResponse(
+        api_keys=advertised(),
+        supported_features=[
+            SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)
+            for name, (lowest, highest) in FEATURES.items()
+            if lowest > 0 or call.version >= OPTIONAL_FEATURES_FROM
+        ],
+        finalized_features_epoch=0,
+        finalized_features=[
+            FinalizedFeatureKey(name=name, max_version_level=highest, min_version_level=highest)
+            for name, (_, highest) in FEATURES.items()
+        ],
+    )
 
 
 def unsupported_version() -> ApiVersionsResponse:

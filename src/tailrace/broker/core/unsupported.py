@@ -8,7 +8,6 @@ from tailrace.broker.core.errors import in_short
 logger = logging.getLogger("tailrace.broker.core")
 
 TRANSACTIONS = "transactions (transactional.id)", "remove transactional.id; idempotent producers need none"
-CONSUMER_PROTOCOL = "group.protocol=consumer", "set group.protocol=classic in the client"
 LOGGED_MAX = 1_000  # clients choose their names, and would fill the log
 
 

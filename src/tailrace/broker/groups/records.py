@@ -2,14 +2,14 @@
 
 The key of a record begins with the number of its kind, which Kafka calls the version of the key; the value begins with
 the version of its own encoding. A record without a value removes what its key names: one offset, or a group. Kinds 0 to
-2 are described here, those of consumer groups in `consumer/records`.
+2 are described here, those of consumer groups in `consumer_records`.
 """
 
 import struct
 from typing import NamedTuple, TypeVar
 
 from tailrace.broker.core.errors import Refused
-from tailrace.broker.groups.consumer.records import KINDS, ConsumerChange, change_of, key_of
+from tailrace.broker.groups.consumer_records import KINDS, ConsumerChange, change_of, key_of
 from tailrace.protocol import codec
 from tailrace.protocol.errors import ErrorCode, Malformed
 from tailrace.protocol.fields import ZERO_UUID, array, byte_string, int32, int64, string, uuid

@@ -12,8 +12,8 @@ from typing import Any
 from tailrace.broker.groups.consumer import heartbeat
 from tailrace.broker.groups.consumer.draft import ConsumerSettings, Draft, TopicFacts
 from tailrace.broker.groups.consumer.heartbeat import Heartbeat, Outcome
-from tailrace.broker.groups.consumer.records import ConsumerChange, PatternValue
 from tailrace.broker.groups.consumer.state import GroupState, Partition
+from tailrace.broker.groups.consumer_records import ConsumerChange, PatternValue
 from tailrace.broker.groups.records import decode, encode
 
 GROUP = "g"

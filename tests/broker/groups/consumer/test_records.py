@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from protocol.values import messages, texts
 
-from tailrace.broker.groups.consumer.records import (
+from tailrace.broker.groups.consumer_records import (
     KINDS,
     AssignedPartitions,
     ClassicMemberMetadata,

@@ -2,7 +2,6 @@
 
 Read in this order:
 
-    records.py         what the log of groups keeps of such a group
     state.py           a group and its members, as replayed from the log
     assignors.py       who shall have which partitions: `uniform` and `range`
     reconciliation.py  how one member gets from what it has to what it shall have

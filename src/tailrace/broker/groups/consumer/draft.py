@@ -10,7 +10,8 @@ from hashlib import blake2b
 from typing import NamedTuple, Protocol
 
 from tailrace.broker.groups.consumer.assignors import ASSIGNORS, Subscriber
-from tailrace.broker.groups.consumer.records import (
+from tailrace.broker.groups.consumer.state import Current, GroupState, Member, Partition, current_value, target_value
+from tailrace.broker.groups.consumer_records import (
     ConsumerChange,
     GroupEpochChanged,
     GroupEpochValue,
@@ -22,7 +23,6 @@ from tailrace.broker.groups.consumer.records import (
     TargetEpochChanged,
     TargetEpochValue,
 )
-from tailrace.broker.groups.consumer.state import Current, GroupState, Member, Partition, current_value, target_value
 
 
 class TopicFacts(NamedTuple):
@@ -52,6 +52,7 @@ class ConsumerSettings(NamedTuple):
     assignment_interval_ms: int = 1_000
     size_max: int = 2**31 - 1
     assignors: tuple[str, ...] = ("uniform", "range")
+    migration_policy: str = "bidirectional"
 
 
 class Draft:

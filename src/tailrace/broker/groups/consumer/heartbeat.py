@@ -11,7 +11,6 @@ from typing import NamedTuple
 from tailrace.broker.core.errors import Refused
 from tailrace.broker.groups.consumer.draft import Draft, partitions_of_topics
 from tailrace.broker.groups.consumer.reconciliation import Target, reconcile
-from tailrace.broker.groups.consumer.records import MemberChanged, MemberValue
 from tailrace.broker.groups.consumer.state import (
     LEFT_EPOCH,
     STATIC_LEFT_EPOCH,
@@ -20,6 +19,7 @@ from tailrace.broker.groups.consumer.state import (
     Member,
     Partition,
 )
+from tailrace.broker.groups.consumer_records import MemberChanged, MemberValue
 from tailrace.protocol.errors import ErrorCode
 
 JOINING_EPOCH = 0
@@ -92,7 +92,7 @@ def _invalid(message: str) -> Refused:
     return Refused(ErrorCode.INVALID_REQUEST, message)
 
 
-def beat(draft: Draft, beat: Heartbeat, *, is_metadata_new: bool = False) -> Outcome:
+def beat(draft: Draft, beat: Heartbeat) -> Outcome:
     """Decides a heartbeat of a member that stays or joins. Raises Refused."""
     member = _joining(draft, beat) if beat.epoch == JOINING_EPOCH else _staying(draft.state, beat)
     before = member.current.assigned
@@ -102,10 +102,10 @@ def beat(draft: Draft, beat: Heartbeat, *, is_metadata_new: bool = False) -> Out
     if is_new or details != member.details:
         draft.add(MemberChanged(draft.state.group_id, member.member_id, details))
     needs_epoch = is_new
-    if draft.changes or is_metadata_new:
+    if draft.changes:
         needs_epoch |= draft.resolve_patterns()
         needs_epoch |= topics_before != draft.state.topics_of(details)
-    if draft.changes or is_metadata_new or draft.assignment_due_in_ms == 0:
+    if draft.changes or draft.assignment_due_in_ms == 0:
         draft.settle(needs_epoch=needs_epoch)
     current = step(draft, member.member_id, beat.owned, has_new_subscription=details != member.details)
     is_told = beat.epoch == JOINING_EPOCH or beat.is_full or current.assigned.keys() != before.keys()

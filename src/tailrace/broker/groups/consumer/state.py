@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from enum import IntEnum, StrEnum
 from typing import NamedTuple
 
-from tailrace.broker.groups.consumer.records import (
+from tailrace.broker.groups.consumer_records import (
     AssignedPartitions,
     ConsumerChange,
     GroupEpochChanged,
