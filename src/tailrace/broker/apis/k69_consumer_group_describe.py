@@ -1,6 +1,7 @@
 """ConsumerGroupDescribe (key 69): state, epochs and members of consumer groups (KIP-848).
 
-Behaviour: each member with its subscription, what it has, and what it shall have. GROUP_ID_NOT_FOUND for a group that
+Behaviour: each member with its subscription, what it has, and what it shall have. What a member has yet to give up
+counts as what it has: the difference shows what a rebalance waits for. GROUP_ID_NOT_FOUND for a group that
 does not exist, or is a classic one: clients then try DescribeGroups.
 
 Versions 0-1.
@@ -89,7 +90,7 @@ def _member(member: Member, broker: "Broker") -> described.Member:
         client_host=details.client_host,
         subscribed_topic_names=list(details.subscribed_names),
         subscribed_topic_regex=details.subscribed_pattern or None,
-        assignment=_assignment(member.current.assigned, broker),
+        assignment=_assignment((*member.current.assigned, *member.current.pending), broker),
         target_assignment=_assignment(member.target, broker),
         member_type=CLASSIC_MEMBER if member.is_classic else CONSUMER_MEMBER,
     )
