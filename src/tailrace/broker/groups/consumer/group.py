@@ -285,7 +285,7 @@ class ConsumerGroup:
 
     def _downgrade(self, draft: Draft) -> None:
         members = draft.state.members
-        changes = [*draft.changes, *migration.downgrade(draft.state, self._ports.catalog)]
+        changes = [*draft.changes, *migration.downgrade(draft.state, self._replayed.epoch, self._ports.catalog)]
         for member_id in self._replayed.members.keys() | members.keys():
             for kind in (SESSION, REBALANCE, JOIN, SYNC):
                 self._ports.timers.cancel(self._timer(kind, member_id))

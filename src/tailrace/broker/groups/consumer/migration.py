@@ -114,8 +114,10 @@ def is_downgrade_due(state: GroupState, policy: str) -> bool:
     return bool(state.members) and state.classic_count == len(state.members)
 
 
-def downgrade(state: GroupState, catalog: Catalog) -> list[Change]:
-    """Returns what makes a classic group of the members, which all speak the classic protocol."""
+def downgrade(state: GroupState, generation: int, catalog: Catalog) -> list[Change]:
+    """Returns what makes a classic group of the members, which all speak the classic protocol. `generation` is the
+    epoch that they know: until they join again they may commit in it.
+    """
     changes: list[Change] = []
     for member_id in state.members:
         changes.append(MemberAssignmentChanged(state.group_id, member_id, None))
@@ -126,7 +128,7 @@ def downgrade(state: GroupState, catalog: Catalog) -> list[Change]:
     protocol = _common_protocol(members)
     value = GroupMetadataValue(
         protocol_type=CONSUMER,
-        generation=state.epoch,
+        generation=generation,
         protocol=protocol,
         leader=members[0].member_id,
         members=[_downgraded(member, protocol, catalog) for member in members],
