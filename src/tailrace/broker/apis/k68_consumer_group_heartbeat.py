@@ -63,7 +63,7 @@ def _heartbeat(request: ConsumerGroupHeartbeatRequest, call: Call) -> Heartbeat:
         request.subscribed_topic_names,
         request.subscribed_topic_regex,
         request.server_assignor,
-        None if owned is None else frozenset((one.topic_id, index) for one in owned for index in one.partitions),
+        None if owned is None else frozenset([(one.topic_id, index) for one in owned for index in one.partitions]),
         call.client_id or "",
         call.client_host,
     )

@@ -237,7 +237,8 @@ class GroupCoordinator:
     def beat(self, group_id: str, beat: Heartbeat) -> Outcome:
         """A member of the consumer protocol joins, stays or leaves. Raises Refused."""
         outcome = self._table.beat(group_id, beat)
-        self._forget_later(self.groups[group_id])
+        if beat.is_leaving:
+            self._forget_later(self.groups[group_id])
         return outcome
 
     def settings_of(self, group_id: str) -> ConsumerSettings:

@@ -162,6 +162,8 @@ def decode(record: Record) -> OffsetRecord:
 
 def partition_of(group: str, count: int) -> int:
     """Returns which of `count` partitions has the records of a group: as in Kafka, by Java's hash of its name."""
+    if count == 1:
+        return 0
     units = group.encode("utf-16-be", "surrogatepass")
     hashed = 0
     for (unit,) in struct.iter_unpack(">H", units):

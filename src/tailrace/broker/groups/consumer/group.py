@@ -99,6 +99,9 @@ class ConsumerGroup:
         """A member joins, stays or leaves. `former` is the classic group that this one, which is new, takes the place
         of. Raises Refused.
         """
+        if (unchanged := heartbeat.unchanged(self._replayed, beat)) is not None:  # most heartbeats, by far
+            self._ports.timers.set(Timer(self.group_id, SESSION, beat.member_id), self.settings.session_timeout_ms)
+            return unchanged
         draft = self._draft()
         if former is not None and former.members:
             migration.upgrade(former, draft, draft.settings.migration_policy)

@@ -63,6 +63,8 @@ def check(beat: Heartbeat, group_id: str, version: int, assignors: Collection[st
     """Raises Refused for a request that no group accepts."""
     if not group_id:
         raise _invalid("the group id is empty")
+    if beat.epoch > JOINING_EPOCH and beat.member_id and beat.instance_id is beat.rack_id is beat.assignor is None:
+        return  # most heartbeats, by far
     if beat.instance_id == "" or beat.rack_id == "":
         raise _invalid("the instance id or the rack id is empty")
     if not beat.member_id and (version > 0 or beat.epoch != JOINING_EPOCH):
@@ -92,6 +94,27 @@ def _invalid(message: str) -> Refused:
     return Refused(ErrorCode.INVALID_REQUEST, message)
 
 
+def unchanged(state: GroupState, beat: Heartbeat) -> Outcome | None:
+    """Returns the outcome of a heartbeat that neither says nor causes anything new; None for any other."""
+    if beat.epoch <= JOINING_EPOCH or beat.epoch != state.assignment_epoch or state.epoch != beat.epoch:
+        return None
+    if beat.names is not None or beat.rebalance_timeout_ms >= 0 or beat.pattern is not None:
+        return None
+    if beat.assignor is not None or beat.rack_id is not None:
+        return None
+    member = state.members.get(beat.member_id)
+    if member is None or not state.has_adopted(member) or member.is_classic:
+        return None
+    details = member.details
+    if (beat.instance_id, beat.client_id, beat.client_host) != (
+        details.instance_id,
+        details.client_id,
+        details.client_host,
+    ):
+        return None
+    return Outcome(beat.member_id, beat.epoch)
+
+
 def beat(draft: Draft, beat: Heartbeat) -> Outcome:
     """Decides a heartbeat of a member that stays or joins. Raises Refused."""
     member = _joining(draft, beat) if beat.epoch == JOINING_EPOCH else _staying(draft.state, beat)
@@ -99,7 +122,7 @@ def beat(draft: Draft, beat: Heartbeat) -> Outcome:
     topics_before = draft.state.topics_of(member.details)
     details = merged(member.details, beat)
     is_new = member.member_id not in draft.state.members
-    if is_new or details != member.details:
+    if is_new or details is not member.details:
         draft.add(MemberChanged(draft.state.group_id, member.member_id, details))
     needs_epoch = is_new
     if draft.changes:
@@ -107,7 +130,7 @@ def beat(draft: Draft, beat: Heartbeat) -> Outcome:
         needs_epoch |= topics_before != draft.state.topics_of(details)
     if draft.changes or draft.assignment_due_in_ms == 0:
         draft.settle(needs_epoch=needs_epoch)
-    current = step(draft, member.member_id, beat.owned, has_new_subscription=details != member.details)
+    current = step(draft, member.member_id, beat.owned, has_new_subscription=details is not member.details)
     is_told = beat.epoch == JOINING_EPOCH or beat.is_full or current.assigned.keys() != before.keys()
     return Outcome(member.member_id, current.epoch, current.assigned if is_told else None)
 
