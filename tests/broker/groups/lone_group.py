@@ -116,7 +116,7 @@ class Someone:
     def commit(self) -> ErrorCode | None:
         return self._code(lambda: self.lone.group.check_commit(self.identity, self.generation, 9))
 
-    def _code(self, ask: Callable[[], None]) -> ErrorCode | None:
+    def _code(self, ask: Callable[[], object]) -> ErrorCode | None:
         return Asked(ask).answer
 
     @property

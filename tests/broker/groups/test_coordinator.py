@@ -25,6 +25,7 @@ from logs import DATA, memory_files
 from tailrace.broker.core import delayed as waiting
 from tailrace.broker.core.topics import OFFSETS_TOPIC
 from tailrace.broker.groups import coordinator, table
+from tailrace.broker.groups.classic.group import ClassicGroup
 from tailrace.broker.groups.classic.state import State
 from tailrace.broker.groups.records import (
     GroupMetadataValue,
@@ -223,6 +224,7 @@ def test_an_empty_group_comes_back_empty_with_its_offsets(broker: LocalBroker) -
     a.leave()
     broker.restart()
     group = broker.broker.groups.groups[BILLING]
+    assert isinstance(group, ClassicGroup)
     assert (group.state, group.generation, group.protocol_type) == (State.EMPTY, 2, "consumer")
     assert offsets(broker) == {("orders", 0): 7}
 

@@ -1,5 +1,7 @@
 """Records of consumer groups: byte for byte Kafka's, in both directions."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,7 +32,8 @@ from tailrace.records.record import Record
 
 TIME = 1_700_000_000_000
 TOPIC_ID = bytes(range(16))
-MEMBER = {"client_id": "c", "client_host": "/127.0.0.1", "subscribed_names": ["t"], "rebalance_timeout_ms": 300_000}
+MEMBER: dict[str, Any] = {"client_id": "c", "client_host": "/127.0.0.1", "subscribed_names": ["t"]}
+MEMBER["rebalance_timeout_ms"] = 300_000
 CLASSIC = ClassicMemberMetadata(session_timeout_ms=45_000, protocols=[ClassicProtocol(name="range", metadata=b"xx")])
 
 # By the schemas of Kafka 4.3.
@@ -106,7 +109,8 @@ def test_a_record_is_read_as_it_was_written(kind: int, data: st.DataObject, grou
     described = KINDS[kind]
     value = data.draw(st.none() | messages(described.value, 0))
     names = [group, other][: len(described.change._fields) - 1]
-    change = described.change(*names, value)
+    made: Any = described.change
+    change = made(*names, value)
     assert decode(encode(change, TIME)) == change
 
 
