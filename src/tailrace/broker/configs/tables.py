@@ -297,8 +297,16 @@ def _of_broker(key: ConfigKey) -> ConfigKey:
 
 
 GROUP_KEYS: dict[str, ConfigKey] = {key.name: key for key in _GROUP_KEYS}
+
+
+def _of_groups(key: ConfigKey) -> ConfigKey:
+    """Returns the broker config that is a group config's default; in Kafka, most of them cannot change at run time."""
+    return _of_broker(key)._replace(is_dynamic=key.name == "consumer.assignment.interval.ms")
+
+
 BROKER_KEYS: dict[str, ConfigKey] = {
-    **{key.name: key._replace(is_dynamic=False) for key in _STATIC_KEYS},
-    **{key.name: key for key in (*_DYNAMIC_KEYS, *_OF_CONSUMER_GROUPS)},
-    **{key.broker_key: _of_broker(key) for key in (*_TOPIC_KEYS, *_GROUP_KEYS) if key.broker_key},
+    **{key.name: key._replace(is_dynamic=False) for key in (*_STATIC_KEYS, *_OF_CONSUMER_GROUPS)},
+    **{key.name: key for key in _DYNAMIC_KEYS},
+    **{key.broker_key: _of_broker(key) for key in _TOPIC_KEYS if key.broker_key},
+    **{key.broker_key: _of_groups(key) for key in _GROUP_KEYS if key.broker_key},
 }
