@@ -294,6 +294,23 @@ SERVER = "server/test_node.py"
 ELSEWHERE = {
     "advertised.listeners": "server/test_settings.py",
     "connections.max.idle.ms": SERVER,
+    **dict.fromkeys(
+        (
+            "group.consumer.assignment.interval.ms",
+            "group.consumer.assignors",
+            "group.consumer.heartbeat.interval.ms",
+            "group.consumer.max.assignment.interval.ms",
+            "group.consumer.max.heartbeat.interval.ms",
+            "group.consumer.max.session.timeout.ms",
+            "group.consumer.min.assignment.interval.ms",
+            "group.consumer.min.heartbeat.interval.ms",
+            "group.consumer.min.session.timeout.ms",
+            "group.consumer.session.timeout.ms",
+        ),
+        "broker/apis/test_group_configs.py",
+    ),
+    "group.consumer.max.size": "broker/groups/consumer/test_consumer_groups.py",
+    "group.consumer.migration.policy": "broker/groups/consumer/test_migration.py",
     "listeners": "server/test_settings.py",
     "log.dir": "server/test_settings.py",
     "log.dirs": "server/test_settings.py",

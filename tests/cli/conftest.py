@@ -182,9 +182,11 @@ def join(bootstrap: str, wait_for_members: Callable[..., None]) -> Iterator[Call
 
     joined: list[Consumer] = []
 
-    def join(group: str, topic: str, **config: str) -> Consumer:
+    def join(group: str, topic: str, **config: Any) -> Consumer:
+        """A value of None takes one of the usual settings away."""
         own = {key.replace("_", "."): value for key, value in config.items()}
-        settings = {"enable.auto.commit": False, "heartbeat.interval.ms": 100, **own}
+        usual = {"enable.auto.commit": False, "heartbeat.interval.ms": 100}
+        settings = {key: value for key, value in {**usual, **own}.items() if value is not None}
         consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, **settings})
         joined.append(consumer)
         consumer.subscribe([topic])

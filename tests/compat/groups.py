@@ -30,15 +30,28 @@ PROGRAMS = Path(__file__).parent / "members"
 SECONDS = 30
 HEARTBEAT_MS = 200
 LONG_MS = 30_000  # a session that nobody lets expire: what moves partitions before that is something else
-SETTINGS = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "100"}  # of a broker for groups
+CONSUMER_SESSION_MS = 4_000  # of members of the consumer protocol (KIP-848), for which the broker sets it
+SETTINGS = {  # of a broker for groups
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "100",
+    "group.consumer.assignment.interval.ms": "100",
+    "group.consumer.heartbeat.interval.ms": str(HEARTBEAT_MS),
+    "group.consumer.min.heartbeat.interval.ms": "10",
+    "group.consumer.session.timeout.ms": str(CONSUMER_SESSION_MS),
+    "group.consumer.min.session.timeout.ms": "100",
+}
 KINDS = ("confluent", "aiokafka", "kafka-python", "kafkajs", "java")
+CONSUMER = "-848"  # at the end of a kind: the client speaks the consumer protocol
+CONSUMER_KINDS = (f"confluent{CONSUMER}", f"java{CONSUMER}")
 
 Place = tuple[str, int]  # topic, partition
 
 
 def each_kind(*kinds: str) -> pytest.MarkDecorator:
     """Runs a test with each kind of member; all of them unless named."""
-    return pytest.mark.parametrize("kind", [pytest.param(kind, marks=MARKS.get(kind, ())) for kind in kinds or KINDS])
+    return pytest.mark.parametrize(
+        "kind", [pytest.param(kind, marks=MARKS.get(kind.removesuffix(CONSUMER), ())) for kind in kinds or KINDS]
+    )
 
 
 @functools.cache
@@ -57,12 +70,12 @@ def _arguments(settings: Mapping[str, object]) -> list[str]:
 
 
 def _command(kind: str) -> list[str]:
-    match kind:
+    match kind.removesuffix(CONSUMER):
         case "java":
             return _java_command()
         case "kafkajs":
             return ["node", str(PROGRAMS / "kafkajs.js")]
-    return [sys.executable, "-W", "ignore", "-m", f"compat.members.{kind.replace('-', '_')}"]
+    return [sys.executable, "-W", "ignore", "-m", f"compat.members.{kind.removesuffix(CONSUMER).replace('-', '_')}"]
 
 
 def _environment() -> dict[str, str]:
@@ -94,7 +107,8 @@ class Member:
         self.positions: dict[Place, int] = {}
         self.told: Counter[str] = Counter()
         self.may_end = False
-        self.keeps = kind == "kafka-python" or settings.get("assignor") == "cooperative"
+        is_incremental = settings.get("assignor") == "cooperative" or kind.endswith(CONSUMER)
+        self.keeps = kind == "kafka-python" or is_incremental
         self._group = group
         self._errors = errors
         with errors.open("wb") as output:
@@ -195,7 +209,8 @@ class Group:
         """It joins while the test goes on. `session` and `poll` are timeouts, in milliseconds."""
         where = {"bootstrap": self._bootstrap, "group": self.name}
         what = {} if "pattern" in more else {"topics": ",".join(self.topics)}
-        settings = {**where, **what, **_milliseconds(session, poll), **more}
+        protocol = "consumer" if kind.endswith(CONSUMER) else "classic"
+        settings = {**where, **what, **_milliseconds(session, poll), "protocol": protocol, **more}
         errors = self._directory / f"{len(self.members)}-{kind}.{self.name}.stderr"
         self.members.append(Member(kind, self, settings, errors))
         return self.members[-1]

@@ -12,7 +12,7 @@ from compat.brokers import BrokerProcess
 from compat.clients import programs
 from compat.clients.confluent import ConfluentClient
 from compat.contract import Message
-from compat.groups import Group, Member
+from compat.groups import CONSUMER, Group, Member
 from compat.tools import Tools
 
 TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
@@ -41,9 +41,15 @@ def group(broker: BrokerProcess, reference: ConfluentClient, name: str, tmp_path
         yield group
 
 
+@pytest.fixture(params=["confluent", f"confluent{CONSUMER}"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """Members of either protocol."""
+    return str(request.param)
+
+
 @pytest.fixture
-def members(group: Group) -> list[Member]:
-    members = [group.start("confluent") for _ in range(2)]
+def members(group: Group, kind: str) -> list[Member]:
+    members = [group.start(kind) for _ in range(2)]
     group.settle(*members)
     group.catch_up(*members)
     group.commit(*members)
@@ -98,7 +104,7 @@ def same_for_all(offset: int) -> dict[int, int]:
 
 
 @needs_java
-def test_groups_are_listed_by_state_and_type(tool: GroupTool, members: list[Member]) -> None:
+def test_groups_are_listed_by_state_and_type(tool: GroupTool, members: list[Member], kind: str) -> None:
     def listed(*words: str) -> dict[str, str]:
         rows = tool.table("--list", *words)
         return {row["GROUP"]: row.get("STATE", "") + row.get("TYPE", "") for row in rows}
@@ -107,16 +113,17 @@ def test_groups_are_listed_by_state_and_type(tool: GroupTool, members: list[Memb
     assert listed("--state")[tool.name] == "Stable"
     assert tool.name in listed("--state", "stable")
     assert tool.name not in listed("--state", "empty,dead")
-    assert listed("--type")[tool.name] == "Classic"
-    assert tool.name in listed("--type", "classic")
-    assert tool.name not in listed("--type", "consumer")
+    own, other = ("consumer", "classic") if kind.endswith(CONSUMER) else ("classic", "consumer")
+    assert listed("--type")[tool.name] == own.title()
+    assert tool.name in listed("--type", own)
+    assert tool.name not in listed("--type", other)
     for member in members:
         member.leave()
     assert listed("--state", "empty")[tool.name] == "Empty"
 
 
 @needs_java
-def test_a_group_is_described(tool: GroupTool, members: list[Member], broker: BrokerProcess) -> None:
+def test_a_group_is_described(tool: GroupTool, members: list[Member], broker: BrokerProcess, kind: str) -> None:
     def number_of(partitions: str) -> int:
         return len(partitions.partition(":")[2].split(","))
 
@@ -135,7 +142,8 @@ def test_a_group_is_described(tool: GroupTool, members: list[Member], broker: Br
 
     (state,) = tool.describe("--state")
     assert state["COORDINATOR (ID)"].startswith(broker.bootstrap)
-    assert (state["ASSIGNMENT-STRATEGY"], state["STATE"], state["#MEMBERS"]) == ("range", "Stable", "2")
+    assignor = "uniform" if kind.endswith(CONSUMER) else "range"
+    assert (state["ASSIGNMENT-STRATEGY"], state["STATE"], state["#MEMBERS"]) == (assignor, "Stable", "2")
 
     for member in members:
         member.leave()
@@ -159,7 +167,7 @@ def test_an_active_group_is_neither_reset_nor_deleted(tool: GroupTool, members: 
 
 @needs_java
 def test_offsets_are_reset_in_every_way(
-    tool: GroupTool, members: list[Member], reference: ConfluentClient, tmp_path: Path
+    tool: GroupTool, members: list[Member], reference: ConfluentClient, tmp_path: Path, kind: str
 ) -> None:
     for member in members:
         member.leave()
@@ -194,7 +202,7 @@ def test_offsets_are_reset_in_every_way(
     assert tool.table("--reset-offsets", "--group", tool.name, "--from-file", str(file), "--execute")
     assert tool.offsets() == {0: 7, 1: 8, 2: 9}
 
-    again = tool.group.start("confluent")
+    again = tool.group.start(kind)
     tool.group.settle(again)
     places = set(tool.group.ends)
     tool.group.wait(lambda: again.positions == dict.fromkeys(places, EACH + 2), "it reads from there")

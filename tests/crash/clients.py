@@ -20,7 +20,7 @@ from typing import Any
 from compat.brokers import BrokerProcess
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
-from crash.groups import Group
+from crash.groups import CONSUMER_PROTOCOL, Group
 
 from tailrace.testing.history import History, Promise, check
 
@@ -76,6 +76,8 @@ class Clients:
         self.groups = [
             Group(self, "steady", {}, come_and_go=False),
             Group(self, "restless", cooperative, come_and_go=True),
+            Group(self, "modern", CONSUMER_PROTOCOL, come_and_go=True),
+            Group(self, "changing", {}, come_and_go=True, changes_protocol=True),
         ]
         for worker in (*self._writers, *self._readers, self.changes):
             worker.thread.start()

@@ -21,6 +21,8 @@ FASTER = {
     "fetch.wait.max.ms": 50,
     "fetch.error.backoff.ms": 20,
 }
+CONSUMER_PROTOCOL = {"group.protocol": "consumer"}  # with which the broker has the timeouts
+TIMEOUTS = ("session.timeout.ms", "heartbeat.interval.ms")
 SECONDS = 60
 NO_MEMBER_NOW = {  # what a member may be told when a broker comes back, or others come and go
     KafkaError.REBALANCE_IN_PROGRESS,
@@ -30,13 +32,25 @@ NO_MEMBER_NOW = {  # what a member may be told when a broker comes back, or othe
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.NOT_COORDINATOR,
     KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.STALE_MEMBER_EPOCH,
+    KafkaError.FENCED_MEMBER_EPOCH,
 }
 
 
 class Group:
-    """`come_and_go`: now and then a member leaves, and another one comes in its place."""
+    """`come_and_go`: now and then a member leaves, and another one comes in its place; with `changes_protocol`, that
+    one speaks the classic or the consumer protocol.
+    """
 
-    def __init__(self, clients: "Clients", name: str, configs: dict[str, Any], *, come_and_go: bool) -> None:
+    def __init__(
+        self,
+        clients: "Clients",
+        name: str,
+        configs: dict[str, Any],
+        *,
+        come_and_go: bool,
+        changes_protocol: bool = False,
+    ) -> None:
         self.clients = clients
         self.configs = clients.common | FASTER | {"group.id": name, "enable.auto.commit": False} | configs
         self.delivered: dict[tuple[str, int], set[int]] = {}
@@ -44,6 +58,7 @@ class Group:
         self.ends: Places | None = None
         self.lock = threading.Lock()
         self.come_and_go = come_and_go
+        self.changes_protocol = changes_protocol
         self.generations = 0
         self.is_abandoned = False
         self.members = [Member(self, f"{name} {number}") for number in range(2)]
@@ -62,10 +77,14 @@ class Group:
         if any(missing.values()):
             self.clients.trouble.append(f"{self.configs['group.id']} was not given all: {missing}")
         self.abandon()
-        with contextlib.closing(Consumer(self.configs)) as consumer:
+        with contextlib.closing(Consumer(self.configs_of_a_member(self.configs))) as consumer:
             for place in consumer.committed([TopicPartition(*place) for place in ends], timeout=SECONDS):
                 if place.offset != ends[place.topic, place.partition]:
                     self.clients.trouble.append(f"{place} was committed, and not {ends[place.topic, place.partition]}")
+
+    def configs_of_a_member(self, configs: dict[str, Any]) -> dict[str, Any]:
+        has_own_timeouts = configs.get("group.protocol") != "consumer"
+        return {key: value for key, value in configs.items() if has_own_timeouts or key not in TIMEOUTS}
 
     @property
     def is_done(self) -> bool:
@@ -97,7 +116,10 @@ class Member:
 
     def _live(self) -> None:
         leaves_at = time.monotonic() + (self._lot.uniform(2, 6) if self._group.come_and_go else 3600)
-        with contextlib.closing(Consumer(self._group.configs | {"auto.offset.reset": "earliest"})) as consumer:
+        configs = self._group.configs | {"auto.offset.reset": "earliest"}
+        if self._group.changes_protocol and self._lot.random() < 0.5:
+            configs |= CONSUMER_PROTOCOL
+        with contextlib.closing(Consumer(self._group.configs_of_a_member(configs))) as consumer:
             # Without callbacks: a close that meets a rebalance can wait for one for ever, with the interpreter held.
             consumer.subscribe(["orders", "events", "clicks"])
             while not self._group.is_done and time.monotonic() < leaves_at:

@@ -17,6 +17,10 @@ from compat.brokers import TailraceProcess
 SETTINGS = (
     "auto.create.topics.enable=false",  # else who asks for a deleted topic makes it anew
     "group.initial.rebalance.delay.ms=0",
+    "group.consumer.min.heartbeat.interval.ms=100",
+    "group.consumer.heartbeat.interval.ms=200",
+    "group.consumer.min.session.timeout.ms=6000",
+    "group.consumer.session.timeout.ms=6000",
 )
 PROGRAM = ("-m", "tailrace")
 _OTHER_SYNC = str(Path(__file__).with_name("serve_with_other_sync.py"))

@@ -33,7 +33,6 @@ from tailrace.broker.core.delayed import DelayedResponse, DependentResponse, Flu
 from tailrace.broker.core.errors import Refused
 from tailrace.broker.core.partition import Partition
 from tailrace.broker.core.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Topic
-from tailrace.broker.core.unsupported import UnsupportedFeatures
 from tailrace.broker.core.wall_clock import WallClock
 from tailrace.broker.fetch.reads import Fetch
 from tailrace.broker.fetch.sessions import FetchSessions
@@ -95,7 +94,6 @@ class Broker:
         self.disk_reserve = DiskReserve(directory, metadata, start_job)
         self.clock = WallClock()
         self.refused_batches = RefusedBatches()
-        self.unsupported = UnsupportedFeatures()
         self._partitions: dict[Log, Partition] = {}
         self.retention = Retention(
             self._partitions,

@@ -1,4 +1,4 @@
-"""Committed offsets of consumer groups, read and changed from outside the group."""
+"""Committed offsets of consumer groups, read and changed from outside the group; and the epochs of such groups."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -10,6 +10,12 @@ from tailrace.client.cluster.retry import Retry
 from tailrace.client.errors import ClientError, GroupIsActive, TopicNotFound, describe, refusal
 from tailrace.client.options import Address, Isolation
 from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages.consumer_group_describe import (
+    CLASSIC_MEMBER,
+    Assignment,
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
 from tailrace.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from tailrace.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from tailrace.protocol.messages.offset_commit import (
@@ -46,6 +52,24 @@ class Committed(NamedTuple):
     leader_epoch: int = NO_EPOCH
 
 
+class ConsumerGroupMember(NamedTuple):
+    """What a member of a consumer group has, and what it shall have."""
+
+    is_classic: bool
+    epoch: int
+    assignment: list[TopicPartition]
+    target: list[TopicPartition]
+
+
+class ConsumerGroup(NamedTuple):
+    """A consumer group (KIP-848), with its members by their ids."""
+
+    state: str
+    epoch: int
+    assignment_epoch: int
+    members: dict[str, ConsumerGroupMember]
+
+
 def committed(
     cluster: Cluster, group: str, partitions: Iterable[TopicPartition] | None = None
 ) -> dict[TopicPartition, Committed]:
@@ -74,6 +98,39 @@ def committed(
         for one in topic.partitions
         if one.committed_offset >= 0
     }
+
+
+def describe_consumer_group(cluster: Cluster, group: str) -> ConsumerGroup | None:
+    """Returns epochs, assignments and targets of a consumer group (KIP-848); None if there is no such group."""
+    request = ConsumerGroupDescribeRequest(group_ids=[group])
+
+    def check(response: ConsumerGroupDescribeResponse) -> ClientError | None:
+        (found,) = response.groups
+        if found.error_code in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND):
+            return None
+        return refusal(f"group {group}", found.error_code, found.error_message)
+
+    retry = cluster.retry(f"describing group {group}")
+    answer = ask(cluster, Kind.GROUP, group, request, ConsumerGroupDescribeResponse, (0, 1), check, retry)
+    (found,) = answer.groups
+    if found.error_code:
+        return None
+    members = {
+        one.member_id: ConsumerGroupMember(
+            one.member_type == CLASSIC_MEMBER,
+            one.member_epoch,
+            _assigned(one.assignment),
+            _assigned(one.target_assignment),
+        )
+        for one in found.members
+    }
+    return ConsumerGroup(found.group_state, found.group_epoch, found.assignment_epoch, members)
+
+
+def _assigned(assignment: Assignment) -> list[TopicPartition]:
+    return sorted(
+        TopicPartition(topic.topic_name, index) for topic in assignment.topic_partitions for index in topic.partitions
+    )
 
 
 def commit(cluster: Cluster, group: str, offsets: Mapping[TopicPartition, int | Committed]) -> None:

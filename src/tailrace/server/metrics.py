@@ -30,10 +30,12 @@ class Metrics(Counters):
 
     def _groups(self) -> Iterator[str]:
         from tailrace.broker.groups.classic.state import State
+        from tailrace.broker.groups.consumer.state import GroupPhase
 
         groups = self._node.broker.groups
-        states = Counter(group.state for group in groups.groups.values())
-        samples = [(f'state="{state}"', states[state]) for state in State if state is not State.DEAD]
+        states = Counter(str(group.state) for group in groups.groups.values())
+        names = dict.fromkeys((*State, *GroupPhase))  # some have the same name
+        samples = [(f'state="{state}"', states[str(state)]) for state in names if state is not State.DEAD]
         yield from _family("tailrace_groups", "gauge", "Consumer groups, by state.", samples)
         members = sum(len(group.members) for group in groups.groups.values())
         yield from _one("tailrace_group_members", "gauge", "Members of all consumer groups.", members)

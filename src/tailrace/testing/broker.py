@@ -27,7 +27,14 @@ from tailrace.server.settings import Listen
 from tailrace.testing.raw_client import RawClient
 
 STOP_S = 30.0
-IMPATIENT = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "100"}
+IMPATIENT = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "100",
+    "group.consumer.assignment.interval.ms": "0",
+    "group.consumer.heartbeat.interval.ms": "500",
+    "group.consumer.min.heartbeat.interval.ms": "10",
+    "group.consumer.min.session.timeout.ms": "100",
+}
 SMALL = {"tailrace.journal.bytes": "1048576"}  # no test needs 32 MiB of disk
 KEEPING = {"log.retention.check.interval.ms": "86400000"}  # records of tests may have any timestamp
 

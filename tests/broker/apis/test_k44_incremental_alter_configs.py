@@ -253,7 +253,7 @@ def test_lists_of_brokers_are_added_to(tmp_path: Path) -> None:
         assert broker.broker.configs.entry("log.cleanup.policy").text == "delete,compact"
 
 
-@pytest.mark.parametrize("kind", [0, 16, 32, 99])
+@pytest.mark.parametrize("kind", [0, 16, 99])
 def test_other_types_have_no_configs(tmp_path: Path, kind: int) -> None:
     with LocalBroker(tmp_path) as broker:
         assert alter(broker, resource(kind, "1", ("log.roll.ms", SET, "5"))) == [ErrorCode.INVALID_REQUEST]

@@ -114,9 +114,9 @@ class Someone:
         return self._code(lambda: self.lone.group.leave(self.identity))
 
     def commit(self) -> ErrorCode | None:
-        return self._code(lambda: self.lone.group.check_commit(self.identity, self.generation))
+        return self._code(lambda: self.lone.group.check_commit(self.identity, self.generation, 9))
 
-    def _code(self, ask: Callable[[], None]) -> ErrorCode | None:
+    def _code(self, ask: Callable[[], object]) -> ErrorCode | None:
         return Asked(ask).answer
 
     @property

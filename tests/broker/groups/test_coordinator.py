@@ -24,7 +24,8 @@ from logs import DATA, memory_files
 
 from tailrace.broker.core import delayed as waiting
 from tailrace.broker.core.topics import OFFSETS_TOPIC
-from tailrace.broker.groups import coordinator
+from tailrace.broker.groups import coordinator, table
+from tailrace.broker.groups.classic.group import ClassicGroup
 from tailrace.broker.groups.classic.state import State
 from tailrace.broker.groups.records import (
     GroupMetadataValue,
@@ -223,6 +224,7 @@ def test_an_empty_group_comes_back_empty_with_its_offsets(broker: LocalBroker) -
     a.leave()
     broker.restart()
     group = broker.broker.groups.groups[BILLING]
+    assert isinstance(group, ClassicGroup)
     assert (group.state, group.generation, group.protocol_type) == (State.EMPTY, 2, "consumer")
     assert offsets(broker) == {("orders", 0): 7}
 
@@ -343,7 +345,8 @@ def test_records_that_kafka_wrote_are_taken_over(broker: LocalBroker) -> None:
         encode_offset("gone", "orders", 0, OffsetCommitValue(offset=9), 2),
         encode_offset("gone", "orders", 0, None, 3),
         encode_group("imported", value, 3),
-        Record(0, 3, b"\x00\x03\x00\x05modern", b"\x00\x00\x00\x00\x00\x07\x00"),
+        Record(0, 3, b"\x00\x03\x00\x06modern", b"\x00\x00\x00\x00\x00\x07\x00"),
+        Record(0, 3, b"\x00\x0b\x00\x06shared", b"\x00\x00\x00\x00\x00\x07\x00"),
     ]
     log = broker.log(OFFSETS_TOPIC)
     log.append(encode_batch([one._replace(offset=n) for n, one in enumerate(made)]), broker.now_ms)
@@ -352,7 +355,7 @@ def test_records_that_kafka_wrote_are_taken_over(broker: LocalBroker) -> None:
     member.member_id, member.generation = "m-1", 41
     assert (member.heartbeat(), member.sync().code, member.assignment) == (0, 0, b"all of it")
     assert offsets(broker, "imported") == {("orders", 0): 9}
-    assert sorted(groups_of(broker)) == ["first", "imported"]
+    assert sorted(groups_of(broker)) == ["first", "imported", "modern"]
     assert member.commit(10) == 0
 
 
@@ -509,7 +512,7 @@ def test_who_asks_about_a_group_and_goes_leaves_nothing_behind(broker: LocalBrok
 
 
 def test_there_are_no_more_groups_than_there_may_be(broker: LocalBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coordinator, "GROUPS_MAX", 1)
+    monkeypatch.setattr(table, "GROUPS_MAX", 1)
     assert commit(broker, 5) == 0
     assert commit(broker, 5, group="other") == UNAVAILABLE
     assert Consumer(broker, "a", group="other").join().code == UNAVAILABLE

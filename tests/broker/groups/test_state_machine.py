@@ -181,7 +181,9 @@ class Groups(RuleBasedStateMachine):
 
     @property
     def group(self) -> ClassicGroup | None:
-        return self.broker.broker.groups.groups.get(BILLING)
+        group = self.broker.broker.groups.groups.get(BILLING)
+        assert group is None or isinstance(group, ClassicGroup)
+        return group
 
     # Members
 

@@ -253,3 +253,50 @@ def test_a_reset_and_a_copy_are_told_to_programs_in_json(run: Run, group: str, t
     copied = json.loads(run("group", "copy", group, f"{unused}-copy", "--json")[0])
     offsets = [{"topic": ten, "partition": 0, "offset": 1, "metadata": ""}]
     assert copied == {"from": group, "to": f"{unused}-copy", "dry_run": False, "offsets": offsets}
+
+
+# The consumer protocol (KIP-848)
+
+
+def test_a_consumer_group_is_shown_with_epochs_and_targets(run: Run, group: str, ten: str, join: Join) -> None:
+    found = shown(run, group)
+    assert (found["epoch"], found["assignment_epoch"], found["phase"]) == (None, None, None)
+    join(group, ten, client_id="worker", group_protocol="consumer", heartbeat_interval_ms=None)
+    found = shown(run, group)
+    assert (found["kind"], found["state"], found["assignor"], found["lag"]) == ("consumer", "stable", "uniform", 6)
+    assert found["epoch"] == found["assignment_epoch"] > 0
+    assert found["phase"] == "stable"
+    (member,) = found["members"]
+    assert (member["protocol"], member["epoch"]) == ("consumer", found["epoch"])
+    assert member["target"] == member["partitions"] == [{"topic": ten, "partition": 0}]
+    assert member["revoking"] == []
+    assert f"consumer, epoch {found['epoch']}, assignor uniform" in run("group", "show", group)[0]
+
+
+def test_groups_are_listed_by_kind(run: Run, group: str, ten: str, unused: str, join: Join) -> None:
+    join(f"{unused}-new", ten, group_protocol="consumer", heartbeat_interval_ms=None)
+
+    def names(*kinds: str) -> set[str]:
+        options = [word for kind in kinds for word in ("--kind", kind)]
+        return {row["name"] for row in json.loads(run("group", "list", "--json", *options)[0])} & {
+            group,
+            f"{unused}-new",
+        }
+
+    assert names("simple") == {group}
+    assert names("consumer") == {f"{unused}-new"}
+    assert names("consumer", "simple") == {group, f"{unused}-new"}
+    assert names("classic", "share") == set()
+    assert "--kind takes" in run("group", "list", "--kind", "lazy", code=2)[1]
+
+
+def test_configs_of_a_group_are_changed_and_taken_back(run: Run, unused: str) -> None:
+    name = "consumer.session.timeout.ms"
+    said = run("group", "set", unused, "--set", f"{name}=50s", "--dry-run")[0]
+    assert said.splitlines() == [f"would change group {unused}", f"  {name}: 45000 → 50000"]
+    run("group", "set", unused, "--set", f"{name}=50s")
+    told = json.loads(run("group", "set", unused, "--unset", name, "--json")[0])
+    assert told["changes"] == [{"name": name, "before": "50000", "after": "45000"}]
+    assert "allow 45000 to 60000" in run("group", "set", unused, "--set", f"{name}=5s", code=5)[1]
+    assert "there is no group config" in run("group", "set", unused, "--set", "retention.ms=5", code=2)[1]
+    assert "nothing to change" in run("group", "set", unused, code=2)[1]

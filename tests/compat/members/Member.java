@@ -12,6 +12,7 @@ import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
+import org.apache.kafka.clients.consumer.SubscriptionPattern;
 import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.TopicPartition;
 
@@ -30,11 +31,15 @@ public class Member implements ConsumerRebalanceListener {
         settings.put("group.id", given.get("group"));
         settings.put("enable.auto.commit", "false");
         settings.put("auto.offset.reset", "earliest");
-        settings.put(
-                "partition.assignment.strategy",
-                "org.apache.kafka.clients.consumer." + ASSIGNORS.get(given.getOrDefault("assignor", "range")));
-        settings.put("session.timeout.ms", given.get("session_ms"));
-        settings.put("heartbeat.interval.ms", given.get("heartbeat_ms"));
+        if ("consumer".equals(given.get("protocol"))) {
+            settings.put("group.protocol", "consumer");
+        } else {
+            settings.put(
+                    "partition.assignment.strategy",
+                    "org.apache.kafka.clients.consumer." + ASSIGNORS.get(given.getOrDefault("assignor", "range")));
+            settings.put("session.timeout.ms", given.get("session_ms"));
+            settings.put("heartbeat.interval.ms", given.get("heartbeat_ms"));
+        }
         settings.put("max.poll.interval.ms", given.get("poll_ms"));
         settings.put("metadata.max.age.ms", given.get("metadata_ms"));
         settings.put("reconnect.backoff.max.ms", "500");
@@ -42,7 +47,9 @@ public class Member implements ConsumerRebalanceListener {
         settings.put("value.deserializer", "org.apache.kafka.common.serialization.StringDeserializer");
         if (given.containsKey("instance")) settings.put("group.instance.id", given.get("instance"));
         consumer = new KafkaConsumer<>(settings);
-        if (given.containsKey("pattern")) consumer.subscribe(Pattern.compile(given.get("pattern")), this);
+        if (given.containsKey("pattern") && "consumer".equals(given.get("protocol")))
+            consumer.subscribe(new SubscriptionPattern(given.get("pattern")), this);
+        else if (given.containsKey("pattern")) consumer.subscribe(Pattern.compile(given.get("pattern")), this);
         else consumer.subscribe(List.of(given.get("topics").split(",")), this);
     }
 

@@ -12,13 +12,20 @@ consumer = Consumer(
         "group.id": given.group,
         "enable.auto.commit": False,
         "auto.offset.reset": "earliest",
-        "partition.assignment.strategy": ASSIGNORS[given.assignor],
-        "session.timeout.ms": given.session_ms,
-        "heartbeat.interval.ms": given.heartbeat_ms,
+        "group.protocol": given.protocol,
         "max.poll.interval.ms": given.poll_ms,
         "topic.metadata.refresh.interval.ms": given.metadata_ms,
         "reconnect.backoff.max.ms": 500,
     }
+    | (
+        {}
+        if given.protocol == "consumer"
+        else {
+            "partition.assignment.strategy": ASSIGNORS[given.assignor],
+            "session.timeout.ms": given.session_ms,
+            "heartbeat.interval.ms": given.heartbeat_ms,
+        }
+    )
     | ({"group.instance.id": given.instance} if given.instance else {})
 )
 consumer.subscribe(

@@ -8,6 +8,7 @@ A member is a process of its own, so that it can be killed. What it is to be is 
     assignor            range or cooperative
     session_ms, heartbeat_ms, poll_ms, metadata_ms
     instance            of a static member
+    protocol            consumer (KIP-848), with which the broker has the timeouts and the assignor; else classic
 
 It prints a line of JSON for each thing that happens, with the time `at` (nanoseconds of the machine's steady clock,
 which all processes share) and the `event`:
@@ -44,6 +45,7 @@ class Settings(NamedTuple):
     topics: tuple[str, ...] = ()
     pattern: str | None = None
     instance: str | None = None
+    protocol: str = "classic"
 
 
 def settings() -> Settings:

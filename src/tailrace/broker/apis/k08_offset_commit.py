@@ -1,13 +1,15 @@
 """OffsetCommit (key 8): commits the offsets of a group.
 
-Behaviour: members commit in their current generation; while a group has no members, any client may (operators do, and
-consumers that assign partitions themselves). The response is sent when the commit is on disk. A commit is kept until
-another one replaces it, or it or its topic is deleted: nothing expires, whatever retention an old client requests. A
-commit that seems to skip records unread is noted in `__tailrace_losses`.
+Behaviour: members commit in their current generation or epoch; a member of a consumer group (KIP-848) that has not seen
+its current epoch yet, for the partitions that it still has. While a group has no members, any client may commit
+(operators do, and consumers that assign partitions themselves). The response is sent when the commit is on disk. A
+commit is kept until another one replaces it, or it or its topic is deleted: nothing expires, whatever retention an old
+client requests. A commit that seems to skip records unread is noted in `__tailrace_losses`.
 
 Versions 2-10.
-    6   the leader epoch of the offset      7   static members      9   GROUP_ID_NOT_FOUND      10  topics by id
-Not done: consumer groups (KIP-848), which send a member epoch in place of the generation (version 9).
+    6   the leader epoch of the offset      7   static members      9   member epochs; GROUP_ID_NOT_FOUND
+    10  topics by id
+Not done: nothing.
 """
 
 from collections.abc import Iterator
@@ -18,8 +20,8 @@ from tailrace.broker.core.api import Api, Call
 from tailrace.broker.core.delayed import DelayedResponse
 from tailrace.broker.core.errors import Refused
 from tailrace.broker.core.topics import Topic
-from tailrace.broker.groups.classic.members import Identity
 from tailrace.broker.groups.coordinator import OffsetCommit
+from tailrace.broker.groups.group import CommitCheck, Identity
 from tailrace.broker.groups.records import OffsetCommitValue
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import ApiKey
@@ -47,9 +49,9 @@ def offset_commit(
         not_found = ErrorCode.GROUP_ID_NOT_FOUND if call.version >= NOT_FOUND_FROM else ErrorCode.ILLEGAL_GENERATION
         group = broker.groups.group_for_commit(request.group_id, request.generation_id_or_member_epoch, not_found)
         identity = Identity(request.member_id, request.group_instance_id)
-        group.check_commit(identity, request.generation_id_or_member_epoch)
+        may_commit = group.check_commit(identity, request.generation_id_or_member_epoch, call.version)
         response = OffsetCommitResponse()
-        commits = list(_commits(request, response, call, broker))
+        commits = list(_commits(request, response, call, broker, may_commit))
         is_member = request.generation_id_or_member_epoch >= 0
         has_skipped = note_resets(request.group_id, commits, call, broker, is_member=is_member)
         broker.groups.commit(request.group_id, commits)
@@ -60,7 +62,11 @@ def offset_commit(
 
 
 def _commits(
-    request: OffsetCommitRequest, response: OffsetCommitResponse, call: Call, broker: "Broker"
+    request: OffsetCommitRequest,
+    response: OffsetCommitResponse,
+    call: Call,
+    broker: "Broker",
+    may_commit: CommitCheck | None,
 ) -> Iterator[OffsetCommit]:
     """Returns the offsets that can be committed, and fills `response` with the result for each partition."""
     note_max = broker.configs.number("offset.metadata.max.bytes")
@@ -75,7 +81,7 @@ def _commits(
                 code = unknown
             elif len(partition.committed_metadata or "") > note_max:
                 code = ErrorCode.OFFSET_METADATA_TOO_LARGE
-            else:
+            elif may_commit is None or not (code := may_commit(topic.topic_id, index)):
                 yield topic.name, index, _value(partition, topic, call.now_ms)
             answer.partitions.append(OffsetCommitResponsePartition(partition_index=index, error_code=code))
 

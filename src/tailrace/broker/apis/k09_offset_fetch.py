@@ -3,11 +3,13 @@
 Behaviour: the last committed offset, with its metadata; -1 without one, also for an unknown group, which is no error.
 Without a list of topics, all offsets of the group. A commit is visible once it is on disk. A commit that is part of a
 transaction is visible once that is committed; until then a client that requires stable offsets gets
-UNSTABLE_OFFSET_COMMIT for the partition, and others get the offset before it.
+UNSTABLE_OFFSET_COMMIT for the partition, and others get the offset before it. A member of a consumer group (KIP-848)
+gets STALE_MEMBER_EPOCH until it has seen its current epoch.
 
 Versions 1-10.
-    2   all topics      5   leader epochs      7   only stable offsets      8   several groups      10  topics by id
-Not done: member epochs (version 9) are ignored.
+    2   all topics      5   leader epochs      7   only stable offsets      8   several groups      9   member epochs
+    10  topics by id
+Not done: nothing.
 """
 
 from collections.abc import Generator, Iterable, Iterator
@@ -87,6 +89,8 @@ def _answer(group: OffsetFetchRequestGroup, stable: bool, call: Call, broker: "B
     answer = OffsetFetchResponseGroup(group_id=group.group_id)
     try:
         broker.groups.begin(call)
+        if (known := broker.groups.groups.get(group.group_id)) is not None:
+            known.check_fetch(group.member_id, group.member_epoch)
     except Refused as error:
         answer.error_code = error.code
         if call.version < ERROR_FROM:

@@ -2,11 +2,12 @@
 
 Behaviour: the response is sent when all members have joined, or at the timeout, and names the leader, which computes
 the assignment. A new member first gets its id, and has to join again with it (version 4 on). A static member, which has
-an instance id, replaces its former self; if its subscription is unchanged, there is no rebalance.
+an instance id, replaces its former self; if its subscription is unchanged, there is no rebalance. In a consumer group
+(KIP-848) the response is sent at once, and names no leader: the broker computes the assignment.
 
 Versions 0-9.
     1   a timeout for rebalances      4   MEMBER_ID_REQUIRED      5   static members      9   an assignment may be kept
-Not done: consumer groups (KIP-848).
+Not done: nothing.
 """
 
 from typing import TYPE_CHECKING
@@ -14,7 +15,8 @@ from typing import TYPE_CHECKING
 from tailrace.broker.core.api import Api, Call
 from tailrace.broker.core.delayed import DelayedResponse, MappedResponse
 from tailrace.broker.core.errors import Refused
-from tailrace.broker.groups.classic.members import Identity, Joined, JoinRequest, MemberIdRequired
+from tailrace.broker.groups.classic.members import Joined, JoinRequest, MemberIdRequired
+from tailrace.broker.groups.group import Identity
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
@@ -34,7 +36,7 @@ def join_group(
         broker.groups.begin(call)
         _check(request, broker)
         known = request.member_id != ""
-        group = (broker.groups.find if known else broker.groups.find_or_make)(request.group_id)
+        group = (broker.groups.find if known else broker.groups.find_for_join)(request.group_id)
         answer = group.join(_joining(request, call))
     except MemberIdRequired as error:
         return _refuse(error.code, error.member_id, call.version)

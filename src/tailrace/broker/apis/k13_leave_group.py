@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tailrace.broker.core.api import Api, Call
 from tailrace.broker.core.delayed import DelayedResponse
 from tailrace.broker.core.errors import Refused
-from tailrace.broker.groups.classic.members import Identity
+from tailrace.broker.groups.group import Identity
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse

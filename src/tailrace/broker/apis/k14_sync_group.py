@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from tailrace.broker.core.api import Api, Call
 from tailrace.broker.core.delayed import DelayedResponse, MappedResponse
 from tailrace.broker.core.errors import Refused
-from tailrace.broker.groups.classic.members import Identity, Synced
+from tailrace.broker.groups.classic.members import Synced
+from tailrace.broker.groups.group import Identity
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse

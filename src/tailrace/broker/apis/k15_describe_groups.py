@@ -1,7 +1,7 @@
 """DescribeGroups (key 15): the members of a group, and their assignments.
 
 Behaviour: the metadata of members is shown while the group is stable, their last assignments always. An unknown group
-is Dead; from version 6 on it is an error.
+is Dead; from version 6 on it is an error. So is a consumer group (KIP-848): ConsumerGroupDescribe has those.
 
 Versions 0-6.
     3   authorized operations      4   instance ids      6   GROUP_ID_NOT_FOUND
@@ -63,11 +63,11 @@ def _describe(group_id: str, request: DescribeGroupsRequest, call: Call, broker:
         described.error_code = error.code
         return described
     group = broker.groups.groups.get(group_id)
-    if group is None:
+    if not isinstance(group, ClassicGroup):
         described.group_state = State.DEAD
         if call.version >= NOT_FOUND_FROM:
             described.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-            described.error_message = in_short(f"there is no group {group_id!r}")
+            described.error_message = in_short(f"there is no classic group {group_id!r}")
         return described
     if request.include_authorized_operations:
         described.authorized_operations = GROUP_OPERATIONS

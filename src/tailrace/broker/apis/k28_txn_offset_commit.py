@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from tailrace.broker.core.api import Api, Call
 from tailrace.broker.core.delayed import DelayedResponse, FlushDependentResponse
 from tailrace.broker.core.errors import Refused
-from tailrace.broker.groups.classic.members import Identity
 from tailrace.broker.groups.coordinator import OffsetCommit
+from tailrace.broker.groups.group import CommitCheck, Identity
 from tailrace.broker.groups.records import OffsetCommitValue
 from tailrace.broker.transactions.admission import admit_offsets
 from tailrace.broker.transactions.state import ProducerIdentity
@@ -47,9 +47,10 @@ def txn_offset_commit(
             raise Refused(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
         waits = admit_offsets(broker, request.transactional_id, producer, request.group_id, call)
         group = broker.groups.group_for_commit(request.group_id, request.generation_id, ErrorCode.ILLEGAL_GENERATION)
-        group.check_transactional_commit(Identity(request.member_id, request.group_instance_id), request.generation_id)
+        identity = Identity(request.member_id, request.group_instance_id)
+        may_commit = group.check_transactional_commit(identity, request.generation_id)
         response = TxnOffsetCommitResponse()
-        commits = list(_commits(request, response, call, broker))
+        commits = list(_commits(request, response, call, broker, may_commit))
         broker.groups.commit_in_transaction(request.group_id, commits, *producer)
     except Refused as error:
         is_unknown = error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and call.version < LOADING_FROM
@@ -62,7 +63,11 @@ def txn_offset_commit(
 
 
 def _commits(
-    request: TxnOffsetCommitRequest, response: TxnOffsetCommitResponse, call: Call, broker: "Broker"
+    request: TxnOffsetCommitRequest,
+    response: TxnOffsetCommitResponse,
+    call: Call,
+    broker: "Broker",
+    may_commit: CommitCheck | None,
 ) -> Iterator[OffsetCommit]:
     """Yields the offsets that can be committed, and fills `response` with the result for each partition."""
     note_max = broker.configs.number("offset.metadata.max.bytes")
@@ -76,7 +81,7 @@ def _commits(
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             elif len(partition.committed_metadata or "") > note_max:
                 code = ErrorCode.OFFSET_METADATA_TOO_LARGE
-            else:
+            elif may_commit is None or not (code := may_commit(topic.topic_id, partition.partition_index)):
                 yield topic.name, partition.partition_index, _value(partition, topic.topic_id, call.now_ms)
             answer.partitions.append(
                 TxnOffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)

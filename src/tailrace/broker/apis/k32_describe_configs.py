@@ -1,28 +1,29 @@
-"""DescribeConfigs (key 32): every config of topics, brokers and loggers, with the source of its value.
+"""DescribeConfigs (key 32): every config of topics, brokers, groups and loggers, with the source of its value.
 
 Behaviour: a null or empty list of keys is all of them; unknown keys are left out. For a broker, all its current values;
 with "" for its name, only those that were set at run time for all brokers. min.insync.replicas is always one of these,
 because Kafka (4.1 and later) sets it for all brokers by itself. Secrets are marked as sensitive, and have no value.
-Inherited configs are encoded once for all topics.
+Inherited configs are encoded once for all topics. A group need not exist.
 
 Versions 1-4.
     1   sources and synonyms: the value at every source, the current one first
     3   types, and documentation on request
-Not done: groups and client metrics, which have no configs here yet.
+Not done: client metrics, which have no configs here yet.
 """
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from tailrace.broker.configs.groups import group_layers
 from tailrace.broker.configs.keys import ConfigKey
 from tailrace.broker.configs.registry import ConfigSource, Entry, broker_key, topic_layers
-from tailrace.broker.configs.tables import BROKER_KEYS, TOPIC_KEYS
+from tailrace.broker.configs.tables import BROKER_KEYS, GROUP_KEYS, TOPIC_KEYS
 from tailrace.broker.core.api import Api, Call
 from tailrace.broker.core.errors import Refused
 from tailrace.broker.core.topics import Topic
 from tailrace.broker.metadata.config_changes import check_broker, no_such_type
 from tailrace.broker.metadata.logger_levels import levels
-from tailrace.broker.metadata.state import BROKER_RESOURCE, LOGGER_RESOURCE, TOPIC_RESOURCE
+from tailrace.broker.metadata.state import BROKER_RESOURCE, GROUP_RESOURCE, LOGGER_RESOURCE, TOPIC_RESOURCE
 from tailrace.broker.metadata.topic_changes import check_name
 from tailrace.protocol.codec import Encoded, encode_structure
 from tailrace.protocol.errors import ErrorCode
@@ -94,6 +95,8 @@ class ConfigsDescription:
                 found = self._topic_fragments(self._topic(name))
             elif kind == BROKER_RESOURCE:
                 found = self._broker_fragments(name)
+            elif kind == GROUP_RESOURCE:
+                found = self._group_fragments(name)
             elif kind == LOGGER_RESOURCE:
                 found = self._logger_fragments(name)
             else:
@@ -135,6 +138,15 @@ class ConfigsDescription:
         return {
             key.name: self._encode(key, configs.layers(key.name), is_read_only=not key.is_dynamic)
             for key in sorted(BROKER_KEYS.values())
+        }
+
+    def _group_fragments(self, name: str) -> Fragments:
+        if not name:
+            raise Refused(ErrorCode.INVALID_REQUEST, "the group name is empty")
+        own = self._broker.metadata.group_overrides.get(name, {})
+        return {
+            key.name: self._encode(key, group_layers(key.name, own, self._broker.configs), is_read_only=False)
+            for key in GROUP_KEYS.values()
         }
 
     def _logger_fragments(self, name: str) -> Fragments:

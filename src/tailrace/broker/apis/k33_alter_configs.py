@@ -1,4 +1,4 @@
-"""AlterConfigs (key 33): replaces all configs of a topic or a broker.
+"""AlterConfigs (key 33): replaces all configs of a topic, a broker or a group.
 
 Behaviour: configs that are not listed return to their defaults; otherwise like IncrementalAlterConfigs (44), which
 newer clients use, and which does not undo concurrent changes.
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tailrace.broker.apis.k44_incremental_alter_configs import alter
 from tailrace.broker.core.api import Api, Call
 from tailrace.broker.metadata.config_changes import Operation
-from tailrace.broker.metadata.state import TOPIC_RESOURCE
+from tailrace.broker.metadata.state import GROUP_RESOURCE, TOPIC_RESOURCE
 from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from tailrace.protocol.messages.alter_configs import AlterConfigsResource as WholeResource
@@ -47,6 +47,8 @@ def _as_changes(resource: WholeResource, broker: "Broker") -> AlterConfigsResour
 
 def _own(resource: WholeResource, broker: "Broker") -> Collection[str]:
     """The names of the configs that the resource has a value of its own for."""
+    if resource.resource_type == GROUP_RESOURCE:
+        return broker.metadata.group_overrides.get(resource.resource_name, {})
     if resource.resource_type != TOPIC_RESOURCE:
         return broker.configs.at_run_time.get(resource.resource_name, {})
     topic = broker.topic(resource.resource_name)

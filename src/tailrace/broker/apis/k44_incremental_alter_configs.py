@@ -1,13 +1,13 @@
-"""IncrementalAlterConfigs (key 44): sets and deletes configs of topics, brokers and loggers, and changes lists.
+"""IncrementalAlterConfigs (key 44): sets and deletes configs of topics, brokers, groups and loggers, and changes lists.
 
-Behaviour: a topic or broker gets all of its changes or none, and may be listed only once. Changes apply from the
+Behaviour: a topic, broker or group gets all of its changes or none, and may be listed only once. Changes apply from the
 response on. Broker configs that are needed at the start are refused; with "" for the broker's name, changes are for all
-brokers. Internal topics are refused. Levels of loggers last until the broker stops. `validate_only` reports what would
-be refused.
+brokers. A group need not exist. Internal topics are refused. Levels of loggers last until the broker stops.
+`validate_only` reports what would be refused.
 
 Versions 0-1.
     1   flexible
-Not done: groups and client metrics, which have no configs here yet.
+Not done: client metrics, which have no configs here yet.
 """
 
 from collections import Counter
@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 from tailrace.broker.core.api import Api, Call
 from tailrace.broker.core.errors import Refused
-from tailrace.broker.metadata.config_changes import alter_broker, alter_topic, check_broker, no_such_type
+from tailrace.broker.metadata.config_changes import alter_broker, alter_group, alter_topic, check_broker, no_such_type
 from tailrace.broker.metadata.logger_levels import alter_loggers
 from tailrace.broker.metadata.records import MetadataRecord
-from tailrace.broker.metadata.state import BROKER_RESOURCE, LOGGER_RESOURCE, TOPIC_RESOURCE
+from tailrace.broker.metadata.state import BROKER_RESOURCE, GROUP_RESOURCE, LOGGER_RESOURCE, TOPIC_RESOURCE
 from tailrace.broker.metadata.topic_changes import check_name
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import ApiKey
@@ -77,6 +77,8 @@ def _decide(resource: AlterConfigsResource, broker: "Broker", call: Call) -> lis
     name = resource.resource_name
     if resource.resource_type == BROKER_RESOURCE:
         return alter_broker(name, resource.configs, broker.configs)
+    if resource.resource_type == GROUP_RESOURCE:
+        return alter_group(name, resource.configs, broker.metadata.group_overrides.get(name, {}), broker.configs)
     if resource.resource_type != TOPIC_RESOURCE:
         raise no_such_type(resource.resource_type)
     if not name:

@@ -14,8 +14,8 @@ from tailrace.broker.backlog.ledger import Actor
 from tailrace.broker.core.api import Api, Call
 from tailrace.broker.core.delayed import DelayedResponse
 from tailrace.broker.core.errors import Refused
-from tailrace.broker.groups.classic.group import ClassicGroup
-from tailrace.broker.groups.classic.subscription import CONSUMER, subscribed_topics
+from tailrace.broker.groups.classic.subscription import CONSUMER
+from tailrace.broker.groups.group import Group
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages.offset_delete import (
@@ -34,8 +34,7 @@ def offset_delete(
 ) -> OffsetDeleteResponse | DelayedResponse[OffsetDeleteResponse]:
     try:
         broker.groups.begin(call)
-        group = _group(request.group_id, broker)
-        is_read = readers_of(group)
+        is_read = _group(request.group_id, broker).is_subscribed
         codes = {
             (topic.name, partition.partition_index): _code(topic.name, partition.partition_index, is_read, broker)
             for topic in request.topics
@@ -48,22 +47,13 @@ def offset_delete(
     return broker.ledger.when_noted(broker.groups.when_safe(_respond(request, codes), request.group_id))
 
 
-def _group(group_id: str, broker: "Broker") -> ClassicGroup:
+def _group(group_id: str, broker: "Broker") -> Group:
     group = broker.groups.groups.get(group_id)
     if group is None:
         raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id!r}")
     if group.members and group.protocol_type != CONSUMER:
         raise Refused(ErrorCode.NON_EMPTY_GROUP, f"{group_id!r} has members, and their subscriptions are unknown")
     return group
-
-
-def readers_of(group: ClassicGroup) -> Callable[[str], bool]:
-    """Returns a function that tells whether a member has subscribed to a topic; in doubt, True."""
-    subscriptions = [subscribed_topics(member.metadata(group.protocol)) for member in group.members.values()]
-    if group.protocol is None or None in subscriptions:
-        return lambda topic: bool(subscriptions)
-    read = frozenset().union(*(topics for topics in subscriptions if topics is not None))
-    return lambda topic: topic in read
 
 
 def _code(name: str, partition: int, is_read: Callable[[str], bool], broker: "Broker") -> ErrorCode:

@@ -1,16 +1,17 @@
 """ListConfigResources (key 74): the resources that have configs.
 
-Behaviour: every topic, also internal ones, this broker, and its loggers. An empty list of types is all types.
+Behaviour: every topic, also internal ones, this broker, its loggers, and every group with configs. An empty list of
+types is all types.
 
 Versions 0-1.
     0   client metrics only, of which there are none      1   the requested types
-Not done: groups and client metrics, which have no configs here yet: none are listed.
+Not done: client metrics, which have no configs here yet: none are listed.
 """
 
 from typing import TYPE_CHECKING
 
 from tailrace.broker.core.api import Api, Call
-from tailrace.broker.metadata.state import BROKER_RESOURCE, LOGGER_RESOURCE, TOPIC_RESOURCE
+from tailrace.broker.metadata.state import BROKER_RESOURCE, GROUP_RESOURCE, LOGGER_RESOURCE, TOPIC_RESOURCE
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages.list_config_resources import (
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
 
 TYPES_FROM = 1
-CLIENT_METRICS_RESOURCE, GROUP_RESOURCE = 16, 32
+CLIENT_METRICS_RESOURCE = 16
 KNOWN = {TOPIC_RESOURCE, BROKER_RESOURCE, LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE}
 
 
@@ -42,6 +43,11 @@ def list_config_resources(
     if TOPIC_RESOURCE in kinds:
         response.config_resources += [
             ConfigResource(resource_name=name, resource_type=TOPIC_RESOURCE) for name in sorted(broker.metadata.topics)
+        ]
+    if GROUP_RESOURCE in kinds:
+        response.config_resources += [
+            ConfigResource(resource_name=name, resource_type=GROUP_RESOURCE)
+            for name in sorted(broker.metadata.group_overrides)
         ]
     return response
 

@@ -11,6 +11,7 @@ from enum import IntEnum, StrEnum
 from itertools import chain, dropwhile
 from typing import Any, NamedTuple
 
+from tailrace.broker.configs.groups import check_consumer_configs
 from tailrace.broker.configs.ignored import Family, check_ignored, family_of
 from tailrace.broker.configs.keys import ConfigKey, InvalidConfig, UnknownConfig, Value, parts_of
 from tailrace.broker.configs.tables import BROKER_KEYS, SYNONYMS, TOPIC_KEYS
@@ -28,6 +29,7 @@ class ConfigSource(IntEnum):
     BROKER_AT_START = 4
     DEFAULT = 5
     LOGGER = 6
+    GROUP = 8
 
 
 class Entry(NamedTuple):
@@ -111,14 +113,16 @@ class BrokerConfigs:
         """Raises InvalidConfig if two values contradict each other."""
         if self.number("group.min.session.timeout.ms") > self.number("group.max.session.timeout.ms"):
             raise InvalidConfig("group.min.session.timeout.ms is greater than group.max.session.timeout.ms")
+        check_consumer_configs(self)
 
     def check_with(self, broker: str, changes: Mapping[str, str | None]) -> None:
-        """Raises InvalidConfig if topics could not have the values that result from these changes at run time."""
+        """Raises InvalidConfig if topics or groups could not have the values that result from these changes."""
         after = BrokerConfigs(self.at_start)
         after.at_run_time = {name: dict(values) for name, values in self.at_run_time.items()}
         for name, text in changes.items():
             after.set_at_run_time(broker, name, text)
         _ = after.topic_defaults  # parses all values
+        check_consumer_configs(after)
 
     def _number_of_broker(self) -> str:
         """Gives both of Kafka's names for the broker's number the same value."""

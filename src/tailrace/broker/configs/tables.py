@@ -259,6 +259,36 @@ _DYNAMIC_KEYS = (
         "retry. -1 is 1 GiB, or 5 % of the disk if that is less."),
 )
 # fmt: on
+# Configs of consumer groups (KIP-848), and of brokers for all of them.
+# Columns: name, broker config with its default, default, minimum, documentation. Sorted by name.
+# fmt: off
+_GROUP_KEYS = (
+    _int("consumer.assignment.interval.ms", "group.consumer.assignment.interval.ms", 1_000, 0,
+        "The shortest time between two new assignments of a consumer group: members that join in the meantime share "
+        "one."),
+    _int("consumer.heartbeat.interval.ms", "group.consumer.heartbeat.interval.ms", 5_000, 1,
+        "How often members of a consumer group send a heartbeat."),
+    _int("consumer.session.timeout.ms", "group.consumer.session.timeout.ms", 45_000, 1,
+        "How long a member of a consumer group may be silent before it is removed."),
+)
+_OF_CONSUMER_GROUPS = (
+    _list("group.consumer.assignors", None, "uniform,range", "uniform range",
+        "The assignors that members of consumer groups may ask for. The first one is used where no member asks."),
+    _int("group.consumer.max.assignment.interval.ms", None, 15_000, 0,
+        "The longest consumer.assignment.interval.ms."),
+    _int("group.consumer.max.heartbeat.interval.ms", None, 15_000, 1, "The longest consumer.heartbeat.interval.ms."),
+    _int("group.consumer.max.session.timeout.ms", None, 60_000, 1, "The longest consumer.session.timeout.ms."),
+    _int("group.consumer.max.size", None, INT_MAX, 1, "How many members a consumer group may have."),
+    _text("group.consumer.migration.policy", None, "bidirectional", "bidirectional upgrade downgrade disabled",
+        "Whether a group with members may change its protocol: from classic to consumer (`upgrade`), from consumer to "
+        "classic (`downgrade`), both, or not at all."),
+    _int("group.consumer.min.assignment.interval.ms", None, 0, 0, "The shortest consumer.assignment.interval.ms."),
+    _int("group.consumer.min.heartbeat.interval.ms", None, 5_000, 1, "The shortest consumer.heartbeat.interval.ms."),
+    _int("group.consumer.min.session.timeout.ms", None, 45_000, 1, "The shortest consumer.session.timeout.ms."),
+    _int("group.consumer.regex.refresh.interval.ms", None, 600_000, 10_000,
+        "Accepted and ignored: patterns are matched again as soon as topics come or go."),
+)
+# fmt: on
 # A broker config in milliseconds, and its synonyms: the first one that is given counts.
 SYNONYMS = {
     "log.retention.ms": ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
@@ -274,8 +304,17 @@ def _of_broker(key: ConfigKey) -> ConfigKey:
     return key._replace(name=key.broker_key, broker_key=None, default=default)
 
 
+GROUP_KEYS: dict[str, ConfigKey] = {key.name: key for key in _GROUP_KEYS}
+
+
+def _of_groups(key: ConfigKey) -> ConfigKey:
+    """Returns the broker config that is a group config's default; in Kafka, most of them cannot change at run time."""
+    return _of_broker(key)._replace(is_dynamic=key.name == "consumer.assignment.interval.ms")
+
+
 BROKER_KEYS: dict[str, ConfigKey] = {
-    **{key.name: key._replace(is_dynamic=False) for key in _STATIC_KEYS},
+    **{key.name: key._replace(is_dynamic=False) for key in (*_STATIC_KEYS, *_OF_CONSUMER_GROUPS)},
     **{key.name: key for key in _DYNAMIC_KEYS},
     **{key.broker_key: _of_broker(key) for key in _TOPIC_KEYS if key.broker_key},
+    **{key.broker_key: _of_groups(key) for key in _GROUP_KEYS if key.broker_key},
 }

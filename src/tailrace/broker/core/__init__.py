@@ -11,6 +11,5 @@ Read in this order:
     topics.py       topics and their names
     counters.py     counters for metrics, and the size of all logs
     losses.py       damaged ranges, recorded gaps and offline logs
-    unsupported.py  Kafka features that are missing, and who asked for them
     wall_clock.py   whether the wall clock is trusted
 """

@@ -2,11 +2,15 @@
 
 Read in this order:
 
-    records.py          the records of the log of groups, in Kafka's own formats
+    consumer_records.py  the records of consumer groups in the log of groups, in Kafka's own formats
+    records.py          all records of the log of groups
     timers.py           deadlines, and the clock they go by
     pending_offsets.py  offsets that were committed in a transaction, until its marker
     offsets.py          committed offsets
+    group.py            what the coordinator needs of a group, of whatever kind
     classic/            one group of the classic protocol
+    consumer/           one group of the consumer protocol (KIP-848)
+    table.py            all groups by name: made, replayed, changed from one kind to another
     log.py              the log of groups, `__consumer_offsets`: appended, flushed, and read at the start
     coordinator.py      all groups: decide, append, replay, respond when flushed
 

@@ -1,15 +1,16 @@
 """The group coordinator: all groups of a broker. Decides, appends, replays, and responds when that is flushed.
 
-The group (`classic/group`) decides a request; this module decides requests for offsets. The changes become records,
-which are appended to the log of groups (`log`) and replayed at once, by the same function that replays the log at the
-start. A response is sent when all that it may depend on is on disk (`when_safe`). Offsets that are committed in a
-transaction are replayed as pending, and count once its marker is appended and replayed (`end_transaction`).
+A group (`classic/group`, `consumer/group`) decides a request; this module decides requests for offsets. The changes
+become records, which are appended to the log of groups (`log`) and replayed at once, by the same function that replays
+the log at the start. A response is sent when all that it may depend on is on disk (`when_safe`). Offsets that are
+committed in a transaction are replayed as pending, and count once its marker is appended and replayed
+(`end_transaction`).
 
 Until the log has been read (`load`), requests are refused with COORDINATOR_LOAD_IN_PROGRESS (`begin`).
 """
 
 import logging
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -18,12 +19,15 @@ from tailrace.broker.core.delayed import Answer, DelayedResponse, IncrementalRes
 from tailrace.broker.core.errors import Refused
 from tailrace.broker.core.topics import Topic
 from tailrace.broker.groups import records
-from tailrace.broker.groups.classic.group import ClassicGroup
-from tailrace.broker.groups.classic.state import GroupSettings, HeldBytes, Ports, State
+from tailrace.broker.groups.classic.state import State
+from tailrace.broker.groups.consumer.draft import ConsumerSettings
+from tailrace.broker.groups.consumer.heartbeat import Heartbeat, Outcome
+from tailrace.broker.groups.group import Group
 from tailrace.broker.groups.log import GroupLog, UndecidedOffset
 from tailrace.broker.groups.offsets import CommitObserver, CommittedOffsets
 from tailrace.broker.groups.pending_offsets import GroupTransaction
 from tailrace.broker.groups.records import Change, GroupMetadataValue, NotSaved, OffsetCommitValue, OffsetRecord
+from tailrace.broker.groups.table import ClassicProtocol, GroupTable, classic_protocol
 from tailrace.broker.groups.timers import Timer
 from tailrace.log.layout.errors import StorageError, without_frames
 from tailrace.protocol.errors import ErrorCode
@@ -38,7 +42,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tailrace.broker.groups")
 
 DUE_AT_ONCE = 100  # deadlines per turn of the loop: each may be a rebalance
-GROUPS_MAX = 100_000
 FORGET = "forget"  # the deadline after which a group without members and offsets is removed
 FORGET_MS = 600_000
 
@@ -48,7 +51,6 @@ OffsetCommit = tuple[str, int, OffsetCommitValue]
 
 class GroupCoordinator:
     def __init__(self, broker: "Broker") -> None:
-        self.groups: dict[str, ClassicGroup] = {}
         self.offsets = CommittedOffsets()
         self.timers = broker.timers
         self.log = GroupLog(broker)
@@ -63,8 +65,8 @@ class GroupCoordinator:
         self.session_timeouts_ms = range(
             number("group.min.session.timeout.ms"), number("group.max.session.timeout.ms") + 1
         )
-        self._settings = GroupSettings(number("group.initial.rebalance.delay.ms"), number("group.max.size"))
-        self._ports = Ports(self.timers, HeldBytes(), self._save, lambda: broker.random_bytes(16).hex())
+        self._table = GroupTable(broker, self.timers, write=self._write, save=self._save, now_ms=lambda: self._now_ms)
+        self.groups: Mapping[str, Group] = self._table.groups
 
     # The clock, and the start
 
@@ -166,31 +168,25 @@ class GroupCoordinator:
         """
         match record:
             case records.OffsetCommitted(group, topic, partition, value):
-                self._group_of(group)
+                self._table.any_of(group)
                 self.offsets.set(group, topic, partition, value, record_offset)
             case records.OffsetRemoved(group, topic, partition):
                 self.offsets.remove(group, topic, partition)
-            case records.GroupSaved(group, value):
-                self._group_of(group).replay(value)
-            case records.GroupRemoved(group):
-                self.groups.pop(group, None)
+            case records.OfAnotherKind():
+                pass
+            case _:
+                self._table.replay(record)
 
     def _replay_pending(self, transaction: GroupTransaction, record: OffsetRecord, record_offset: int) -> None:
         """Replays a record of a transaction that is not decided: only offsets can be part of one."""
         if isinstance(record, records.OffsetCommitted):
             group, topic, partition, value = record
-            self._group_of(group)
+            self._table.any_of(group)
             self.offsets.set_pending(transaction, group, topic, partition, value, record_offset)
 
     def _replay_marker(self, transaction: GroupTransaction, marker: Marker) -> None:
         for group_id in self.offsets.end_transaction(transaction, marker):
             self._forget_later(self.groups[group_id])
-
-    def _group_of(self, group_id: str) -> ClassicGroup:
-        group = self.groups.get(group_id)
-        if group is None:
-            group = self.groups[group_id] = ClassicGroup(group_id, self._settings, self._ports)
-        return group
 
     def _write(self, group_id: str, changes: Sequence[Change]) -> None:
         """Appends the changes to the log as one batch, and replays them. Raises NotSaved."""
@@ -216,29 +212,46 @@ class GroupCoordinator:
 
     # Groups
 
-    def find(self, group_id: str) -> ClassicGroup:
-        """Returns a group. Raises Refused: a client is not a member of a group that does not exist."""
+    def find(self, group_id: str) -> ClassicProtocol:
+        """Returns the group of a member of the classic protocol. Raises Refused: a client is not a member of a group
+        that does not exist.
+        """
         if not group_id:
             raise Refused(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
         group = self.groups.get(group_id)
         if group is None:
             raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no group {group_id!r}")
-        return group
+        return classic_protocol(group)
 
-    def find_or_make(self, group_id: str) -> ClassicGroup:
-        if group_id not in self.groups and len(self.groups) >= GROUPS_MAX:
-            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"there are {GROUPS_MAX} groups already")
-        group = self._group_of(group_id)
+    def find_for_join(self, group_id: str) -> ClassicProtocol:
+        """Returns the group that a new member of the classic protocol joins. Raises Refused."""
+        found = self._table.for_join(group_id)
+        self._forget_later(self.groups[group_id])
+        return found
+
+    def find_or_make(self, group_id: str) -> Group:
+        group = self._table.find_or_make(group_id)
         self._forget_later(group)
         return group
 
-    def _forget_later(self, group: ClassicGroup) -> None:
+    def beat(self, group_id: str, beat: Heartbeat) -> Outcome:
+        """A member of the consumer protocol joins, stays or leaves. Raises Refused."""
+        outcome = self._table.beat(group_id, beat)
+        if beat.is_leaving:
+            self._forget_later(self.groups[group_id])
+        return outcome
+
+    def settings_of(self, group_id: str) -> ConsumerSettings:
+        """Returns the configs that apply to a consumer group."""
+        return self._table.settings_of(group_id)
+
+    def _forget_later(self, group: Group) -> None:
         """Sets the deadline for removing a group without members and offsets."""
-        if group.state is State.EMPTY and not self.offsets.has(group.group_id):
+        if group.is_empty and not self.offsets.has(group.group_id):
             self.timers.set(Timer(group.group_id, FORGET), FORGET_MS)
 
-    def _forget(self, group: ClassicGroup) -> None:
-        if group.state is State.EMPTY and not self.offsets.has(group.group_id):
+    def _forget(self, group: Group) -> None:
+        if group.is_empty and not self.offsets.has(group.group_id):
             try:
                 self._remove(group)
             except NotSaved:
@@ -249,7 +262,7 @@ class GroupCoordinator:
         group = self.groups.get(group_id)
         if group is None:
             raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id!r}")
-        if group.state is not State.EMPTY:
+        if not group.is_empty:
             raise Refused(ErrorCode.NON_EMPTY_GROUP, f"{group_id!r} has members")
         offsets = (
             (topic, index, value.offset)
@@ -259,16 +272,14 @@ class GroupCoordinator:
         self._broker.ledger.note_deleted_offsets(group_id, offsets, self._now_ms, actor)
         self._remove(group)
 
-    def _remove(self, group: ClassicGroup) -> None:
+    def _remove(self, group: Group) -> None:
         group_id = group.group_id
-        changes = [
-            records.OffsetRemoved(group_id, topic, partition)
-            for topic, partition in self.offsets.places_where(group_id, lambda *_: True)
-        ]
-        self._before_removal(group_id, [(change.topic, change.partition) for change in changes])
-        if changes or group.is_saved:
-            self._write(group_id, [*changes, records.GroupRemoved(group_id)])
-        self.groups.pop(group_id, None)
+        places = list(self.offsets.places_where(group_id, lambda *_: True))
+        self._before_removal(group_id, places)
+        removed = [records.OffsetRemoved(group_id, topic, partition) for topic, partition in places]
+        if changes := [*removed, *group.tombstones()]:
+            self._write(group_id, changes)
+        self._table.groups.pop(group_id, None)
 
     # Offsets
 
@@ -311,7 +322,7 @@ class GroupCoordinator:
         """
         return self.log.partition_of(group_id, now_ms)
 
-    def group_for_commit(self, group_id: str, generation: int, not_found: ErrorCode) -> ClassicGroup:
+    def group_for_commit(self, group_id: str, generation: int, not_found: ErrorCode) -> Group:
         """Returns the group for a commit: a client that is not a member may create it. Raises Refused."""
         if group_id not in self.groups and generation >= 0:
             raise Refused(not_found, f"there is no group {group_id!r}")

@@ -1,13 +1,15 @@
 """The records of the log of groups, `__consumer_offsets`, in Kafka's own formats, for its tools and brokers.
 
 The key of a record begins with the number of its kind, which Kafka calls the version of the key; the value begins with
-the version of its own encoding. A record without a value removes what its key names: one offset, or a group.
+the version of its own encoding. A record without a value removes what its key names: one offset, or a group. Kinds 0 to
+2 are described here, those of consumer groups in `consumer_records`.
 """
 
 import struct
 from typing import NamedTuple, TypeVar
 
 from tailrace.broker.core.errors import Refused
+from tailrace.broker.groups.consumer_records import KINDS, ConsumerChange, change_of, key_of
 from tailrace.protocol import codec
 from tailrace.protocol.errors import ErrorCode, Malformed
 from tailrace.protocol.fields import ZERO_UUID, array, byte_string, int32, int64, string, uuid
@@ -108,17 +110,18 @@ class GroupRemoved(NamedTuple):
 
 
 class OfAnotherKind(NamedTuple):
-    """A record of another kind of group that Kafka has (KIP-848 and later), which is ignored here."""
+    """A record of another kind of group that Kafka has (share and streams groups), which is ignored here."""
 
     kind: int
 
 
-Change = OffsetCommitted | OffsetRemoved | GroupSaved | GroupRemoved
+Change = OffsetCommitted | OffsetRemoved | GroupSaved | GroupRemoved | ConsumerChange
 OffsetRecord = Change | OfAnotherKind
 
 _OFFSET_KINDS = versions_of(OffsetCommitKey)
 _GROUP_KINDS = versions_of(GroupMetadataKey)
 _GROUP_VALUE_VERSION = 3
+_CONSUMER_VALUE_VERSION = 0
 
 
 def encode_offset(group: str, topic: str, partition: int, value: OffsetCommitValue | None, timestamp: int) -> Record:
@@ -144,6 +147,9 @@ def encode(change: Change, timestamp: int) -> Record:
             return encode_group(group, value, timestamp)
         case GroupRemoved(group):
             return encode_group(group, None, timestamp)
+        case _:
+            kind, key = key_of(change)
+            return _record(key, kind, change.value, _CONSUMER_VALUE_VERSION, timestamp)
 
 
 def decode(record: Record) -> OffsetRecord:
@@ -156,6 +162,8 @@ def decode(record: Record) -> OffsetRecord:
 
 def partition_of(group: str, count: int) -> int:
     """Returns which of `count` partitions has the records of a group: as in Kafka, by Java's hash of its name."""
+    if count == 1:
+        return 0
     units = group.encode("utf-16-be", "surrogatepass")
     hashed = 0
     for (unit,) in struct.iter_unpack(">H", units):
@@ -171,13 +179,7 @@ def _offset_value_version(value: OffsetCommitValue) -> int:
     return 3 if value.topic_id == ZERO_UUID else 4
 
 
-def _record(
-    key: OffsetCommitKey | GroupMetadataKey,
-    kind: int,
-    value: OffsetCommitValue | GroupMetadataValue | None,
-    version: int,
-    timestamp: int,
-) -> Record:
+def _record(key: object, kind: int, value: object | None, version: int, timestamp: int) -> Record:
     encoded = None if value is None else _VERSION.pack(version) + codec.encode(value, version)
     return Record(0, timestamp, _VERSION.pack(kind) + codec.encode(key, kind), encoded)
 
@@ -192,6 +194,9 @@ def _decode(key: bytes, value: bytes | None) -> OffsetRecord:
     if kind in _GROUP_KINDS:
         group = _read(GroupMetadataKey, key).group
         return GroupRemoved(group) if value is None else GroupSaved(group, _read(GroupMetadataValue, value))
+    if (described := KINDS.get(kind)) is not None:
+        saved = None if value is None else _read(described.value, value)
+        return change_of(kind, _read(described.key, key), saved)
     if kind < 0:
         raise Malformed(f"an unknown key kind {kind}")
     return OfAnotherKind(kind)

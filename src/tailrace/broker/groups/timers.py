@@ -42,6 +42,9 @@ class Timers:
             self._queued[timer] = deadline
             heappush(self._queue, (deadline, timer))
 
+    def is_set(self, timer: Timer) -> bool:
+        return timer in self._deadlines
+
     def cancel(self, timer: Timer) -> None:
         self._deadlines.pop(timer, None)
         if len(self._queue) > 2 * len(self._deadlines) + LEFT_MAX:  # too many entries of cancelled deadlines

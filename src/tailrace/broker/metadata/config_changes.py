@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from tailrace.broker.configs.groups import check_group_config, group_key
 from tailrace.broker.configs.keys import ConfigKey, ConfigType, InvalidConfig, parts_of
 from tailrace.broker.configs.registry import (
     BACKLOG_PREFIX,
@@ -25,7 +26,7 @@ from tailrace.broker.core.errors import Refused
 from tailrace.broker.core.partition import Partition
 from tailrace.broker.core.topics import Topic
 from tailrace.broker.metadata.records import AnchoredPosition, BacklogAnchored, ConfigChanged, MetadataRecord
-from tailrace.broker.metadata.state import BROKER_RESOURCE, TOPIC_RESOURCE
+from tailrace.broker.metadata.state import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
 from tailrace.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -130,6 +131,24 @@ def alter_broker(name: str, changes: Sequence["AlterableConfig"], configs: Broke
     return _records(BROKER_RESOURCE, name, own, wanted)
 
 
+def alter_group(
+    name: str, changes: Sequence["AlterableConfig"], own: Mapping[str, str], configs: BrokerConfigs
+) -> list[MetadataRecord]:
+    """Returns the records that change the configs of a group, which need not exist. Raises Refused if one of the
+    changes cannot be made.
+    """
+    if not name:
+        raise Refused(ErrorCode.INVALID_REQUEST, "the group name is empty: defaults for all groups are broker configs")
+    try:
+        wanted = _wanted(changes, group_key, own.get)
+        for key, text in wanted.items():
+            if text is not None:
+                check_group_config(key, text, configs)
+    except InvalidConfig as error:
+        raise Refused(ErrorCode.INVALID_CONFIG, str(error)) from None
+    return _records(GROUP_RESOURCE, name, own, wanted)
+
+
 def check_broker(name: str, configs: BrokerConfigs) -> None:
     """Raises Refused if `name` is not this broker's."""
     if name != configs.node_name:
@@ -138,7 +157,8 @@ def check_broker(name: str, configs: BrokerConfigs) -> None:
 
 def no_such_type(kind: int) -> Refused:
     return Refused(
-        ErrorCode.INVALID_REQUEST, f"unknown config resource type {kind}: 2 is topic, 4 broker, 8 broker logger"
+        ErrorCode.INVALID_REQUEST,
+        f"unknown config resource type {kind}: 2 is topic, 4 broker, 8 broker logger, 32 group",
     )
 
 

@@ -6,7 +6,7 @@ a power cut could take back.
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from errno import EAGAIN
 from functools import partial
 from typing import Protocol
@@ -61,6 +61,7 @@ class MetadataLog:
 
     def __init__(self, log: Log, metadata: Metadata, flushes: FlushQueue) -> None:
         self.log = log
+        self.observers: list[Callable[[Sequence[MetadataRecord]], None]] = []  # called after each change of the state
         self._metadata = metadata
         self._flushes = flushes
         self._delayed: Sequence[MetadataRecord] | None = None
@@ -79,6 +80,8 @@ class MetadataLog:
         self.write_delayed()
         write_records(self.log, self._metadata, changes, now_ms)
         self._flushes.request(self.log)
+        for observe in self.observers:
+            observe(changes)
 
     def write_or_refuse(self, changes: Sequence[MetadataRecord], results: Iterable[Result], now_ms: int) -> bool:
         """Writes the changes. If the disk refuses them, returns False and sets an error on all results without one."""

@@ -54,7 +54,7 @@ class TopicDeleted:
 
 @message(versions="0", flexible="0+")
 class ConfigChanged:
-    """A config of a topic (2) or of brokers (4), by Kafka's numbers. None restores the default."""
+    """A config of a topic (2), of brokers (4) or of a group (32), by Kafka's numbers. None restores the default."""
 
     resource_type: int = int8()
     resource_name: str = string()

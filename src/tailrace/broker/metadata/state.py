@@ -9,7 +9,8 @@ import logging
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
-from tailrace.broker.configs.keys import InvalidConfig
+from tailrace.broker.configs.groups import group_key
+from tailrace.broker.configs.keys import ConfigKey, InvalidConfig
 from tailrace.broker.configs.registry import COMPRESSION_KEYS, BrokerConfigs, broker_key, topic_key
 from tailrace.broker.core.topics import Topic, as_metric
 from tailrace.broker.metadata import records
@@ -21,6 +22,7 @@ logger = logging.getLogger("tailrace.broker.metadata")
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
 LOGGER_RESOURCE = 8
+GROUP_RESOURCE = 32
 POLICY_KEYS = ("cleanup.policy", "log.cleanup.policy")
 
 Value = TypeVar("Value")
@@ -38,6 +40,7 @@ class Metadata:
         self.deleted: dict[bytes, str] = {}  # names of deleted topics, by id; an id is never reused
         self.compacted_once: set[str] = set()  # topics that have, or had, a policy with `compact`; "" for a default
         self._names_as_metrics: dict[str, str] = {}  # topic names, by their names in metrics
+        self.group_overrides: dict[str, dict[str, str]] = {}  # configs of groups, by group id
         self.revision = 0  # increases with every change: invalidates caches
 
     @property
@@ -86,6 +89,11 @@ class Metadata:
             _set(topic.overrides, record.key, _valid_value(record))
             topic.configure(self.configs)
             topic.forget_anchors()
+        elif record.resource_type == GROUP_RESOURCE:
+            overrides = self.group_overrides.setdefault(record.resource_name, {})
+            _set(overrides, record.key, _valid_value(record))
+            if not overrides:
+                del self.group_overrides[record.resource_name]
         else:
             before = self.configs.topic_defaults
             self.configs.set_at_run_time(record.resource_name, record.key, _valid_value(record))
@@ -117,6 +125,9 @@ class Metadata:
             "deleted": sorted(topic_id.hex() for topic_id in self.deleted),
             "broker_configs": {
                 broker: dict(sorted(values.items())) for broker, values in sorted(self.configs.at_run_time.items())
+            },
+            "group_configs": {
+                group: dict(sorted(values.items())) for group, values in sorted(self.group_overrides.items())
             },
             "anchors": {
                 topic.name: dict(sorted(topic.anchors.items())) for topic in self.topics.values() if topic.anchors
@@ -152,14 +163,20 @@ def _valid_value(record: records.ConfigChanged) -> str | None:
     """
     if record.value is None:
         return None
-    is_of_topic = record.resource_type == TOPIC_RESOURCE
+    whose, key_of = _RESOURCES.get(record.resource_type, ("broker", broker_key))
     try:
-        (topic_key if is_of_topic else broker_key)(record.key).parse(record.value)
+        key_of(record.key).parse(record.value)
     except InvalidConfig as error:
-        whose = f"topic {record.resource_name}" if is_of_topic else f"broker {record.resource_name}".rstrip()
+        whose = f"{whose} {record.resource_name}".rstrip()
         logger.warning("%s: ignored a stored config value: %s", whose, error)
         return None
     return record.value
+
+
+_RESOURCES: dict[int, tuple[str, Callable[[str], ConfigKey]]] = {
+    TOPIC_RESOURCE: ("topic", topic_key),
+    GROUP_RESOURCE: ("group", group_key),
+}
 
 
 def _set(values: dict[str, str], key: str, value: str | None) -> None:

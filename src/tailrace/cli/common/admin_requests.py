@@ -1,5 +1,5 @@
-"""Requests that confluent-kafka does not have, made by our private client: client quotas, configs of all brokers, and
-transactions.
+"""Requests that confluent-kafka does not have, made by our private client: client quotas, configs of all brokers and of
+groups, epochs of consumer groups, transactions.
 
 The only module of the command line that imports that client. Its errors become a `Failure` with an exit code.
 """
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from tailrace.cli.common.connection import REQUEST_SECONDS, Connection
 from tailrace.cli.common.output import ExitCode, Failure
-from tailrace.client import offsets
+from tailrace.client import groups, offsets
 from tailrace.client.admin import configs, quotas, transactions
 from tailrace.client.admin.configs import Config, Setting
 from tailrace.client.admin.quotas import Entity, Quotas
@@ -26,11 +26,22 @@ from tailrace.client.errors import (
     Refused,
     describe,
 )
+from tailrace.client.groups import ConsumerGroup
 from tailrace.client.options import ClientOptions, Isolation
 from tailrace.client.produce import ProducerId
 from tailrace.client.transactions import take_over
 
-__all__ = ["AdminRequests", "Config", "Entity", "ProducerId", "Quotas", "Setting", "TopicPartition", "Transaction"]
+__all__ = [
+    "AdminRequests",
+    "Config",
+    "ConsumerGroup",
+    "Entity",
+    "ProducerId",
+    "Quotas",
+    "Setting",
+    "TopicPartition",
+    "Transaction",
+]
 
 _MILLISECONDS = str(round(REQUEST_SECONDS * 1000))
 
@@ -59,6 +70,20 @@ class AdminRequests:
     ) -> None:
         with self._failures():
             configs.alter_broker_configs(self._cluster, broker, changes, validate_only=validate_only)
+
+    def group_configs(self, group: str) -> dict[str, Config]:
+        """All configs of a group, which need not exist."""
+        with self._failures():
+            return configs.group_configs(self._cluster, group)
+
+    def alter_group_configs(self, group: str, changes: Mapping[str, str | None], *, validate_only: bool) -> None:
+        with self._failures():
+            configs.alter_group_configs(self._cluster, group, changes, validate_only=validate_only)
+
+    def consumer_group(self, group: str) -> ConsumerGroup | None:
+        """Epochs and targets of a consumer group (KIP-848); None if it is none any more."""
+        with self._failures():
+            return groups.describe_consumer_group(self._cluster, group)
 
     def quotas(self, entity: Entity, *, strict: bool = False) -> list[Quotas]:
         """Those of all entities that have all names of `entity`; with `strict`, of that entity alone."""

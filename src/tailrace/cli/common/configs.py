@@ -8,12 +8,14 @@ from tailrace.cli.common import connection, units
 from tailrace.cli.common.output import ExitCode, Failure
 
 ONE_BROKER, ALL_BROKERS, DEFAULT = 2, 3, 5  # sources of values, in Kafka's numbers; the lowest one counts
+GROUP = 8  # counts more than any broker's
 _SOURCES = {
     1: "topic",
     ONE_BROKER: "broker, at run time",
     ALL_BROKERS: "all brokers, at run time",
     4: "broker's file",
     DEFAULT: "default",
+    GROUP: "group",
 }
 
 

@@ -5,6 +5,8 @@ groups      requests about groups: members, committed offsets, lag; and changes 
 reset       the plan of a reset: from which offset to which
 delete      the plan of a deletion: a group, or some of its offsets
 history     positions that groups have held
+settings    set: the configs of a group
+epochs      epochs and targets of consumer groups, and what members have yet to give up
 stuck       partitions in which messages wait and nothing is committed
 backlog     what a rewind does to producers
 view        rows and details, for people or as JSON

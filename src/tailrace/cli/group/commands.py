@@ -1,4 +1,4 @@
-"""`tailrace group`: lists, shows, resets, copies and deletes consumer groups.
+"""`tailrace group`: lists, shows, resets, copies and deletes consumer groups; `settings` changes their configs.
 
 Works against any Kafka. Whatever moves or removes an offset is shown first, offset by offset, and is refused while the
 group has members: they would commit over it. `view` has the output.
@@ -13,6 +13,7 @@ from tailrace.cli.common import connection, output
 from tailrace.cli.common.connection import DEFAULT, Bootstrap, ClientConfig, Connection
 from tailrace.cli.common.options import AsJson, DryRun, Yes
 from tailrace.cli.common.output import ExitCode, Failure
+from tailrace.cli.group import settings
 
 if TYPE_CHECKING:
     from tailrace.cli.common.client import AdminClient, ClusterMetadata
@@ -29,12 +30,17 @@ app = typer.Typer(
 )
 
 _STATES = ("stable", "empty", "rebalancing", "dead")
+_KINDS = ("classic", "consumer", "share", "simple")
 
 Name = Annotated[str, typer.Argument(metavar="GROUP", autocompletion=connection.complete_groups)]
 Names = Annotated[list[str], typer.Argument(metavar="GROUP", autocompletion=connection.complete_groups)]
 States = Annotated[
     list[str] | None,
     typer.Option("--state", metavar="STATE", help=f"Only such: {', '.join(_STATES)}. May be repeated."),
+]
+Kinds = Annotated[
+    list[str] | None,
+    typer.Option("--kind", metavar="KIND", help=f"Only such: {', '.join(_KINDS)}. May be repeated."),
 ]
 To = Annotated[
     str | None,
@@ -54,6 +60,7 @@ At = Annotated[
 @app.command("list")
 def list_(
     states: States = None,
+    kinds: Kinds = None,
     lagging: Annotated[bool, typer.Option("--lagging", help="Only those that have messages to read.")] = False,
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT,
@@ -64,6 +71,7 @@ def list_(
     \b
     tailrace group list
     tailrace group list --lagging --state empty    behind, and without members
+    tailrace group list --kind classic             those that could change to group.protocol=consumer
     tailrace group list --json | jq -r '.[].name'
 
     \b
@@ -75,14 +83,16 @@ def list_(
 
     if unknown := set(states or ()) - set(_STATES):
         raise Failure(f"--state takes {', '.join(_STATES)}, not {min(unknown)!r}", ExitCode.USAGE)
+    if unknown := set(kinds or ()) - set(_KINDS):
+        raise Failure(f"--kind takes {', '.join(_KINDS)}, not {min(unknown)!r}", ExitCode.USAGE)
     here = _reach(bootstrap, client_config)
-    rows = group_view.rows(here.groups, here.offsets, here.metadata, set(states or ()))
+    rows = group_view.rows(here.groups, here.offsets, here.metadata, set(states or ()), set(kinds or ()))
     rows = [row for row in rows if row["lag"] or not lagging]
     if as_json:
         print(json.dumps(rows, indent=2))
     elif rows:
         output.draw(group_view.table(rows), output.console(markup=False))
-    elif states or lagging:
+    elif states or kinds or lagging:
         output.warn("there are no such groups")
     else:
         output.warn(f"there are no groups at {bootstrap} yet; `tailrace tail TOPIC --group NAME` makes one")
@@ -109,7 +119,7 @@ def show(
     --at needs a tailrace broker, which records the positions of groups once a minute and keeps them for a day
     (tailrace.group.history.ms). Exit code 4: no position that old is kept.
     """
-    from tailrace.cli.group import stuck
+    from tailrace.cli.group import epochs, stuck
     from tailrace.cli.group import view as group_view
 
     if at is not None:
@@ -118,6 +128,7 @@ def show(
     here = _reach(bootstrap, client_config)
     found, commits = here.groups.require([name])[name], here.groups.committed([name])[name]
     shown = group_view.details(here.offsets, here.metadata, found, commits)
+    epochs.add(shown, here.brokers)
     stuck.add(shown["partitions"], here.brokers, here.history, name, commits)
     if as_json:
         print(json.dumps(shown, indent=2))
@@ -268,6 +279,7 @@ def delete(
         print(f"deleted {plan}{plan.way_back}")
 
 
+app.command("set")(settings.set_)
 app.command("ls", hidden=True)(list_)
 app.command("rm", hidden=True)(delete)
 

@@ -13,7 +13,7 @@ from tailrace.cli.common.client import (
     MemberDescription,
 )
 from tailrace.cli.common.topics.offsets import Offsets, Partition, existing, partitions_of
-from tailrace.cli.group import groups, stuck
+from tailrace.cli.group import epochs, groups, stuck
 from tailrace.cli.group.groups import Commits, Groups, Standing
 
 if TYPE_CHECKING:
@@ -30,8 +30,15 @@ _STATES = {
 }
 
 
-def rows(found: Groups, offsets: Offsets, metadata: ClusterMetadata, states: set[str]) -> list[dict[str, Any]]:
-    listed = [group for group in found.listed() if not states or state_of(group) in states]
+def rows(
+    found: Groups, offsets: Offsets, metadata: ClusterMetadata, states: set[str], kinds: set[str]
+) -> list[dict[str, Any]]:
+    """Of groups in these states, and of these kinds; none is any."""
+    listed = [
+        group
+        for group in found.listed()
+        if (not states or state_of(group) in states) and (not kinds or kind_of(group) in kinds)
+    ]
     names = [str(group.group_id) for group in listed]
     described, committed = found.described(names), found.committed(names)
     partitions = existing({partition for commits in committed.values() for partition in commits}, metadata)
@@ -89,7 +96,10 @@ def show(shown: dict[str, Any], console: "Console") -> None:
     console.print(f"  {shown['state']}, {output.plural(len(members), 'member')}, {lag}")
     at = shown["coordinator"]
     assignor = f"assignor {shown['assignor']}, " if shown["assignor"] else ""
-    console.print(f"{shown['kind']}, {assignor}coordinator {at['host']}:{at['port']} (node {at['id']})", style="dim")
+    epoch = "" if shown["epoch"] is None else f"epoch {shown['epoch']}, {_phase(shown)}"
+    console.print(
+        f"{shown['kind']}, {epoch}{assignor}coordinator {at['host']}:{at['port']} (node {at['id']})", style="dim"
+    )
     if members:
         console.print()
         output.draw(_members(members), console)
@@ -106,6 +116,7 @@ def remarks(shown: dict[str, Any]) -> list[str]:
     """Returns what deserves attention, and what can be done about it."""
     partitions = shown["partitions"]
     return [
+        *epochs.remarks(shown),
         *_idle(shown),
         *_never(partitions, has_members=bool(shown["members"])),
         *(
@@ -193,8 +204,8 @@ def _members(members: list[dict[str, Any]]) -> "Table":
     drawn = output.table("MEMBER", *headings, texts=headings)
     for member in members:
         instance = (member["instance_id"] or "-",) if static else ()
-        held = _held(member["partitions"]) or "none: idle"
-        drawn.add_row(*map(_clean, (member["label"], member["client_id"], member["host"], *instance)), held)
+        places = held(member["partitions"]) or "none: idle"
+        drawn.add_row(*map(_clean, (member["label"], member["client_id"], member["host"], *instance)), places)
     return drawn
 
 
@@ -208,7 +219,13 @@ def _partitions(partitions: list[dict[str, Any]], labels: dict[str, str]) -> "Ta
     return drawn
 
 
-def _held(places: list[dict[str, Any]]) -> str:
+def _phase(shown: dict[str, Any]) -> str:
+    if shown["phase"] == "assigning":
+        return f"the target is of epoch {shown['assignment_epoch']}, "
+    return "" if shown["phase"] == "stable" else f"{shown['phase']}, "
+
+
+def held(places: list[dict[str, Any]]) -> str:
     """Returns partitions in the notation of options: `orders:0,1,2 payments:0`."""
     numbers: dict[str, list[str]] = {}
     for place in places:
@@ -243,7 +260,7 @@ def _never(partitions: list[dict[str, Any]], *, has_members: bool) -> list[str]:
     never = [row for row in partitions if row["committed"] is None]
     if not never:
         return []
-    names = f"{_held(never[:8])}{' …' if len(never) > 8 else ''}"
+    names = f"{held(never[:8])}{' …' if len(never) > 8 else ''}"
     who = "an owner begins" if has_members else "members begin"
     return [f"Never committed, and not in the lag: {names}. There, {who} where auto.offset.reset says."]
 

@@ -1,4 +1,4 @@
-"""Configs of topics and brokers: DescribeConfigs and IncrementalAlterConfigs."""
+"""Configs of topics, brokers and groups: DescribeConfigs and IncrementalAlterConfigs."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
@@ -21,7 +21,7 @@ from tailrace.protocol.messages.incremental_alter_configs import (
 
 T = TypeVar("T")
 
-_TOPIC, _BROKER = 2, 4
+_TOPIC, _BROKER, _GROUP = 2, 4, 32
 _ALL_BROKERS = ""  # as the name of a broker
 _SET, _DELETE = 0, 1
 
@@ -87,7 +87,16 @@ def values_of_a_broker(cluster: Cluster, names: Iterable[str]) -> dict[str, str 
 
 def broker_configs(cluster: Cluster, broker: int | None) -> dict[str, Config]:
     """All configs of one broker; with None, those that were set for all brokers."""
-    asked = DescribeConfigsResource(resource_type=_BROKER, resource_name=_name_of(broker), configuration_keys=None)
+    return _describe(cluster, _BROKER, _name_of(broker), broker)
+
+
+def group_configs(cluster: Cluster, group: str) -> dict[str, Config]:
+    """All configs of a group, which need not exist."""
+    return _describe(cluster, _GROUP, group, None)
+
+
+def _describe(cluster: Cluster, kind: int, name: str, broker: int | None) -> dict[str, Config]:
+    asked = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
     request = DescribeConfigsRequest(resources=[asked], include_synonyms=True)
     retry = cluster.retry("asking for configs")
     while True:
@@ -103,11 +112,30 @@ def alter_broker_configs(
     """Sets configs of one broker, or with None of all brokers; a value of None takes the config back. All of the
     changes are made, or none.
     """
+    _alter(cluster, _BROKER, _name_of(broker), broker, changes, validate_only=validate_only)
+
+
+def alter_group_configs(
+    cluster: Cluster, group: str, changes: Mapping[str, str | None], *, validate_only: bool = False
+) -> None:
+    """The same for a group, which need not exist."""
+    _alter(cluster, _GROUP, group, None, changes, validate_only=validate_only)
+
+
+def _alter(
+    cluster: Cluster,
+    kind: int,
+    name: str,
+    broker: int | None,
+    changes: Mapping[str, str | None],
+    *,
+    validate_only: bool,
+) -> None:
     configs = [
-        AlterableConfig(name=name, config_operation=_DELETE if value is None else _SET, value=value)
-        for name, value in changes.items()
+        AlterableConfig(name=key, config_operation=_DELETE if value is None else _SET, value=value)
+        for key, value in changes.items()
     ]
-    resource = AlterConfigsResource(resource_type=_BROKER, resource_name=_name_of(broker), configs=configs)
+    resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
     request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
     retry = cluster.retry("changing configs")
     while True:

@@ -64,6 +64,7 @@ class ApiKey(IntEnum):
     DESCRIBE_TRANSACTIONS = 65
     LIST_TRANSACTIONS = 66
     CONSUMER_GROUP_HEARTBEAT = 68
+    CONSUMER_GROUP_DESCRIBE = 69
     LIST_CONFIG_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
 
@@ -129,6 +130,7 @@ SPOKEN: dict[int, Spoken] = {
     ApiKey.DESCRIBE_TRANSACTIONS: _spoken("0", "0+"),
     ApiKey.LIST_TRANSACTIONS: _spoken("0-2", "0+"),
     ApiKey.CONSUMER_GROUP_HEARTBEAT: _spoken("0-1", "0+"),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: _spoken("0-1", "0+"),
     ApiKey.LIST_CONFIG_RESOURCES: _spoken("0-1", "0+"),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: _spoken("0", "0+"),
 }

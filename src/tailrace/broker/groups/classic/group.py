@@ -19,7 +19,6 @@ from functools import partial
 
 from tailrace.broker.core.errors import Refused
 from tailrace.broker.groups.classic.members import (
-    Identity,
     Joined,
     JoinedMember,
     JoinRequest,
@@ -31,7 +30,9 @@ from tailrace.broker.groups.classic.members import (
 )
 from tailrace.broker.groups.classic.snapshots import restored_member, saved_group
 from tailrace.broker.groups.classic.state import TRANSITIONS, GroupSettings, Ports, State
-from tailrace.broker.groups.records import GroupMetadataValue, NotSaved
+from tailrace.broker.groups.classic.subscription import CONSUMER, subscribed_topics
+from tailrace.broker.groups.group import NOT_A_MEMBER, CommitCheck, Identity
+from tailrace.broker.groups.records import Change, GroupMetadataValue, GroupRemoved, NotSaved
 from tailrace.broker.groups.timers import Timer
 from tailrace.protocol.errors import ErrorCode
 
@@ -40,7 +41,6 @@ PENDING_MAX = 10_000  # members that got an id and have not joined with it yet
 TIMERS_MAX = 500_000  # members, and pending ones, of all groups
 NAME_MAX = 255  # characters of the client id in a member id
 HELD_BYTES_MAX = 256 << 20  # of metadata that members send when they join, over all groups
-NOT_A_MEMBER = Identity("")
 RETRY_MS = 1_000  # shortest pause between two checks for a returning static member
 
 
@@ -64,6 +64,19 @@ class ClassicGroup:
         self._settings = settings
         self._ports = ports
         self._timers = ports.timers
+
+    @property
+    def is_empty(self) -> bool:
+        return self.state is State.EMPTY
+
+    def is_subscribed(self, topic: str) -> bool:
+        """Whether a member has subscribed to the topic; in doubt, True."""
+        if not self.members:
+            return False
+        subscriptions = [subscribed_topics(member.metadata(self.protocol)) for member in self.members.values()]
+        if self.protocol_type != CONSUMER or self.protocol is None:
+            return True
+        return any(topics is None or topic in topics for topics in subscriptions)
 
     # JoinRequest
 
@@ -314,24 +327,28 @@ class ClassicGroup:
     def keep_alive(self, member: Member) -> None:
         self._timers.set(self._session_of(member.member_id), member.session_timeout_ms)
 
-    def check_commit(self, identity: Identity, generation: int) -> None:
+    def check_commit(self, identity: Identity, generation: int, version: int) -> CommitCheck | None:
         """Raises Refused for a client that may not commit offsets: members may, and any client while the group is
         empty.
         """
         if generation < 0 and self.state is State.EMPTY:
-            return
+            return None
         member = self._member_of(identity, generation)
         if self.state is State.COMPLETING:
             raise Refused(ErrorCode.REBALANCE_IN_PROGRESS, "the group is rebalancing")
         self.keep_alive(member)
+        return None
 
-    def check_transactional_commit(self, identity: Identity, generation: int) -> None:
+    def check_fetch(self, member_id: str | None, epoch: int) -> None:
+        """Any client may read the offsets."""
+
+    def check_transactional_commit(self, identity: Identity, generation: int) -> CommitCheck | None:
         """Raises Refused for a client that may not commit offsets in a transaction: while the group has members, a
         client that says which one it is must be that one. Others may.
         """
-        if generation < 0 and (self.state is State.EMPTY or identity == NOT_A_MEMBER):
-            return
-        self.keep_alive(self._member_of(identity, generation))
+        if generation >= 0 or not (self.state is State.EMPTY or identity == NOT_A_MEMBER):
+            self.keep_alive(self._member_of(identity, generation))
+        return None
 
     def leave(self, identity: Identity) -> None:
         if identity.member_id in self.pending:
@@ -459,6 +476,28 @@ class ClassicGroup:
         self.protocol = value.protocol
         self.leader = value.leader
         self.state = State.STABLE if value.members else State.EMPTY
+
+    def tombstones(self) -> list[Change]:
+        """Returns what removes the group from the log."""
+        return [GroupRemoved(self.group_id)] if self.is_saved else []
+
+    def dissolve(self) -> None:
+        """Ends the group, in whose place another one has taken its members."""
+        for member in list(self.members.values()):
+            self._leave_behind(member, ErrorCode.REBALANCE_IN_PROGRESS)
+        for member_id in self.pending:
+            self._timers.cancel(self._session_of(member_id))
+        self._timers.cancel(self._timer(JOIN))
+        self._timers.cancel(self._timer(SYNC))
+
+    def rebalance_with(self, protocols: Mapping[str, tuple[tuple[str, bytes], ...]]) -> None:
+        """Begins with members that another group has left: their protocols are not in the record."""
+        for member in self.members.values():
+            self._count(member, -1)
+            member.protocols = protocols[member.member_id]
+            self._count(member, 1)
+            self.keep_alive(member)
+        self._rebalance()
 
     def resume(self) -> None:
         """Restarts the sessions of all members, after a restart of the broker."""

@@ -5,14 +5,8 @@ from typing import NamedTuple
 
 from tailrace.broker.core.delayed import Answer, DelayedResponse
 from tailrace.broker.core.errors import Refused
+from tailrace.broker.groups.group import Identity
 from tailrace.protocol.errors import ErrorCode
-
-
-class Identity(NamedTuple):
-    """The sender of a request: the id that the broker assigned, and the instance id that a static member keeps."""
-
-    member_id: str
-    instance_id: str | None = None
 
 
 class JoinRequest(NamedTuple):

@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from tailrace.broker.groups.classic.members import Identity, JoinRequest, Member
+from tailrace.broker.groups.classic.members import JoinRequest, Member
+from tailrace.broker.groups.group import Identity
 from tailrace.broker.groups.records import GroupMetadataValue, MemberMetadata
 
 if TYPE_CHECKING:
