@@ -128,9 +128,9 @@ class TransactionalProducer:
         request = self.produce_request(*values, partition=partition, topic=topic, **fields)
         return only_partition(self.broker.ask(request, version))
 
-    def commit_offset(self, offset: int, group_id: str = "billing", topic: str = "orders", partition: int = 0) -> None:
-        """Commits an offset of a group in the transaction."""
-        assert self.commit_offsets({(topic, partition): offset}, group_id) == {(topic, partition): ErrorCode.NONE}
+    def commit_offset(self, offset: int, group_id: str = "billing", topic: str = "orders", partition: int = 0) -> int:
+        """Commits an offset of a group in the transaction, and returns the error code."""
+        return self.commit_offsets({(topic, partition): offset}, group_id)[topic, partition]
 
     def commit_offsets(
         self,
@@ -141,7 +141,9 @@ class TransactionalProducer:
         version: int | None = None,
         **member: Any,
     ) -> dict[tuple[str, int], int]:
-        """Commits offsets of a group in the transaction. Returns the error code of each partition."""
+        """Commits offsets of a group in the transaction. In the first version the group is added before. Returns the
+        error code of each partition.
+        """
         if self.version == 0:
             assert self.add_offsets(group_id) == ErrorCode.NONE
         version = OFFSETS_VERSIONS[self.version] if version is None else version
@@ -159,6 +161,9 @@ class TransactionalProducer:
             group_id=group_id,
         )
         return int(self.broker.ask(request, 3).error_code)
+
+    def offset_request(self, offset: int) -> TxnOffsetCommitRequest:
+        return self.offsets_request({("orders", 0): offset})
 
     def offsets_request(
         self,

@@ -677,7 +677,7 @@ def test_a_template_of_a_transaction_takes_no_other_batch(local: LocalBroker) ->
     for _ in range(2):
         producer.error(client.produce_request(b"t"))
     assert producer.went_short == 1
-    strange = [
+    strange: list[dict[str, Any]] = [
         {"transactional": False},
         {"producer_id": 4711, "base_sequence": 0},
         {"producer_epoch": 1, "base_sequence": 0},

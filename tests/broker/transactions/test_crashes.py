@@ -30,7 +30,7 @@ def with_transaction(broker: LocalBroker, version: int) -> TransactionalProducer
     producer = TransactionalProducer(broker, version=version)
     for partition in PARTITIONS:
         assert producer.produce(b"first", partition=partition).error_code == 0
-    producer.commit_offset(7)
+    assert producer.commit_offset(7) == ErrorCode.NONE
     return producer
 
 

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tailrace.broker.core.errors import Refused
 from tailrace.broker.transactions import state
-from tailrace.broker.transactions.state import NOBODY, ProducerIdentity, State, Transaction
+from tailrace.broker.transactions.state import NO_IDENTITY, ProducerIdentity, State, Transaction
 from tailrace.log.layout.names import TopicPartition
 from tailrace.protocol.errors import ErrorCode
 
@@ -218,7 +218,7 @@ class Decisions(RuleBasedStateMachine):
             "pid before": ProducerIdentity(before, ep),
             "last of pid before": ProducerIdentity(before, LAST_EPOCH),
             "other": ProducerIdentity(7, 0),
-            "-": NOBODY,
+            "-": NO_IDENTITY,
         }[kind]
 
     def check(self, expect: Any, decide: Any) -> None:

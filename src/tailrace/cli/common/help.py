@@ -30,6 +30,8 @@ _VERBS = {
     "copy": ("group copy FROM TO",),
     "topics": ("topic list",),
     "groups": ("group list",),
+    "transactions": ("transaction list",),
+    "abort": ("transaction abort ID",),
     "status": ("doctor",),
     "version": ("--version",),
     "help": ("--help",),
