@@ -136,8 +136,9 @@ def test_a_client_that_names_a_member_must_be_that_one(
     generation = a.generation
 
     def code(member_id: str, generation_id: int, instance_id: str | None = None) -> int:
-        member = {"member_id": member_id, "generation_id": generation_id, "group_instance_id": instance_id}
-        return code_of(producer, version=version, **member)
+        return code_of(
+            producer, version=version, member_id=member_id, generation_id=generation_id, group_instance_id=instance_id
+        )
 
     assert code(a.member_id, generation) == NONE
     assert code(till.member_id, generation, "till") == NONE
@@ -154,7 +155,7 @@ def test_a_client_that_names_a_member_must_be_that_one(
 def test_members_may_commit_while_the_group_rebalances(broker: LocalBroker, producer: TransactionalProducer) -> None:
     """Other than without a transaction: the work is done, and belongs to it."""
     (a,) = share(Consumer(broker, "a"))
-    before = {"member_id": a.member_id, "generation_id": a.generation}
+    before: dict[str, Any] = {"member_id": a.member_id, "generation_id": a.generation}
     Consumer(broker, "b").enter()
     assert code_of(producer, **before) == NONE, "members join again"
     a.join()

@@ -74,8 +74,10 @@ def found_in(steps: list[Step]) -> LastRecords:
     for step in steps:
         data = encoded(step, offset)
         header = read_header(data)
-        is_marker = isinstance(step, Ended)
-        found.add(ReadBatch(header, [] if is_marker else decode_records(data), step.marker if is_marker else None))
+        if isinstance(step, Ended):
+            found.add(ReadBatch(header, [], step.marker))
+        else:
+            found.add(ReadBatch(header, decode_records(data), None))
         offset = header.next_offset
     return found
 
