@@ -56,8 +56,8 @@ def main() -> None:
         {
             "bootstrap.servers": given.bootstrap,
             "transactional.id": f"{name}-{given.instance}",
-            # With "rebootstrap", the default, committing offsets hangs for ever once all brokers have been away
-            # (librdkafka 2.10 to 2.16 at least, its issue 5511).
+            # With "rebootstrap", the default, librdkafka 2.16 hangs in committing offsets once all brokers have been
+            # away: its issue 5511.
             "metadata.recovery.strategy": "none",
         }
     )

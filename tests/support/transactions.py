@@ -141,7 +141,9 @@ class TransactionalProducer:
         version: int | None = None,
         **member: Any,
     ) -> dict[tuple[str, int], int]:
-        """Commits offsets of a group in the transaction. Returns the error code of each partition."""
+        """Commits offsets of a group in the transaction. In the first version the group is added before. Returns the
+        error code of each partition.
+        """
         if self.version == 0:
             assert self.add_offsets(group_id) == ErrorCode.NONE
         version = OFFSETS_VERSIONS[self.version] if version is None else version
@@ -159,6 +161,9 @@ class TransactionalProducer:
             group_id=group_id,
         )
         return int(self.broker.ask(request, 3).error_code)
+
+    def offset_request(self, offset: int) -> TxnOffsetCommitRequest:
+        return self.offsets_request({("orders", 0): offset})
 
     def offsets_request(
         self,

@@ -1,4 +1,6 @@
-"""TxnOffsetCommit: which clients may commit offsets in a transaction, and what their offsets must be."""
+"""TxnOffsetCommit: which clients may commit offsets in a transaction, and what their offsets must be. What becomes of
+them, and which transactions may have them: `transactions/test_offsets`.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +13,6 @@ from transactions import TransactionalProducer, Waiting, known
 
 from tailrace.broker.transactions.state import State
 from tailrace.protocol.errors import ErrorCode
-from tailrace.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 
 NONE = ErrorCode.NONE
 PLACE = ("orders", 0)
@@ -97,15 +98,6 @@ def test_the_response_comes_when_the_offsets_are_on_disk(broker: LocalBroker, pr
     assert not waiting.is_answered
     broker.run_flushes()
     assert waiting.answer.topics[0].partitions[0].error_code == NONE
-
-
-def test_a_plain_commit_in_the_middle_of_the_transaction_counts(
-    broker: LocalBroker, producer: TransactionalProducer
-) -> None:
-    assert code_of(producer, 5) == NONE
-    commit(broker, 3)
-    producer.commit()
-    assert offsets(broker) == {PLACE: 3}
 
 
 # The group
@@ -196,31 +188,6 @@ def test_old_clients_do_not_know_that_the_coordinator_is_loading(
 
 
 # The transaction
-
-
-@pytest.mark.parametrize("version", ALL_VERSIONS)
-def test_offsets_are_added_before_or_with_version_5(broker: LocalBroker, version: int) -> None:
-    producer = TransactionalProducer(broker)
-    refused = ErrorCode.TRANSACTION_ABORTABLE if version == 4 else ErrorCode.INVALID_TXN_STATE
-    assert code_of(producer, version=version) == (NONE if version == 5 else refused)
-    assert known(broker).state is (State.ONGOING if version == 5 else State.EMPTY)
-    assert producer.abort().error_code == NONE
-    assert offsets(broker) == {}
-
-
-@pytest.mark.parametrize("version", ALL_VERSIONS)
-def test_a_producer_must_be_the_one_that_has_the_transaction(
-    broker: LocalBroker, producer: TransactionalProducer, version: int
-) -> None:
-    producer_id, epoch = producer.identity
-    producer.identity = producer_id + 1, epoch
-    assert code_of(producer, version=version) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    for other in (epoch - 1, epoch + 1):
-        producer.identity = producer_id, other
-        assert code_of(producer, version=version) == ErrorCode.INVALID_PRODUCER_EPOCH
-    producer.transactional_id = "nobody"
-    producer.identity = producer_id, epoch
-    assert code_of(producer, version=version) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
 def test_who_the_producer_is_is_checked_before_the_group(broker: LocalBroker) -> None:

@@ -390,21 +390,6 @@ def test_pending_offsets_go_with_their_topic(broker: LocalBroker, is_anew: bool)
     assert offsets(broker) == {}
 
 
-def test_pending_offsets_of_a_new_topic_outlive_the_old_one_of_that_name(broker: LocalBroker) -> None:
-    """A deletion is carried out step by step, and the new topic may have offsets by then."""
-    commit(broker, 3)
-    commit_in_transaction(broker, {1: 4}, producer=2)
-    broker.hold_jobs = True
-    broker.delete_topic("orders")
-    broker.create_topic("orders", partitions=3)
-    commit_in_transaction(broker, {0: 5, 1: 6})
-    broker.hold_jobs = False
-    broker.run_jobs()
-    end_transaction(broker, COMMIT)
-    end_transaction(broker, COMMIT, producer=2)
-    assert offsets(broker) == {("orders", 0): 5, ("orders", 1): 6}
-
-
 def test_a_named_group_stands_where_its_committed_transactions_are(tmp_path: Path) -> None:
     with broker_for_groups(tmp_path) as broker:
         broker.create_topic(**configured("hold"))
