@@ -199,13 +199,7 @@ def test_who_the_producer_is_is_checked_before_the_group(broker: LocalBroker) ->
 def test_a_transaction_with_offsets_only_ends(broker: LocalBroker) -> None:
     """Its only marker is one in the log of groups."""
     producer = TransactionalProducer(broker, version=0)
-    request = AddOffsetsToTxnRequest(
-        transactional_id=producer.transactional_id,
-        producer_id=producer.identity[0],
-        producer_epoch=producer.identity[1],
-        group_id="other",
-    )
-    assert broker.ask(request, 3).error_code == NONE
+    assert producer.add_offsets("other") == NONE
     assert producer.commit_offset(5) == ErrorCode.NONE
     assert producer.commit().error_code == NONE
     assert offsets(broker) == {PLACE: 5}
