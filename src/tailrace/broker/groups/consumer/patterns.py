@@ -5,6 +5,7 @@ pattern is matched against all names in increments, so that the loop can serve o
 done at once. A result counts until topics come or go.
 """
 
+import logging
 from collections.abc import Callable, Generator, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +18,11 @@ from tailrace.protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from tailrace.broker.metadata.state import Metadata
 
+logger = logging.getLogger("tailrace.broker.groups")
+
 PATTERN_LENGTH_MAX = 4_096
-PROGRAM_BYTES_MAX = 1 << 20  # of a compiled pattern
-PATTERNS_MAX = 10_000  # that are kept, of all groups
+PROGRAM_BYTES_MAX = 256 << 10  # of a compiled pattern, and of what it remembers while it is matched
+PATTERNS_MAX = 1_000  # that are kept, of all groups
 NAMES_A_STEP = 50
 
 
@@ -38,19 +41,22 @@ class PatternResolver:
         self._version += 1
 
     def resolve(self, pattern: str, now_ms: int) -> PatternValue | None:
-        """Returns the topics that a pattern matches; those of before, or None, while that is being found out. Raises
-        Refused for a pattern that cannot be compiled.
-        """
+        """Returns the topics that a pattern matches; those of before, or None, while that is being found out."""
         known = self._values.get(pattern)
         if (known is None or known.version != self._version) and pattern not in self._running:
-            matches = self._compile(pattern)
+            try:
+                matches = self.check(pattern)
+            except Refused as error:  # another version of RE2 took it
+                logger.warning("a pattern of a consumer group matches no topics: %s", error)
+                return known
             self._running.add(pattern)
             work = IncrementalResponse(self._match(pattern, matches, now_ms), self._start_job)
             if not work.is_resolved:
                 work.when_resolved(lambda _: self._resolved(pattern))
         return self._values.get(pattern)
 
-    def _compile(self, pattern: str) -> Callable[[str], object]:
+    def check(self, pattern: str) -> Callable[[str], object]:
+        """Returns a function that matches names. Raises Refused for a pattern that cannot be compiled."""
         compiled = self._compiled.get(pattern)
         if compiled is None:
             if len(self._compiled) >= PATTERNS_MAX:  # most belong to groups that are gone
