@@ -1,6 +1,6 @@
 """The two clients of act one, as anyone would write them with confluent-kafka; each in a thread, noting what it saw.
 
-Neither knows that the broker will be killed. Going on afterwards is the client library's business, and is left to it.
+Neither knows that the broker will be killed. Going on after that is left to the client library.
 """
 
 import json

@@ -30,7 +30,7 @@ class Generator(threading.Thread):
     def __init__(self, bootstrap: str, seed: int = 7) -> None:
         super().__init__(name="generator", daemon=True)
         self.book = Book()
-        self.closed_until_ms = 0  # windows before are closed; whoever knows says so
+        self.closed_until_ms = 0  # windows before are closed; set from the watermark of the traffic
         self._random = random.Random(seed)
         self._began_ms = now_ms()
         self._broken = itertools.cycle(MALFORMED)

@@ -58,7 +58,7 @@ class Running(threading.Thread):
     def run(self) -> None:
         try:
             self._run()
-        except Exception as error:  # noqa: BLE001 - said by whoever waits for it
+        except Exception as error:  # noqa: BLE001 - the thread that waits for it reports it
             self.error = error
 
     def _note(self, progress: dict[str, Any]) -> None:

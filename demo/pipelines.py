@@ -2,7 +2,7 @@
 
 `traffic` counts page views and orders of each four seconds, by the time that the events carry, into a topic. An event
 may come four seconds late; then its window is closed. `archive` keeps those counts as Parquet. `revenue` is `traffic` a
-month later, when somebody has asked for money, too: it is replayed from the beginning.
+month later, to count money, too: it is replayed from the beginning.
 """
 
 from pyspark.sql import DataFrame

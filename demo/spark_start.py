@@ -1,4 +1,4 @@
-"""Spark for act two, started while act one still plays, so that nobody has to watch it start.
+"""Spark for act two, started while act one still plays, so that no one has to watch it start.
 
 `begin` returns at once; a thread starts the session. During act one there is time for a rehearsal, too, which compiles
 what the first batch needs. Act two does not wait for the rehearsal, and does not fail with it.

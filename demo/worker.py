@@ -42,7 +42,7 @@ def main() -> None:
         say(has=sorted(partition.partition for partition in partitions))
 
     def gives_up(consumer: Consumer, _: list[TopicPartition]) -> None:
-        commit(consumer)  # so that whoever gets them need not do it again
+        commit(consumer)  # so that the next member need not do it again
         say(has=[])
 
     consumer.subscribe([TOPIC], on_assign=owned, on_revoke=gives_up)

@@ -22,9 +22,9 @@ INTRODUCTION = """\
 <!-- Made from the code by scripts/cli_page.py: change the help of the verb, and run that. -->
 
 Every verb and its options, as `tailrace VERB --help` prints them. `serve` runs a broker. `topic`, `produce`, `tail`,
-`group`, `config`, `quota`, `run` and `replay` talk to a broker, to this one or to any Kafka (`-b HOST:PORT`, or the
-environment variable `TAILRACE_BOOTSTRAP`). `log` and `backup` work on a data directory and need no broker. `doctor`
-examines the machine.
+`group`, `transaction`, `config`, `quota`, `run` and `replay` talk to a broker, to this one or to any Kafka (`-b
+HOST:PORT`, or the environment variable `TAILRACE_BOOTSTRAP`). `log` and `backup` work on a data directory and need no
+broker. `doctor` examines the machine.
 
 Data goes to standard output, and messages to standard error. A verb with `--json` prints JSON for programs. The exit
 codes are the same for all verbs; [OPERATING](OPERATING.md#exit-codes) explains them:

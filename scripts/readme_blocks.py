@@ -126,7 +126,7 @@ def matches(wanted: str, output: str) -> bool:
 
 @contextmanager
 def left_running(step: Step, directory: Path) -> Iterator[None]:
-    """Goes on when the command has printed what is shown; ends it afterwards. Raises BlockFailed where either fails."""
+    """Continues when the command has printed what is shown; ends it in the end. Raises BlockFailed if either fails."""
     with tempfile.NamedTemporaryFile("w+") as log:
         # A group of its own, so that all that the command has started is told to stop.
         process = subprocess.Popen(

@@ -1,6 +1,6 @@
 """Where the data of a run lies: one temporary directory, with fresh logs and files in it on demand.
 
-Whatever is handed out here is empty, its name is on disk, and it is removed afterwards together with the dirty pages
+Whatever is handed out here is empty, its name is on disk, and it is removed at the end, together with the dirty pages
 that it still has in memory. So no round pays for writing back what another one left.
 """
 
@@ -45,7 +45,7 @@ class Place:
 
     @contextmanager
     def directory(self) -> Iterator[str]:
-        """A new name for a directory, which whoever uses it makes."""
+        """Yields a new name for a directory, which the caller creates."""
         path = os.path.join(self.path, str(next(self._numbers)))
         try:
             yield path

@@ -50,7 +50,7 @@ def wake_times(broker: BrokerProcess, topic: str, acks: int, number: int) -> lis
             producer.send_frame(frame)
             answer = reader.receive_frame()
             times.append(time.perf_counter() - start)
-            assert base_offset(producer.receive_frame()) == offset, "somebody else writes there"
+            assert base_offset(producer.receive_frame()) == offset, "another client writes to this topic"
             if len(answer) < _RECORD_BYTES:
                 raise RuntimeError("a Fetch was answered without the record that it waited for")
     return times

@@ -203,7 +203,7 @@ def _descriptors(number: int) -> Iterator[None]:
 
 
 def _at_rest(name: str, bench: Bench, brokers: Brokers) -> list[Figure]:
-    """Memory and CPU of brokers that nobody asks for anything."""
+    """Memory and CPU of brokers without clients."""
     bench.tell(f"{name}: at rest")
     before, start = {count: broker.cpu_seconds() for count, broker in brokers.items()}, time.perf_counter()
     time.sleep(bench.pick(30, 0) or 0.2)
@@ -232,7 +232,7 @@ def _cpu_us_per_round_trip(broker: BrokerProcess, topic: str, number: int) -> fl
     frame = produce_frame(topic, 1)
     with ExitStack() as stack:
         clients = [stack.enter_context(RawConnection(broker.host, broker.port)) for _ in range(_CLIENTS)]
-        for client in clients:  # their first ones go the long way
+        for client in clients:  # their first requests take the slow path
             base_offset(client.exchange(frame))
         before = broker.cpu_seconds()
         for _ in range(number // _CLIENTS):

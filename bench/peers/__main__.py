@@ -15,7 +15,7 @@ from bench.harness.place import VARIABLE
 from bench.harness.report import PeerInfo, show
 from bench.harness.runner import run
 from bench.measures import history as long_history
-from bench.peers import catch_up, crowd, footprint, kafka, latency, markdown, others, throughput
+from bench.peers import catch_up, crowd, footprint, kafka, latency, markdown, others, throughput, transactions
 from bench.peers.session import KAFKA, KAFKA_SYNCING, Session, is_full
 
 PATIENCE_S = 45  # for the rounds of one comparison, so that a run takes at most half an hour on a slow machine, too
@@ -41,6 +41,7 @@ MEASURES: dict[str, Callable[[Session], Iterable[Figure]]] = {
     "half": latency.half_of_peak,
     "crowd": crowd.small_producers,
     "fan-out": crowd.fan_out,
+    "transactions": transactions.transactions,
     "cold": catch_up.cold,
     "others": others.others,
     "history": history,

@@ -104,6 +104,6 @@ def start_bound(command: list[str], **options: object) -> "subprocess.Popen[byte
 
 
 def end(process: "subprocess.Popen[bytes]") -> None:
-    """At once: nobody wants its data any more."""
+    """Kills it: its data are not needed any more."""
     process.kill()
     process.wait()

@@ -38,7 +38,7 @@ class Peer:
 
     @contextmanager
     def topic(self, name: str, partitions: int = 1) -> Iterator[str]:
-        """A new one; afterwards it is deleted, and its data are off the disk before long."""
+        """Yields a new one. It is deleted at the end, and its data leave the disk soon."""
         make_topic(self.broker.bootstrap, name, partitions)
         try:
             yield name

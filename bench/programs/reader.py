@@ -3,7 +3,7 @@
     python -m bench.programs.reader HOST PORT TOPIC CONNECTIONS [again]
 
 Prints a line when it begins, and one of JSON when each has read all: bytes and seconds. With `again` it begins anew
-until somebody ends it.
+until it is killed.
 """
 
 import json

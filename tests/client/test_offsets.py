@@ -112,36 +112,36 @@ def test_waiting_ends_when_something_is_written(cluster: Cluster, topic: str) ->
     timer = threading.Timer(0.2, write, [cluster, topic, b"b", b"c"])
     before = time.monotonic()
     timer.start()
-    assert wait_for_more(cluster, {where: 1}, 10) == {where: 3}
-    assert 0.1 < time.monotonic() - before < 5
+    assert wait_for_more(cluster, {where: 1}, 300) == {where: 3}  # longer than a test may take
+    assert time.monotonic() - before > 0.1
     timer.join()
 
 
 def test_what_is_there_already_is_told_at_once(cluster: Cluster, topic: str) -> None:
     where = TopicPartition(topic, 0)
     write(cluster, topic, b"a", b"b")
-    before = time.monotonic()
-    assert wait_for_more(cluster, {where: 0}, 10) == {where: 2}
-    assert wait_for_more(cluster, {where: 1}, 10) == {where: 2}
-    assert time.monotonic() - before < 2
+    assert wait_for_more(cluster, {where: 0}, 300) == {where: 2}
+    assert wait_for_more(cluster, {where: 1}, 300) == {where: 2}
 
 
 def test_nothing_comes_and_the_timeout_ends_it(cluster: Cluster, topic: str) -> None:
     before = time.monotonic()
     assert wait_for_more(cluster, {TopicPartition(topic, 0): 0}, 0.2) == {}
-    assert 0.15 < time.monotonic() - before < 2
-    assert wait_for_more(cluster, {}, 10) == {}
+    assert time.monotonic() - before > 0.15
+    assert wait_for_more(cluster, {}, 300) == {}
 
 
 def test_a_long_wait_does_not_hold_up_other_requests(cluster: Cluster, topic: str) -> None:
     where = TopicPartition(topic, 0)
-    waiting = threading.Thread(target=wait_for_more, args=(cluster, {where: 0}, 1.0))
+    waiting = threading.Thread(target=wait_for_more, args=(cluster, {where: 0}, 300))
     waiting.start()
     time.sleep(0.1)
-    before = time.monotonic()
-    assert latest(cluster, [where]) == {where: 0}
-    assert time.monotonic() - before < 0.5
-    waiting.join()
+    try:
+        assert latest(cluster, [where]) == {where: 0}
+        assert waiting.is_alive()
+    finally:
+        write(cluster, topic, b"a")
+        waiting.join()
 
 
 def test_the_first_leader_that_has_more_ends_it(faked: Cluster, fake: FakeBroker, another_fake: FakeBroker) -> None:

@@ -1,4 +1,4 @@
-"""Transactions: what is asked in which order, and on Apache Kafka (`TAILRACE_COMPAT=kafka`) what comes of it."""
+"""Transactions: what is asked in which order, and what comes of it on a broker."""
 
 import contextlib
 import time
@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from client.conftest import a_batch, create_topic, options
 from client.fakes import HANG_UP, FakeBroker, once
-from compat.brokers import against_kafka
+from client.test_fetch import rows
 from confluent_kafka import Consumer, KafkaError
+from confluent_kafka import Producer as ConfluentProducer
 from confluent_kafka import TopicPartition as ConsumerPlace
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +21,11 @@ from tailrace.client import groups
 from tailrace.client.cluster.cluster import Cluster
 from tailrace.client.cluster.metadata import TopicPartition
 from tailrace.client.errors import NotAuthorized, ProducerFenced, Refused, TopicNotFound
+from tailrace.client.fetch import PartitionReader
 from tailrace.client.groups import Committed
+from tailrace.client.long_poll import wait_for_more
+from tailrace.client.offsets import latest
+from tailrace.client.options import Isolation
 from tailrace.client.transactions import TransactionalProducer, are_offered
 from tailrace.protocol.codec import decode, encode
 from tailrace.protocol.errors import ErrorCode
@@ -51,8 +56,6 @@ from tailrace.records.batch import check
 
 ORDERS = TopicPartition("orders", 0)
 MARK = {ORDERS: Committed(7, "text")}
-
-on_kafka = pytest.mark.skipif("not against_kafka()", reason="needs transactions: TAILRACE_COMPAT=kafka")
 
 
 @pytest.mark.parametrize(
@@ -125,6 +128,11 @@ class Coordinator:
         return EndTxnResponse()
 
 
+def highest(fake: FakeBroker, kind: type[Any]) -> int:
+    """The highest version of a request that the broker was sent."""
+    return max(version for sent, version in fake.asked if sent is kind)
+
+
 def test_partitions_are_added_once_before_they_are_written_to(faked: Cluster, fake: FakeBroker) -> None:
     coordinator = Coordinator(fake)
     producer = TransactionalProducer(faked, "me")
@@ -141,7 +149,8 @@ def test_partitions_are_added_once_before_they_are_written_to(faked: Cluster, fa
     kinds = [AddPartitionsToTxnRequest, TxnOffsetCommitRequest] * 2
     assert [type(request) for request in coordinator.asked] == kinds
     assert coordinator.ended == [True, True]
-    assert all(version <= 11 for kind, version in fake.asked if kind is ProduceRequest)
+    assert highest(fake, ProduceRequest) == 11
+    assert highest(fake, EndTxnRequest) == highest(fake, TxnOffsetCommitRequest) == 4
 
 
 def test_nothing_is_ended_where_nothing_was_begun(faked: Cluster, fake: FakeBroker) -> None:
@@ -288,7 +297,7 @@ def test_a_broker_says_whether_it_has_transactions(faked: Cluster, fake: FakeBro
     del fake.versions[28]
     faked.close()
     assert not are_offered(faked)
-    assert are_offered(cluster) == against_kafka()
+    assert are_offered(cluster)
 
 
 # What comes of it
@@ -316,7 +325,6 @@ def values_in(bootstrap: str, place: TopicPartition) -> list[bytes | None]:
             found.append(message.value())
 
 
-@on_kafka
 def test_what_is_committed_is_there_and_what_is_aborted_is_not(bootstrap: str, committed: Cluster, topic: str) -> None:
     create_topic(committed, topic + "-too", partitions=2)
     places = [TopicPartition(topic, 0), TopicPartition(topic + "-too", 1)]
@@ -330,7 +338,6 @@ def test_what_is_committed_is_there_and_what_is_aborted_is_not(bootstrap: str, c
     assert groups.committed(committed, f"group-{topic}") == {places[0]: Committed(2, "text 2")}
 
 
-@on_kafka
 def test_who_begins_under_the_same_id_fences_the_other(bootstrap: str, committed: Cluster, topic: str) -> None:
     where = TopicPartition(topic, 0)
     zombie = TransactionalProducer(committed, topic)
@@ -343,3 +350,24 @@ def test_who_begins_under_the_same_id_fences_the_other(bootstrap: str, committed
     producer.send({where: a_batch(b"right")})
     producer.commit()
     assert values_in(bootstrap, where) == [b"right"]
+
+
+def test_open_and_aborted_transactions_are_told_apart(bootstrap: str, topic: str) -> None:
+    where = TopicPartition(topic, 0)
+    producer = ConfluentProducer({"bootstrap.servers": bootstrap, "transactional.id": topic})
+    producer.init_transactions(20)
+    with contextlib.closing(Cluster(options(bootstrap, isolation_level="read_committed"))) as cluster:
+        for value, ends_well in ((b"good", True), (b"bad", False)):
+            producer.begin_transaction()
+            producer.produce(topic, value)
+            producer.flush(20)
+            assert latest(cluster, [where]) == {where: 0 if ends_well else 2}
+            assert latest(cluster, [where], Isolation.READ_UNCOMMITTED) == {where: 1 if ends_well else 3}
+            assert wait_for_more(cluster, {where: latest(cluster, [where])[where]}, 0.1) == {}
+            (producer.commit_transaction if ends_well else producer.abort_transaction)(20)
+        assert wait_for_more(cluster, {where: 2}, 10) == {where: 4}
+        chunks = list(PartitionReader(cluster, topic, 0, 0, 4))
+    assert [header.is_control for chunk in chunks for _, header in chunk.batches] == [False, True, False, True]
+    assert [row for row in rows(chunks) if row[0] in (0, 2)] == [(0, b"good"), (2, b"bad")]
+    (aborted,) = {one for chunk in chunks for one in chunk.aborted}
+    assert aborted[1] == 2

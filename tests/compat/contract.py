@@ -30,6 +30,7 @@ ABILITIES = """
     is idempotent              x         x           x         x     x       x
     consumes                   x         x           x         x     x
     limits bytes               x         x           x         x     x
+    reads what is committed    x         x           x         x     x
     starts at a time           x         x           x         x
     seeks                      x         x           x
     pauses                     x         x           x
@@ -54,6 +55,7 @@ MARKS = {
 }
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 Acks = Literal["0", "1", "all"]
+Isolation = Literal["read_committed", "read_uncommitted"]
 
 
 def _read_abilities() -> dict[str, list[str]]:
@@ -183,8 +185,9 @@ class Client(Protocol):
         partitions: Sequence[int] = (0,),
         wait_ms: int = 500,
         max_bytes: int | None = None,
+        isolation: Isolation | None = None,
     ) -> AbstractContextManager[Consumer]:
-        """`wait_ms`: for how long the broker may hold a fetch that finds nothing."""
+        """`wait_ms`: for how long the broker may hold a fetch that finds nothing. `isolation`: the client's default."""
 
     def offset(self, topic: str, of: OffsetOf, *, partition: int = 0) -> int | None: ...
 

@@ -22,7 +22,8 @@ from tailrace.log.layout.config import LogConfig
 from tailrace.log.layout.errors import Damaged, LogError, OffsetOutOfRange, StorageError
 from tailrace.log.log import Log
 from tailrace.log.recovery.recovery import open_log
-from tailrace.log.segment.segment import DerivedCache, Segment, WouldWait
+from tailrace.log.segment.derived_cache import DerivedCache
+from tailrace.log.segment.segment import Segment, WouldWait
 from tailrace.log.segment.slices import FileSlice
 from tailrace.log.time_search import FoundTime
 from tailrace.log.view import REMEMBERED_MAX, StoppedReaders

@@ -4,6 +4,7 @@ Requests are pipelined: while the first of many large batches is checked, all ot
 """
 
 import contextlib
+import select
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -43,9 +44,9 @@ def receive(client: RawClient) -> Any:
     return only_partition(client.receive())
 
 
-def create_compacted(broker: BrokerProcess) -> None:
+def create_compacted(broker: BrokerProcess, partitions: int = 1) -> None:
     config = CreatableTopicConfig(name="cleanup.policy", value="compact")
-    topic = CreatableTopic(name="orders", num_partitions=1, replication_factor=1, configs=[config])
+    topic = CreatableTopic(name="orders", num_partitions=partitions, replication_factor=1, configs=[config])
     with RawClient(broker.address) as client:
         assert client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 7).topics[0].error_code == 0
 
@@ -79,6 +80,23 @@ def test_batches_behind_one_that_is_checked_keep_the_order_also_of_other_clients
         assert [answer.base_offset for answer in answers] == [0, LARGE, LARGE + 1, 2 * LARGE + 1]
         assert receive(other).base_offset > answers[1].base_offset
         assert end_offset(client) == 2 * LARGE + 9
+
+
+def test_other_clients_are_served_while_the_batches_of_a_large_request_are_checked(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        create_compacted(broker, partitions=10)
+        with RawClient(broker.address) as producer, RawClient(broker.address) as other:
+            end_offset(other)
+            data = [PartitionProduceData(index=index, records=keyed(LARGE)) for index in range(10)]
+            topic = TopicProduceData(name="orders", partition_data=data)
+            producer.send(ProduceRequest(acks=1, timeout_ms=60_000, topic_data=[topic]), VERSION)
+            served = 0
+            while not select.select([producer.socket], [], [], 0)[0]:
+                end_offset(other)
+                served += 1
+            answers = producer.receive().responses[0].partition_responses
+    assert [answer.error_code for answer in answers] == [0] * 10
+    assert served >= 10, "a broker that checks on its loop serves one request, or two"
 
 
 def test_records_without_a_key_are_named_and_batches_around_them_are_stored(node: RunningNode) -> None:

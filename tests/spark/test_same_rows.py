@@ -1,14 +1,10 @@
-"""The rows of a batch are those that another client reads: here kafka-python, which shares no code with us.
-
-Transactions and compaction are Apache Kafka's (`TAILRACE_COMPAT=kafka`), until our broker has them.
-"""
+"""The rows of a batch are those that another client reads: here kafka-python, which shares no code with us."""
 
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from compat.brokers import against_kafka
 from confluent_kafka import Producer
 from kafka import KafkaConsumer, TopicPartition
 
@@ -19,7 +15,6 @@ from tailrace.testing import Broker
 Options = dict[str, str]
 Row = tuple[Any, ...]
 
-needs_kafka = pytest.mark.skipif(not against_kafka(), reason="TAILRACE_COMPAT is not kafka")
 both_isolations = pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
 
 
@@ -85,7 +80,6 @@ def transactional(broker: Broker, topic: str) -> Callable[[], Producer]:
     return new
 
 
-@needs_kafka
 @both_isolations
 def test_transactions_of_several_producers_committed_and_aborted(
     broker: Broker, options: Options, topic: str, transactional: Callable[[], Producer], isolation: str
@@ -111,7 +105,6 @@ def test_transactions_of_several_producers_committed_and_aborted(
     producers[0].abort_transaction(30)
 
 
-@needs_kafka
 @both_isolations
 def test_a_compacted_topic(
     broker: Broker, options: Options, topic: str, transactional: Callable[[], Producer], isolation: str

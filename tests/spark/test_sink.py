@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from compat.brokers import against_kafka
 from kafka import KafkaConsumer, TopicPartition
 from kafka.partitioner.default import murmur2
 
@@ -111,9 +110,6 @@ def test_a_topic_is_needed_and_is_only_appended_to(spark: Any, sink: Any, consum
     assert texts(consume(f"{topic}-new", 1)) == ["a"], "brokers create topics that are written to"
     with pytest.raises(Exception, match="a topic cannot be overwritten: mode is append"):
         frame.write.format("tailrace").options(**options).mode("overwrite").save()
-    if not against_kafka():
-        with pytest.raises(Exception, match="needs a broker with transactions"):
-            append(frame, options | {"delivery": "exactly-once"})
     assert consume(topic) == []
 
 
@@ -142,7 +138,7 @@ def test_a_stream_goes_from_topic_to_topic(
 def test_a_batch_that_is_run_again_after_a_crash(
     spark: Any, options: Options, sink: Any, consume: Any, produce: Callable[..., None], tmp_path: Path
 ) -> None:
-    """Spark forgets that the last batch is done: on a broker with transactions it is there once, else twice."""
+    """Spark forgets that the last batch is done: it is there once."""
     topic, to = sink
     produce(*"abc")
     produce("d", partition=1)
@@ -151,4 +147,4 @@ def test_a_batch_that_is_run_again_after_a_crash(
     (tmp_path / "checkpoint" / "commits" / ".1.crc").unlink(missing_ok=True)
     produce("e")
     assert start(spark, options, to, tmp_path / "checkpoint").awaitTermination(60)
-    assert texts(consume(topic)) == sorted("ABCDE" if against_kafka() else "ABCDABCDE")
+    assert texts(consume(topic)) == sorted("ABCDE")

@@ -12,6 +12,7 @@ Read in this order:
     copy       bytes from one file to another, hashed, at a bounded rate
     source     a log seen from outside, and where it can be truncated
     log_copy   one log on its way into the store
+    decisions  where transactions allow a log to end
     create     a whole backup, in the order that keeps it consistent
     view       a backup presented as a data directory, for `verify` and `restore`
     verify     checks every object, and every log as `tailrace log verify` does

@@ -2,9 +2,10 @@
 
 The order of the logs makes the backup a state that the directory could have had:
 
-    1  internal topics that refer to other logs, such as committed offsets: none of them points past the end of a log
-    2  the logs of topics, listed after that
-    3  the metadata log: it has every topic that a log belongs to, and every producer id that a batch has
+    1  the transaction log: all logs behind it end where its decisions end (`decisions`)
+    2  internal topics that refer to other logs, such as committed offsets: none of them points past the end of a log
+    3  the logs of topics, listed after that
+    4  the metadata log: it has every topic that a log belongs to, and every producer id that a batch has
 
 The metadata log marks a topic that was deleted meanwhile as deleted: the broker that opens the copy removes its log, if
 it was copied before.
@@ -12,11 +13,20 @@ it was copied before.
 
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from tailrace import __version__
 from tailrace.backup.copy import Copied
+from tailrace.backup.decisions import (
+    TRANSACTION_TOPIC,
+    Decision,
+    before_undecided,
+    decisions_in,
+    end_of,
+    has_only_grown,
+)
 from tailrace.backup.log_copy import LogCopy, find_known
 from tailrace.backup.manifest import KnownSegments, Manifest, StoredFile, StoredLog
 from tailrace.backup.source import Look, Source, agree
@@ -50,7 +60,7 @@ class KeepsChanging(LogError):
 
 @dataclass(slots=True)
 class Plan:
-    """What a backup would copy, as far as it is known beforehand."""
+    """The files that a backup would copy, as far as they are known beforehand."""
 
     logs: int = 0
     segments: int = 0
@@ -124,6 +134,8 @@ class Creation:
         self._now_ms = now_ms
         self._sleep = sleep
         self._known = store.known_segments()
+        self._ends: dict[TopicPartition, int] = {}  # of all logs, before the transaction log was copied
+        self._decided: set[Decision] = set()
         self._suspects: list[str] = []
         self._notes: list[str] = []
         began_ms = now_ms()
@@ -141,7 +153,9 @@ class Creation:
         new backup, and the next run reuses what was copied.
         """
         files, path = self._source.files, self._source.path
-        self._add(name for name in partitions_in(files, path, internal=True) if name != LOSSES_PARTITION)
+        internal = partitions_in(files, path, internal=True)
+        self._add_decisions([name for name in internal if name.topic == TRANSACTION_TOPIC])
+        self._add(name for name in internal if name != LOSSES_PARTITION and name.topic != TRANSACTION_TOPIC)
         self._add(partitions_in(files, path, internal=False))
         self._add([LOSSES_PARTITION] if files.exists(join(path, str(LOSSES_PARTITION))) else [])  # all that they lack
         self._add([METADATA_PARTITION])
@@ -152,6 +166,41 @@ class Creation:
         self._store.commit(manifest)
         self._store.collect()
         return Result(manifest, self._notes)
+
+    def _add_decisions(self, names: list[TopicPartition]) -> None:
+        """Notes the end of each log, and copies the transaction log; again, if compaction has removed some of it."""
+        for _ in range(ROUNDS_MAX):
+            before = [self._source.look(name) for name in names]
+            self._ends = self._noted_ends()
+            logs = [self._log(name) for name in names]
+            after = [self._source.look(name) for name in names]
+            if all(map(has_only_grown, before, after)):
+                break
+        else:
+            raise KeepsChanging("cannot copy the transaction log: it is compacted again and again. Try again later")
+        for name, log, look in zip(names, logs, after, strict=True):
+            if log is not None and look is not None:
+                self._decided |= decisions_in(self._source, name, look, log.end_offset)
+                self._manifest.logs.append(log)
+
+    def _noted_ends(self) -> dict[TopicPartition, int]:
+        files, path = self._source.files, self._source.path
+        ends = {}
+        for name in [*partitions_in(files, path, internal=True), *partitions_in(files, path, internal=False)]:
+            with suppress(FileNotFoundError):  # deleted meanwhile
+                look = self._source.look(name)
+                ends[name] = end_of(self._source, name, look) if look is not None else 0
+        return ends
+
+    def _look(self, name: TopicPartition, *, past_swaps: bool) -> Look | None:
+        """Returns the log as it is to be copied: up to the first marker that the backup does not decide."""
+        for _ in range(ROUNDS_MAX):
+            look = self._source.look(name, past_swaps=past_swaps)
+            if look is None or name.topic == TRANSACTION_TOPIC or name == METADATA_PARTITION:
+                return look
+            with suppress(FileNotFoundError):  # a segment was replaced or deleted meanwhile
+                return before_undecided(self._source, name, look, self._ends.get(name, 0), self._decided)
+        raise KeepsChanging(f"cannot copy {name}: its segments change faster than they can be read. Try again later")
 
     def _add(self, names: Iterable[TopicPartition]) -> None:
         for name in names:
@@ -166,7 +215,7 @@ class Creation:
         is_stuck = False
         seen: list[Look] = []
         for number in range(ROUNDS_MAX):
-            before = self._source.look(name, past_swaps=is_stuck)
+            before = self._look(name, past_swaps=is_stuck)
             if before is None or not (before.topic_id or any(segment.size for segment in before.segments)):
                 return None
             if before.is_being_swapped or (not before.is_contiguous and number < _PATIENT_ROUNDS):

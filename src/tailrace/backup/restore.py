@@ -13,7 +13,7 @@ from tailrace.backup.store import Store
 from tailrace.backup.view import small_files
 from tailrace.log.directory.admission import FORMAT_VERSION
 from tailrace.log.disk.interface import Files, join, parent, read_whole, remove_if_there, replace_whole, write_whole
-from tailrace.log.files.checkpoints import FORMAT_FILE
+from tailrace.log.files.checkpoints import FORMAT_FILE, RESTORED_FILE
 from tailrace.log.layout.errors import LogError, UnknownFormat
 from tailrace.log.layout.names import TEMPORARY
 
@@ -96,6 +96,8 @@ class Restoration:
         files.sync_directory(path)
         if self._result.damaged and not accept_damage:
             raise BadBackup(f"the backup {self._manifest.id} is damaged", self._result.damaged)
+        # The first start aborts open transactions: the backup may lack some of their batches.
+        replace_whole(files, join(path, RESTORED_FILE), self._manifest.id.encode() + b"\n")
         replace_whole(files, join(path, FORMAT_FILE), f"{self._manifest.data_format}\n".encode())
         return self._result
 

@@ -7,7 +7,7 @@
 
 Nothing in this package waits, starts a thread or opens a socket: `start_job` has work done elsewhere.
 
-Groups and compaction are imported on first use, which makes the start faster.
+Groups, transactions and compaction are imported on first use, which makes the start faster.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,8 +32,7 @@ from tailrace.broker.core.counters import Counters, LogSizes
 from tailrace.broker.core.delayed import DelayedResponse, DependentResponse, Flushed, StartJob
 from tailrace.broker.core.errors import Refused
 from tailrace.broker.core.partition import Partition
-from tailrace.broker.core.topics import OFFSETS_TOPIC, Topic
-from tailrace.broker.core.unsupported import UnsupportedFeatures
+from tailrace.broker.core.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Topic
 from tailrace.broker.core.wall_clock import WallClock
 from tailrace.broker.fetch.reads import Fetch
 from tailrace.broker.fetch.sessions import FetchSessions
@@ -56,6 +55,7 @@ if TYPE_CHECKING:
     from tailrace.broker.background.compaction import Compactor
     from tailrace.broker.groups.coordinator import GroupCoordinator
     from tailrace.broker.groups.records import OffsetCommitValue
+    from tailrace.broker.transactions.coordinator import TransactionCoordinator
 
 LOGS_MADE_MAX = 100  # per request: creating a log takes some system calls, while other requests wait
 
@@ -94,7 +94,6 @@ class Broker:
         self.disk_reserve = DiskReserve(directory, metadata, start_job)
         self.clock = WallClock()
         self.refused_batches = RefusedBatches()
-        self.unsupported = UnsupportedFeatures()
         self._partitions: dict[Log, Partition] = {}
         self.retention = Retention(
             self._partitions,
@@ -153,6 +152,17 @@ class Broker:
         coordinator.observe_commits(self.group_history.note_commit)
         return coordinator
 
+    @cached_property
+    def transactions(self) -> "TransactionCoordinator":
+        from tailrace.broker.transactions.coordinator import TransactionCoordinator
+
+        return TransactionCoordinator(self)
+
+    @property
+    def used_transactions(self) -> "TransactionCoordinator | None":
+        """None while there are no transactions: nothing has been imported for them then."""
+        return self.transactions if "transactions" in self.__dict__ else None
+
     @property
     def groups_are_loading(self) -> bool:
         return "groups" in self.__dict__ and self.groups.is_loading  # they are read at the start, or there are none
@@ -161,15 +171,22 @@ class Broker:
         self, group: str, topic: str, index: int, before: "OffsetCommitValue | None", now: "OffsetCommitValue | None"
     ) -> None:
         partition = self.partition(topic, index)
-        if partition is not None and before is not None and now is not None:
-            self.ledger.note_commit(group, partition, before.offset, now.offset, now.commit_timestamp)
         if partition is not None and now is not None:
+            stood = before.offset if before is not None else None
+            self.ledger.note_commit(group, partition, stood, now.offset, now.commit_timestamp)
             self.backlog.groups.committed(group, partition.topic, now.commit_timestamp)
 
     def load_groups(self) -> None:
         """Starts reading the groups' log, if there is one."""
         if any(name.topic == OFFSETS_TOPIC for name in self.directory.logs):
             self.groups.load()
+
+    def load_transactions(self) -> None:
+        """Starts reading the transaction log, if there is one, or a transaction that is open in some partition."""
+        logs = self.directory.logs
+        has_log = any(name.topic == TRANSACTIONS_TOPIC for name in logs)
+        if has_log or any(log.producers.open_transactions() for log in logs.values()):
+            self.transactions.load()
 
     # Requests
 
@@ -319,7 +336,12 @@ class Broker:
     @property
     def next_deadline(self) -> int | None:
         """When `advance` has something to do, by the steady clock; None if nothing is due."""
-        deadlines = self.timers.next_deadline, self.backlog.acks.next_deadline
+        transactions = self.used_transactions
+        deadlines = (
+            self.timers.next_deadline,
+            self.backlog.acks.next_deadline,
+            transactions.timers.next_deadline if transactions is not None else None,
+        )
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def tick(self, now_ms: int, steady_ms: int) -> None:
@@ -352,9 +374,14 @@ class Broker:
             raise ExceptionGroup("background tasks failed", errors)
 
     def advance(self, now_ms: int, steady_ms: int) -> None:
-        """Lets the groups do what is due by now, and ends delays. Called at the next deadline, and with each tick."""
+        """Lets groups and transactions do what is due by now, and ends delays. Called at the next deadline, and with
+        each tick.
+        """
         self.groups.tell_time(now_ms, steady_ms)
         self.groups.advance()
+        if (transactions := self.used_transactions) is not None:
+            transactions.tell_time(now_ms, steady_ms)
+            transactions.advance()
         self.backlog.acks.advance(steady_ms)
 
 

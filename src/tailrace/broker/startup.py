@@ -68,6 +68,7 @@ def open_broker(
     if delayed is not None:
         _delay_appends(broker, delayed, now_ms)
     broker.load_groups()
+    broker.load_transactions()
     announce(directory)
     cuts = {} if directory.was_clean else _finish_deletions(broker, now_ms)
     if removal is not None:
@@ -124,7 +125,7 @@ def _require_whole(directory: DataDirectory) -> None:
     for name, log in sorted(directory.logs.items()):
         if name.topic not in INTERNAL_TOPICS:
             continue
-        for segment in log.segments[:-1]:  # an earlier start may have begun a new segment after the lost records
+        for segment in log.sealed_segments:  # an earlier start may have begun a new segment after the lost records
             log.find_missing_around(segment)
         if log.damage:
             raise LogUnavailable(name, directory.path, "; ".join(map(str, log.damage)), is_lost=True)

@@ -1,5 +1,5 @@
 """A private, blocking Kafka client: the few requests that we make ourselves, on raw batches (Spark, benchmarks) and
-where confluent-kafka has no call (client quotas, configs of all brokers).
+where confluent-kafka has no call (client quotas, configs of all brokers, transactions).
 
 It starts no threads, so that it works inside processes that are not ours, such as Spark's workers, and it talks to any
 Kafka. It is no public API: users have Kafka's own clients.
@@ -15,7 +15,7 @@ Read in this order; a module imports only those before it, and the folders are l
     properties      Kafka's property names, parsed into `options`
     net/            connections to one broker: sockets, TLS, SASL, requests and responses, a pool
     cluster/        metadata, leaders and coordinators; retries
-    admin/          configs, quotas and sizes on disk
+    admin/          configs, quotas, transactions and sizes on disk
     offsets         ListOffsets, for many partitions at once
     batches         the whole batches in a Fetch response, checked by their headers
     fetch_requests  Fetch requests without a session

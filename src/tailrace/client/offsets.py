@@ -1,6 +1,6 @@
 """ListOffsets: first and last offsets, and offsets by timestamp, of many partitions at once."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from tailrace.client.cluster.cluster import Cluster
@@ -43,6 +43,23 @@ def latest(
     return {partition: one.offset for partition, one in found.items() if one is not None}
 
 
+def readable_bounds(
+    cluster: Cluster, partitions: Collection[TopicPartition], isolation: Isolation
+) -> dict[TopicPartition, tuple[int, int]]:
+    """The start and the end of each partition, without those that are gone, or whose log cannot be read."""
+    starts, ends = (
+        ask_leaders(
+            cluster, _ReadableOffsets(dict.fromkeys(partitions, at), isolation), partitions, "asking for offsets"
+        )
+        for at in (EARLIEST, LATEST)
+    )
+    return {
+        partition: (start.offset, end.offset)
+        for partition, start in starts.items()
+        if start is not None and (end := ends.get(partition)) is not None
+    }
+
+
 def list_offsets(
     cluster: Cluster, times: Mapping[TopicPartition, int], isolation: Isolation | None = None
 ) -> dict[TopicPartition, Found | None]:
@@ -54,6 +71,9 @@ def list_offsets(
         return {}
     question = _ListOffsets(times, cluster.options.isolation if isolation is None else isolation)
     return ask_leaders(cluster, question, times, "asking for offsets")
+
+
+_UNREADABLE = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 class _ListOffsets(Question["Found | None"]):
@@ -91,3 +111,14 @@ class _ListOffsets(Question["Found | None"]):
         if answer.code or answer.value is not None or self._times[answer.partition] not in (EARLIEST, LATEST):
             return None
         return Refused(str(answer.partition), ErrorCode.OFFSET_NOT_AVAILABLE)  # every log has a start and an end
+
+
+class _ReadableOffsets(_ListOffsets):
+    """Takes None for an answer of partitions that have none to give."""
+
+    def answers(self, response: ListOffsetsResponse) -> Iterator[Answer[Found | None]]:
+        for answer in super().answers(response):
+            yield Answer(answer.partition, 0, None) if answer.code in _UNREADABLE else answer
+
+    def failure(self, answer: Answer[Found | None]) -> ClientError | None:
+        return None

@@ -43,7 +43,8 @@ T = TypeVar("T")
 TIMEOUT_MS = 60_000
 # A transaction ends some milliseconds after the response; the next one of the same producer waits for that.
 _FIRST_PAUSE_S = 0.005
-_ANY = (0, 0x7FFF)  # any version that we have messages for
+# From version 5 on, EndTxn and TxnOffsetCommit belong to the second protocol; the other requests are the same in both.
+_VERSIONS = (0, 4)
 
 
 def are_offered(cluster: Cluster) -> bool:
@@ -52,6 +53,21 @@ def are_offered(cluster: Cluster) -> bool:
         (AddPartitionsToTxnRequest, AddOffsetsToTxnRequest, EndTxnRequest, TxnOffsetCommitRequest), 0
     )
     return cluster.offers({**needed, OffsetFetchRequest: STABLE_SINCE})
+
+
+def take_over(cluster: Cluster, transactional_id: str, timeout_ms: int) -> ProducerId:
+    """Returns the next identity of a transactional id. Fences the producer before, and aborts its open transaction."""
+    request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
+    doing = f"taking over transactional id {transactional_id}"
+    answer = _ask(
+        cluster,
+        transactional_id,
+        request,
+        InitProducerIdResponse,
+        lambda answer: _trouble(doing, answer.error_code),
+        cluster.retry(doing, _FIRST_PAUSE_S),
+    )
+    return ProducerId(answer.producer_id, answer.producer_epoch)
 
 
 class TransactionalProducer(Producer):
@@ -66,7 +82,7 @@ class TransactionalProducer(Producer):
         self._added: set[TopicPartition] = set()
         self._groups: set[str] = set()
         self._is_open = False
-        self.identity: ProducerId = self._take_over(timeout_ms)
+        self.identity: ProducerId = take_over(cluster, transactional_id, timeout_ms)
 
     def add_group(self, group: str) -> None:
         """Adds the offsets of a group to the transaction, and begins one if none is open."""
@@ -85,7 +101,7 @@ class TransactionalProducer(Producer):
             self._ask(
                 request,
                 AddOffsetsToTxnResponse,
-                lambda answer: self._trouble(doing, answer.error_code),
+                lambda answer: _trouble(doing, answer.error_code),
                 self._retry(doing),
             )
         self._groups.add(group)
@@ -105,12 +121,14 @@ class TransactionalProducer(Producer):
 
         def check(answer: TxnOffsetCommitResponse) -> ClientError | None:
             codes = (one.error_code for topic in answer.topics for one in topic.partitions)
-            return next((self._trouble(doing, code) for code in codes if code), None)
+            return next((_trouble(doing, code) for code in codes if code), None)
 
         with self._fatal():
             self._check_usable()
             retry = self._retry(doing)
-            coordinators.ask(self._cluster, Kind.GROUP, group, request, TxnOffsetCommitResponse, _ANY, check, retry)
+            coordinators.ask(
+                self._cluster, Kind.GROUP, group, request, TxnOffsetCommitResponse, _VERSIONS, check, retry
+            )
 
     def commit(self) -> None:
         """Commits all batches and offsets since the last one. After an error the result is unknown to this producer: a
@@ -132,17 +150,6 @@ class TransactionalProducer(Producer):
             self._end(committed=False)
 
     # Steps
-
-    def _take_over(self, timeout_ms: int) -> ProducerId:
-        request = InitProducerIdRequest(transactional_id=self.transactional_id, transaction_timeout_ms=timeout_ms)
-        doing = f"taking over transactional id {self.transactional_id}"
-        answer = self._ask(
-            request,
-            InitProducerIdResponse,
-            lambda answer: self._trouble(doing, answer.error_code),
-            self._retry(doing),
-        )
-        return ProducerId(answer.producer_id, answer.producer_epoch)
 
     def _ready_for(self, partitions: Iterable[TopicPartition]) -> ProducerId:
         new = sorted(set(partitions) - self._added)
@@ -172,7 +179,7 @@ class TransactionalProducer(Producer):
                     if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and retry.elapsed > CREATION_S:
                         return TopicNotFound(topic.name, one.partition_index)
                     if code and code != ErrorCode.OPERATION_NOT_ATTEMPTED:
-                        return self._trouble(f"adding {topic.name}-{one.partition_index} to a transaction", code)
+                        return _trouble(f"adding {topic.name}-{one.partition_index} to a transaction", code)
             return None
 
         self._is_open = True
@@ -188,7 +195,7 @@ class TransactionalProducer(Producer):
             committed=committed,
         )
         doing = f"{'committing' if committed else 'aborting'} a transaction of {self.transactional_id}"
-        self._ask(request, EndTxnResponse, lambda answer: self._trouble(doing, answer.error_code), self._retry(doing))
+        self._ask(request, EndTxnResponse, lambda answer: _trouble(doing, answer.error_code), self._retry(doing))
         self._added.clear()
         self._groups.clear()
         self._is_open = False
@@ -203,13 +210,24 @@ class TransactionalProducer(Producer):
         return self._cluster.retry(doing, _FIRST_PAUSE_S)
 
     def _ask(self, request: Any, response: type[T], check: Callable[[T], ClientError | None], retry: Retry) -> T:
-        key = self.transactional_id
-        return coordinators.ask(self._cluster, Kind.TRANSACTION, key, request, response, _ANY, check, retry)
+        return _ask(self._cluster, self.transactional_id, request, response, check, retry)
 
-    def _trouble(self, doing: str, code: int) -> ClientError | None:
-        if code in FENCED:
-            return ProducerFenced(doing, code)
-        return refusal(doing, code) if code else None
+
+def _ask(
+    cluster: Cluster,
+    transactional_id: str,
+    request: Any,
+    response: type[T],
+    check: Callable[[T], ClientError | None],
+    retry: Retry,
+) -> T:
+    return coordinators.ask(cluster, Kind.TRANSACTION, transactional_id, request, response, _VERSIONS, check, retry)
+
+
+def _trouble(doing: str, code: int) -> ClientError | None:
+    if code in FENCED:
+        return ProducerFenced(doing, code)
+    return refusal(doing, code) if code else None
 
 
 def _topics(offsets: Mapping[TopicPartition, Committed]) -> list[TxnOffsetCommitRequestTopic]:

@@ -134,7 +134,7 @@ class DeliveryTest(NamedTuple):
 
 
 class AlertBook:
-    """What the records of the topic say, in their order."""
+    """The state in the records of the topic, which are applied in order."""
 
     def __init__(self) -> None:
         self.alerts: dict[bytes, Alert] = {}
@@ -183,7 +183,7 @@ def _alert(fields: dict[str, Any]) -> Alert:
 
 
 def as_json(alert: Alert, time: Any, silenced_until: int | None = None) -> dict[str, Any]:
-    """What `tailrace alert list` prints, and what is delivered. `time` turns milliseconds into text."""
+    """Returns an alert as `tailrace alert list` prints it, and as it is delivered. `time` formats milliseconds."""
     return {
         "id": alert.alert_id,
         "rule": alert.rule,

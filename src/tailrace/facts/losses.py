@@ -4,13 +4,16 @@ Four kinds of records; their order in the topic counts:
 
     cut      one per deletion and partition: the range that is gone, and why
     missed   a group whose position a cut has passed: from its position to the end of that cut. Until the group commits
-             again, all later cuts of the partition belong to what it misses
-    resumed  that group has committed again: what it has missed in all, from `first` to `last`. It has no reason of its
-             own: the cuts have
-    skipped  a group went forward over records without reading them, as far as the broker can tell
+             again, all later cuts of the partition belong to what it misses. Without a reason: a group that has moved
+             to before the start, and misses what earlier cuts have taken
+    resumed  that group has committed again, or was deleted: what it has missed in all, from `first` to `last`. It has
+             no reason of its own: the cuts have
+    skipped  a group went forward over records without reading them, as far as the broker can tell; or records were
+             deleted that a topic held for a group which has not committed yet
 
-The key of a record is JSON, too: kind, group, topic id, partition and first offset. A `missed` record may come twice,
-with the same key, if a crash has interrupted a note of thousands of groups.
+The key of a record is JSON, too: kind, group, topic id, partition and first offset. A `missed` record of a deletion has
+the `last` and the `at` of its cut. It may come before the cut, in a note of thousands of groups; and if a crash has
+interrupted that note, the cut does not come, nothing was deleted, and the record does not count.
 
 "Read" means committed: records that a group has processed and not committed count as missed. `last` is inclusive, times
 are milliseconds since 1970, and `exact` is false where fewer records than offsets may have been lost (compaction,
@@ -46,7 +49,9 @@ class LossKind(StrEnum):
 
 
 class Loss(NamedTuple):
-    """One record of the ledger. `group` is empty for a cut; `size`, `oldest` and `newest` are None if unknown."""
+    """One record of the ledger. `group` is empty for a cut; `size`, `oldest` and `newest` are None if unknown. The
+    records were written between `oldest`, the time of those before them, and `newest`.
+    """
 
     kind: LossKind
     topic: str

@@ -54,7 +54,8 @@ class PartitionFact(NamedTuple):
     budget_bytes: int = -1
     all_logs_bytes: int = 0
     tick_at: int = 0  # retention checks at this time, and each `tick_ms` before and after it
-    hold_expiry_ms: int = -1
+    hold_expiry_ms: int = -1  # after the last sign of a group, without members and commits, nothing is held for it
+    hold_signs: tuple[int, ...] = ()  # the last sign of each of these groups, at `at`; none while that is not known
     active_since: int | None = None  # when the active segment began: the first append after `segment_ms` rolls it
 
     @property
@@ -74,6 +75,7 @@ def decode(value: bytes) -> PartitionFact:
     fields = document.decode(value, VERSION)
     try:
         segments = tuple(SegmentFact(*segment) for segment in fields.pop("segments"))
-        return PartitionFact(**{**fields, "hold_groups": tuple(fields["hold_groups"])}, segments=segments)
+        lists = {name: tuple(fields.get(name, ())) for name in ("hold_groups", "hold_signs")}
+        return PartitionFact(**{**fields, **lists}, segments=segments)
     except (KeyError, TypeError, ValueError) as error:
         raise UnreadableFact(f"not a partition's segments: {error}") from None

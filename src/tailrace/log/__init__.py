@@ -17,7 +17,8 @@ it).
     validation    the checks that a batch must pass before it is appended
     roll          decides when a log begins a new segment
     jobs          flushes and checkpoints of one log, as jobs for any thread
-    log           the log: append, roll, flush, delete, truncate. Its head lists the surface that `broker/` uses
+    appender      the half of a log that appends: check, stamp, write, roll
+    log           the whole log: flush, checkpoint, delete, truncate. Its head lists the surface that `broker/` uses
 
     flush/        which log is flushed next, and the journal
     retention     decides which segments need not be kept; `broker/background` carries it out
@@ -27,5 +28,5 @@ it).
     directory/    the data directory: all logs, their offset checkpoints, removal, the lock
     tools/        offline tools: verify, repair, dump. Used by `cli/log` and `backup/`, never by the broker
 
-Read log, reader and segment/segment first, then flush/queue, recovery/recovery and directory/directory.
+Read log, appender, reader and segment/segment first, then flush/queue, recovery/recovery and directory/directory.
 """

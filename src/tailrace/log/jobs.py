@@ -27,7 +27,8 @@ from tailrace.log.files.leader_epochs import FILE_NAME
 from tailrace.log.files.partition_metadata import encode_topic_id
 from tailrace.log.layout.errors import OutOfSpace, without_frames
 from tailrace.log.layout.names import PARTITION_METADATA, SNAPSHOT, numbered
-from tailrace.log.segment.segment import Segment, SegmentSave
+from tailrace.log.segment.save import SegmentSave
+from tailrace.log.segment.segment import Segment
 from tailrace.log.state.producer_state import encode_snapshot
 from tailrace.log.state.replay import remove_snapshots
 from tailrace.log.view import Position

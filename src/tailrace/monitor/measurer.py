@@ -8,7 +8,7 @@ from tailrace.facts.losses import Loss
 from tailrace.monitor.alerts.rules import HoldLimits, Measurement
 from tailrace.monitor.figures.buffers import disk_buffers, topic_buffers
 from tailrace.monitor.figures.lag import LagTracker
-from tailrace.monitor.figures.losses import join
+from tailrace.monitor.figures.losses import LossJoin
 from tailrace.monitor.figures.snapshot import Snapshot
 from tailrace.monitor.sources.published import LOSSES_TOPIC, TopicReader, decoded
 from tailrace.monitor.sources.tailrace_facts import facts_about
@@ -19,7 +19,7 @@ class Measurer:
         self._facts = facts_about(cluster)
         self._tracker = LagTracker(stopped_ms, samples_only=samples_only)
         self._ledger = TopicReader(cluster, LOSSES_TOPIC)
-        self._entries: list[Loss] = []
+        self._join = LossJoin()
         self._losses: list[Loss] = []
 
     def measure(self) -> Measurement:
@@ -42,12 +42,14 @@ class Measurer:
         )
 
     def _read_ledger(self) -> None:
-        entries = list(decoded(self._ledger.read(), losses.decode))
-        if self._ledger.has_begun_anew:
-            self._entries = []
-        if entries:
-            self._entries += entries
-            self._losses = join(self._entries)
+        has_more = False
+        for entry in decoded(self._ledger.read(), losses.decode):
+            if self._ledger.has_begun_anew:
+                self._join, self._ledger.has_begun_anew = LossJoin(), False
+            self._join.take(entry)
+            has_more = True
+        if has_more:
+            self._losses = self._join.losses()
 
 
 def _holds(snapshot: Snapshot) -> dict[tuple[str, int], HoldLimits]:

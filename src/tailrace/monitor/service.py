@@ -57,7 +57,7 @@ class Service:
         return page
 
     def round(self) -> str:
-        """One round. Raises ClientError."""
+        """Runs one round. Raises ClientError."""
         if self._parts is None:
             self._parts = _Parts(self._cluster, self._settings, self._deliveries)
         parts = self._parts
@@ -74,7 +74,7 @@ class Service:
 
 
 class _Parts:
-    """What needs a cluster that responds. Raises ClientError."""
+    """The parts that need a cluster that responds. Raises ClientError."""
 
     def __init__(self, cluster: Cluster, settings: Settings, deliveries: Deliveries) -> None:
         self.measurer = Measurer(cluster, settings.thresholds.stopped * 1000)

@@ -38,25 +38,25 @@ class View:
             return groups.names(self._cluster)
 
     def losses(self) -> list[Loss]:
-        """What each group has lost; see `losses.join`."""
+        """Returns the losses of each group; see `losses.join`."""
         with errors_as_monitor_errors():
             return join(losses_in_ledger(self._cluster))
 
     def lag(self, group: str | None, topics: Collection[str], sample_s: float) -> Iterator[LagReport]:
         """Yields reports for as long as the caller asks: at once while a monitor publishes, else each after a sample.
-        Waits between reports are the caller's, but for samples.
+        So, too, of a group that the monitor does not know yet. Waits between reports are the caller's, but for samples.
         """
         published, sampled = PublishedLag(self), None
         while True:
             with errors_as_monitor_errors():
                 report = published.read(group, topics)
-                if report is None:
+                if report is None or (group is not None and group not in report.group_names):
                     sampled = sampled or SampledLag(facts_about(self._cluster, group=group, topics=topics))
                     report = sampled.read(sample_s)
             yield report
 
     def buffers(self, topics: Collection[str], sample_s: float) -> tuple[dict[str, Buffer], dict[str, Buffer]]:
-        """For how long there is room, by topic and by disk, at the rates of two samples."""
+        """Returns for how long there is room, by topic and by disk, at the rates between two samples."""
         with errors_as_monitor_errors():
             facts, tracker = facts_about(self._cluster), LagTracker()
             tracker.observe(facts.snapshot())
@@ -77,7 +77,7 @@ class View:
 
 
 class PublishedLag:
-    """What a monitor publishes in `__tailrace_lag`."""
+    """The rows that a monitor publishes in `__tailrace_lag`."""
 
     def __init__(self, view: View) -> None:
         self._reader = view.lag_topic

@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from tailrace.server.node import Node
 
 
+# Those of `broker.transactions`, which is not imported while there are no transactions.
+TRANSACTION_STATES = ("empty", "ongoing", "prepare_commit", "prepare_abort", "complete_commit", "complete_abort")
+TRANSACTION_RESULTS = ("committed", "aborted", "timed_out", "fenced", "orphaned")
+
+
 class Metrics(Counters):
     def __init__(self, node: "Node") -> None:
         super().__init__()
@@ -36,6 +41,27 @@ class Metrics(Counters):
         yield from _one("tailrace_group_members", "gauge", "Members of all consumer groups.", members)
         title = "Rebalances of consumer groups."
         yield from _one("tailrace_group_rebalances_total", "counter", title, groups.rebalances)
+
+    def _transactions(self) -> Iterator[str]:
+        used = self._node.broker.used_transactions
+        states: Counter[str] = Counter()
+        ended: Counter[str] = Counter()
+        age_s = 0.0
+        if used is not None:
+            states.update({state.name.lower(): count for state, count in used.states.items()})
+            ended.update(used.ended)
+            oldest_ms = used.oldest_started_ms
+            age_s = 0.0 if oldest_ms is None else max(time.time() - oldest_ms / 1000, 0.0)
+        samples = [(f'state="{state}"', states[state]) for state in TRANSACTION_STATES]
+        yield from _family("tailrace_transactions", "gauge", "Transactional ids, by state.", samples)
+        samples = [(f'result="{result}"', ended[result]) for result in TRANSACTION_RESULTS]
+        title = "Transactions that have ended, by how."
+        yield from _family("tailrace_transactions_ended_total", "counter", title, samples)
+        title = "For how long the oldest open transaction has been open; 0 if none is."
+        yield from _one("tailrace_transaction_oldest_seconds", "gauge", title, round(age_s, 3))
+        name = "tailrace_transaction_duration_seconds"
+        yield from _head(name, "histogram", "From the first partition of a transaction to its end in all partitions.")
+        yield from () if used is None else used.durations.lines(name)
 
     def _quotas(self) -> Iterator[str]:
         throttled = sum(connection.throttle.is_on for connection in self._node.connections)
@@ -85,6 +111,7 @@ class Metrics(Counters):
         yield from self._quotas()
         yield from _one("tailrace_topics", "gauge", "Topics.", len(node.broker.metadata.topics))
         yield from self._groups()
+        yield from self._transactions()
         yield from _one("tailrace_logs", "gauge", "Partitions with data on disk.", len(logs))
         offline = len(offline_logs(node.directory))
         yield from _one("tailrace_logs_offline", "gauge", "Logs that refuse appends because the disk failed.", offline)

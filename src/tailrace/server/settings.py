@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.broker.configs.ignored import PROTOCOL_MAP
-from tailrace.broker.configs.keys import InvalidConfig, parts_of
+from tailrace.broker.configs.keys import InvalidConfig, UnknownConfig, parts_of
 from tailrace.broker.configs.registry import BrokerConfigs
+from tailrace.broker.configs.tables import BROKER_KEYS
 from tailrace.broker.core.api import Endpoint
 
 if TYPE_CHECKING:
@@ -214,7 +215,18 @@ class _Given:
         try:
             return BrokerConfigs(self.values).ignored
         except InvalidConfig as error:
-            raise self._bad(self._culprit(), str(error)) from None
+            key = self._culprit()
+            flag = self._nearest_flag(key) if isinstance(error, UnknownConfig) else None
+            raise self._bad(key, f"there is no {key!r}. Did you mean {flag}?" if flag else str(error)) from None
+
+    def _nearest_flag(self, key: str | None) -> str | None:
+        """The flag's name that a misspelled key of the file is nearest to; None if a config is nearer."""
+        from difflib import get_close_matches  # imported late: only misspelled names need it
+
+        if key is None or key in self._assigned:
+            return None
+        near = get_close_matches(key, [*_OWN_KEYS, *BROKER_KEYS], 1)
+        return near[0] if near and near[0] in _OWN_KEYS else None
 
     def _culprit(self) -> str | None:
         """The first key that is invalid by itself; None if two keys conflict."""

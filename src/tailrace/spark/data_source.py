@@ -114,7 +114,7 @@ class TailraceSource(DataSource):
 
 
 def _check_schema(schema: StructType, options: SourceOptions) -> None:
-    """One that the user gave is not asked for at `schema` above."""
+    """Checks the schema that the user gave: Spark does not call `schema` above for it."""
     ours = f"struct<{','.join(f'{name}:{_DDL[name]}' for name in options.columns)}>"
     if schema.simpleString() != ours:
         raise BadOptions(f"the schema is fixed, and cannot be {schema.simpleString()}: it is {ours}")
@@ -144,10 +144,10 @@ class BatchReader(DataSourceReader):
 
 
 class FilteringReader(BatchReader):
-    """One that reads less where filters say so. Spark is told that it has to check all of them all the same.
+    """A batch reader that reads less where filters allow it. Spark still has to apply all filters.
 
-    Only for who asks for it: Spark plans a DataFrame once, and what filters it was planned with holds for whatever else
-    is made of it; `filtered.union(filtered_otherwise)` would miss rows.
+    Only on request: Spark plans a DataFrame once, and the filters of that plan apply to everything else that is made of
+    it; `filtered.union(filtered_otherwise)` would miss rows.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:
@@ -156,18 +156,16 @@ class FilteringReader(BatchReader):
 
 
 def _pushes_filters_down() -> bool:
-    """Whether Spark does so in this process, which is one of its own for that: with the configuration
-    `_PUSHDOWN`, which no process of a data source is told. Without it, a reader that takes
-    filters fails.
+    """Returns whether Spark pushes filters down in this process, which it starts for that with the configuration
+    `_PUSHDOWN`. Processes of data sources cannot read that configuration, and without it a reader that takes filters
+    fails.
     """
     main = getattr(sys.modules["__main__"], "__spec__", None)
     return _PUSHDOWN_WORKER in sys.modules or (main is not None and main.name == _PUSHDOWN_WORKER)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """What is wrong with its options is said when it is asked something: Spark does not pass on what is raised where it
-    is made.
-    """
+    """Reads a stream. Wrong options are reported by its methods: Spark does not pass on what the constructor raises."""
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
         self._given = dict(given)
@@ -215,7 +213,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class SmallBatchReader(StreamReader, SimpleReader):
-    """One that sends the rows of small batches along with their plan (`small_batches.py`)."""
+    """A stream reader that sends the rows of small batches along with their plan (`small_batches.py`)."""
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
         StreamReader.__init__(self, given, schema)
@@ -245,7 +243,7 @@ class SmallBatchReader(StreamReader, SimpleReader):
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """One write has one id, which its tasks and their retries share."""
+    """Writes a batch. Each write has an id, which its tasks and their retries share."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
@@ -258,7 +256,7 @@ class BatchWriter(DataSourceArrowWriter):
         forget(self._options, self._write_id, _sent(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """What was written by tasks that were done is there. Their markers are of no use any more."""
+        """Leaves the rows that completed tasks have written. Their markers are of no use any more."""
         forget(self._options, self._write_id, _sent(messages))
 
 

@@ -102,7 +102,7 @@ class RawClient(FrameConnection):
         self.send_frame(self.frame(request, version))
 
     def send_without_answer(self, request: Any, version: int) -> None:
-        """For a request that gets no response: Produce with `acks=0`."""
+        """Sends a request that gets no response: Produce with `acks=0`."""
         self.send(request, version)
         self._sent.pop()
 

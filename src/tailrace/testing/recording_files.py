@@ -37,7 +37,7 @@ class Call(NamedTuple):
 
     @property
     def fates(self) -> tuple[str, ...]:
-        """What a power cut can make of it before it is durable."""
+        """The possible results of a power cut before the call is durable."""
         return (KEPT, LOST, TORN) if self.kind == "write" and len(self.data) > 1 else (KEPT, LOST)
 
 

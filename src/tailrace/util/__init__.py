@@ -5,5 +5,6 @@ shutdown   SIGINT and SIGTERM as an event
 sizes      bytes as people read them
 children   command line and environment of child processes that run our own modules
 logging    log lines, for people and for machines
+histogram  counts of durations, for Prometheus
 lazy       a table whose values are imported on first use
 """

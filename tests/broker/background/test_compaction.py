@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from backlogs import commit as commit_of_a_client
+from backlogs import configured
 from brokers import LocalBroker
 from compactions import records_of
 from group_requests import Consumer, broker_for_groups, commit, offsets, share
@@ -101,6 +103,14 @@ def test_a_topic_that_says_so_is_compacted_and_others_are_not(broker: LocalBroke
 def test_a_topic_that_is_compacted_and_deleted_is_compacted(broker: LocalBroker) -> None:
     filled(broker, cleanup_policy="compact,delete")
     broker.tick()
+    assert values(broker) == [b"new"]
+
+
+def test_what_a_topic_holds_for_a_group_is_compacted(broker: LocalBroker) -> None:
+    passes = filled(broker, **configured("hold", groups="billing"))
+    commit_of_a_client(broker, "billing", 0)
+    broker.tick()
+    assert len(passes) == 1
     assert values(broker) == [b"new"]
 
 

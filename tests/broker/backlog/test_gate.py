@@ -11,10 +11,12 @@ from backlogs import alter, commit, configured
 from brokers import LocalBroker, a_batch, only_partition, produce_request, resolved
 from hypothesis import given
 from hypothesis import strategies as st
+from transactions import TransactionalProducer
 
 from tailrace.broker.backlog import gate
 from tailrace.broker.backlog.gate import REFUSES_MS_MIN, Gate, GateState, delay_ms
 from tailrace.broker.core.api import Silence
+from tailrace.broker.core.delayed import DelayedResponse
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.delete_groups import DeleteGroupsRequest
 from tailrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -252,6 +254,32 @@ def test_what_is_refused_keeps_the_order_of_an_idempotent_producer(tmp_path: Pat
         assert later.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         assert broker.produce(b"first", base_sequence=0, **ids).error_code == 0
         assert broker.produce(b"second", base_sequence=1, **ids).error_code == 0
+
+
+@pytest.mark.parametrize("policy", ["backpressure", "reject"])
+@pytest.mark.parametrize("version", [0, 2])
+def test_a_transaction_that_has_begun_is_not_refused_and_a_new_one_is(
+    tmp_path: Path, policy: str, version: int
+) -> None:
+    with broker_with(tmp_path, policy) as broker:
+        begun = TransactionalProducer(broker, "begun", version=version)
+        assert begun.produce(bytes(32)).error_code == 0
+        fill_to(broker, 1.0)
+        assert broker.produce(b"x", acks=LEADER).error_code == REFUSED
+        begun_at = broker.log().end_offset
+        answer = broker.begin(begun.produce_request(b"second"), 12 if version else 11)
+        pass_ms(broker, gate.DELAY_MS_MAX)
+        assert broker.log().end_offset == begun_at + 1
+        delayed = resolved(answer) if isinstance(answer, DelayedResponse) else [answer]
+        assert only_partition(delayed[0]).error_code == 0
+        late = TransactionalProducer(broker, "late", version=version)
+        assert late.produce(b"refused").error_code == REFUSED
+        assert begun.commit().error_code == 0, "markers are no messages of a producer"
+        assert begun.produce(b"the next one").error_code == REFUSED
+        commit(broker, "billing", 100)
+        broker.now_ms += 2_000
+        late.sequences.clear()
+        assert late.produce(b"again").error_code == 0
 
 
 # Delays

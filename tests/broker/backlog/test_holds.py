@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from backlogs import alter, commit, configured
+from backlogs import RECORDS_OF_A_SEGMENT_EACH, alter, commit, configured, delete, noted, short
 from brokers import LocalBroker
 from group_requests import BILLING, NO_DELAY, Consumer, share
 
@@ -17,8 +17,9 @@ from tailrace.broker.core.topics import LOSSES_TOPIC
 from tailrace.broker.groups.records import OffsetCommitValue
 from tailrace.broker.metadata.config_changes import Operation
 from tailrace.facts import losses
-from tailrace.facts.losses import LossKind
-from tailrace.log.retention import SegmentFacts
+from tailrace.facts.losses import LossKind, LossReason
+from tailrace.log.retention import Reason, SegmentFacts
+from tailrace.monitor.figures.losses import join
 from tailrace.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from tailrace.protocol.messages.delete_groups import DeleteGroupsRequest
 from tailrace.protocol.messages.delete_records import (
@@ -179,6 +180,22 @@ def test_a_group_that_never_committed_counts_from_the_end_when_it_was_named(tmp_
             pass_time(broker)
             assert start(broker) == 3, "a restart does not move where it stands"
             fill(broker, 2)
+
+
+def test_what_goes_before_a_named_group_has_ever_committed_is_its_loss(tmp_path: Path) -> None:
+    with LocalBroker(tmp_path) as broker:
+        broker.create_topic(**RECORDS_OF_A_SEGMENT_EACH)
+        fill(broker, 4)
+        alter(broker, tailrace_backlog_policy="hold", tailrace_backlog_groups="billing")
+        fill(broker, 6)
+        for before in (3, 6, 7):
+            delete(broker, before, Reason.HOLD_CAP)
+        commit(broker, "billing", 9)
+        delete(broker, 8)
+        found = [loss for loss in noted(broker) if loss.group]
+        assert short(found) == [("skipped", "billing", 4, 5), ("skipped", "billing", 6, 6)]
+        (lost,) = join(found)
+        assert (lost.first, lost.last, lost.records, lost.reason, lost.exact) == (4, 6, 3, LossReason.HOLD_CAP, True)
 
 
 def test_a_partition_that_comes_later_counts_from_its_beginning(tmp_path: Path) -> None:

@@ -8,10 +8,12 @@ import pytest
 from backlogs import RECORDS_OF_A_SEGMENT_EACH, commit, delete, fill, noted, short
 from brokers import LocalBroker
 
+from tailrace.broker.backlog.ledger import Actor
 from tailrace.broker.groups.records import OffsetCommitValue
 from tailrace.facts.losses import LossKind, LossReason
 from tailrace.log.layout.errors import LogOffline
 from tailrace.log.retention import Reason
+from tailrace.monitor.figures.losses import join
 from tailrace.testing.faulty_files import FaultyFiles
 
 EVERY_SECOND = {"log.retention.check.interval.ms": "1000"}
@@ -25,6 +27,7 @@ def test_a_deletion_notes_the_range_and_each_group_that_it_overtakes(tmp_path: P
             commit(broker, group, offset)
         topic_id = broker.broker.metadata.topics["orders"].topic_id.hex()
         sizes = [segment.size for segment in broker.log().segments]
+        written = [segment.largest_timestamp for segment in broker.log().segments]
         delete(broker, 5)
         found = noted(broker)
         assert short(found) == [("cut", "", 0, 4), ("missed", "slower", 0, 4), ("missed", "slow", 3, 4)]
@@ -32,6 +35,11 @@ def test_a_deletion_notes_the_range_and_each_group_that_it_overtakes(tmp_path: P
         assert [loss.records for loss in found] == [5, 5, 2]
         assert [loss.size for loss in found] == [sum(sizes[:5]), sum(sizes[:5]), sum(sizes[3:5])]
         assert all(loss.exact and loss.reason is LossReason.AGE for loss in found)
+        assert [(loss.oldest, loss.newest) for loss in found[:2]] == [(None, written[4])] * 2
+        assert (found[2].oldest, found[2].newest) == (written[2], written[4])
+        delete(broker, 7)
+        *_, later = [loss for loss in join(noted(broker)) if loss.group == "level"]
+        assert (later.oldest, later.newest) == (written[4], written[6]), "not before what was deleted before"
 
 
 def test_a_group_that_has_fallen_is_noted_once_and_again_when_it_commits(tmp_path: Path) -> None:
@@ -46,6 +54,43 @@ def test_a_group_that_has_fallen_is_noted_once_and_again_when_it_commits(tmp_pat
         commit(broker, "slow", 8)
         commit(broker, "slow", 9)
         assert short(noted(broker))[3:] == [("resumed", "slow", 3, 5)]
+
+
+def test_a_group_that_moves_to_before_the_start_is_noted(tmp_path: Path) -> None:
+    """As a client does that goes back to a position of its own, or a copy of offsets from another cluster."""
+    with LocalBroker(tmp_path) as broker:
+        broker.create_topic(**RECORDS_OF_A_SEGMENT_EACH)
+        fill(broker, 10)
+        commit(broker, "back", 8)
+        delete(broker, 6)
+        commit(broker, "back", 3)
+        commit(broker, "back", 4)
+        commit(broker, "new", 5)
+        commit(broker, "back", 2)
+        delete(broker, 7)
+        commit(broker, "back", 9)
+        found = noted(broker)
+        assert short(found)[1:] == [
+            ("missed", "back", 3, 5),
+            ("missed", "new", 5, 5),
+            ("missed", "back", 2, 5),
+            ("cut", "", 6, 6),
+            ("resumed", "back", 2, 6),
+        ]
+        lost = [(loss.group, loss.first, loss.last, loss.reason) for loss in join(found)]
+        assert lost == [("back", 2, 6, LossReason.AGE), ("new", 5, 6, LossReason.AGE)]
+
+
+def test_a_group_that_was_deleted_misses_nothing_more(tmp_path: Path) -> None:
+    with LocalBroker(tmp_path) as broker:
+        broker.create_topic(**RECORDS_OF_A_SEGMENT_EACH)
+        fill(broker, 10)
+        commit(broker, "slow", 1)
+        delete(broker, 4)
+        broker.broker.groups.delete("slow", Actor("admin"))
+        delete(broker, 6)
+        lost = [(loss.group, loss.first, loss.last, loss.reason) for loss in join(noted(broker))]
+        assert lost == [("slow", 1, 3, LossReason.AGE), ("slow", 4, 9, LossReason.GROUP_DELETED)]
 
 
 def test_retention_notes_what_it_deletes_and_why(tmp_path: Path) -> None:

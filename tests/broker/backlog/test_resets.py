@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from brokers import LocalBroker, fetch_request, from_offset, only_partition
+from brokers import LocalBroker, fetch_request, from_offset, only_partition, resolved
 from group_requests import BILLING, Consumer, broker_for_groups, commit_request, share
 
 from tailrace.broker.core import clients
@@ -14,7 +15,13 @@ from tailrace.facts import losses
 from tailrace.facts.losses import Loss, LossReason
 from tailrace.log.retention import Reason
 from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages.delete_groups import DeleteGroupsRequest
 from tailrace.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from tailrace.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
 
 LATEST = -1
 
@@ -73,6 +80,30 @@ def test_a_client_that_fetches_nothing_skips_what_it_commits_past(broker: LocalB
     commit(broker, 3, "ops")
     commit(broker, 100, "ops")
     assert skips(broker) == [(2, 6), (3, 9)], "back is no loss, and behind the end there is nothing"
+
+
+def test_a_client_gets_its_response_when_what_is_lost_is_on_disk(broker: LocalBroker) -> None:
+    def answered(request: Any, version: int) -> None:
+        """Flushes log by log, the ledger last, until there is a response."""
+        answers = resolved(broker.begin(request, version, client_id="ops", connection=connect(broker)))
+        ledger = []
+        while (flush := broker.broker.flushes.next_of_one_log()) is not None:
+            if flush.log is broker.log(LOSSES_TOPIC):
+                ledger.append(flush)
+            else:
+                broker._run_flush(flush)
+        assert not answers
+        for flush in ledger:
+            broker._run_flush(flush)
+        assert answers
+
+    commit(broker, 2)
+    answered(commit_request({("orders", 0): 5}), 8)
+    offsets = OffsetDeleteRequestTopic(name="orders", partitions=[OffsetDeleteRequestPartition(partition_index=0)])
+    answered(OffsetDeleteRequest(group_id=BILLING, topics=[offsets]), 0)
+    commit(broker, 6)
+    answered(DeleteGroupsRequest(groups_names=[BILLING]), 2)
+    assert skips(broker) == [(2, 4), (5, 9), (6, 9)]
 
 
 def test_a_client_that_fetches_the_partition_has_read_what_it_commits(broker: LocalBroker) -> None:

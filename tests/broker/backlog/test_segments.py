@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from backlogs import commit
 from brokers import LocalBroker
 from hypothesis import given
 from hypothesis import strategies as st
@@ -137,6 +138,14 @@ def test_changed_configs_are_published_and_others_are_not(tmp_path: Path) -> Non
         broker.tick()
         fact = last(broker)
         assert (fact.policy, fact.hold_groups, fact.hold_expiry_ms) == ("hold", ("billing",), 604_800_000)
+        assert fact.hold_signs == (broker.broker.topic("orders").anchors["billing"].at_ms,)  # type: ignore[union-attr]
+        commit(broker, "billing", 1)
+        committed_ms = broker.now_ms
+        broker.tick()
+        assert last(broker) == fact, "a sign alone is not published"
+        fill(broker, 1)
+        broker.tick()
+        assert last(broker).hold_signs == (committed_ms,)
         alter(broker, 4, "", tailrace_disk_budget_bytes="123456789")
         broker.tick()
         assert last(broker).budget_bytes == 123_456_789

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 from brokers import ENDPOINT, NOW_MS, LocalBroker, a_batch, produce_request
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from logs import DATA, memory_files
+from transactions import TransactionalProducer, committed
 
 from tailrace.broker.apis.registry import APIS
 from tailrace.broker.core.api import Call
@@ -573,3 +574,115 @@ def test_frames_that_only_begin_like_one_that_is_known_are_not_taken_for_it(loca
         assert producer.append_alone(memoryview(spoilt)) is None
     assert len(written(local)) == 1
     assert producer.append_alone(memoryview(frame)) is not None
+
+
+# Transactions
+
+
+class TransactionalSteps:
+    """The same steps of a transactional producer on two brokers, of which one has the fast path."""
+
+    def __init__(self, version: int) -> None:
+        self.version = version
+        self.producers: list[tuple[Producer, TransactionalProducer]] = []
+        for short in (True, False):
+            local = LocalBroker(DATA, files=memory_files())
+            local.create_topic(partitions=2)
+            client = TransactionalProducer(local, version={11: 0, 12: 2}[version])
+            self.producers.append((Producer(local, short=short), client))
+
+    def produce(self, partition: int, **fields: Any) -> None:
+        """Sends a batch, after AddPartitionsToTxn if that has to be."""
+        said = []
+        for producer, client in self.producers:
+            if self.version == 11:
+                client.add(partition)
+            said.append(producer.ask(client.produce_request(b"t", partition=partition, **fields), self.version))
+        assert said[0] == said[1]
+
+    def end(self, *, commit: bool) -> None:
+        assert len({str(client.end(commit=commit)) for _, client in self.producers}) == 1
+
+    def check(self) -> None:
+        """The logs are the same, and so is what consumers of committed records find."""
+        for index in range(2):
+            fast, slow = (client.broker for _, client in self.producers)
+            assert written(fast, index) == written(slow, index)
+            assert committed(fast, index) == committed(slow, index)
+
+
+@pytest.mark.parametrize("version", [11, 12])
+@settings(max_examples=40, deadline=None)
+@given(
+    steps=st.lists(
+        st.sampled_from(["batch", "batch", "batch", "other", "again", "plain", "late", "commit", "abort", "init"]),
+        max_size=14,
+    )
+)
+def test_transactional_batches_are_handled_alike_both_ways(version: int, steps: list[str]) -> None:
+    both = TransactionalSteps(version)
+    for step in steps:
+        match step:
+            case "batch" | "other":
+                both.produce(int(step == "other"))
+            case "again":
+                both.produce(0, base_sequence=0)
+            case "plain":
+                both.produce(0, transactional=False)
+            case "late":
+                both.produce(0, producer_epoch=max(both.producers[0][1].identity[1] - 1, 0))
+            case "init":
+                assert len({str(client.init()) for _, client in both.producers}) == 1
+            case _:
+                both.end(commit=step == "commit")
+    both.check()
+
+
+def test_batches_of_an_open_transaction_go_the_short_way(local: LocalBroker) -> None:
+    producer, client = Producer(local), TransactionalProducer(local)
+    for number in range(3):
+        for _ in range(4):
+            assert producer.error(client.produce_request(b"t")) == 0
+        assert producer.went_short == 3 * (number + 1), "the first of each transaction goes the long way"
+        assert client.commit().error_code == 0
+    assert committed(local) == [b"t"] * 12
+
+
+def test_no_batch_goes_the_short_way_before_the_transaction_log_is_read(tmp_path: Path) -> None:
+    local = LocalBroker(tmp_path)
+    local.create_topic()
+    client = TransactionalProducer(local)
+    client.produce(b"t")
+    local._jobs.clear()
+    local.directory.abandon()
+    run_jobs, local.run_jobs = local.run_jobs, lambda: None  # type: ignore[method-assign]
+    local.open()
+    local.run_jobs = run_jobs  # type: ignore[method-assign]
+    producer, request = Producer(local), client.produce_request(b"t")
+    for _ in range(3):
+        frame = producer.frame(request)
+        assert producer.append_alone(frame) is None
+        producer.begin(request)
+    assert local.log().end_offset == 1
+    local.run_jobs()
+    assert [producer.error(request) for _ in range(2)] == [0, 0]
+    assert client.commit().error_code == 0
+    assert committed(local) == [b"t", b"t"]
+    local.close()
+
+
+def test_a_template_of_a_transaction_takes_no_other_batch(local: LocalBroker) -> None:
+    """Of another producer whose transaction is not open here, or of none."""
+    producer, client = Producer(local), TransactionalProducer(local)
+    for _ in range(2):
+        producer.error(client.produce_request(b"t"))
+    assert producer.went_short == 1
+    strange: list[dict[str, Any]] = [
+        {"transactional": False},
+        {"producer_id": 4711, "base_sequence": 0},
+        {"producer_epoch": 1, "base_sequence": 0},
+        {"producer_id": -1, "producer_epoch": -1, "base_sequence": -1},
+    ]
+    for fields in strange:
+        assert producer.error(client.produce_request(b"t", **fields)) != 0
+    assert (producer.went_short, local.log().end_offset) == (1, 2)

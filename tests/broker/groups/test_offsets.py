@@ -1,9 +1,11 @@
 """Committed offsets: as a dictionary by group, topic and partition has them."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.broker.groups.offsets import CommittedOffsets
+from tailrace.broker.groups.pending_offsets import GroupTransaction
 from tailrace.broker.groups.records import OffsetCommitValue
 
 PLACES = st.tuples(st.sampled_from("ab"), st.sampled_from("xy"), st.integers(0, 2))
@@ -62,3 +64,29 @@ def test_observers_see_each_change_with_the_commit_before_it() -> None:
     offsets.remove("a", "x", 0)
     offsets.remove("a", "x", 0)
     assert seen == [(None, 5), (5, 7), (7, None)]
+
+
+@pytest.mark.parametrize(
+    ("committed", "pending", "is_found"),
+    [
+        ("old", [], True),
+        ("old", ["old", "old"], True),
+        (None, ["old"], True),
+        ("new", [], False),
+        ("old", ["new"], False),
+        ("new", ["old"], False),
+        (None, ["old", "new"], False),
+    ],
+)
+def test_a_place_is_found_if_all_its_offsets_are_wanted(
+    committed: str | None, pending: list[str], is_found: bool
+) -> None:
+    """A deleted topic may be there again, with offsets of its own, before those of the old one are removed."""
+    offsets = CommittedOffsets()
+    if committed is not None:
+        offsets.set("a", "x", 0, OffsetCommitValue(metadata=committed), 0)
+    for producer_id, metadata in enumerate(pending):
+        value = OffsetCommitValue(metadata=metadata)
+        offsets.set_pending(GroupTransaction(0, producer_id), "a", "x", 0, value, 1 + producer_id)
+    found = list(offsets.places_where("a", lambda topic, value: (topic, value.metadata) == ("x", "old")))
+    assert found == [("x", 0)] * is_found

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tailrace.broker.configs.registry import BacklogConfig, TopicConfig
 from tailrace.broker.core.errors import Refused
-from tailrace.broker.produce.validation import ZSTD_FROM, check_header, is_usual
+from tailrace.broker.produce.validation import CODECS, TRANSACTIONAL_CODECS, ZSTD_FROM, check_header, is_usual
 from tailrace.log.layout.config import LogConfig
 from tailrace.records import batch
 from tailrace.records.batch import BatchHeader
@@ -56,7 +56,9 @@ LENGTHS = around(batch.LENGTH_MIN, SIZE_MAX - batch.LENGTH_END)
 FIELDS: dict[str, st.SearchStrategy[int]] = {
     "length": LENGTHS,
     "magic": around(batch.MAGIC),
-    "attributes": st.integers(0, batch.CODEC_MASK) | st.sampled_from([1 << bit for bit in range(3, 15)]),
+    "attributes": st.integers(0, batch.CODEC_MASK)
+    | st.sampled_from([1 << bit for bit in range(3, 15)])
+    | st.integers(0, batch.CODEC_MASK).map(lambda codec: codec | batch.TRANSACTIONAL),
     "base_timestamp": TIMES,
     "max_timestamp": TIMES,
     "producer_id": NUMBERS,
@@ -91,8 +93,10 @@ def test_a_header_that_is_usual_is_refused_by_no_rule(
     header: BatchHeader, surplus: int, version: int, log_append_time: bool
 ) -> None:
     config, size = config_of(log_append_time=log_append_time), header.size + surplus
-    if is_usual(header, size, config, version, NOW_MS):
-        assert not is_refused(header, size, config, version)
+    for attributes in (CODECS, TRANSACTIONAL_CODECS):
+        if is_usual(header, size, config, version, NOW_MS, attributes):
+            assert not is_refused(header, size, config, version)
+            assert header.is_transactional is (attributes is TRANSACTIONAL_CODECS)
 
 
 @pytest.mark.parametrize(
@@ -102,6 +106,7 @@ def test_a_header_that_is_usual_is_refused_by_no_rule(
         {"length": batch.LENGTH_MIN},
         {"length": SIZE_MAX - batch.LENGTH_END},
         {"attributes": 4},
+        {"attributes": 4 | batch.TRANSACTIONAL},
         {"base_timestamp": NOW_MS - BEFORE_MS},
         {"base_timestamp": -1},
         {"max_timestamp": NOW_MS + AFTER_MS},
@@ -110,7 +115,8 @@ def test_a_header_that_is_usual_is_refused_by_no_rule(
 )
 def test_a_header_at_the_limit_of_a_rule_is_usual(changed: dict[str, int]) -> None:
     header = USUAL._replace(**changed)
-    assert is_usual(header, header.size, config_of(), ZSTD_FROM, NOW_MS)
+    expected = TRANSACTIONAL_CODECS if header.is_transactional else CODECS
+    assert is_usual(header, header.size, config_of(), ZSTD_FROM, NOW_MS, expected)
     assert not is_refused(header, header.size, config_of(), ZSTD_FROM)
 
 
@@ -122,7 +128,8 @@ def test_a_header_at_the_limit_of_a_rule_is_usual(changed: dict[str, int]) -> No
         {"magic": 1},
         {"attributes": 5},
         {"attributes": batch.LOG_APPEND_TIME},
-        {"attributes": batch.TRANSACTIONAL},
+        {"attributes": batch.TRANSACTIONAL, "producer_id": batch.NO_PRODUCER},
+        {"attributes": batch.TRANSACTIONAL | 5},
         {"attributes": batch.CONTROL},
         {"base_timestamp": NOW_MS - BEFORE_MS - 1},
         {"max_timestamp": NOW_MS + AFTER_MS + 1},
@@ -133,7 +140,8 @@ def test_a_header_at_the_limit_of_a_rule_is_usual(changed: dict[str, int]) -> No
 )
 def test_a_header_beyond_the_limit_of_a_rule_is_refused_by_both(changed: dict[str, int]) -> None:
     header = USUAL._replace(**changed)
-    assert not is_usual(header, header.size, config_of(), ZSTD_FROM, NOW_MS)
+    for attributes in (CODECS, TRANSACTIONAL_CODECS):
+        assert not is_usual(header, header.size, config_of(), ZSTD_FROM, NOW_MS, attributes)
     assert is_refused(header, header.size, config_of(), ZSTD_FROM)
 
 

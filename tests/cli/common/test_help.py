@@ -30,6 +30,8 @@ def every_context() -> list[Any]:
     [
         ("describe", "`tailrace topic show TOPIC` or `tailrace group show GROUP`"),
         ("consume", "`tailrace tail TOPIC`"),
+        ("console-consumer", "`tailrace tail TOPIC`"),
+        ("reset", "`tailrace group reset GROUP`"),
         ("version", "`tailrace --version`"),
         ("help", "`tailrace --help`"),
         ("topic describe orders", "`tailrace topic show`"),

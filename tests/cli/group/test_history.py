@@ -198,3 +198,23 @@ def test_a_rewind_that_would_stop_producers_says_so(
     assert "the limit is 20.0 KB" in lines[0]
     assert "the first unread message is 7,2" in lines[1]
     assert run("group", "reset", unused, "--shift", "-2", "--dry-run")[1] == ""
+
+
+def test_a_rewind_is_weighed_where_a_topic_limits_bytes_alone(
+    run: Run, unused: str, commit: Commit, admin: Any
+) -> None:
+    from tailrace.cli.common.client import NewTopic
+
+    configs = {
+        "tailrace.backlog.policy": "reject",
+        "tailrace.backlog.groups": unused,
+        "tailrace.backlog.bytes": "20000",
+    }
+    topic = f"limited-{unused}"
+    admin.create_topics([NewTopic(topic, 1, 1, config=configs)])[topic].result(20)
+    run("produce", topic, given=b"a\nb\n")
+    commit(unused, topic, 2)
+    assert run("group", "reset", unused, "--to", "earliest", "--dry-run")[1] == (
+        f"tailrace: {topic} [0]: producers would be refused (policy reject) if these messages are larger than 20.0 KB; "
+        "their size is not known\n"
+    )

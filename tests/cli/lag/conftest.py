@@ -10,9 +10,6 @@ from compat.brokers import KafkaProcess
 from waits import until
 
 OURS = pytest.mark.parametrize("bootstrap", ["tailrace"], indirect=True, scope="session")
-KAFKAS = pytest.mark.parametrize(
-    "bootstrap", [pytest.param("kafka", marks=pytest.mark.needs("kafka"))], indirect=True, scope="session"
-)
 
 
 @pytest.fixture(scope="session", params=["tailrace", pytest.param("kafka", marks=pytest.mark.needs("kafka"))])

@@ -1,5 +1,6 @@
 """`tailrace lag`, run as a user runs it, against a broker of ours and against Apache Kafka."""
 
+import contextlib
 import json
 import re
 import time
@@ -7,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from cli.lag.conftest import KAFKAS, OURS
+from cli.lag.conftest import OURS
 from confluent_kafka import Consumer, Producer, TopicPartition
 from waits import until
 
@@ -122,7 +123,6 @@ def test_unknown_groups_and_bad_options_have_exit_codes(run: Run, unused: str, t
     assert "committed no offsets" in run("lag", unused, "--topic", "another", "--sample", "200ms")[0]
 
 
-@KAFKAS
 def test_control_batches_alone_are_no_lag(run: Run, bootstrap: str, new_topic: Any, unused: str) -> None:
     """What Kafka's own tools show as a lag of 1 for ever."""
     topic = new_topic()
@@ -139,6 +139,45 @@ def test_control_batches_alone_are_no_lag(run: Run, bootstrap: str, new_topic: A
     consumer.commit(offsets=[TopicPartition(topic, 0, 4)], asynchronous=False)
     consumer.close()
     assert row_of(run, unused)["lag_records"] == 2
+
+
+def test_a_group_that_has_read_all_that_is_committed_has_no_lag(
+    run: Run, bootstrap: str, new_topic: Any, unused: str
+) -> None:
+    """It commits where its last message was, so behind it are markers, aborted messages, and those of an open one."""
+    topic, settings = new_topic(), {"bootstrap.servers": bootstrap, "group.id": unused}
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": unused})
+    producer.init_transactions(30)
+    consumer = Consumer(settings | {"auto.offset.reset": "earliest", "enable.auto.commit": False})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+
+    def lag() -> tuple[Any, ...]:
+        row = row_of(run, unused)
+        return row["committed"], row["lag_records"], row["lag_seconds"], row["state"]
+
+    def send() -> None:
+        producer.begin_transaction()
+        for number in range(5):
+            producer.produce(topic, str(number))
+        assert producer.flush(30) == 0
+
+    send()
+    producer.commit_transaction(30)
+    assert len(consumer.consume(5, 30)) == 5
+    consumer.commit(asynchronous=False)
+    assert lag() == (5, 0, 0, "ok")
+    send()
+    assert lag() == (5, 0, 0, "ok"), "during a transaction"
+    producer.abort_transaction(30)
+    assert lag() == (5, 0, 0, "ok"), "after one that was aborted"
+    send()
+    producer.commit_transaction(30)
+    committed, records, seconds, _ = lag()
+    assert (committed, records > 0, seconds > 0) == (5, True, True)
+    assert len(consumer.consume(5, 30)) == 5
+    consumer.commit(asynchronous=False)
+    assert lag() == (17, 0, 0, "ok")
+    consumer.close()
 
 
 @OURS
@@ -163,7 +202,9 @@ def test_both_sources_give_the_same_lag(
 
 
 @OURS
-def test_what_a_monitor_publishes_is_used_while_it_is_fresh(run: Run, bootstrap: str, admin: Any, unused: str) -> None:
+def test_what_a_monitor_publishes_is_used_while_it_is_fresh(
+    run: Run, bootstrap: str, admin: Any, unused: str, ten: str, commit: Commit
+) -> None:
     from confluent_kafka.admin import NewTopic
 
     topic = "__tailrace_lag"
@@ -185,10 +226,31 @@ def test_what_a_monitor_publishes_is_used_while_it_is_fresh(run: Run, bootstrap:
         (shown,) = found["groups"]
         assert (shown["lag_records"], shown["produce_rate"]) == (7, 1.0)
         assert 5 <= shown["lag_seconds"] < 50
+        commit(f"{unused}-new", ten, 4)
+        found = report(run, f"{unused}-new")
+        assert (found["rates"], found["groups"][0]["lag_records"]) == ("sampled", 6)
+        run("lag", f"{unused}-none", "--sample", "200ms", code=4)
         publish(now_ms() - 100_000)
         run("lag", unused, "--sample", "200ms", code=4)  # two samples know of no such group
     finally:
         admin.delete_topics([topic])[topic].result(20)
+
+
+@OURS
+def test_a_disk_is_full_at_the_reserve_that_is_set(run: Run, bootstrap: str) -> None:
+    from tailrace.monitor.sources.connection import connect
+    from tailrace.monitor.sources.tailrace_facts import facts_about
+
+    def reserve() -> int:
+        with contextlib.closing(connect({"bootstrap.servers": bootstrap})) as cluster:
+            return facts_about(cluster).snapshot().reserve
+
+    assert reserve() == -1, "the default"
+    run("config", "set", "--set", "tailrace.disk.reserve.bytes=123456")
+    try:
+        assert reserve() == 123_456
+    finally:
+        run("config", "set", "--unset", "tailrace.disk.reserve.bytes")
 
 
 def test_buffers_say_for_how_long_there_is_room(run: Run, new_topic: Any) -> None:

@@ -30,6 +30,16 @@ def test_deleted_messages_that_a_group_had_not_read_are_listed(
     assert json.loads(run("lag", unused, "--losses", "--since", "now", "--json")[0]) == {"losses": []}
 
 
+def test_a_group_that_is_moved_forward_loses_what_lies_between_also_right_after_somebody_has_read(
+    run: Run, unused: str, ten: str
+) -> None:
+    run("tail", ten, "--group", unused, "--from", "earliest", "-n", "4")
+    run("group", "reset", unused, "--to", "latest", "--yes")
+    (loss,) = json.loads(run("lag", unused, "--losses", "--json")[0])["losses"]
+    expected = {"first": 4, "last": 9, "exact": False, "reason": "reset_forward", "client_id": "tailrace-admin"}
+    assert expected.items() <= loss.items()
+
+
 def test_losses_of_an_unknown_group_are_not_found(run: Run, unused: str, ten: str) -> None:
     assert f"there is no group {unused!r}" in run("lag", unused, "--losses", code=4)[1]
     assert "--since" in run("lag", "--losses", "--since", "tuesdayish", code=2)[1]

@@ -161,6 +161,7 @@ def test_a_mistyped_topic_gets_a_suggestion(run: Run, new_topic: NewTopic) -> No
 def test_where_no_broker_is_all_verbs_end_with_3_and_say_what_to_do(run: Run, start: Callable[..., Any]) -> None:
     nowhere = ("-b", "127.0.0.1:1")
     verbs = [("topic", "list"), ("topic", "show", "a"), ("produce", "a"), ("tail", "a"), ("group", "list")]
+    verbs += [("lag",), ("alert", "list"), ("config", "show"), ("quota", "show")]
     for process in [start(*verb, *nowhere) for verb in verbs]:
         said, warned = process.communicate(timeout=20)
         assert (process.returncode, said) == (3, b"")

@@ -66,7 +66,11 @@ def test_what_cannot_be_deleted_is_refused_and_nothing_is(run: Run, ten: str, ne
     run("topic", "delete-records", ten, code=2)
     compacted = new_topic(cleanup_policy="compact")
     run("produce", compacted, "--json", given=b'{"key": "a", "value": "1"}\n')
-    assert "keeps its messages" in run("topic", "delete-records", compacted, "--before", "latest", "--yes", code=5)[1]
+    warned = run("topic", "delete-records", compacted, "--before", "latest", "--yes", code=5)[1]
+    assert f"keeps its messages: cleanup.policy of {compacted} is without `delete`" in warned
+    internal = "__tailrace_metadata"
+    warned = run("topic", "delete-records", internal, "--before", 1, "--yes", code=5)[1]
+    assert f"keeps its messages: {internal} is an internal topic" in warned
     assert starts(run, ten) == [0]
 
 

@@ -144,7 +144,7 @@ def test_a_broker_that_does_not_answer_is_waited_for_until_the_deadline(fake: Fa
     before = time.monotonic()
     with pytest.raises(ConnectionLost, match="no response in time"):
         ask(connection, 0.2)
-    assert 0.15 < time.monotonic() - before < 2
+    assert 0.15 < time.monotonic() - before < 20
     assert connection.is_closed
 
 
@@ -248,6 +248,12 @@ def test_a_mechanism_that_is_not_offered_is_told_with_those_that_are(fake: FakeB
     answer = SaslHandshakeResponse(error_code=33, mechanisms=["PLAIN", "GSSAPI"])
     fake.answers[SaslHandshakeRequest] = lambda request, version: answer
     with pytest.raises(AuthenticationFailed, match="it offers PLAIN, GSSAPI"):
+        connect(fake, **LOGIN)
+
+
+def test_a_listener_without_authentication_is_named_as_that(fake: FakeBroker) -> None:
+    fake.answers[SaslHandshakeRequest] = lambda request, version: SaslHandshakeResponse(error_code=34)
+    with pytest.raises(AuthenticationFailed, match=r"has no authentication, so security\.protocol is PLAINTEXT or SSL"):
         connect(fake, **LOGIN)
 
 

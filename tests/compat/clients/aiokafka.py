@@ -11,7 +11,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPa
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import BrokerResponseError, KafkaError
-from compat.contract import Acks, AtTime, Cluster, Code, Message, OffsetOf, Place, Received, Refused, Start
+from compat.contract import Acks, AtTime, Cluster, Code, Isolation, Message, OffsetOf, Place, Received, Refused, Start
 
 SECONDS = 50
 T = TypeVar("T")
@@ -88,9 +88,11 @@ class AiokafkaClient:
         partitions: Sequence[int] = (0,),
         wait_ms: int = 500,
         max_bytes: int | None = None,
+        isolation: Isolation | None = None,
     ) -> Iterator["AiokafkaConsumer"]:
-        limits = {} if max_bytes is None else {"max_partition_fetch_bytes": max_bytes, "fetch_max_bytes": max_bytes}
-        consumer = self._run(self._started(topic, partitions, start, fetch_max_wait_ms=wait_ms, **limits))
+        own: dict[str, Any] = {} if isolation is None else {"isolation_level": isolation}
+        own |= {} if max_bytes is None else {"max_partition_fetch_bytes": max_bytes, "fetch_max_bytes": max_bytes}
+        consumer = self._run(self._started(topic, partitions, start, fetch_max_wait_ms=wait_ms, **own))
         try:
             yield AiokafkaConsumer(consumer, topic, self._run)
         finally:

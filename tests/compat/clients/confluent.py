@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from compat.brokers import against_kafka
-from compat.contract import Acks, AtTime, Cluster, Message, OffsetOf, Place, Received, Refused, Start
+from compat.contract import Acks, AtTime, Cluster, Isolation, Message, OffsetOf, Place, Received, Refused, Start
 from confluent_kafka import (
     OFFSET_BEGINNING,
     OFFSET_END,
@@ -96,8 +96,10 @@ class ConfluentClient:
         partitions: Sequence[int] = (0,),
         wait_ms: int = 500,
         max_bytes: int | None = None,
+        isolation: Isolation | None = None,
     ) -> Iterator["ConfluentConsumer"]:
-        limits = {} if max_bytes is None else {"fetch.message.max.bytes": max_bytes}
+        limits: dict[str, Any] = {} if max_bytes is None else {"fetch.message.max.bytes": max_bytes}
+        limits |= {} if isolation is None else {"isolation.level": isolation}
         consumer = Consumer(
             self._common
             | {"group.id": "unused", "enable.auto.commit": False, "auto.offset.reset": "error"}

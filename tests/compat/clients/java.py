@@ -11,7 +11,7 @@ from pathlib import Path
 
 import parts
 from compat.clients import programs
-from compat.contract import Acks, AtTime, Cluster, Code, Message, OffsetOf, Place, Received, Refused, Start
+from compat.contract import Acks, AtTime, Cluster, Code, Isolation, Message, OffsetOf, Place, Received, Refused, Start
 
 TOOLS = "org.apache.kafka.tools"
 NULL = "<null>"
@@ -106,6 +106,7 @@ class JavaClient:
         partitions: Sequence[int] = (0,),
         wait_ms: int = 500,
         max_bytes: int | None = None,
+        isolation: Isolation | None = None,
     ) -> AbstractContextManager[programs.PrintingConsumer]:
         (partition,) = partitions
         assert not isinstance(start, AtTime), "it cannot start at a time"
@@ -117,6 +118,8 @@ class JavaClient:
             "request.timeout.ms": str(wait_ms + 60_000),
             "reconnect.backoff.max.ms": "500",
         }
+        if isolation is not None:
+            settings["isolation.level"] = isolation
         if max_bytes is not None:
             settings |= {"fetch.max.bytes": str(max_bytes), "max.partition.fetch.bytes": str(max_bytes)}
         where = ["--topic", topic, "--partition", str(partition), "--offset", str(start)]

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from compat.contract import Acks, AtTime, Cluster, Code, Message, OffsetOf, Place, Received, Refused, Start
+from compat.contract import Acks, AtTime, Cluster, Code, Isolation, Message, OffsetOf, Place, Received, Refused, Start
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 from kafka.errors import BrokerResponseError, KafkaError
@@ -61,14 +61,16 @@ class KafkaPythonClient:
         partitions: Sequence[int] = (0,),
         wait_ms: int = 500,
         max_bytes: int | None = None,
+        isolation: Isolation | None = None,
     ) -> Iterator["KafkaPythonConsumer"]:
-        limits = {} if max_bytes is None else {"max_partition_fetch_bytes": max_bytes, "fetch_max_bytes": max_bytes}
+        own: dict[str, Any] = {} if isolation is None else {"isolation_level": isolation}
+        own |= {} if max_bytes is None else {"max_partition_fetch_bytes": max_bytes, "fetch_max_bytes": max_bytes}
         consumer = KafkaConsumer(
             **self._common,
             auto_offset_reset="none",
             fetch_max_wait_ms=wait_ms,
             request_timeout_ms=wait_ms + 60_000,
-            **limits,
+            **own,
         )
         try:
             wanted = [TopicPartition(topic, partition) for partition in partitions]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 
 from compat.clients import programs
-from compat.contract import Acks, AtTime, Message, OffsetOf, Place, Received, Refused, Start
+from compat.contract import Acks, AtTime, Isolation, Message, OffsetOf, Place, Received, Refused, Start
 from confluent_kafka import KafkaError
 
 END_OF_MESSAGE, END_OF_KEY = b"\n", b"\x02"
@@ -64,6 +64,7 @@ class KcatClient:
         partitions: Sequence[int] = (0,),
         wait_ms: int = 500,
         max_bytes: int | None = None,
+        isolation: Isolation | None = None,
     ) -> AbstractContextManager[programs.PrintingConsumer]:
         (partition,) = partitions
         begin = {"earliest": "beginning", "latest": "end"}
@@ -73,6 +74,7 @@ class KcatClient:
         for name, value in settings.items():
             command += ["-X", f"{name}={value}"]
         command += [] if max_bytes is None else ["-X", f"fetch.message.max.bytes={max_bytes}"]
+        command += [] if isolation is None else ["-X", f"isolation.level={isolation}"]
         return programs.printing(command, _received, _raise_refusal)
 
     def offset(self, topic: str, of: OffsetOf, *, partition: int = 0) -> int | None:

@@ -27,7 +27,8 @@ def test_the_partition_with_the_least_room_counts_for_a_topic() -> None:
 
 def test_a_disk_has_what_is_free_and_what_retention_may_delete() -> None:
     disk = DiskState("/data", 100_000, 2_350, frozenset(LOGS))
-    assert disk_buffers(snapshot(disk), RATES, reserve=1_000) == {"/data": Buffer(11, 6.875)}
-    assert disk_buffers(snapshot(disk), {}, reserve=1_000) == {"/data": Buffer(None, None)}
+    assert disk_buffers(snapshot(disk)._replace(reserve=1_000), RATES) == {"/data": Buffer(11, 6.875)}
+    assert disk_buffers(snapshot(disk), RATES) == {"/data": Buffer(15, 9.375)}, "another Kafka has no reserve"
+    assert disk_buffers(snapshot(disk), {}) == {"/data": Buffer(None, None)}
     unknown = DiskState("/data", None, None, frozenset(LOGS))
     assert disk_buffers(snapshot(unknown), RATES) == {}

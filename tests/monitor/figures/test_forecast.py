@@ -99,6 +99,9 @@ def test_a_hold_lets_segments_go_when_it_reaches_its_limit() -> None:
     assert forecast(Hold(-1, 60_000, False)) == (49, Rule.HOLD_CAP)
     assert forecast(Hold(-1, -1, False)) == NO_LOSS
     assert forecast(Hold(5_000, -1, True)) == NO_LOSS
+    for refuses in (False, True):  # it expires
+        assert forecast(Hold(-1, -1, refuses, ends_s=70)) == (70, Rule.HOLD_CAP)
+        assert forecast(Hold(-1, -1, refuses, ends_s=-20)) == (0, Rule.AGE)
 
 
 def test_the_budget_takes_the_oldest_segments_of_all_logs_first() -> None:

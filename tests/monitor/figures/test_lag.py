@@ -203,6 +203,39 @@ def test_rows_that_are_kept_while_nothing_moves_are_those_that_would_be_computed
         assert kept._replace(loss_at=None, loss_low_at=None) == computed._replace(loss_at=None, loss_low_at=None)
 
 
+# Holds
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+def test_a_hold_for_a_group_that_gives_no_sign_expires(refuses: bool) -> None:
+    """An hour after its last commit or member: retention would have deleted all of it long ago."""
+    hour, began = 3_600_000, 10_000_000
+    segments = (SegmentFact(0, 10, 1000, 0), SegmentFact(10, 20, 1000, began))
+    log = LogState(
+        *(0, 20, 2000, segments, Limits(retention_ms=1000)),
+        hold=Hold(-1, -1, refuses),
+        hold_groups=frozenset(("group",)),
+        hold_expiry_ms=hour,
+        hold_signs={"group": began - 500_000},
+    )
+
+    def rows(tracker: LagTracker, *rounds: tuple[int, bool], log: LogState = log) -> LagRow:
+        for at_s, members in rounds:
+            seen = snapshot(began / 1000 + at_s, {"group": 5}, log, members=members, unread_at_s=1)
+            row = one_row(tracker.observe(seen))
+        return row
+
+    alone, joined = LagTracker(), LagTracker()
+    row = rows(alone, (0, False), (90, False))
+    assert (row.loss_at, row.loss_low_at, row.rule) == (began + hour - 500_000, began + hour - 500_000, "hold_cap")
+    assert rows(joined, (0, True), (90, True)).loss_at is None
+    assert rows(joined, (105, False), (200, False)).loss_at == began + 105_000 + hour
+    unknown = log._replace(hold_signs={})
+    assert rows(LagTracker(), (0, False), (90, False), log=unknown).loss_at == began + hour
+    expired = log._replace(hold_signs={"group": began - 2 * hour})
+    assert rows(LagTracker(), (0, False), (90, False), log=expired).loss_seconds(began + 90_000) == 0
+
+
 # A reader and its log, and whether the alert comes in time
 
 

@@ -1,4 +1,4 @@
-"""The outbox: bytes and slices in their order, whatever the socket takes at a time, and nothing held afterwards."""
+"""The outbox: bytes and slices in their order, whatever the socket takes at a time, and nothing held in the end."""
 
 import asyncio
 import math
@@ -14,8 +14,10 @@ from nodes import LOOPS
 
 from tailrace.server.counters import Counters
 from tailrace.server.net import outbox as sending
-from tailrace.server.net.chunks import PIECE_BYTES
-from tailrace.server.net.outbox import COPIED_BYTES_MAX, LOOP_BYTES_MAX, Outbox, ThreadSend, length_of
+from tailrace.server.net import thread_send
+from tailrace.server.net.chunks import PIECE_BYTES, length_of
+from tailrace.server.net.outbox import COPIED_BYTES_MAX, LOOP_BYTES_MAX, Outbox
+from tailrace.server.net.thread_send import ThreadSend
 from tailrace.server.threads import Workers
 
 BY_THREAD, BY_SENDER, BY_LOOP = {"tailrace-test-0"}, {"tailrace-test-send-0"}, {"MainThread"}
@@ -241,7 +243,7 @@ def test_a_client_that_does_not_read_is_not_buffered_for(on_loop: Any) -> None:
         setup.put(*slices)
         await asyncio.sleep(0.05)
         assert not setup.outbox.is_empty
-        held = sum(length_of(part) for part in setup.outbox._parts if isinstance(part, bytes | bytearray | memoryview))
+        held = sum(length_of(part) for part in setup.outbox._chunks if isinstance(part, bytes | bytearray | memoryview))
         assert held <= sending.GATHERED_BYTES + COPIED_BYTES_MAX
         assert sum(one.released for one in slices) < 20
         assert setup.sent == 0
@@ -414,7 +416,7 @@ def test_a_client_that_takes_little_of_what_is_cold_holds_no_thread_for_long(on_
 @pytest.fixture
 def small_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that all of a run has room in a socket, and nobody has to take it meanwhile."""
-    monkeypatch.setattr(sending, "PIECE_S", 10.0)
+    monkeypatch.setattr(thread_send, "CLIENT_S", 10.0)
     monkeypatch.setattr(sending, "COPIED_BYTES_MAX", 100)
     monkeypatch.setattr(sending, "LOOP_BYTES_MAX", 1000)
 
@@ -533,7 +535,7 @@ def test_what_a_client_takes_in_part_amid_a_run_goes_on_where_it_stopped(
 
 
 def test_who_may_wait_for_a_disk_sends_a_piece_and_comes_back(on_loop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sending, "PIECE_S", 10.0)
+    monkeypatch.setattr(thread_send, "CLIENT_S", 10.0)
 
     async def main(setup: Setup) -> None:
         handed_over = hand_overs(setup, setup.workers)
@@ -548,7 +550,7 @@ def test_who_may_wait_for_a_disk_sends_a_piece_and_comes_back(on_loop: Any, monk
 
 @pytest.mark.usefixtures("small_is_large")
 def test_the_end_of_an_answer_is_sent_when_the_thread_is_back(on_loop: Any) -> None:
-    """Who has all of it asks again, and nobody is to be in his way then."""
+    """A client that has all of it sends its next request, and no thread may be in its way then."""
 
     async def main(setup: Setup) -> None:
         handed_over = hand_overs(setup, setup.senders)
@@ -556,7 +558,7 @@ def test_the_end_of_an_answer_is_sent_when_the_thread_is_back(on_loop: Any) -> N
         setup.put(*parts)
         run = setup.outbox._thread_send
         assert run is not None
-        assert [isinstance(part, FakeSlice) for part in run.parts] == [True, False, True]
+        assert [isinstance(part, FakeSlice) for part in run.chunks] == [True, False, True]
         assert len(handed_over) == 1
         await until(lambda: setup.sent == 1)
         assert await setup.receive(len(expected)) == expected

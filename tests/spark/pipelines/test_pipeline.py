@@ -1,8 +1,11 @@
 """The decorator and what it makes; progress."""
 
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,8 @@ import pytest
 
 from tailrace.spark import Console, Json, Parquet, Pipeline, Raw, Topic, pipeline
 from tailrace.spark.pipelines.progress import behind, lag, offsets_behind, summary
+from tailrace.spark.pipelines.replay.replay import replay
+from tailrace.spark.pipelines.run import run
 from tailrace.spark.source.options import BadOptions, source_options
 
 
@@ -128,10 +133,18 @@ from tailrace.spark import Call, Console, Files, Json, Parquet, Pipeline, Raw, T
 from tailrace.spark import offsets_behind
 assert not {"pyspark", "numba"} & set(sys.modules), "at definition"
 assert not [name for name in tailrace.spark.__all__ if not hasattr(tailrace.spark, name)]
+assert set(tailrace.spark.__all__) <= set(dir(tailrace.spark))
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
     with pytest.raises(ImportError):
         exec("from tailrace.spark import Kettle")
+
+
+@pytest.mark.parametrize(("method", "function"), [(Pipeline.run, run), (Pipeline.replay, replay)])
+def test_help_names_every_setting(method: Callable[..., Any], function: Callable[..., Any]) -> None:
+    settings = [name for name, one in signature(function).parameters.items() if one.kind is one.KEYWORD_ONLY]
+    described = re.findall(r"^ {8}(\S.*?)  ", method.__doc__ or "", re.MULTILINE)
+    assert sorted(name for names in described for name in names.split(", ")) == sorted(settings)
 
 
 def test_each_sink_says_what_it_promises() -> None:

@@ -51,3 +51,10 @@ def test_a_column_that_there_is_not_is_said(spark: Any) -> None:
         big.test([{"amuont": 1}], spark=spark)
     with pytest.raises(BadOptions, match="one of them"):
         big.test(spark=spark)
+
+
+def test_a_value_of_another_type_is_named_with_its_column(spark: Any) -> None:
+    with pytest.raises(BadOptions, match=r"column 'id', int32, cannot be 'one' \(str\).*messages="):
+        big.test([{"id": 1, "amount": 1}, {"id": "one"}], spark=spark)
+    with pytest.raises(BadOptions, match=r"column 'timestamp', timestamp.*'2026-01-01' \(str\).* a datetime"):
+        big.test([{"id": 1, "timestamp": "2026-01-01"}], spark=spark)

@@ -1,4 +1,4 @@
-"""One transaction for each task, with a marker: on Apache Kafka (`TAILRACE_COMPAT=kafka`), until ours has them."""
+"""One transaction for each task, with a marker."""
 
 import gc
 import secrets
@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from client.conftest import a_batch
 from client.fakes import SILENCE, FakeBroker
-from compat.brokers import against_kafka
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from tailrace.client import groups
@@ -26,7 +25,12 @@ from tailrace.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnR
 from tailrace.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from tailrace.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from tailrace.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
-from tailrace.protocol.messages.produce import ProduceRequest
+from tailrace.protocol.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
 from tailrace.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
@@ -42,8 +46,6 @@ pa = pytest.importorskip("pyarrow")
 exactly_once = pytest.importorskip("tailrace.spark.sink.exactly_once")
 BatchWriter = pytest.importorskip("tailrace.spark.data_source").BatchWriter
 TaskWrite, write_once = exactly_once.TaskWrite, exactly_once.write_once
-
-on_kafka = pytest.mark.skipif("not against_kafka()", reason="needs transactions: TAILRACE_COMPAT=kafka")
 
 
 @pytest.fixture
@@ -88,7 +90,6 @@ def forget_producers() -> None:
     exactly_once._runs.clear()
 
 
-@on_kafka
 def test_a_batch_that_is_tried_again_is_there_once(options: SinkOptions, task_write: Any, committed: Any) -> None:
     first = write_once(options, task_write, rows("a", "b"))
     again = write_once(options, task_write, rows("b", "a"))  # by the process that has written it
@@ -100,7 +101,6 @@ def test_a_batch_that_is_tried_again_is_there_once(options: SinkOptions, task_wr
     assert committed() == ["a", "b", "c", "d"]
 
 
-@on_kafka
 @pytest.mark.parametrize("others", [("a",), ("a", "b", "c"), ("a", "x"), ()])
 def test_other_rows_in_a_batch_that_was_written_stop_it(
     options: SinkOptions, task_write: Any, committed: Any, others: tuple[str, ...]
@@ -112,7 +112,6 @@ def test_other_rows_in_a_batch_that_was_written_stop_it(
     assert committed() == ["a", "b"]
 
 
-@on_kafka
 def test_an_older_checkpoint_stops_it(options: SinkOptions, task_write: Any) -> None:
     write_once(options, task_write, rows("a"))
     for values in (("a",), ()):
@@ -120,7 +119,6 @@ def test_an_older_checkpoint_stops_it(options: SinkOptions, task_write: Any) -> 
             write_once(options, replace(task_write, batch=4), rows(*values))
 
 
-@on_kafka
 def test_a_task_that_fails_has_written_nothing(options: SinkOptions, task_write: Any, committed: Any) -> None:
     def failing() -> Iterator[Any]:
         yield pa.record_batch({"value": pa.array(["x" * 1000] * 3000)})
@@ -133,7 +131,6 @@ def test_a_task_that_fails_has_written_nothing(options: SinkOptions, task_write:
     assert committed() == ["a"]
 
 
-@on_kafka
 def test_a_zombie_is_fenced(options: SinkOptions, task_write: Any, committed: Any) -> None:
     def overtaken() -> Iterator[Any]:
         yield pa.record_batch({"value": pa.array(["x" * 1000] * 3000)})
@@ -146,7 +143,6 @@ def test_a_zombie_is_fenced(options: SinkOptions, task_write: Any, committed: An
     assert committed() == ["a"]
 
 
-@on_kafka
 def test_a_kept_producer_that_was_fenced_is_made_anew(options: SinkOptions, task_write: Any, committed: Any) -> None:
     write_once(options, task_write, rows("a"))
     kept = dict(exactly_once._kept)
@@ -159,7 +155,6 @@ def test_a_kept_producer_that_was_fenced_is_made_anew(options: SinkOptions, task
     assert committed() == ["a", "b", "c"]
 
 
-@on_kafka
 def test_tasks_that_are_not_there_any_more_are_found_by_the_driver(options: SinkOptions, task_write: Any) -> None:
     write_once(options, replace(task_write, task=2), rows("a"))
     sent = [write_once(options, replace(task_write, task=task), rows(value)) for task, value in enumerate("ab")]
@@ -173,7 +168,6 @@ def test_tasks_that_are_not_there_any_more_are_found_by_the_driver(options: Sink
     assert write_once(options, replace(task_write, batch=task_write.batch + 2, run="another"), []).is_first
 
 
-@on_kafka
 def test_each_task_without_rows_of_a_first_batch_fences_who_had_its_id(
     options: SinkOptions, topic: str, task_write: Any, committed: Any
 ) -> None:
@@ -190,7 +184,6 @@ def test_each_task_without_rows_of_a_first_batch_fences_who_had_its_id(
     assert committed() == []
 
 
-@on_kafka
 @pytest.mark.parametrize("end", ["commit", "abort"])
 def test_the_markers_of_a_write_are_deleted_at_its_end(options: SinkOptions, end: str) -> None:
     writer = BatchWriter(options)
@@ -268,14 +261,19 @@ def test_rows_that_differ_may_be_others() -> None:
 
 
 def test_without_transactions_it_is_at_least_once_and_said_once(
-    options: SinkOptions, task_write: Any, caplog: pytest.LogCaptureFixture
+    refusing: FakeBroker, task_write: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    if against_kafka():
-        pytest.skip("this broker has transactions")
+    del refusing.versions[28]  # TxnOffsetCommit
+    written = PartitionProduceResponse(index=0)
+    refusing.answers[ProduceRequest] = lambda request, version: ProduceResponse(
+        responses=[TopicProduceResponse(name="orders", topic_id=refusing.topic_id, partition_responses=[written])]
+    )
+    options = sink_options({"kafka.bootstrap.servers": refusing.bootstrap, "topic": "orders"})
     exactly_once._warn_once.cache_clear()
     for _ in range(2):
         sent = exactly_once.delivered(options, task_write, rows("a"))
         assert not sent.is_exactly_once
+    assert refusing.count(ProduceRequest) == 2
     assert [record.message for record in caplog.records if "offers no transactions" in record.message][1:] == []
     assert "at least once" in caplog.text
     with pytest.raises(BadOptions, match="needs a broker with transactions"):

@@ -164,17 +164,18 @@ def test_a_delay_is_counted_from_the_start_of_the_last_batch(new: int, now: floa
     assert delay.remaining(new, now) == expected
 
 
-def test_at_the_end_it_waits_and_is_told_of_the_next_message(options: Options, produce: Produce) -> None:
+def test_at_the_end_it_waits_and_is_told_of_the_next_message(
+    options: Options, produce: Produce, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plan = plan_of(options)
     start = plan.next_end(plan.initial(), None)
     began = time.monotonic()
     assert plan.next_end(start, None) == start
     assert time.monotonic() - began >= 0.4
+    monkeypatch.setattr(StreamPlan._wait, "__defaults__", (300.0,))  # longer than a test may take
     sender = threading.Timer(0.1, produce, ["now"])
     sender.start()
-    began = time.monotonic()
     end = plan.next_end(start, None)
-    assert time.monotonic() - began < 0.45
     sender.join()
     assert values(plan, start, end) == ["now"]
 

@@ -6,21 +6,25 @@ fails, the connection is closed). Partitions are independent: a refused one does
 compacted topic for records without a key. Later batches for the same partition are appended behind them. A request has
 at most 500,000 records for compacted topics, and its response lists at most 1,000 records without a key.
 
+A transactional batch is appended if its transaction is open, and has the partition; from version 12 on the partition is
+added to the transaction, and the response also waits until that is on disk.
+
 Where a consumer group limits producers (`tailrace.backlog.policy`), responses are delayed, with `throttle_time_ms`, or
 batches refused with NOT_ENOUGH_REPLICAS. With `acks=0` the broker stops reading the connection for up to a second.
 
 Versions 3-13; 0-2 are advertised, as Kafka does, because older clients derive from them which compression the broker
 supports, but are not served.
     7   zstd                                  8   error messages
-    10  the current leader in the response    13  topics by id
-Not done: transactions (a transactional batch is refused with INVALID_TXN_STATE); leader hints, as there is one broker.
+    10  the current leader in the response    12  adds its partitions to the transaction
+    13  topics by id
+Not done: leader hints, as there is one broker.
 """
 
 from functools import partial
 from typing import TYPE_CHECKING
 
 from tailrace.broker.core.api import Api, Call, Silence
-from tailrace.broker.core.delayed import DelayedResponse
+from tailrace.broker.core.delayed import DelayedResponse, FlushDependentResponse
 from tailrace.broker.core.topics import Topic, why_not_a_name
 from tailrace.broker.produce.appends import (
     DelayedProduce,
@@ -33,6 +37,7 @@ from tailrace.broker.produce.appends import (
 )
 from tailrace.broker.produce.key_checks import ProduceBudget
 from tailrace.broker.produce.validation import header_of
+from tailrace.broker.transactions.admission import ProducerTransaction
 from tailrace.log.layout.names import TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import ApiKey
@@ -60,7 +65,8 @@ def produce(
 ) -> Answer | DelayedResponse[ProduceResponse | Silence]:
     unflushed: UnflushedAppends = []
     queued: list[QueuedAppend] = []
-    budget = ProduceBudget(may_refuse=request.acks != NONE)
+    transaction = ProducerTransaction(request.transactional_id, call, broker)
+    budget = ProduceBudget(transaction, may_refuse=request.acks != NONE)
     response = ProduceResponse()
     for data in request.topic_data:
         topic_response = TopicProduceResponse(name=data.name, topic_id=data.topic_id)
@@ -99,7 +105,9 @@ def _answer(
     if acks == NONE:
         return Silence(close=_any_error(response), pause_ms=budget.delay_ms)
     if acks == ALL and unflushed:
-        return DelayedProduce(response, unflushed, timeout_ms, broker)
+        delayed = DelayedProduce(response, unflushed, timeout_ms, broker)
+        waits = budget.transaction.unflushed
+        return FlushDependentResponse(delayed, lambda: waits) if waits else delayed
     return response
 
 

@@ -53,11 +53,12 @@ def offset_commit(
         response = OffsetCommitResponse()
         commits = list(_commits(request, response, call, broker, may_commit))
         is_member = request.generation_id_or_member_epoch >= 0
-        note_resets(request.group_id, commits, call, broker, is_member=is_member)
+        has_skipped = note_resets(request.group_id, commits, call, broker, is_member=is_member)
         broker.groups.commit(request.group_id, commits)
     except Refused as error:
         return _refuse_all(request, error.code)
-    return broker.groups.when_safe(response, request.group_id)
+    answer = broker.groups.when_safe(response, request.group_id)
+    return broker.ledger.when_noted(answer) if has_skipped else answer
 
 
 def _commits(

@@ -1,18 +1,16 @@
 """FindCoordinator (key 10): the coordinator of a group, or of a producer's transactions: this broker.
 
 Behaviour: there is one broker, so it coordinates every name. librdkafka compresses with lz4 only for a broker that
-supports this API, even without groups. In versions that ask about one name, as librdkafka's, a transactional id is
-refused here, because only this response has room for the reason; each such client is logged once.
+supports this API, even without groups.
 
 Versions 0-6.
     1   transactions, too      4   many names at once      6   share groups
-Not done: transactions. InitProducerId refuses a client that goes on to begin one.
+Not done: share groups.
 """
 
 from typing import TYPE_CHECKING
 
 from tailrace.broker.core.api import Api, Call
-from tailrace.broker.core.unsupported import TRANSACTIONS
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
@@ -25,15 +23,6 @@ GROUP, TRANSACTION = 0, 1
 
 
 def find_coordinator(request: FindCoordinatorRequest, call: Call, broker: "Broker") -> FindCoordinatorResponse:
-    if call.version < MANY_FROM and request.key_type == TRANSACTION:
-        return FindCoordinatorResponse(
-            # The one error on which librdkafka ends, and shows the message. After others, it tries again for ever.
-            error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-            error_message=broker.unsupported.refuse(*TRANSACTIONS, call),
-            node_id=-1,
-            host="",
-            port=-1,
-        )
     is_known = request.key_type in (GROUP, TRANSACTION)
     code = ErrorCode.NONE if is_known else ErrorCode.INVALID_REQUEST
     message = None if is_known else f"unknown coordinator type {request.key_type}"

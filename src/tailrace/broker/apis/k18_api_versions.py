@@ -1,10 +1,11 @@
-"""ApiVersions (key 18): the supported APIs and their versions. The first request of a client.
+"""ApiVersions (key 18): the supported APIs and their versions, and the features. The first request of a client.
 
 Behaviour: an unknown version is answered in version 0, with UNSUPPORTED_VERSION and the same list, so that the client
-can ask again.
+can ask again. Features are always on: Kafka's clients use the second version of transactions where
+`transaction.version` is 2; `group.version` 1 is that of consumer groups (KIP-848).
 
 Versions 0-4.
-    3   features: `group.version`, of consumer groups      4   also features that may be off, which 3 leaves out
+    3   features      4   features whose first version is 0
 Not done: checks of a client's name and version.
 """
 
@@ -24,23 +25,22 @@ from tailrace.protocol.messages.api_versions import (
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
 
-
-OPTIONAL_FEATURES_FROM = 4  # clients of version 3 refuse features whose lowest version is 0
-FEATURES = {"group.version": (0, 1)}  # the lowest and the highest version, which is the one in use
+FEATURES = {"group.version": 1, "transaction.version": 2}  # the highest version of each, from 0 on
+FEATURES_EPOCH = 0  # they never change
+FIRST_VERSION_0_FROM = 4  # older clients reject a feature that begins at version 0
 
 
 def api_versions(request: ApiVersionsRequest, call: Call, broker: "Broker") -> ApiVersionsResponse:
+    supported = FEATURES if call.version >= FIRST_VERSION_0_FROM else {}
     return ApiVersionsResponse(
         api_keys=advertised(),
         supported_features=[
-            SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)
-            for name, (lowest, highest) in FEATURES.items()
-            if lowest > 0 or call.version >= OPTIONAL_FEATURES_FROM
+            SupportedFeatureKey(name=name, min_version=0, max_version=highest) for name, highest in supported.items()
         ],
-        finalized_features_epoch=0,
+        finalized_features_epoch=FEATURES_EPOCH,
         finalized_features=[
             FinalizedFeatureKey(name=name, max_version_level=highest, min_version_level=highest)
-            for name, (_, highest) in FEATURES.items()
+            for name, highest in FEATURES.items()
         ],
     )
 

@@ -28,7 +28,8 @@ def delete_groups(
     request: DeleteGroupsRequest, call: Call, broker: "Broker"
 ) -> DeleteGroupsResponse | DelayedResponse[DeleteGroupsResponse]:
     names = list(dict.fromkeys(request.groups_names))
-    return broker.groups.when_safe(IncrementalResponse(_delete_all(names, call, broker), broker.start_job), *names)
+    deleted = IncrementalResponse(_delete_all(names, call, broker), broker.start_job)
+    return broker.ledger.when_noted(broker.groups.when_safe(deleted, *names))
 
 
 def _delete_all(names: list[str], call: Call, broker: "Broker") -> Generator[None, None, DeleteGroupsResponse]:

@@ -44,7 +44,7 @@ def offset_delete(
         broker.groups.delete_offsets(request.group_id, deleted, Actor(call.client_id))
     except Refused as error:
         return broker.groups.when_safe(OffsetDeleteResponse(error_code=error.code), request.group_id)
-    return broker.groups.when_safe(_respond(request, codes), request.group_id)
+    return broker.ledger.when_noted(broker.groups.when_safe(_respond(request, codes), request.group_id))
 
 
 def _group(group_id: str, broker: "Broker") -> Group:

@@ -1,19 +1,24 @@
 """DescribeTransactions (key 65): the state of the transactions of some producers.
 
-Behaviour: there are no transactions yet, so every transactional id is unknown.
+Behaviour: as the transactional ids stand in the transaction log, once that is on disk.
 
 Versions 0.
-Not done: transactions.
+Not done: nothing.
 """
 
 from typing import TYPE_CHECKING
 
 from tailrace.broker.core.api import Api, Call
+from tailrace.broker.core.delayed import DelayedResponse
+from tailrace.broker.core.errors import Refused
+from tailrace.broker.transactions.records import by_topic
+from tailrace.broker.transactions.state import Transaction
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
+    TopicData,
     TransactionState,
 )
 
@@ -23,15 +28,44 @@ if TYPE_CHECKING:
 
 def describe_transactions(
     request: DescribeTransactionsRequest, call: Call, broker: "Broker"
-) -> DescribeTransactionsResponse:
-    states = [
-        TransactionState(
-            error_code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if transactional_id else ErrorCode.INVALID_REQUEST,
-            transactional_id=transactional_id,
-        )
-        for transactional_id in request.transactional_ids
-    ]
-    return DescribeTransactionsResponse(transaction_states=states)
+) -> DescribeTransactionsResponse | DelayedResponse[DescribeTransactionsResponse]:
+    refusal = ErrorCode.NONE
+    try:
+        broker.transactions.begin(call)
+    except Refused as error:
+        refusal = error.code
+    response = DescribeTransactionsResponse(
+        transaction_states=[
+            _refused(transactional_id, refusal) if refusal else _describe(transactional_id, broker)
+            for transactional_id in dict.fromkeys(request.transactional_ids)
+        ]
+    )
+    return broker.transactions.when_safe(None, response)
+
+
+def _describe(transactional_id: str, broker: "Broker") -> TransactionState:
+    if not transactional_id:
+        return _refused(transactional_id, ErrorCode.INVALID_REQUEST)
+    found = broker.transactions.transactions.get(transactional_id)
+    if found is None:
+        return _refused(transactional_id, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+    return _state(transactional_id, found)
+
+
+def _state(transactional_id: str, found: Transaction) -> TransactionState:
+    return TransactionState(
+        transactional_id=transactional_id,
+        transaction_state=found.state.label,
+        transaction_timeout_ms=found.timeout_ms,
+        transaction_start_time_ms=found.started_ms,
+        producer_id=found.producer_id,
+        producer_epoch=found.epoch,
+        topics=[TopicData(topic=one.topic, partitions=one.partition_ids) for one in by_topic(found.partitions)],
+    )
+
+
+def _refused(transactional_id: str, code: ErrorCode) -> TransactionState:
+    return TransactionState(error_code=code, transactional_id=transactional_id)
 
 
 API = Api(ApiKey.DESCRIBE_TRANSACTIONS, describe_transactions, frame_bytes_max=1 << 20)

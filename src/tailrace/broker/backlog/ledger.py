@@ -1,9 +1,11 @@
 """The loss ledger: records every deletion of records, and the groups that had not read them, in `__tailrace_losses`.
 
     cut      noted before the start of a log moves; files go when the note is flushed (`when_flushed`, `Checkpointer`)
-    missed   beside it, for each group whose position the cut passes: found by the sorted commits of the partition
-    resumed  when such a group commits at the new start or behind it: what it has missed in all
-    skipped  when a client moves a group forward without reading what lies between (`resets`), or deletes its offsets
+    missed   beside it, for each group whose position the cut passes: found by the sorted commits of the partition.
+             Also when a group moves to before the start
+    resumed  when such a group commits at the new start or behind it, or is deleted: what it has missed in all
+    skipped  when a client moves a group forward without reading what lies between (`resets`), or deletes its offsets;
+             and beside a cut, for a group that the topic names (`named_groups`), and that has not committed yet
 
 A crash may come after a note was flushed, and before the new start of the log was: then the next start carries out the
 deletion that was noted (`unfinished_cuts`). So each loss is noted once, or the records are still there. The format is
@@ -20,7 +22,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.broker.backlog.readers import BacklogReader
-from tailrace.broker.core.delayed import Flushed
+from tailrace.broker.core.delayed import Answer, DelayedResponse, Flushed, WaitingResponse
 from tailrace.broker.core.errors import Refused
 from tailrace.broker.core.partition import Partition
 from tailrace.broker.core.topics import LOSSES_TOPIC, Topic
@@ -154,26 +156,45 @@ class LossLedger:
         for reader in self._readers:
             # From the start on: a group that stands before it has fallen already, and has its entry.
             for position, group in reader.positions_between(partition.topic.name, partition.index, start, before):
-                size, newest = extents.of(position)
                 yield cut._replace(
                     kind=LossKind.MISSED,
                     group=group,
                     first=position,
                     records=before - position,
-                    size=size,
-                    newest=newest,
+                    **extents.of(position)._asdict(),
                 )
+        yield from self._losses_of_anchored(partition, cut)
+
+    def _losses_of_anchored(self, partition: Partition, cut: Loss) -> Iterator[Loss]:
+        """Of groups that the topic names, and that have not committed yet: each deletion has its own entry."""
+        named = self._broker.backlog.groups
+        if not partition.topic.config.backlog.groups or not named.are_known:
+            return
+        for group in named.without_commit(partition):
+            first = named.position(group, partition)
+            if first <= cut.last:
+                extent = Extents(partition, cut.last + 1).of(first)
+                lost = cut._replace(kind=LossKind.SKIPPED, group=group, first=first, **extent._asdict())
+                yield lost._replace(records=cut.last + 1 - first)
 
     # Groups
 
-    def note_commit(self, group: str, partition: Partition, before: int, now: int, now_ms: int) -> None:
+    def note_commit(self, group: str, partition: Partition, before: int | None, now: int, now_ms: int) -> None:
         """A group has committed `now`, where it stood at `before`. If that ends what it goes on missing, notes how much
-        that was. A failure is logged: the commit stands.
+        that was; if it moves to before the start, notes that it misses what was there. A failure is logged: the commit
+        stands.
         """
         start = partition.start_offset
-        if before < start <= now:
-            loss = _loss(LossKind.RESUMED, partition, before, start, None, now_ms, BROKER)
-            self._write_or_log([loss._replace(group=group)], now_ms)
+        if partition.topic.is_shown_as_internal:
+            return
+        if before is not None and before < start <= now:
+            self._note_fallen(LossKind.RESUMED, group, partition, before, now_ms)
+        elif 0 <= now < start and (before is None or now < before):
+            self._note_fallen(LossKind.MISSED, group, partition, now, now_ms)
+
+    def _note_fallen(self, kind: LossKind, group: str, partition: Partition, first: int, now_ms: int) -> None:
+        loss = _loss(kind, partition, first, partition.start_offset, None, now_ms, BROKER)
+        self._write_or_log([loss._replace(group=group)], now_ms)
 
     def note_skips(
         self,
@@ -199,11 +220,14 @@ class LossLedger:
         """Notes that a client is about to delete these committed offsets of a group: of topic, partition, the offset.
         What the group had not read there is unread for good. A failure is logged.
         """
-        skips = (
-            (partition, offset, partition.high_watermark)
+        standing = [
+            (partition, offset)
             for topic, index, offset in offsets
             if (partition := self._broker.partition(topic, index)) is not None
-        )
+        ]
+        for partition, offset in standing:
+            self.note_commit(group, partition, offset, partition.high_watermark, now_ms)  # it goes on missing no more
+        skips = ((partition, offset, partition.high_watermark) for partition, offset in standing)
         self.note_skips(group, skips, LossReason.GROUP_DELETED, now_ms, actor)
 
     # A start after a crash
@@ -352,6 +376,11 @@ class LossLedger:
         else:
             action()
 
+    def when_noted(self, answer: Answer | DelayedResponse[Answer]) -> DelayedResponse[Answer]:
+        """Returns the response to a request that has made notes: it leaves once they are on disk, too."""
+        later = answer if isinstance(answer, DelayedResponse) else DelayedResponse.of(answer)
+        return WaitingResponse(later, self.then)
+
     def _found_no_room(self, log: Log) -> None:
         """A flush found the disk full. Deletions make room: they do not wait for it."""
         if log in self._topic.logs:
@@ -379,7 +408,6 @@ def _loss(
     kind: LossKind, partition: Partition, first: int, before: int, reason: LossReason | None, now_ms: int, actor: Actor
 ) -> Loss:
     topic = partition.topic
-    size, newest = Extents(partition, before).of(first)
     return Loss(
         kind=kind,
         topic=topic.name,
@@ -391,15 +419,24 @@ def _loss(
         exact=not topic.config.needs_keys,
         at=now_ms,
         reason=reason,
-        size=size,
-        newest=newest,
         client_id=actor.client_id,
         user=actor.user,
+        **Extents(partition, before).of(first)._asdict(),
     )
 
 
+class Extent(NamedTuple):
+    """Bytes, and between which timestamps the records were written: from that of the record before them on. None if
+    not known.
+    """
+
+    size: int | None = None
+    oldest: int | None = None
+    newest: int | None = None
+
+
 class Extents:
-    """What a partition has below an offset, from any other on: many groups may be overtaken at once."""
+    """The bytes and the oldest timestamp of ranges that end at one offset: one deletion may overtake many groups."""
 
     def __init__(self, partition: Partition, before: int) -> None:
         self._before = before
@@ -414,15 +451,15 @@ class Extents:
             self._behind.append(self._add(segment, segment.base_offset, self._behind[-1]))
         self._behind.reverse()
 
-    def of(self, first: int) -> tuple[int | None, int | None]:
-        """Returns bytes and largest timestamp of the records from `first` on: of a segment that holds more, a share by
-        offsets. None where no segment that is left has them.
+    def of(self, first: int) -> Extent:
+        """Returns what the records from `first` on have: of a segment that holds more, a share of its bytes by offsets.
+        Nothing is known where no segment that is left has them.
         """
         if not self._segments:
-            return None, None
+            return Extent()
         number = max(0, bisect_right(self._bases, first) - 1)
         size, newest = self._add(self._segments[number], first, self._behind[number + 1])
-        return round(size), newest
+        return Extent(round(size), self._segments[number - 1].largest_timestamp if number else None, newest)
 
     def _add(self, segment: SegmentFacts, first: int, behind: tuple[float, int | None]) -> tuple[float, int | None]:
         size, newest = behind

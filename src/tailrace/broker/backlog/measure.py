@@ -24,7 +24,7 @@ SAMPLES_PER_SEGMENT = 16  # of those that were there before
 
 
 class Backlog(NamedTuple):
-    """What lies behind a position: bytes, and the age of the first of these records; 0 for none."""
+    """The records behind a position: their bytes, and the age of the first one; 0 if there are none."""
 
     bytes: int = 0
     age_ms: int = 0

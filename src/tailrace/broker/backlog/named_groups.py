@@ -65,15 +65,23 @@ class NamedGroups:
         anchor = anchors.offsets.get(partition.index, 0) if anchors is not None else 0
         return max(anchor, partition.start_offset)
 
+    def without_commit(self, partition: Partition) -> list[str]:
+        """The groups that the topic names, and that have not committed in this partition. Positions must be known."""
+        return [one for one in partition.topic.config.backlog.groups if not self._has_committed(one, partition)]
+
     # Expiry
 
     def is_live(self, group: str, topic: Topic, now_ms: int) -> bool:
+        return now_ms - self.last_sign(group, topic, now_ms) <= topic.config.backlog.expiry_ms
+
+    def last_sign(self, group: str, topic: Topic, now_ms: int) -> int:
+        """Returns the time of the last sign of a group that the topic names. Positions must be known."""
         sign = self._signs.get((topic.topic_id, group))
         if sign is None:
-            sign = self._signs[topic.topic_id, group] = self._last_sign(group, topic, now_ms)
-        return now_ms - sign <= topic.config.backlog.expiry_ms
+            sign = self._signs[topic.topic_id, group] = self._sign_on_record(group, topic, now_ms)
+        return sign
 
-    def _last_sign(self, group: str, topic: Topic, now_ms: int) -> int:
+    def _sign_on_record(self, group: str, topic: Topic, now_ms: int) -> int:
         """Returns the last sign on record; now, if there is none."""
         signs = [topic.anchors[group].at_ms] if group in topic.anchors else []
         for reader in self._readers:

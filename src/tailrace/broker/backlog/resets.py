@@ -23,13 +23,16 @@ if TYPE_CHECKING:
 
 def note_resets(
     group: str, commits: Sequence["OffsetCommit"], call: Call, broker: "Broker", *, is_member: bool
-) -> None:
-    """Notes in the loss ledger what these commits skip. Called before they are carried out."""
+) -> bool:
+    """Notes in the loss ledger what these commits skip. Called before they are carried out. Returns whether there was
+    anything.
+    """
     if call.connection is None or (is_member and not broker.clients.resets):
-        return
+        return False
     skips = list(_skips(group, commits, call, broker, is_member=is_member))
     if skips:
         broker.ledger.note_skips(group, skips, LossReason.RESET_FORWARD, call.now_ms, Actor(call.client_id))
+    return bool(skips)
 
 
 def _skips(

@@ -49,7 +49,7 @@ COMPACTED = {"cleanup.policy": "compact", "segment.bytes": str(4 << 20)}
 
 
 class Published(NamedTuple):
-    """What the last record of a partition was based on, and when it was written."""
+    """The facts in the last record of a partition, and when it was written."""
 
     steady_ms: int
     config: TopicConfig
@@ -78,7 +78,7 @@ class SegmentPublisher:
     def tick(self, now_ms: int, steady_ms: int) -> None:
         if self._earlier is None:
             self._read_earlier()
-        if self._earlier is None:
+        if self._earlier is None or self._broker.groups_are_loading:
             return
         if self._changed:
             self._due.update(self._changed)
@@ -228,8 +228,14 @@ class SegmentPublisher:
             all_logs_bytes=self._broker.sizes.total,
             tick_at=retention.next_check_ms,
             hold_expiry_ms=backlog.expiry_ms if backlog.groups else -1,
+            hold_signs=self._signs(topic, now_ms),
             active_since=now_ms - log.age_of_active_segment(now_ms) if found[-1].size else None,
         )
+
+    def _signs(self, topic: Topic, now_ms: int) -> tuple[int, ...]:
+        groups = self._broker.backlog.groups
+        named = topic.config.backlog.groups if groups.are_known else ()
+        return tuple(groups.last_sign(group, topic, now_ms) for group in named)
 
     # Ages that are not in memory
 
@@ -278,7 +284,7 @@ def _fingerprint(fact: PartitionFact) -> int:
     """A hash of what makes a fact worth publishing: the active segment grows, and ages are read when needed."""
     sealed = tuple((segment.base, segment.size) for segment in fact.segments[:-1])
     active = fact.segments[-1].base if fact.segments else -1
-    rest = fact._replace(at=0, segments=(), tick_at=0, all_logs_bytes=0, active_since=None)
+    rest = fact._replace(at=0, segments=(), tick_at=0, all_logs_bytes=0, active_since=None, hold_signs=())
     return hash((rest, sealed, active))
 
 

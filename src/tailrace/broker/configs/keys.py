@@ -22,6 +22,10 @@ class InvalidConfig(Exception):
     """An unknown name, or an invalid value. The message says what is valid."""
 
 
+class UnknownConfig(InvalidConfig):
+    """No config has this name."""
+
+
 @lru_cache(maxsize=8)  # every connection asks
 def limits_by_address(text: str) -> Mapping[str, int]:
     """Parses `10.0.0.7:200,[::1]:50` to limits by address. Raises ValueError."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from tailrace.broker.configs.groups import check_consumer_configs
 from tailrace.broker.configs.ignored import Family, check_ignored, family_of
-from tailrace.broker.configs.keys import ConfigKey, InvalidConfig, Value, parts_of
+from tailrace.broker.configs.keys import ConfigKey, InvalidConfig, UnknownConfig, Value, parts_of
 from tailrace.broker.configs.tables import BROKER_KEYS, SYNONYMS, TOPIC_KEYS
 from tailrace.log.layout.config import LogConfig
 from tailrace.records.compression import Codec
@@ -21,7 +21,7 @@ from tailrace.records.recompression import Target
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from, in Kafka's numbers."""
+    """The source of a value, in Kafka's numbers."""
 
     TOPIC = 1
     BROKER_AT_RUN_TIME = 2
@@ -73,13 +73,13 @@ def broker_key(name: str) -> ConfigKey:
     return key
 
 
-def _unknown(whose: str, name: str, meant: str | None, names: Iterable[str]) -> InvalidConfig:
+def _unknown(whose: str, name: str, meant: str | None, names: Iterable[str]) -> UnknownConfig:
     from difflib import get_close_matches  # imported late: only misspelled names need it
 
     shown = name[:250]
     near = [meant] if meant is not None else get_close_matches(shown, names, 1)
     hint = f". Did you mean {near[0]}?" if near else ""
-    return InvalidConfig(f"there is no {whose} config {shown!r}{hint}")
+    return UnknownConfig(f"there is no {whose} config {shown!r}{hint}")
 
 
 def _ignored_family(name: str) -> Family | None:
@@ -147,7 +147,7 @@ class BrokerConfigs:
 
     @property
     def for_all_brokers(self) -> dict[str, str]:
-        """What was set at run time for all brokers, or is as if it was."""
+        """The configs that were set at run time for all brokers, or count as such."""
         by_itself = {name: self.at_start.get(name, BROKER_KEYS[name].default or "") for name in _SET_FOR_ALL_BROKERS}
         return by_itself | self.at_run_time.get("", {})
 
@@ -313,7 +313,9 @@ def topic_config(overrides: Mapping[str, str], broker: BrokerConfigs) -> TopicCo
 
 
 def backlog_config(overrides: Mapping[str, str], broker: BrokerConfigs) -> BacklogConfig:
-    """What the overrides say, also where it makes no sense: they are replayed one by one. `check_backlog` tells."""
+    """Returns the policy in the overrides, even if they contradict each other: they are replayed one by one.
+    `check_backlog` finds contradictions.
+    """
     texts = {name: topic_entry(BACKLOG_PREFIX + name, overrides, broker).text or "" for name in _BACKLOG_NAMES}
     groups = tuple(dict.fromkeys(parts_of(texts["groups"])))
     limits = (int(texts["bytes"]), int(texts["ms"]), int(texts["expiry.ms"]))

@@ -221,6 +221,14 @@ _STATIC_KEYS = (
         "How many partitions of groups have metrics of their own; with more, only groups and topics have."),
     _int("tailrace.write.timeout.ms", None, 30_000, 1,
         "A client that neither reads its response nor completes its request for this long is disconnected."),
+    _int("transaction.max.timeout.ms", None, 900_000, 1,
+        "The longest timeout that a transactional producer may ask for."),
+    _int("transaction.state.log.num.partitions", None, 1, 1,
+        "How many partitions `__transaction_state` is created with; with one, all transactions share a flush."),
+    _int("transaction.state.log.segment.bytes", None, 100 << 20, 1 << 20,
+        "The segment size that `__transaction_state` is created with."),
+    _int("transactional.id.expiration.ms", None, 604_800_000, 1,
+        "A transactional id that was not used for so long is forgotten."),
 )
 # Configs of brokers alone that can be changed at run time.
 _DYNAMIC_KEYS = (

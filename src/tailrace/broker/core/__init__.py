@@ -7,9 +7,9 @@ Read in this order:
     clients.py      what clients do over their open connections
     api.py          what an API handler is
     partition.py    one partition: its log and its waiting fetches
+    patterns.py     regular expressions that clients send
     topics.py       topics and their names
     counters.py     counters for metrics, and the size of all logs
     losses.py       damaged ranges, recorded gaps and offline logs
-    unsupported.py  Kafka features that are missing, and who asked for them
     wall_clock.py   whether the wall clock is trusted
 """

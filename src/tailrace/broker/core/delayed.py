@@ -5,7 +5,7 @@ is there. The server calls `expire` when the request's time is up, `hurry` when 
 `abandon` when the client is gone.
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, Generic, TypeVar, cast
 
 from tailrace.log.jobs import Job
@@ -100,6 +100,16 @@ class MappedResponse(DependentResponse[Other]):
         first.when_resolved(lambda answer: self.resolve(then(answer)))
 
 
+class WaitingResponse(DependentResponse[Answer]):
+    """A response that waits, once it is there, for something else: `wait` calls what it is given when that is over."""
+
+    __slots__ = ()
+
+    def __init__(self, first: DelayedResponse[Answer], wait: Callable[[Callable[[], None]], None]) -> None:
+        super().__init__(first)
+        first.when_resolved(lambda answer: wait(lambda: self.resolve(answer)))
+
+
 class IncrementalResponse(DelayedResponse[Answer]):
     """The result of work that is done in increments. The work is a generator, which yields after each step; after some
     steps other work gets its turn.
@@ -135,3 +145,31 @@ class Pause:
 
 Flushed = DelayedResponse[LogError | None]
 """Resolved with None when what it stands for is on disk, or with the error that prevents it."""
+
+
+class FlushDependentResponse(DependentResponse[Answer]):
+    """A response that is sent when all that it depends on, once it is known, is on disk. If a flush fails the process
+    is about to stop, and the response is never sent.
+    """
+
+    __slots__ = ("_known", "_missing", "_unflushed")
+
+    def __init__(self, first: DelayedResponse[Answer], unflushed: Callable[[], Sequence[Flushed]]) -> None:
+        super().__init__(first)
+        self._unflushed = unflushed
+        self._missing = 0
+        first.when_resolved(self._wait)
+
+    def _wait(self, answer: Answer) -> None:
+        waits = self._unflushed()
+        self._known = answer
+        self._missing = len(waits)
+        if not waits:
+            self.resolve(answer)
+        for flushed in waits:
+            flushed.when_resolved(self._is_flushed)
+
+    def _is_flushed(self, error: LogError | None) -> None:
+        self._missing -= error is None
+        if not self._missing:
+            self.resolve(self._known)

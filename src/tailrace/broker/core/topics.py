@@ -17,6 +17,7 @@ from tailrace.log.layout.names import INTERNAL_TOPICS
 
 METADATA_TOPIC = "__tailrace_metadata"
 OFFSETS_TOPIC = "__consumer_offsets"
+TRANSACTIONS_TOPIC = "__transaction_state"
 LOSSES_TOPIC = "__tailrace_losses"
 SEGMENTS_TOPIC = "__tailrace_segments"
 POSITIONS_TOPIC = "__tailrace_positions"
@@ -65,6 +66,7 @@ class Topic:
         "config",
         "fragments",
         "holds_state",
+        "is_followed",
         "is_internal",
         "is_shown_as_internal",
         "must_be_writable",
@@ -81,6 +83,7 @@ class Topic:
         self.holds_state = name in INTERNAL_TOPICS
         self.must_be_writable = self.holds_state or name == LOSSES_TOPIC  # without it the broker can promise nothing
         self.is_internal = name in BROKER_OWNED_TOPICS
+        self.is_followed = False  # from another broker, which decides its transactions
         self.is_shown_as_internal = self.is_internal or name in SERVICE_TOPICS
         self.overrides: dict[str, str] = {}
         self.config: TopicConfig = topic_config(self.overrides, broker)

@@ -160,7 +160,7 @@ class HandoffRange(NamedTuple):
 
     @property
     def epoch(self) -> int:
-        """Of the request in its session; that of one without."""
+        """The epoch of the request in its session; the final one without a session."""
         return self.session.epoch if self.session is not None else FINAL_EPOCH
 
 

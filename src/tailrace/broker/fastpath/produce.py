@@ -24,7 +24,7 @@ from tailrace.broker.core.partition import Partition
 from tailrace.broker.core.topics import Topic
 from tailrace.broker.fastpath.templates import HEAD, RequestTemplates
 from tailrace.broker.produce.appends import NOT_APPENDED, TIMED_OUT, refuse
-from tailrace.broker.produce.validation import is_usual
+from tailrace.broker.produce.validation import CODECS, TRANSACTIONAL_CODECS, is_usual
 from tailrace.log.flush.journal_write import JOURNAL_BYTES_PER_LOG_MAX
 from tailrace.log.flush.queue import FlushQueue
 from tailrace.log.layout.errors import LogError
@@ -52,7 +52,7 @@ RUN_BYTES_MAX = JOURNAL_BYTES_PER_LOG_MAX  # more is not worth the copy that one
 TOGETHER_MAX = 2 * RUN_REQUESTS_MAX  # requests that are answered by one acknowledgement
 
 _NUMBERS = struct.Struct(">hqqq")  # error, offset, time, start offset
-_BEFORE_TOPIC = struct.Struct(">bhib")  # no transactional id, acks, timeout, one topic
+_BEFORE_TOPIC = struct.Struct(">hib")  # acks, timeout, one topic
 _BEFORE_RECORDS = struct.Struct(">bi")  # one partition, its index
 _NO_TAGS = bytes(3)  # behind the partition, the topic and the request
 
@@ -68,6 +68,7 @@ class ProduceTemplate:
         "acks",
         "config",
         "header",
+        "is_transactional",
         "partition",
         "start",
         "timeout_ms",
@@ -78,6 +79,7 @@ class ProduceTemplate:
         self.header = header  # of the request that it was learnt from
         self.version = header.api_version  # and the key before it, which is 0
         self.start = start  # of the length of the batch
+        self.is_transactional = request.transactional_id is not None
         self.acks = request.acks
         self.timeout_ms = max(request.timeout_ms, 0)
         self.partition = partition
@@ -142,6 +144,11 @@ class ProduceBatchRun:
         _, _, batches, headers = zip(*self.requests, strict=True)
         return log.append_all(batches, headers, now_ms)
 
+    def is_in_transaction(self, log: Log) -> bool:
+        """Returns whether all batches continue a transaction that is open in the log."""
+        is_open = log.producers.has_open_transaction
+        return all(is_open(header.producer_id, header.producer_epoch) for _, _, _, header in self.requests)
+
     @property
     def batch_bytes(self) -> int:
         return sum([len(records) for _, _, records, _ in self.requests])
@@ -173,14 +180,14 @@ class ProduceFastPath:
         if not is_flexible(ProduceRequest, header.api_version) or len(request.topic_data) != 1:
             return
         data, version = request.topic_data[0], header.api_version
-        if len(data.partition_data) != 1 or request.transactional_id is not None or request.acks not in (ALL, LEADER):
+        if len(data.partition_data) != 1 or request.acks not in (ALL, LEADER):
             return
         (only,) = data.partition_data
         topic, _ = topic_of(request, data, version, self._broker)
         partition = topic.partition(only.index) if topic is not None else None
         if partition is None or not only.records or not _may_repeat(partition.topic):
             return
-        start = _start_of_records(header, data)
+        start = _start_of_records(header, request, data)
         found = _records_in(frame, start)
         if found is None or len(found) != len(only.records) or self._knows(frame, partition):
             return
@@ -224,6 +231,8 @@ class ProduceFastPath:
         template = run.template
         log = template.partition.log
         if log is None or not self._is_open(template):
+            return None
+        if template.is_transactional and not (self._broker.transactions.is_loaded and run.is_in_transaction(log)):
             return None
         try:
             appended = run.append_to(log, now_ms)
@@ -276,7 +285,8 @@ def _usual_request(template: ProduceTemplate, frame: memoryview, now_ms: int) ->
     if records is None or key_and_version != template.version:
         return None
     header = read_header(records)
-    if not is_usual(header, len(records), template.config, template.version, now_ms):
+    attributes = TRANSACTIONAL_CODECS if template.is_transactional else CODECS
+    if not is_usual(header, len(records), template.config, template.version, now_ms, attributes):
         return None
     return frame, correlation_id, records, header
 
@@ -286,11 +296,17 @@ def _may_repeat(topic: Topic) -> bool:
     return config.takes_batches_as_they_are and not config.backlog.limits_producers and not topic.is_internal
 
 
-def _start_of_records(header: RequestHeader, data: TopicProduceData) -> int:
-    """Returns the position of the only batch's length, in a request without a transactional id."""
-    name = data.name.encode()
-    topic_bytes = 16 if header.api_version >= BY_TOPIC_ID else len(write_varint(len(name) + 1)) + len(name)
-    return header.body + _BEFORE_TOPIC.size + topic_bytes + _BEFORE_RECORDS.size
+def _start_of_records(header: RequestHeader, request: ProduceRequest, data: TopicProduceData) -> int:
+    """Returns the position of the only batch's length."""
+    id_bytes = 1 if request.transactional_id is None else _string_bytes(request.transactional_id)
+    topic_bytes = 16 if header.api_version >= BY_TOPIC_ID else _string_bytes(data.name)
+    return header.body + id_bytes + _BEFORE_TOPIC.size + topic_bytes + _BEFORE_RECORDS.size
+
+
+def _string_bytes(text: str) -> int:
+    """Returns how many bytes a string takes in a request."""
+    size = len(text.encode())
+    return len(write_varint(size + 1)) + size
 
 
 def _records_in(frame: memoryview, start: int) -> memoryview | None:

@@ -47,7 +47,9 @@ class RequestTemplates(Generic[Template]):
         return None
 
     def has_room(self, start: int) -> bool:
-        """Where there are too many templates the first ones stay, or none would be found again; but not for ever."""
+        """Returns whether another template may be remembered. If there are too many, the first ones stay, since
+        otherwise none would be found again; but not for ever.
+        """
         if start > TEMPLATE_BYTES_MAX:
             return False
         if len(self._by_bytes) < TEMPLATES_MAX and (start in self._starts or len(self._starts) < STARTS_MAX):

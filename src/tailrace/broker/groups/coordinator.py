@@ -32,7 +32,7 @@ from tailrace.broker.groups.timers import Timer
 from tailrace.log.layout.errors import StorageError, without_frames
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import ZERO_UUID
-from tailrace.records.control import Marker, encode_marker
+from tailrace.records.control import Marker
 from tailrace.records.record import Record
 
 if TYPE_CHECKING:
@@ -306,16 +306,13 @@ class GroupCoordinator:
         for record_offset, change in enumerate(changes, appended.base_offset):
             self._replay_pending(transaction, change, record_offset)
 
-    def end_transaction(
-        self, partition_index: int, producer_id: int, producer_epoch: int, marker: Marker, coordinator_epoch: int
-    ) -> None:
+    def end_transaction(self, partition_index: int, producer_id: int, marker: Marker, encoded: bytearray) -> None:
         """Writes the marker of a transaction to a partition of the log of groups, and commits or drops what it has
-        pending there. A partition that was never written to stays so. Raises NotSaved, also until all groups are read;
-        and Refused for a producer that is fenced.
+        pending there. `encoded` is the marker's batch. A partition that was never written to stays so. Raises NotSaved,
+        also until all groups are read; and Refused for a producer that is fenced.
         """
         if not self._is_loaded:  # the marker would be behind what is read, and decide nothing
             raise NotSaved("the log of groups has not been read")
-        encoded = encode_marker(marker, producer_id, producer_epoch, coordinator_epoch, self._now_ms)
         if self.log.append_marker(partition_index, encoded, self._now_ms):
             self._replay_marker(GroupTransaction(partition_index, producer_id), marker)
 

@@ -48,6 +48,10 @@ class Group(Protocol):
         """
         ...
 
+    def check_transactional_commit(self, identity: Identity, epoch: int) -> CommitCheck | None:
+        """The same for offsets in a transaction."""
+        ...
+
     def check_fetch(self, member_id: str | None, epoch: int) -> None:
         """Raises Refused for a client that may not read the committed offsets."""
         ...

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from tailrace.broker.core.delayed import Answer, DelayedResponse, DependentResponse, Flushed
+from tailrace.broker.core.delayed import Answer, DelayedResponse, FlushDependentResponse, Flushed
 from tailrace.broker.core.errors import Refused, code_of
 from tailrace.broker.core.topics import OFFSETS_TOPIC
 from tailrace.broker.groups.pending_offsets import GroupTransaction
@@ -99,11 +99,11 @@ class GroupLog:
         the metadata.
         """
         if isinstance(answer, DelayedResponse):
-            return GroupFlushedResponse(answer, lambda: self._unflushed(group_ids))
+            return FlushDependentResponse(answer, lambda: self._unflushed(group_ids))
         unflushed = self._unflushed(group_ids)
         if not unflushed:
             return answer
-        return GroupFlushedResponse(DelayedResponse.of(answer), lambda: unflushed)
+        return FlushDependentResponse(DelayedResponse.of(answer), lambda: unflushed)
 
     def _unflushed(self, group_ids: Iterable[str] | None) -> list[Flushed]:
         """Returns what has to be waited for, as of now."""
@@ -153,31 +153,3 @@ def _refusal(name: str, error: LogError | Refused) -> Refused:
         return Refused(code_of(error), str(error))
     logger.error("cannot write to %s: %s", name, error)
     return NotSaved(str(error))
-
-
-class GroupFlushedResponse(DependentResponse[Answer]):
-    """A response that is sent when all that it depends on, once it is known, is on disk. If a flush fails the process
-    is about to stop, and the response is never sent.
-    """
-
-    __slots__ = ("_known", "_missing", "_unflushed")
-
-    def __init__(self, first: DelayedResponse[Answer], unflushed: Callable[[], Sequence[Flushed]]) -> None:
-        super().__init__(first)
-        self._unflushed = unflushed
-        self._missing = 0
-        first.when_resolved(self._wait)
-
-    def _wait(self, answer: Answer) -> None:
-        waits = self._unflushed()
-        self._known = answer
-        self._missing = len(waits)
-        if not waits:
-            self.resolve(answer)
-        for flushed in waits:
-            flushed.when_resolved(self._is_flushed)
-
-    def _is_flushed(self, error: LogError | None) -> None:
-        self._missing -= error is None
-        if not self._missing:
-            self.resolve(self._known)

@@ -168,8 +168,19 @@ def records_of(
 def read_batches(
     log: Log, decoder: Decoder | None = None, *, from_offset: int = 0, before: int | None = None
 ) -> Iterator[ReadBatch]:
-    """Yields all batches up to the high watermark; with bounds, those that begin within them. Raises NotRead, and what
-    reading a log raises.
+    """Yields what `batches_in` does, decoded."""
+    for data, position, header in batches_in(log, from_offset=from_offset, before=before):
+        if header.is_control:
+            yield ReadBatch(header, [], marker_of(data, position)[0])
+        else:
+            yield ReadBatch(header, decode_records(data, position, decoder=decoder), None)
+
+
+def batches_in(
+    log: Log, *, from_offset: int = 0, before: int | None = None
+) -> Iterator[tuple[bytes, int, BatchHeader]]:
+    """Yields all batches up to the high watermark; with bounds, those that begin within them: some bytes, where in them
+    the batch is, and its header. Raises NotRead, and what reading a log raises.
     """
     offset: int = max(from_offset, log.start_offset)
     end = log.high_watermark if before is None else min(before, log.high_watermark)
@@ -182,10 +193,7 @@ def read_batches(
         with piece:
             data, offset = piece.read(), piece.next_offset
         for position, header in batch.split(data):
-            if header.is_control:
-                yield ReadBatch(header, [], marker_of(data, position)[0])
-            else:
-                yield ReadBatch(header, decode_records(data, position, decoder=decoder), None)
+            yield data, position, header
 
 
 class UndecidedRecords(NamedTuple):
@@ -229,7 +237,9 @@ class LastRecords:
         elif header.is_transactional and records:
             pending = self.pending.setdefault(header.producer_id, PendingRecords(header.producer_epoch))
             pending.producer_epoch = header.producer_epoch
-            pending.records.update((record.key or b"", record) for record in records)
+            for record in records:
+                pending.records.pop(record.key or b"", None)
+                pending.records[record.key or b""] = record
         else:
             for record in records:
                 self._keep(record.key or b"", record)

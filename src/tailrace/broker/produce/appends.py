@@ -53,6 +53,8 @@ def append(
     """
     try:
         header = check_batch(partition, records, call)
+        if header.is_transactional:
+            budget.transaction.admit(partition, header)
         if broker.disk_reserve.is_low:
             raise broker.disk_reserve.refusal()
         log = broker.log_for_append(partition)
@@ -70,6 +72,8 @@ def append(
             broker.recompressor.enqueue(partition, records, target, budget, waiting.write, keys_unchecked)
             queued.append(waiting)
             return None
+        if header.is_transactional:
+            budget.transaction.check_sequence(log, header)
         return _write(partition, log, records, header.record_count, call.now_ms, broker, answer)
     except NOT_APPENDED as error:
         _refuse_for(answer, error, budget)
@@ -162,6 +166,9 @@ class QueuedAppend:
         """Appends the batch: its turn has come."""
         try:
             records = conversion.outcome()
+            if self._header.is_transactional:  # again: its transaction may have ended meanwhile
+                self._budget.transaction.admit(self._partition, self._header)
+                self._budget.transaction.check_sequence(self._log, self._header)
             config = self._partition.topic.config
             if len(records) > config.max_message_bytes:  # checked again, as in Kafka: it may have grown
                 raise too_large(len(records), config)

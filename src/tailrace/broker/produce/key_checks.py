@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tailrace.broker.core.errors import Refused
+from tailrace.broker.transactions.admission import ProducerTransaction
 from tailrace.protocol.errors import ErrorCode
 from tailrace.records import batch
 from tailrace.records.batch import HEADER_SIZE, BatchHeader, Buffer
@@ -31,10 +32,19 @@ class ProduceBudget(DecompressionBudget):
     thread alone counts records.
     """
 
-    __slots__ = ("bytes_at_once", "delay_ms", "may_refuse", "record_errors", "records", "records_at_once")
+    __slots__ = (
+        "bytes_at_once",
+        "delay_ms",
+        "may_refuse",
+        "record_errors",
+        "records",
+        "records_at_once",
+        "transaction",
+    )
 
-    def __init__(self, *, may_refuse: bool = True) -> None:
+    def __init__(self, transaction: ProducerTransaction, *, may_refuse: bool = True) -> None:
         super().__init__()
+        self.transaction = transaction
         self.may_refuse = may_refuse  # not with acks=0: there is no response
         self.delay_ms = 0  # of the response: a named group is far behind
         self.records = REQUEST_RECORDS_MAX  # whose keys may be checked

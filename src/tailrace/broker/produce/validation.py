@@ -16,7 +16,8 @@ from tailrace.records.errors import CorruptBatch
 
 ZSTD_FROM = 7  # clients with an older Produce may not know the codec, nor may consumers of that age
 
-_CODECS = frozenset(map(int, Codec))
+CODECS = frozenset(map(int, Codec))  # attributes of a batch that has no others
+TRANSACTIONAL_CODECS = frozenset(codec | batch.TRANSACTIONAL for codec in CODECS)
 
 Records = bytes | bytearray | memoryview
 
@@ -56,7 +57,14 @@ def check_header(header: BatchHeader, size: int, config: TopicConfig, version: i
     _check_timestamps(header, config, now_ms)
 
 
-def is_usual(header: BatchHeader, size: int, config: TopicConfig, version: int, now_ms: int) -> bool:
+def is_usual(
+    header: BatchHeader,
+    size: int,
+    config: TopicConfig,
+    version: int,
+    now_ms: int,
+    attributes_expected: frozenset[int] = CODECS,
+) -> bool:
     """Checks all rules of `check_header` in one expression: the common case is fast. Returns False for some headers
     that satisfy them, but never True for one that does not: `test_validation` shows that.
     """
@@ -65,11 +73,14 @@ def is_usual(header: BatchHeader, size: int, config: TopicConfig, version: int, 
         magic == batch.MAGIC
         and length >= batch.LENGTH_MIN
         and length + batch.LENGTH_END == size <= config.max_message_bytes
-        and attributes in _CODECS  # and no other attribute
-        and (version >= ZSTD_FROM or attributes != Codec.ZSTD)
+        and attributes in attributes_expected
+        and (version >= ZSTD_FROM or attributes & batch.CODEC_MASK != Codec.ZSTD)
         and max_time - now_ms <= config.timestamp_after_max_ms
         and (base_time < 0 or now_ms - base_time <= config.timestamp_before_max_ms)
-        and (producer_id == batch.NO_PRODUCER or (producer_id >= 0 and epoch >= 0 and sequence >= 0))
+        and (
+            (producer_id >= 0 and epoch >= 0 and sequence >= 0)
+            or (producer_id == batch.NO_PRODUCER and attributes < batch.TRANSACTIONAL)
+        )
     )
 
 
@@ -83,13 +94,11 @@ def _check_attributes(header: BatchHeader, version: int) -> None:
         raise Refused(ErrorCode.INVALID_RECORD, "a client cannot write control batches")
     if header.has_log_append_time:
         raise Refused(ErrorCode.INVALID_TIMESTAMP, "only the broker sets the log-append time")
-    if header.is_transactional:
-        raise Refused(ErrorCode.INVALID_TXN_STATE, "there is no open transaction for this batch")
-    if header.codec not in _CODECS:  # no consumer could read it
+    if header.codec not in CODECS:  # no consumer could read it
         raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"unknown codec {header.codec}")
     if header.codec == Codec.ZSTD and version < ZSTD_FROM:
         raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce version {ZSTD_FROM} or later")
-    if header.producer_id != batch.NO_PRODUCER and not is_producer(header):
+    if (header.producer_id != batch.NO_PRODUCER or header.is_transactional) and not is_producer(header):
         raise Refused(ErrorCode.INVALID_RECORD, "an idempotent producer needs an id, an epoch and a sequence")
 
 

@@ -322,7 +322,7 @@ def _copying(label: str, total: int, pace: float | None) -> "Iterator[Copied]":
 
 @contextmanager
 def _in_words(what_now: str = "") -> Iterator[None]:
-    """What can go wrong, with what to do next: `what_now` after an error of a disk."""
+    """Turns errors into failures with the next step: `what_now` after an error of a disk."""
     from tailrace.backup.manifest import BadManifest
     from tailrace.backup.restore import BadBackup
     from tailrace.log.layout.errors import LogError

@@ -1,19 +1,21 @@
 """Requests that confluent-kafka does not have, made by our private client: client quotas, configs of all brokers and of
-groups, epochs of consumer groups.
+groups, epochs of consumer groups, and transactions.
 
 The only module of the command line that imports that client. Its errors become a `Failure` with an exit code.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from tailrace.cli.common.connection import REQUEST_SECONDS, Connection
 from tailrace.cli.common.output import ExitCode, Failure
-from tailrace.client import groups
-from tailrace.client.admin import configs, quotas
+from tailrace.client import groups, offsets
+from tailrace.client.admin import configs, quotas, transactions
 from tailrace.client.admin.configs import Config, Setting
 from tailrace.client.admin.quotas import Entity, Quotas
+from tailrace.client.admin.transactions import Transaction
 from tailrace.client.cluster.cluster import Cluster
+from tailrace.client.cluster.metadata import TopicPartition
 from tailrace.client.errors import (
     BadOption,
     BrokerNotFound,
@@ -25,9 +27,21 @@ from tailrace.client.errors import (
     describe,
 )
 from tailrace.client.groups import ConsumerGroup
-from tailrace.client.options import ClientOptions
+from tailrace.client.options import ClientOptions, Isolation
+from tailrace.client.produce import ProducerId
+from tailrace.client.transactions import take_over
 
-__all__ = ["AdminRequests", "Config", "ConsumerGroup", "Entity", "Quotas", "Setting"]
+__all__ = [
+    "AdminRequests",
+    "Config",
+    "ConsumerGroup",
+    "Entity",
+    "ProducerId",
+    "Quotas",
+    "Setting",
+    "TopicPartition",
+    "Transaction",
+]
 
 _MILLISECONDS = str(round(REQUEST_SECONDS * 1000))
 
@@ -79,6 +93,35 @@ class AdminRequests:
     def alter_quotas(self, entity: Entity, changes: Mapping[str, float | None], *, validate_only: bool) -> None:
         with self._failures():
             quotas.alter_quotas(self._cluster, entity, changes, validate_only=validate_only)
+
+    def transactions(self, states: Iterable[str] = ()) -> list[Transaction]:
+        """All transactional ids, or those in these states, which are Kafka's: `PrepareCommit`."""
+        with self._failures():
+            return transactions.transactions(self._cluster, states)
+
+    def transaction(self, transactional_id: str) -> Transaction | None:
+        """None for an id that is not known."""
+        with self._failures():
+            return transactions.transaction(self._cluster, transactional_id)
+
+    def first_offsets(self, found: Transaction) -> dict[TopicPartition, int | None]:
+        """Where a transaction begins in its partitions, without those that are gone; None if nothing of it is there."""
+        with self._failures():
+            return transactions.first_offsets(self._cluster, found.producer_id, self._existing(found))
+
+    def last_stable_offsets(self, found: Transaction) -> dict[TopicPartition, int]:
+        """Where consumers of committed records stop in its partitions, without those that are gone."""
+        with self._failures():
+            return offsets.latest(self._cluster, self._existing(found), Isolation.READ_COMMITTED)
+
+    def fence(self, found: Transaction) -> ProducerId:
+        """Fences the producer of a transactional id, and aborts its open transaction. Returns the id's new producer."""
+        with self._failures():
+            return take_over(self._cluster, found.transactional_id, found.timeout_ms)
+
+    def _existing(self, found: Transaction) -> list[TopicPartition]:
+        topics = self._cluster.topics({partition.topic for partition in found.partitions})
+        return [one for one in found.partitions if one.topic in topics and one.partition in topics[one.topic].leaders]
 
     @contextmanager
     def _failures(self) -> Iterator[None]:

@@ -21,7 +21,7 @@ class Reader:
 
 @contextmanager
 def ending_with_the_reader() -> Iterator[None]:
-    """For a verb that only prints: when its reader is gone, it ends, and it is no error."""
+    """Ends a verb that only prints when its reader is gone, which is not an error."""
     try:
         yield
     except BrokenPipeError:
@@ -34,7 +34,7 @@ def ending_with_the_reader() -> Iterator[None]:
 
 
 def leave_stdout() -> None:
-    """What is still buffered for a reader that is gone goes nowhere, without a complaint at the end."""
+    """Discards buffered output for a reader that is gone, so that Python does not complain at its exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

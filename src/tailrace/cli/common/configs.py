@@ -28,8 +28,8 @@ class Change(NamedTuple):
 
 
 def given(settings: list[str] | None, unset: list[str] | None) -> dict[str, str | None]:
-    """What is to be changed, with values in the units of brokers; None is to be taken back. Raises Failure where there
-    is nothing, or a name is there twice.
+    """Returns the configs to change, with values in the broker's units; None removes one. Raises Failure if there are
+    none, or if a name is given twice.
     """
     changed = connection.pairs(settings, "--set")
     if not changed and not unset:
@@ -51,5 +51,5 @@ def show(whose: str, changes: Sequence[Change], *, dry_run: bool, as_json: bool)
 
 
 def source(number: int) -> str:
-    """Where a value comes from."""
+    """Returns the name of a config source."""
     return _SOURCES.get(number, "unknown")

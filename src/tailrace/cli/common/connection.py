@@ -68,7 +68,8 @@ class Connection:
     def admin(self) -> "AdminClient":
         from tailrace.cli.common.client import AdminClient
 
-        return self._make(AdminClient, {})
+        # Not the id of a consumer: our broker takes who fetches a partition for one that has read what it commits.
+        return self._make(AdminClient, {"client.id": "tailrace-admin"})
 
     def consumer(self, properties: dict[str, Any]) -> "Consumer":
         from tailrace.cli.common.client import Consumer
@@ -102,7 +103,7 @@ class Connection:
                 output.warn(f"waiting for a broker at {self.bootstrap} …")
 
     def result(self, future: Any, doing: str = "") -> Any:
-        """What an admin request brought; `doing` names it, should it fail."""
+        """Returns the result of an admin request. `doing` describes it in a failure."""
         from tailrace.cli.common.client import KafkaException
 
         try:
@@ -177,7 +178,7 @@ def not_reachable(bootstrap: str, why: str | None) -> str:
 
 
 def pairs(given: Iterable[str] | None, option: str) -> dict[str, str]:
-    """What was given as KEY=VALUE, once or more often."""
+    """Returns the KEY=VALUE pairs of an option, which may be repeated."""
     found: dict[str, str] = {}
     for text in given or ():
         name, separator, value = text.partition("=")
@@ -188,7 +189,7 @@ def pairs(given: Iterable[str] | None, option: str) -> dict[str, str]:
 
 
 def reason_of(error: "KafkaError") -> str:
-    """What librdkafka says, without what only its authors understand."""
+    """Returns librdkafka's message, without the parts that only its authors understand."""
     text = str(error.str() or error.name())
     text = re.sub(r" \(after \d+ms in state \w+.*\)$", "", text)
     text = re.sub(r"^(?:\w+://)?\S+/(?:bootstrap|\d+): ", "", text)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _BAR_FROM_BYTES = 64 << 20  # less than that is read before a bar could be looked at
 _INTERRUPTED = 130  # as shells have it
+_UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 
 
 class ExitCode(IntEnum):
@@ -41,8 +42,8 @@ def warn(message: str) -> None:
 
 
 def console(*, markup: bool = True) -> "Console":
-    """Where tables are drawn. Piped into a file or a program, lines are as long as they need to be. Without `markup`,
-    what is in brackets is printed as it is, whatever its source.
+    """Returns the console for tables. In a file or a pipe, lines are as long as they need to be. Without `markup`, text
+    in brackets is printed unchanged, whatever its source.
     """
     from rich.console import Console
 
@@ -96,8 +97,8 @@ def interrupt(message: str) -> NoReturn:
 
 @contextmanager
 def progress_bar(label: str, total: int, least: int = _BAR_FROM_BYTES) -> Iterator[Callable[[int], None]]:
-    """Gives a function that is told how many more bytes are done. The bar is drawn on a terminal, for long work:
-    for `least` bytes or more.
+    """Yields a function that takes the number of bytes done since its last call. The bar is drawn on a terminal, for
+    `least` bytes or more.
     """
     if total < least or not sys.stderr.isatty():
         yield lambda _: None
@@ -113,7 +114,7 @@ def progress_bar(label: str, total: int, least: int = _BAR_FROM_BYTES) -> Iterat
 
 @contextmanager
 def share_bar(label: str) -> Iterator[Callable[[float], None]]:
-    """Gives a function that is told which share is done, of work that takes long. Drawn on a terminal."""
+    """Yields a function that takes the share of a long task that is done. The bar is drawn on a terminal."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -142,6 +143,23 @@ def size(value: int) -> str:
             return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
         amount /= 1000
     return f"{amount:.1f} TB"
+
+
+def duration(seconds: float | None) -> str:
+    """The two largest units: `3 h 20 min`, `45 s`."""
+    if seconds is None:
+        return "-"
+    left = max(0, round(seconds))
+    words: list[str] = []
+    for unit, length in _UNITS:
+        if left >= length or (unit == "s" and not words):
+            words.append(f"{left // length} {unit}")
+            left %= length
+            if len(words) == 2:
+                break
+        elif words:
+            break
+    return " ".join(words)
 
 
 def minute(timestamp_ms: int) -> str:

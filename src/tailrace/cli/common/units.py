@@ -47,6 +47,14 @@ def plain(name: str, text: str) -> str:
     return str(int(total // one))
 
 
+def milliseconds(option: str, text: str) -> int:
+    """A time that an option takes, such as `10m` or `1h30m`. Raises Failure for anything else."""
+    total = _sum(text, _MS) if _AMOUNTS.fullmatch(text) else None
+    if total is None:
+        raise Failure(f"{option} takes a time, such as 90s, 10m or 2h, not {text!r}", ExitCode.USAGE)
+    return int(total)
+
+
 def converted(configs: Mapping[str, str]) -> dict[str, str]:
     """The values of all these configs as a broker takes them. Raises Failure as `plain` does."""
     return {name: plain(name, text) for name, text in configs.items()}

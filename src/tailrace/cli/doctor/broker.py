@@ -27,11 +27,11 @@ _ANSWER_BYTES_MAX = 1 << 20
 
 
 class NoBroker(Exception):
-    """What is there instead."""
+    """The address has no broker. The message says what it has instead."""
 
 
 def ask(connection: socket.socket, correlation_id: int) -> int:
-    """How many APIs the broker has. Raises NoBroker."""
+    """Returns the number of APIs that the broker has. Raises NoBroker."""
     connection.sendall(_FRAME.pack(_FRAME.size - 4, _API_VERSIONS, 0, correlation_id, -1))
     length, correlated, error, count = _ANSWER.unpack(_receive(connection, _ANSWER.size))
     if correlated != correlation_id or error or not _ANSWER.size - 4 <= length <= _ANSWER_BYTES_MAX:
@@ -100,7 +100,7 @@ def _free_ports(where: str, metrics: tuple[str, int]) -> Iterator[Check]:
 
 
 def _holder(port: int) -> str:
-    """Who listens on a port of this machine, where that can be seen."""
+    """Returns the process that listens on a port of this machine, if that is visible."""
     sockets = _listening(port)
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # another user's, or gone
@@ -163,7 +163,7 @@ _FAULTS = {
 
 
 def health(page: str) -> Iterator[Check]:
-    """What the figures of a broker say."""
+    """Checks the metrics of a broker."""
     offline = values(page, "tailrace_logs_offline")
     if offline is None:
         yield warning(

@@ -40,6 +40,6 @@ def milliseconds(seconds: float) -> str:
 
 
 def percentile(values: list[float], share: float) -> float:
-    """Of values that are there: the one below which such a share of them lies."""
+    """Returns the value below which this share of the values lies."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

@@ -65,7 +65,7 @@ def _exit_code(checks: "list[Check]", *, is_wanted: bool) -> ExitCode:
 
 
 def _address(text: str, option: str) -> tuple[str, int]:
-    """Of the first broker where several are named."""
+    """Returns the address of the first broker in the list."""
     host, separator, port = text.partition(",")[0].rpartition(":")
     if not separator or not port.isdigit() or int(port) > 65535:
         raise Failure(f"{option} takes HOST:PORT, not {text!r}", ExitCode.USAGE)

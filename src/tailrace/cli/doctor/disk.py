@@ -148,7 +148,7 @@ def _write_speed(descriptor: int) -> Check:
 
 
 def _flush_speed(descriptor: int) -> Check:
-    """How long an `acks=all` waits at least."""
+    """Measures a flush: an `acks=all` waits at least that long."""
     name, piece = "flushes", os.urandom(4096)
     took: list[float] = []
     end = time.perf_counter() + _SECONDS_MAX
@@ -170,7 +170,7 @@ def _flush_speed(descriptor: int) -> Check:
 
 
 def _kernel(descriptor: int) -> Check:
-    """What reading without waiting, and sending without copying, need."""
+    """Checks the system calls for reading without waiting, and for sending without copying."""
     name = "kernel"
     if not hasattr(os, "RWF_NOWAIT") or not hasattr(os, "sendfile"):
         return warning(name, "no RWF_NOWAIT: all reads go through threads", "use Linux 4.14 or later")

@@ -47,7 +47,7 @@ def _open_files() -> Check:
 
 
 def _memory() -> Check:
-    """What is left for a broker, and for the page cache that it lives on."""
+    """Checks the memory that is left for a broker, and for the page cache that it depends on."""
     name = "memory"
     limits = [limit for limit in (_available(), _cgroup_limit(), _address_space()) if limit is not None]
     if not limits:
@@ -100,7 +100,7 @@ def _clock() -> Check:
 
 
 def _is_synchronised() -> bool | None:
-    """As the kernel says; None where it does not."""
+    """Returns whether the kernel considers the clock synchronised; None if it does not say."""
     if sys.platform != "linux" or ctypes.sizeof(ctypes.c_long) != 8:
         return None
     buffer = ctypes.create_string_buffer(_TIMEX_BYTES)  # zeros: only asks

@@ -80,7 +80,7 @@ def _limits(connection: Connection, admin: AdminClient, name: str, topics: set[s
 def _bytes_per_offset(
     connection: Connection, metadata: ClusterMetadata, partitions: Iterable[Partition]
 ) -> dict[Partition, float]:
-    """Of each partition of which the broker has published the segments."""
+    """Returns the mean bytes per offset, for each partition whose segments the broker has published."""
     if _TOPIC not in metadata.topics:
         return {}
     wanted = set(partitions)

@@ -323,7 +323,7 @@ def _show_past(here: _Here, name: str, at: str, *, as_json: bool) -> None:
 
 
 def _position(to: str | None, shift: int | None, at: str | None) -> "Position | None":
-    """Where --to is; None where --shift or --at says it."""
+    """Returns the position in --to; None if --shift or --at is given."""
     from tailrace.cli.common.topics import positions
 
     if sum(option is not None for option in (to, shift, at)) != 1:

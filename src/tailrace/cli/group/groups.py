@@ -36,7 +36,7 @@ Commits = dict[Partition, CommittedOffset]
 
 
 class Standing(NamedTuple):
-    """Where a group is in a partition, and where the log begins and ends. `committed` is None where it never was."""
+    """The position of a group in a partition, and the bounds of the log. `committed` is None without a commit."""
 
     committed: int | None
     start: int
@@ -44,7 +44,7 @@ class Standing(NamedTuple):
 
     @property
     def position(self) -> int | None:
-        """Where it goes on: messages that are gone, and those that never came, it cannot read."""
+        """The offset at which the group continues, within the bounds of the log."""
         return None if self.committed is None else min(max(self.committed, self.start), self.end)
 
     @property
@@ -148,7 +148,7 @@ def standings(offsets: Offsets, partitions: Iterable[Partition], commits: Commit
 
 
 def labels(members: list[MemberDescription]) -> dict[str, str]:
-    """What to call members, by their ids: as short as tells them apart."""
+    """Returns labels of members by their ids, as short as distinguishes them."""
     own = Counter(map(_own_name, members))
     names = {
         str(member.member_id): _own_name(member) if own[_own_name(member)] == 1 else _short_id(member)

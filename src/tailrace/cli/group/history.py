@@ -34,7 +34,7 @@ class History:
         self.is_kept = TOPIC in metadata.topics
 
     def held(self, name: str, at: int) -> Commits:
-        """What a group held at a time. Raises a `Failure` where that is not known."""
+        """Returns the offsets that a group held at a time. Raises Failure if they are not known."""
         if not self.is_kept:
             raise Failure(
                 f"past positions of groups are not known: there is no topic {TOPIC} at {self._connection.bootstrap}\n"

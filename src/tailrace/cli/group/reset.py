@@ -21,7 +21,7 @@ class Move(NamedTuple):
 
     @property
     def target(self) -> int | None:
-        """What was asked for, as far as there is a log."""
+        """The requested offset, within the bounds of the log."""
         return None if self.asked is None else min(max(self.asked, self.standing.start), self.standing.end)
 
     @property
@@ -96,7 +96,7 @@ def as_json(plan: Plan) -> list[dict[str, Any]]:
 
 
 def effect(moves: Iterable[Move]) -> str:
-    """Of all of them together."""
+    """Returns a summary of all moves."""
     counts = [move.skipped for move in moves]
     repeated, skipped = -sum(filter(lambda count: count < 0, counts)), sum(filter(lambda count: count > 0, counts))
     said = [

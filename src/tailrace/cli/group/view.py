@@ -113,7 +113,7 @@ def show(shown: dict[str, Any], console: "Console") -> None:
 
 
 def remarks(shown: dict[str, Any]) -> list[str]:
-    """What deserves to be noticed, and what can be done about it."""
+    """Returns what deserves attention, and what can be done about it."""
     partitions = shown["partitions"]
     return [
         *epochs.remarks(shown),
@@ -226,7 +226,7 @@ def _phase(shown: dict[str, Any]) -> str:
 
 
 def held(places: list[dict[str, Any]]) -> str:
-    """As options take them: `orders:0,1,2 payments:0`."""
+    """Returns partitions in the notation of options: `orders:0,1,2 payments:0`."""
     numbers: dict[str, list[str]] = {}
     for place in places:
         numbers.setdefault(place["topic"], []).append(str(place["partition"]))

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tailrace.cli.common import output
-from tailrace.cli.lag.words import duration
 
 if TYPE_CHECKING:
     from tailrace.monitor.figures.buffers import Buffer
@@ -34,7 +33,7 @@ def _fields(buffer: "Buffer") -> dict[str, float | None]:
 
 
 def _words(seconds: float | None) -> str:
-    return "no end" if seconds is None else duration(seconds)
+    return "no end" if seconds is None else output.duration(seconds)
 
 
 def _order(buffer: "Buffer") -> float:

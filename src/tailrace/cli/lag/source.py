@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
-from tailrace.cli.common.connection import Connection, pairs
+from tailrace.cli.common.addresses import all_refuse
+from tailrace.cli.common.connection import not_reachable, pairs
 from tailrace.cli.common.output import ExitCode, Failure
 
 if TYPE_CHECKING:
@@ -26,19 +27,27 @@ def view_of(bootstrap: str, client_config: list[str] | None) -> Iterator["View"]
 
 @contextmanager
 def opened(
-    kind: "Callable[[dict[str, str]], AbstractContextManager[T]]", bootstrap: str, client_config: list[str] | None
+    kind: "Callable[[dict[str, str]], AbstractContextManager[T]]",
+    bootstrap: str,
+    client_config: list[str] | None,
+    *,
+    waits: bool = False,
 ) -> Iterator[T]:
-    """Gives what `kind` makes of the properties of a client. Errors become failures of the verb."""
+    """Gives what `kind` makes of the properties of a client. Errors become failures of the verb. Fails at once where
+    every address refuses connections, unless it `waits` for a broker that is yet to start.
+    """
     from tailrace.monitor.sources.connection import BadProperties, MonitorError, NotReachable, errors_as_monitor_errors
 
     properties = {"bootstrap.servers": bootstrap, **PATIENCE, **pairs(client_config, "--client-config")}
     try:
         with kind(properties) as view, errors_as_monitor_errors():
+            if not waits and all_refuse(servers := properties["bootstrap.servers"]):
+                raise Failure(not_reachable(servers, "Connection refused"), ExitCode.NOT_REACHABLE)
             yield view
     except BadProperties as error:
         raise Failure(f"the client cannot be set up: {error}", ExitCode.USAGE) from None
-    except NotReachable:
-        raise Failure(Connection(bootstrap).not_reachable(), ExitCode.NOT_REACHABLE) from None
+    except NotReachable as error:
+        raise Failure(not_reachable(bootstrap, error.why), ExitCode.NOT_REACHABLE) from None
     except MonitorError as error:
         raise Failure(str(error)) from None
 

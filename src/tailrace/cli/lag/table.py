@@ -82,6 +82,6 @@ def _notes(report: "LagReport", found: list[Line], lines_max: int) -> list[str]:
 
 
 def _badness(row: "LagRow", now_ms: int) -> Badness:
-    """What sorts first is worst: lost, about to lose, longest behind."""
+    """Returns the sort key of a row, the worst first: lost, about to lose, longest behind."""
     loss, behind = row.loss_low_seconds(now_ms), row.lag_seconds(now_ms)
     return not row.unread_lost, loss if loss is not None else float("inf"), -(behind or 0.0), -row.lag_records

@@ -32,9 +32,7 @@ class Printer:
         self._to_terminal = sys.stdout.isatty()
 
     def begin(self, name: str, where: dict[str, object], *, start_offset: int, many: bool) -> None:
-        """What comes next belongs to this partition, whose log begins at `start_offset`. `where` goes into each line
-        of JSON.
-        """
+        """Begins the output for a partition whose log begins at `start_offset`. `where` goes into each line of JSON."""
         self._where = where
         self._from = max(self._first, start_offset)
 

@@ -180,7 +180,7 @@ def _require_leave(plan: "RepairPlan", *, internal: bool, accept_loss: bool) -> 
 
 
 def _command(directory: Path, topic: str | None, partition: int | None, *, internal: bool, accept_loss: bool) -> str:
-    """What does all that was shown, and nothing else."""
+    """Returns the command that does exactly what was shown."""
     words = ["tailrace", "log", "repair", str(directory)]
     words += ["--topic", topic] if topic is not None else []
     words += ["--partition", str(partition)] if partition is not None else []

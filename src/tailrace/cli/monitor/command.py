@@ -46,7 +46,7 @@ def monitor(
     except BadConfig as error:
         raise Failure(str(error), ExitCode.USAGE) from None
     pairs(client_config, "--client-config")
-    with opened(lambda properties: AloneMonitor(properties, settings), bootstrap, client_config) as alone:
+    with opened(lambda properties: AloneMonitor(properties, settings), bootstrap, client_config, waits=True) as alone:
         if once:
             found = alone.once()
             print(json.dumps(found) if as_json else _words(found))

@@ -33,7 +33,9 @@ class Bookmark:
         self.path = _directory() / f"{name}.json"
 
     def read(self) -> ResumePoint | None:
-        """How far an earlier load got; None if none was interrupted. Refuses if going on there would not be right."""
+        """Returns how far an earlier load got; None if none was interrupted. Raises Failure if it must not be
+        continued.
+        """
         try:
             found = json.loads(self.path.read_bytes())
             progress = ResumePoint(int(found["position"]), int(found["lines"]))

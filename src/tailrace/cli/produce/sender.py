@@ -46,7 +46,9 @@ def properties(*, acks: str, compression: str, timeout: float, batch_bytes: int 
 
 
 class Sender:
-    """`meanwhile` is called again and again while it waits; if it says so, a message not yet taken is given up."""
+    """Sends lines as messages. Calls `meanwhile` again and again while it waits; if that returns true, a message that
+    was not taken yet is given up.
+    """
 
     def __init__(
         self, connection: Connection, producer: Producer, topic: str, begun: ResumePoint, meanwhile: Callable[[], bool]
@@ -98,7 +100,7 @@ class Sender:
 
     @property
     def progress(self) -> ResumePoint:
-        """How far all is acknowledged, without a gap."""
+        """The point up to which everything is acknowledged, without a gap."""
         for number, position in self._waiting.items():
             return ResumePoint(position, number - 1)
         return self._taken

@@ -137,7 +137,7 @@ class Transfer:
         return row
 
     def _end(self, watch: "_Watch", bad: str | None, since: float, *, told: bool) -> None:
-        """Says what was done and, if that is not all, what to do next."""
+        """Prints what was done and, if that is not everything, what to do next."""
         sender = watch.sender
         done = f"{output.plural(sender.acknowledged, 'message')} {'written' if told else 'sent'} to {self._topic}"
         if self._without_time:
@@ -216,7 +216,7 @@ class Transfer:
 
 
 class _Watch:
-    """What is to be done again and again, whatever else is waited for: note how far it got, and show it."""
+    """Notes how far the transfer got, and shows it, whatever else is waited for."""
 
     sender: Sender
 

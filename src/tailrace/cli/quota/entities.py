@@ -12,7 +12,9 @@ Entity = dict[str, str | None]
 
 
 def given(names: Mapping[str, str | None], defaults: Mapping[str, bool]) -> Entity:
-    """What --user NAME, --user-defaults and the like name together. Raises Failure where they contradict."""
+    """Returns the entity that --user NAME, --user-defaults and the like name together. Raises Failure if they
+    contradict each other.
+    """
     entity: Entity = {kind: name for kind in _TYPES if (name := names[kind]) is not None}
     for kind in _TYPES:
         if defaults[kind] and kind in entity:

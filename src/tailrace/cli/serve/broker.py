@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypedDict, cast
 
+from tailrace.cli.common.broken_pipe import ending_with_the_reader
 from tailrace.cli.common.output import ExitCode, Failure
 from tailrace.cli.serve.check import print_refusal, print_review
 
@@ -34,8 +35,8 @@ _REPEATED = {"--listen": "listen", "--advertise": "advertise", "--set": "assignm
 
 
 def plain_options(arguments: list[str]) -> Options | None:
-    """What the command line says, where it says so plainly: a name that is written out, and its value behind it. None
-    for all else, such as --help and mistakes.
+    """Returns the options of a plain command line: names that are written out, each with its value behind it. Returns
+    None for all others, such as --help and mistakes.
     """
     options: dict[str, object] = {}
     left = iter(arguments)
@@ -92,7 +93,8 @@ def run_broker(
         code = ExitCode.REFUSED if isinstance(error, NotSafe) and not check else ExitCode.USAGE
         raise Failure(str(error), code) from None
     if check:
-        print_review(review, as_json=as_json)
+        with ending_with_the_reader():
+            print_review(review, as_json=as_json)
         return
     _run(review.settings, review.warnings)
 

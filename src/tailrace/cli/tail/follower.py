@@ -48,7 +48,9 @@ def properties(*, follow: bool, uncommitted: bool) -> dict[str, Any]:
 
 
 def landing(partition: Partition, offset: int, low: int, high: int) -> int:
-    """Where to go on that wanted to at `offset`, of a log from `low` to `high`. Says what that leaves out."""
+    """Returns the offset at which to continue, for `offset` in a log from `low` to `high`. Warns about what that leaves
+    out.
+    """
     if offset < low:
         output.warn(f"{partition}: offsets {offset} to {low - 1} are gone (retention); going on at {low}")
         return low
@@ -74,7 +76,7 @@ class Reading:
         return self._bounded and not self._spans
 
     def read(self, seconds: float) -> list[Message]:
-        """What has come, as soon as something has; nothing if nothing came for so long."""
+        """Returns messages as soon as there are any; none if none came within that time."""
         first = self._consumer.poll(seconds)
         self._watch()
         if first is None:
@@ -117,7 +119,7 @@ class Reading:
         raise NotImplementedError
 
     def _trouble(self, error: KafkaError) -> None:
-        """Of no partition, but of the client as a whole."""
+        """Handles an error of the client as a whole, rather than of a partition."""
 
     def _is_wanted(self, message: Message) -> bool:
         place, offset = (message.topic(), message.partition()), message.offset()

@@ -114,7 +114,7 @@ class Member(follower.Reading):
             self._spans.pop(Partition(place.topic, place.partition), None)
 
     def _starts(self, places: list[TopicPartition]) -> dict[Partition, tuple[int, bool]]:
-        """Where to begin, and whether the group has no offset there."""
+        """Returns for each partition where to begin, and whether the group has no offset there."""
         doing = f"the offsets of {self._group} cannot be had"
         try:
             committed = self._consumer.committed(places, timeout=_ASKING_SECONDS) if places else []

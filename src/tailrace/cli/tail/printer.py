@@ -22,7 +22,7 @@ Line = Callable[["Message"], bytes]
 
 
 def line(*, as_json: bool, form: str | None, many_topics: bool) -> Line:
-    """What makes the bytes to print of a message: chosen by what was asked for, and where it goes."""
+    """Returns the function that formats a message, for the options and the output."""
     if as_json and form is not None:
         raise Failure("--json and --format exclude each other", ExitCode.USAGE)
     if as_json:
@@ -39,7 +39,7 @@ def line(*, as_json: bool, form: str | None, many_topics: bool) -> Line:
 
 
 def columns(row: Row, *, many_topics: bool, dim: tuple[str, str]) -> bytes:
-    """Where and when and under what key, the value, and headers."""
+    """Returns the line of a message: its position, time and key, the value, and headers."""
     topic = f"{row.topic} " if many_topics else ""
     place = f"{topic}{row.partition}:{row.offset}"
     time = output.time(messages.NO_TIMESTAMP if row.timestamp is None else row.timestamp)

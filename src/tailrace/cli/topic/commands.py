@@ -245,7 +245,7 @@ def _reach(bootstrap: str, client_config: list[str] | None, names: list[str]) ->
 
 
 class _Created:
-    """What became of each topic: a line as soon as it is known, or for programs a list in the end."""
+    """Prints the result for each topic: a line as soon as it is known, or one JSON list at the end."""
 
     def __init__(self, as_json: bool, dry_run: bool) -> None:
         self.dry_run = dry_run
@@ -292,7 +292,9 @@ def _create(brokers: Connection, admin: "AdminClient", topics: "list[NewTopic]",
 
 
 def _count_once_there(brokers: Connection, admin: "AdminClient", name: str) -> int:
-    """Who makes a topic uses it next: waits until brokers know it, and who leads its partitions."""
+    """Returns the number of partitions of a new topic, once brokers know it and its leaders: the user most likely uses
+    it next.
+    """
 
     def is_there() -> bool:
         topic = brokers.metadata(admin).topics.get(name)
@@ -323,7 +325,7 @@ class _Change(NamedTuple):
 def _plan(
     brokers: Connection, admin: "AdminClient", name: str, partitions: int | None, entries: "list[ConfigEntry]"
 ) -> list[_Change]:
-    """What changes, from what to what."""
+    """Returns the changes, each from one value to another."""
     from tailrace.cli.topic import view as topic_view
 
     plan = []

@@ -2,13 +2,14 @@
 
 import json
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tailrace.cli.common import connection, output
 from tailrace.cli.common.connection import DEFAULT, REQUEST_SECONDS, Bootstrap, ClientConfig, Connection
 from tailrace.cli.common.options import AsJson, DryRun, Yes
+from tailrace.cli.common.output import ExitCode, Failure
 
 if TYPE_CHECKING:
     from tailrace.cli.common.client import AdminClient
@@ -65,7 +66,7 @@ def delete_records(
 
 
 def _delete(brokers: Connection, admin: "AdminClient", wanted: "list[Deletion]") -> "dict[Partition, int]":
-    """Where the partitions begin now."""
+    """Deletes records, and returns the new start offsets."""
     from tailrace.cli.common.client import TopicPartition
 
     if not wanted:
@@ -73,7 +74,22 @@ def _delete(brokers: Connection, admin: "AdminClient", wanted: "list[Deletion]")
     asked = [TopicPartition(*one.partition, one.before) for one in wanted]
     futures = admin.delete_records(asked, request_timeout=REQUEST_SECONDS, operation_timeout=REQUEST_SECONDS)
     by_place = {(place.topic, place.partition): future for place, future in futures.items()}
-    return {
-        one.partition: brokers.result(by_place[one.partition], f"{one.partition} keeps its messages").low_watermark
-        for one in wanted
+    return {one.partition: _new_start(brokers, by_place[one.partition], one.partition) for one in wanted}
+
+
+def _new_start(brokers: Connection, future: Any, partition: "Partition") -> int:
+    """What DeleteRecords brought, which has no words for a refusal."""
+    from tailrace.cli.common.client import KafkaError, KafkaException
+
+    reasons = {
+        KafkaError.POLICY_VIOLATION: f"cleanup.policy of {partition.topic} is without `delete`",
+        KafkaError.TOPIC_EXCEPTION: f"{partition.topic} is an internal topic",
     }
+    try:
+        start: int = future.result().low_watermark
+    except KafkaException as error:
+        failed = f"{partition} keeps its messages"
+        if reason := reasons.get(error.args[0].code()):
+            raise Failure(f"{failed}: {reason}", ExitCode.REFUSED) from None
+        raise brokers.failure(error.args[0], failed) from None
+    return start

@@ -98,7 +98,7 @@ def configs(brokers: Connection, admin: AdminClient, name: str) -> dict[str, Con
 
 
 def default_of(entry: ConfigEntry) -> str:
-    """What the topic falls back to where it has no setting of its own."""
+    """Returns the value that a topic has without a setting of its own."""
     if _source(entry) != "topic":
         return str(entry.value)
     for synonym in entry.synonyms.values():

@@ -1,6 +1,7 @@
-"""What operators see and change: configs, quotas, sizes on disk. No layers: no module imports another.
+"""What operators see and change: configs, quotas, transactions, sizes on disk. No layers: no module imports another.
 
-configs   configs of topics and brokers
-quotas    quotas of users, client ids and addresses
-log_dirs  sizes of partitions and disks
+configs       configs of topics and brokers
+quotas        quotas of users, client ids and addresses
+transactions  transactional ids, and their open transactions
+log_dirs      sizes of partitions and disks
 """

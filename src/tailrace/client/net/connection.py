@@ -133,6 +133,9 @@ class Connection:
 
     def _authenticate(self, sasl: Sasl, deadline: float) -> None:
         shook = self.ask(SaslHandshakeRequest(mechanism=sasl.mechanism), SaslHandshakeResponse, deadline, at_least=1)
+        if shook.error_code == ErrorCode.ILLEGAL_SASL_STATE:
+            why = f"{sasl.mechanism}: this listener has no authentication, so security.protocol is PLAINTEXT or SSL"
+            raise AuthenticationFailed(self.name, why)
         if shook.error_code:
             offered = f"; it offers {', '.join(shook.mechanisms)}" if shook.mechanisms else ""
             raise AuthenticationFailed(self.name, f"{sasl.mechanism}: {describe(shook.error_code)}{offered}")

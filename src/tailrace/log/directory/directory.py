@@ -38,6 +38,7 @@ from tailrace.log.disk.interface import (
     replace_whole,
     write_whole,
 )
+from tailrace.log.files.checkpoints import RESTORED_FILE
 from tailrace.log.files.directory_state import DirectoryState, PartitionDirectory
 from tailrace.log.files.journal_file import FILE_NAME as JOURNAL_FILE
 from tailrace.log.files.journal_file import keep_journal, read_journal
@@ -69,7 +70,7 @@ from tailrace.log.recovery.recovery import recover
 from tailrace.log.recovery.state import NO_SEGMENT, RecoveryReport
 from tailrace.log.scan.restore import Journaled, by_log
 from tailrace.log.scrub import ScrubChunk, ScrubJob
-from tailrace.log.segment.segment import DerivedCache
+from tailrace.log.segment.derived_cache import DerivedCache
 
 _NOT_THE_LOGS_FAULT = (ENOSPC, EDQUOT, EMFILE, ENFILE, EROFS)  # any other log would fail in the same way
 
@@ -201,6 +202,23 @@ class DataDirectory:
                 self._to_be_enrolled(log)
 
     # Creating and removing logs
+
+    @property
+    def is_restored(self) -> bool:
+        """Whether the directory comes from a backup and has not been started since (`forget_restore`)."""
+        return self.files.exists(join(self.path, RESTORED_FILE))
+
+    def forget_restore(self) -> None:
+        remove_if_there(self.files, join(self.path, RESTORED_FILE))
+
+    def require_format(self, version: int) -> None:
+        """Marks the directory with a format, durably, if it has an older one: from here on older releases refuse it.
+        Raises StorageError.
+        """
+        try:
+            raise_format(self.files, self.path, version)
+        except OSError as error:
+            raise StorageError(f"cannot raise the format of {self.path}", error) from error
 
     def create(
         self,

@@ -2,7 +2,7 @@
 
 import logging
 
-from tailrace.log.directory.admission import FORMAT_VERSION
+from tailrace.log.directory.admission import BASE_VERSION
 from tailrace.log.disk.interface import Files, join, parent, read_whole, replace_whole
 from tailrace.log.files.checkpoints import CLEAN_SHUTDOWN, FORMAT_FILE
 from tailrace.log.files.journal_file import FILE_NAME as JOURNAL_FILE
@@ -26,13 +26,14 @@ def make_directory(files: Files, path: str) -> None:
         files.sync_directory(parent(made))
 
 
-def raise_format(files: Files, path: str) -> None:
-    """Marks the directory with the current format. Called before the first write that an older release could not read,
-    which is the journal.
+def raise_format(files: Files, path: str, version: int = BASE_VERSION) -> None:
+    """Marks the directory with a format, durably, unless it has that or a newer one. Called before the first write that
+    an older release could not read: at the start that is the journal.
     """
-    file, current = join(path, FORMAT_FILE), f"{FORMAT_VERSION}\n".encode()
-    if read_whole(files, file) != current:
-        replace_whole(files, file, current)
+    file = join(path, FORMAT_FILE)
+    found = (read_whole(files, file) or b"").strip()
+    if not found.isdigit() or int(found) < version:
+        replace_whole(files, file, f"{version}\n".encode())
 
 
 def take_clean_marker(files: Files, path: str) -> bool:

@@ -17,6 +17,7 @@ START_OFFSETS = "log-start-offset-checkpoint"
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 FORMAT_FILE = "tailrace.format"
+RESTORED_FILE = "tailrace.restored"  # left by a restore, for the first start
 
 _VERSION = 0
 

@@ -44,8 +44,9 @@ from tailrace.log.log import Log
 from tailrace.log.recovery.log_scan import LogScan
 from tailrace.log.recovery.state import NO_SEGMENT, LostTail, RecoveryReport, Truncation
 from tailrace.log.scan.restore import Journaled
+from tailrace.log.segment.derived_cache import DerivedCache
 from tailrace.log.segment.preallocation import give_back
-from tailrace.log.segment.segment import DerivedCache, Segment
+from tailrace.log.segment.segment import Segment
 from tailrace.log.segment.truncation import truncate_and_keep
 from tailrace.log.state.replay import load_snapshot, remove_snapshots
 

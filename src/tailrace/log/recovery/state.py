@@ -12,7 +12,8 @@ from tailrace.log.layout.damage import DamagedRange, missing_file
 from tailrace.log.layout.errors import SegmentsMissing
 from tailrace.log.layout.names import INTERNAL_TOPICS
 from tailrace.log.scan.restore import Journaled
-from tailrace.log.segment.segment import DerivedCache, Segment
+from tailrace.log.segment.derived_cache import DerivedCache
+from tailrace.log.segment.segment import Segment
 from tailrace.log.state.producer_state import ProducerState
 
 NO_SEGMENT = "a checkpoint names it, but it has no segment"

@@ -10,19 +10,20 @@ event loop can try first, and then repeat the call in a thread.
 
 import threading
 from bisect import bisect_right
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from errno import EEXIST, EIO
 
 from tailrace.log.disk.interface import Data, Files, join, name_of, parent, remove_if_there
-from tailrace.log.files.checksums import ChunkChecksums, Gaps, SegmentChecksums
+from tailrace.log.files.checksums import ChunkChecksums, Gaps
 from tailrace.log.files.index import AbortedTransaction, OffsetIndex, TimeIndex, TransactionIndex
 from tailrace.log.files.leader_epochs import LeaderEpochs
 from tailrace.log.layout.damage import DamagedRange
 from tailrace.log.layout.errors import Damaged
 from tailrace.log.layout.names import LOG, numbered
 from tailrace.log.segment.derived import Derived, DerivedFiles
+from tailrace.log.segment.derived_cache import DerivedCache
 from tailrace.log.segment.preallocation import Blocks
+from tailrace.log.segment.save import SegmentSave
 from tailrace.log.segment.slices import HEADERS_BYTES, end_of_whole_batches
 from tailrace.log.segment.trust import Checks
 from tailrace.records.batch import HEADER, HEADER_SIZE, LENGTH_END, LENGTH_MIN, BatchHeader
@@ -30,31 +31,6 @@ from tailrace.records.batch import HEADER, HEADER_SIZE, LENGTH_END, LENGTH_MIN, 
 
 class WouldWait(Exception):
     """The result is not in memory. Call again where waiting for a disk is allowed."""
-
-
-class DerivedCache:
-    """Bounds the indexes of sealed segments in memory, over all logs that share it. Drops the least recently used
-    first.
-    """
-
-    def __init__(self, limit_bytes: int = 64 << 20) -> None:
-        self._limit_bytes = limit_bytes
-        self._bytes = 0
-        self._mutex = threading.Lock()
-        self._segments: OrderedDict[Segment, int] = OrderedDict()
-
-    def used(self, segment: "Segment", size: int) -> None:
-        with self._mutex:
-            self._bytes += size - self._segments.pop(segment, 0)
-            self._segments[segment] = size
-            while self._bytes > self._limit_bytes and len(self._segments) > 1:
-                victim, victim_bytes = self._segments.popitem(last=False)
-                self._bytes -= victim_bytes
-                victim.forget_derived()
-
-    def forget(self, segment: "Segment") -> None:
-        with self._mutex:
-            self._bytes -= self._segments.pop(segment, 0)
 
 
 class Segment:
@@ -238,7 +214,7 @@ class Segment:
     def is_saved(self) -> bool:
         return self._is_saved
 
-    def begin_save(self, *, sealed: bool) -> "SegmentSave":
+    def begin_save(self, *, sealed: bool) -> SegmentSave:
         """Returns what is to be saved, as it is now: a copy unless the segment is sealed."""
         derived, transactions = self.derived(), self.transactions()
         assert transactions is not None, "recovery has found the aborted transactions"
@@ -252,7 +228,7 @@ class Segment:
         if size == self.size:
             self._blocks.give_back(size)
 
-    def finish_save(self, save: "SegmentSave") -> None:
+    def finish_save(self, save: SegmentSave) -> None:
         derived = self._derived
         assert derived is not None, "unsaved indexes are held in memory"
         if save.checksums is not None:
@@ -463,41 +439,3 @@ class Segment:
 def number_of_segment_at(segments: Sequence[Segment], offset: int) -> int:
     """Returns the index of the segment that would hold `offset`; -1 if it lies before the first one."""
     return bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1
-
-
-class SegmentSave:
-    """A segment's indexes on their way to disk. `run` may be called in any thread."""
-
-    def __init__(
-        self,
-        segment: Segment,
-        derived: Derived,
-        transactions: TransactionIndex,
-        chunks: tuple[int, ...] | None,
-        size: int,
-        sealed: bool,
-    ) -> None:
-        self.segment = segment
-        self.sealed = sealed
-        self.checksums: SegmentChecksums | None = None
-        self._derived = derived
-        self._transactions = transactions
-        self._chunks = chunks
-        self.size = size
-
-    def run(self) -> None:
-        chunks = self._chunks
-        if chunks is None and self.sealed:
-            chunks = self._compute_checksums()
-        if chunks is not None and not self.segment.checks.damage:
-            self.checksums = self._derived.summarise(self.size, chunks, self._transactions)
-        self.segment.derived_files.save(self._derived, self._transactions, self.checksums, sync=self.sealed)
-
-    def _compute_checksums(self) -> tuple[int, ...]:
-        """Computes the checksums of a segment that an earlier process began. Checks all of it first, so that no corrupt
-        bytes are sealed as sound.
-        """
-        self.segment.check(0, self.size)
-        chunks = ChunkChecksums()
-        chunks.read_up_to(self.segment.log, self.size)
-        return chunks.checksums

@@ -162,6 +162,11 @@ class ProducerState:
         producer = self.producers.get(producer_id)
         return producer is not None and producer.transaction_start != NO_OFFSET and producer.epoch == epoch
 
+    def is_duplicate(self, header: BatchHeader) -> bool:
+        """Returns whether the batch is one of the last that the producer has appended here."""
+        producer = self.producers.get(header.producer_id)
+        return producer is not None and producer.epoch == header.producer_epoch and producer.find(header) is not None
+
     def continues_transaction(self, header: BatchHeader) -> bool:
         """Returns whether the batch is part of a transaction that is open here."""
         return header.is_transactional and self.has_open_transaction(header.producer_id, header.producer_epoch)

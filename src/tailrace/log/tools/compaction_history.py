@@ -15,7 +15,7 @@ instead: a record with `cleanup.policy`, `compact` and the name of the topic, or
 
 from functools import cached_property
 
-from tailrace.log.directory.admission import FORMAT_VERSION
+from tailrace.log.directory.admission import BASE_VERSION, FORMAT_VERSION
 from tailrace.log.disk.interface import Files, join, read_whole
 from tailrace.log.files.checkpoints import FORMAT_FILE
 from tailrace.log.files.directory_state import DirectoryState
@@ -54,7 +54,8 @@ class MetadataHistory:
     @cached_property
     def _is_current(self) -> bool:
         written = read_whole(self._files, join(self._path, FORMAT_FILE)) or b""
-        return written.strip() == str(FORMAT_VERSION).encode() and self._state.cleaner_offsets is not None
+        is_current = written.strip().isdigit() and BASE_VERSION <= int(written) <= FORMAT_VERSION
+        return is_current and self._state.cleaner_offsets is not None
 
     @cached_property
     def _records(self) -> list[bytes]:

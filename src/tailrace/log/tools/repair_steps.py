@@ -25,7 +25,8 @@ from tailrace.log.recovery.epoch_check import epochs_of
 from tailrace.log.scan.scan import FoundBatch, ScanRange
 from tailrace.log.scan.walk import walk
 from tailrace.log.segment.derived import Derived
-from tailrace.log.segment.segment import DerivedCache, Segment
+from tailrace.log.segment.derived_cache import DerivedCache
+from tailrace.log.segment.segment import Segment
 from tailrace.log.segment.truncation import copy_aside, move_aside, unused
 from tailrace.log.state.replay import replay_segments
 from tailrace.log.tools.bit_flip import Flip, correct

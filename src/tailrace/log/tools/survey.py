@@ -27,7 +27,8 @@ from tailrace.log.recovery.epoch_check import corrected_epochs, epochs_of, sound
 from tailrace.log.scan.scan import FoundBatch, ScanRange
 from tailrace.log.scan.walk import walk
 from tailrace.log.segment.derived import Derived
-from tailrace.log.segment.segment import DerivedCache, Segment
+from tailrace.log.segment.derived_cache import DerivedCache
+from tailrace.log.segment.segment import Segment
 from tailrace.log.segment.tail import due_end, ends_the_log, may_be_unflushed
 
 

@@ -29,7 +29,7 @@ class Alerting:
         self._activity = Activity(one for one in before if one.is_raised)
 
     def evaluate(self, measured: Measurement) -> None:
-        """One round. Raises ClientError; the next round then writes what is missing."""
+        """Runs one round. Raises ClientError; the next round then writes what is missing."""
         now_ms = measured.at
         self._log.read()
         self._activity.note(measured.groups, now_ms)

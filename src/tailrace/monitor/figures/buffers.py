@@ -43,14 +43,12 @@ def topic_buffers(snapshot: Snapshot, rates: Mapping[TopicPartition, WriteRates]
     return {topic: Buffer(_shown(today), _shown(full)) for topic, (today, full) in sorted(least.items())}
 
 
-def disk_buffers(
-    snapshot: Snapshot, rates: Mapping[TopicPartition, WriteRates], reserve: int = -1
-) -> dict[str, Buffer]:
-    """By the path of the log directory. `reserve` is -1 for the broker's default."""
+def disk_buffers(snapshot: Snapshot, rates: Mapping[TopicPartition, WriteRates]) -> dict[str, Buffer]:
+    """By the path of the log directory."""
     found = {}
     for disk in snapshot.disks:
         if disk.usable is not None:
-            room = max(0, disk.usable - _reserve(disk, reserve)) + _droppable(disk, snapshot.logs)
+            room = max(0, disk.usable - _reserve(disk, snapshot.reserve)) + _droppable(disk, snapshot.logs)
             todays = sum(rate.today for partition, rate in rates.items() if partition in disk.logs)
             fulls = sum(rate.full for partition, rate in rates.items() if partition in disk.logs)
             found[disk.path] = Buffer(_seconds(room, todays), _seconds(room, fulls))

@@ -4,7 +4,7 @@ with when the reader has left it. Pure.
     goes_age     when retention.ms has passed since the newest record of the segment
     goes_size    when so much has been written behind the segment that the log without it has retention.bytes
     goes_budget  when all logs together exceed the disk budget by more than all older segments that may be deleted
-    goes_cap     when a hold for the group reaches its limit; the rules above wait for it
+    goes_cap     when a hold for the group reaches its limit, or expires; the rules above wait for it
 
 A segment goes with the first of these, but not before the segments in front of it, and only when retention looks:
 `rounded` moves it to the next tick. The reader loses messages with the first segment that goes before it has left it.
@@ -34,11 +34,14 @@ class Rule(StrEnum):
 
 
 class Hold(NamedTuple):
-    """What holds segments for the reader. -1 is no limit; `refuses` if producers are refused at the limit."""
+    """What holds segments for the reader. -1 is no limit; `refuses` if producers are refused at the limit. `ends_s` is
+    when it expires if the reader gives no sign.
+    """
 
     size: int
     ms: int
     refuses: bool
+    ends_s: float = NEVER
 
 
 class Budget(NamedTuple):
@@ -101,7 +104,7 @@ class Walk:
     def forecast(self, position: int, read: float, *, rounded: bool) -> Forecast:
         """When a reader at `position` that reads so many records per second loses messages."""
         limits = self._limits
-        if limits.hold is not None and limits.hold.refuses:
+        if limits.hold is not None and limits.hold.refuses and limits.hold.ends_s == NEVER:
             return NO_LOSS
         first = bisect_right(self._segments, position, key=lambda one: one.next)
         for number in range(min(first, len(self._segments) - 1), len(self._segments)):
@@ -116,7 +119,7 @@ class Walk:
         return self._later(position, read, rounded=rounded)
 
     def _when_all_go(self, unread_at: int | None) -> list[Forecast]:
-        """For each segment; none goes before those in front of it."""
+        """Returns a forecast for each segment; none goes before those in front of it."""
         found: list[Forecast] = []
         behind = sum(segment.size for segment in self._segments)
         newest_before = unread_at
@@ -156,6 +159,8 @@ class Walk:
         if limits.hold is not None:
             cap = self._cap(limits.hold, behind, segment.size, newest_before)
             found = Forecast(max(found.seconds, cap), Rule.HOLD_CAP if cap > found.seconds else found.rule)
+            if limits.hold.refuses:  # the budget takes nothing either
+                return found
         return min(found, self._goes_for_budget(newest_s), key=lambda one: one.seconds)
 
     def _until_written(self, size: float, limit: int) -> float:
@@ -164,11 +169,13 @@ class Walk:
         return 0.0 if size <= 0 else size / self._write_bytes if self._write_bytes > 0 else NEVER
 
     def _cap(self, hold: Hold, behind: int, size: int, newest_before: int | None) -> float:
+        if hold.refuses:
+            return hold.ends_s
         by_size = self._until_written(hold.size - behind - size, hold.size)
         by_age = NEVER
         if hold.ms >= 0:
             by_age = 0.0 if newest_before is None else (newest_before + hold.ms - self._now_ms) / 1000
-        return min(by_size, by_age)
+        return min(by_size, by_age, hold.ends_s)
 
     def _goes_for_budget(self, newest_s: float) -> Forecast:
         budget = self._limits.budget
@@ -186,7 +193,8 @@ class Walk:
         """The first segment to come, number k, goes at `first + k * fill + keep`, and the reader has left it at
         `(end - position + write * (first + k * fill)) / read`.
         """
-        if self._write_bytes <= 0 or not self._segments or not 0 < read < self._write:
+        hold = self._limits.hold
+        if self._write_bytes <= 0 or not self._segments or not 0 < read < self._write or (hold and hold.refuses):
             return NO_LOSS
         latest = self._all_go[-1].seconds
         keep, rule = self._kept_s()

@@ -31,13 +31,13 @@ STILL = 1e-3  # records per second that are as good as none
 
 
 class _Reader:
-    """What is remembered of a group in one partition. A mark is a moment and the lag that it had. `row` holds until
-    `holds_until` where nothing moves.
+    """The state of a group in one partition. A mark is a moment and the lag that it had. `row` holds until
+    `holds_until` if nothing moves.
     """
 
     __slots__ = (
         *("committed", "had_members", "holds_until", "mark", "mark_before", "moved_at", "peak", "rate", "row"),
-        "seen_at",
+        *("seen_at", "signed_at"),
     )
 
     def __init__(self, committed: int, at: int) -> None:
@@ -50,6 +50,7 @@ class _Reader:
         self.row: LagRow | None = None
         self.holds_until = 0.0
         self.had_members = False
+        self.signed_at: int | None = None  # the last member or commit that was seen
 
     def see(self, committed: int, at: int, at_before: int) -> None:
         """`at_before` is the time of the snapshot before, until which nothing has moved if it was not seen then."""
@@ -60,6 +61,7 @@ class _Reader:
             elif self.peak is not None and committed >= self.peak:
                 self.peak = None
             self.committed, self.moved_at = committed, at
+            self.signed_at = at
         self.rate.add(committed, at / 1000)
 
     def has_grown(self, lag: int, at: int) -> bool:
@@ -73,7 +75,7 @@ class _Reader:
 
 
 class _Known(NamedTuple):
-    """What the row of one group in one partition is made of."""
+    """The inputs for the row of one group in one partition."""
 
     group: str
     partition: TopicPartition
@@ -184,6 +186,8 @@ class LagTracker:
         records = max(0, log.end - position)
         if unread is None and (partition, position) in snapshot.unread:
             records = 0  # nothing but control batches is left
+        if reader.had_members or state.has_members:
+            reader.signed_at = snapshot.at
         known = _Known(group, partition, state, log, position, records, unread, writes)
         lag_state = self._state(known, reader, snapshot.at)
         lost = max(0, log.start - committed)
@@ -229,7 +233,7 @@ class LagTracker:
         return SLOW if has_grown else OK
 
     def _standing_ms(self, known: _Known, reader: _Reader, at: int) -> int:
-        """For how long there is something to read, and no commit has moved."""
+        """Returns how long the group has had something to read without a commit that moved."""
         if self._samples_only:
             return self._age_ms(known, at) if reader.moved_at == reader.seen_at else 0
         if known.unread is None or known.unread.timestamp is None:
@@ -262,12 +266,23 @@ class LagTracker:
         if not known.state.has_members:
             stands = stands or self._standing_ms(known, reader, snapshot.at) >= STANDING_MS
         long, short = reads.ten_minutes, reads.minute
+        if known.group in log.hold_groups and log.hold is not None:
+            ends_s = self._hold_ends_s(known, reader, snapshot.at) if stands else NEVER
+            known = known._replace(log=log._replace(hold=log.hold._replace(ends_s=ends_s)))
         pairs = [(writes.ten_minutes, 0.0 if stands else long), (writes.minute, short)]
         is_late = self._age_ms(known, snapshot.at) >= TEN_MINUTES_S * 1000 and short < writes.minute
         if stands or is_late or long < BEHIND_SHARE * writes.ten_minutes:
             pairs.append((writes.most, reads.least))
         expected = self._forecast(known, snapshot, *pairs[0], rounded=True)
         return expected, low([self._forecast(known, snapshot, *pair, rounded=False) for pair in pairs])
+
+    @staticmethod
+    def _hold_ends_s(known: _Known, reader: _Reader, at: int) -> float:
+        """When the hold for a group that stands expires. What is not known of it is as when it was first seen."""
+        if known.state.has_members or known.log.hold_expiry_ms < 0:
+            return NEVER
+        signs = known.log.hold_signs.get(known.group, reader.seen_at), reader.signed_at or 0
+        return (max(signs) + known.log.hold_expiry_ms - at) / 1000
 
     def _forecast(self, known: _Known, snapshot: Snapshot, write: float, read: float, *, rounded: bool) -> Forecast:
         walk = self._walk(known, snapshot, write)

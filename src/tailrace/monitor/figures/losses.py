@@ -1,12 +1,13 @@
 """Joins the entries of the loss ledger to what each group has missed. Pure; the format is in `facts/losses`.
 
-    missed   opens a range of the group; the cut beside it gives the reason
+    missed   opens a range of the group; the cut beside it gives the reason. One without a reason is of a group that has
+             moved to before the start: earlier cuts have taken what it misses
     cut      while a range of a group is open, each later cut of the partition is missed by that group, too
     resumed  closes it: what lies before its `first` had been read after all
     skipped  a range of its own
 
-Adjacent ranges of a group with the same reason and client are one loss. An entry that a crash made the broker repeat
-counts once.
+A note of many groups takes several batches, of which the last has the cut: without it, nothing was deleted. Adjacent
+ranges of a group with the same reason and client are one loss. A record is lost to a group once, whatever says so.
 """
 
 from collections import defaultdict
@@ -20,43 +21,89 @@ from tailrace.monitor.figures.report import rfc3339
 Place = tuple[str, int]  # topic id, partition
 
 
-def join(entries: Iterable[Loss]) -> list[Loss]:
-    """Returns what each group has missed, in the order of groups, topics, partitions and offsets. `entries` are in the
-    order of the ledger. The kind of each result is MISSED or SKIPPED, and it has a reason.
+class LossJoin:
+    """Takes the entries in the order of the ledger. Keeps what groups have missed, and little of all other deletions: a
+    ledger is kept for ever.
     """
-    places: dict[Place, _Partition] = defaultdict(_Partition)
-    seen: set[bytes] = set()
+
+    def __init__(self) -> None:
+        self._places: dict[Place, _Partition] = defaultdict(_Partition)
+
+    def take(self, entry: Loss) -> None:
+        self._places[entry.topic_id, entry.partition].take(entry)
+
+    def losses(self) -> list[Loss]:
+        """Returns what each group has missed, in the order of groups, topics, partitions and offsets. The kind of each
+        is MISSED or SKIPPED, and it has a reason.
+        """
+        found = sorted((loss for place in self._places.values() for loss in place.losses()), key=_order)
+        return [loss for _, of_place in groupby(found, key=_place) for loss in _merged(_once(of_place))]
+
+
+def join(entries: Iterable[Loss]) -> list[Loss]:
+    """Returns what each group has missed, by all entries of the ledger: see `LossJoin`."""
+    joined = LossJoin()
     for entry in entries:
-        if entry.kind is LossKind.CUT or entry.key not in seen:
-            seen.add(entry.key)
-            places[entry.topic_id, entry.partition].take(entry)
-    found = sorted((loss for place in places.values() for loss in place.losses()), key=_order)
-    return [loss for _, adjacent in groupby(found, key=_place) for loss in _merged(adjacent)]
+        joined.take(entry)
+    return joined.losses()
 
 
 class _Partition:
     def __init__(self) -> None:
-        self._cut_to = 0
+        self._cuts: list[Loss] = []  # one behind the other; those of the same reason are one
+        self._oldest: int | None = None  # of the last cut
+        self._announced: list[Loss] = []  # missed, if the cut of their note comes
         self._open: dict[str, list[Loss]] = {}
         self._closed: list[Loss] = []
 
     def take(self, entry: Loss) -> None:
         match entry.kind:
-            case LossKind.CUT if entry.last >= self._cut_to:
-                cut = trimmed(entry, self._cut_to)
-                self._cut_to = entry.last + 1
-                for group, ranges in self._open.items():
-                    ranges.append(cut._replace(kind=LossKind.MISSED, group=group))
+            case LossKind.CUT:
+                self._cut(entry)
+            case LossKind.MISSED if entry.last < self._cut_to or entry.reason is None:
+                self._missed(entry)
             case LossKind.MISSED:
-                before = self._open.get(entry.group, [])
-                # If a range is open, its group has lost its offset and begun anew: the cut beside is not of that range.
-                self._closed += (one for one in before if one.last < entry.first)
-                self._open[entry.group] = [entry]
+                self._announced.append(entry)
             case LossKind.RESUMED:
                 ranges = self._open.pop(entry.group, [])
                 self._closed += (trimmed(one, entry.first) for one in ranges if one.last >= entry.first)
             case LossKind.SKIPPED:
                 self._closed.append(entry)
+
+    @property
+    def _cut_to(self) -> int:
+        return self._cuts[-1].last + 1 if self._cuts else 0
+
+    def _cut(self, entry: Loss) -> None:
+        if entry.last < self._cut_to:
+            return  # repeated
+        cut = trimmed(entry, self._cut_to)
+        if cut.oldest is None and self._cuts:
+            cut = cut._replace(oldest=self._cuts[-1].newest)
+        self._oldest = cut.oldest
+        _append(self._cuts, cut)
+        for group, ranges in self._open.items():
+            _append(ranges, cut._replace(kind=LossKind.MISSED, group=group))
+        announced, self._announced = self._announced, []
+        for missed in announced:
+            if (missed.last, missed.at) == (entry.last, entry.at):  # not of a note that a crash cut short
+                self._missed(missed)
+
+    def _missed(self, entry: Loss) -> None:
+        before = self._open.get(entry.group, [])
+        if entry.reason is None:  # what lies before it had been read
+            self._open[entry.group] = list(self._gone_before(entry))
+        elif not before or before[0].first != entry.first:  # else it is repeated
+            # If a range is open, its group has lost its offset and begun anew: the cut beside is not of that range.
+            self._closed += (one for one in before if one.last < entry.first)
+            oldest = self._oldest if entry.oldest is None else entry.oldest
+            self._open[entry.group] = [entry._replace(oldest=oldest)]
+
+    def _gone_before(self, entry: Loss) -> Iterator[Loss]:
+        """Yields what earlier cuts have taken from a group that has moved to before the start."""
+        for cut in self._cuts:
+            if cut.last >= entry.first:
+                yield trimmed(cut, entry.first)._replace(kind=LossKind.MISSED, group=entry.group, at=entry.at)
 
     def losses(self) -> Iterator[Loss]:
         yield from self._closed
@@ -81,25 +128,36 @@ def _place(loss: Loss) -> tuple[str, str, int]:
     return loss.group, loss.topic_id, loss.partition
 
 
-def _merged(losses: Iterable[Loss]) -> Iterator[Loss]:
-    last: Loss | None = None
+def _once(losses: Iterable[Loss]) -> Iterator[Loss]:
+    """Leaves out what an earlier loss has: they are in the order of their first offsets."""
+    to = 0
     for loss in losses:
-        if last is not None and _continues(last, loss):
-            last = last._replace(
-                last=loss.last,
-                records=last.records + loss.records,
-                exact=last.exact and loss.exact,
-                size=None if last.size is None or loss.size is None else last.size + loss.size,
-                oldest=last.oldest if loss.oldest is None else min(loss.oldest, last.oldest or loss.oldest),
-                newest=last.newest if loss.newest is None else max(loss.newest, last.newest or loss.newest),
-                at=max(last.at, loss.at),
-            )
-            continue
-        if last is not None:
-            yield last
-        last = loss
-    if last is not None:
-        yield last
+        if loss.last >= to:
+            yield trimmed(loss, to)
+            to = loss.last + 1
+
+
+def _merged(losses: Iterable[Loss]) -> list[Loss]:
+    found: list[Loss] = []
+    for loss in losses:
+        _append(found, loss)
+    return found
+
+
+def _append(losses: list[Loss], loss: Loss) -> None:
+    """Appends a loss, or adds it to the last one if it continues that."""
+    last = losses[-1] if losses else None
+    if last is None or not _continues(last, loss):
+        losses.append(loss)
+        return
+    losses[-1] = last._replace(
+        last=loss.last,
+        records=last.records + loss.records,
+        exact=last.exact and loss.exact,
+        size=None if last.size is None or loss.size is None else last.size + loss.size,
+        newest=last.newest if loss.newest is None else max(loss.newest, last.newest or loss.newest),
+        at=max(last.at, loss.at),
+    )
 
 
 def _continues(before: Loss, loss: Loss) -> bool:

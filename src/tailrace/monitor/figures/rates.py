@@ -19,7 +19,7 @@ class Extremes(NamedTuple):
 
 
 class Rate:
-    """What is added per second. A number that falls, as an offset after a reset, counts as standing still."""
+    """The growth of a number per second. A number that falls, as an offset after a reset, counts as standing still."""
 
     __slots__ = ("_at", "_before", "_extremes", "_long", "_short", "_since", "_value", "_weight_long", "_weight_short")
 

@@ -20,8 +20,9 @@ class GroupState(NamedTuple):
 
 
 class LogState(NamedTuple):
-    """One partition. `segments` are empty where they are not known, and `size` is None where it is not told. `holds`
-    are for the groups in `hold_groups`; `deletes` is false where retention leaves the log alone.
+    """One partition. `segments` are empty where they are not known, and `size` is None where it is not told. `hold` is
+    for the groups in `hold_groups`, each until `hold_expiry_ms` after its last sign, of which `hold_signs` has those
+    that are known; `deletes` is false where retention leaves the log alone.
     """
 
     start: int
@@ -33,6 +34,8 @@ class LogState(NamedTuple):
     compacts: bool = False
     hold: Hold | None = None
     hold_groups: frozenset[str] = frozenset()
+    hold_expiry_ms: int = -1
+    hold_signs: Mapping[str, int] = {}
 
     @property
     def record_bytes(self) -> float:
@@ -60,7 +63,9 @@ Position = tuple[TopicPartition, int]
 
 
 class Snapshot(NamedTuple):
-    """`unread` has the positions that are not at the end; None where there is no record up to the end."""
+    """`unread` has the positions that are not at the end; None where there is no record up to the end. `reserve` is how
+    many bytes of a disk producers cannot fill, -1 for the broker's default.
+    """
 
     at: int
     source: str
@@ -69,3 +74,4 @@ class Snapshot(NamedTuple):
     unread: Mapping[Position, Unread | None]
     budget: Budget | None = None
     disks: tuple[DiskState, ...] = ()
+    reserve: int = 0

@@ -19,7 +19,11 @@ class BadProperties(MonitorError):
 
 
 class NotReachable(MonitorError):
-    """No broker responds."""
+    """No broker responds; `why` is what the last attempt met."""
+
+    def __init__(self, text: str, why: str) -> None:
+        super().__init__(text)
+        self.why = why
 
 
 def connect(properties: Mapping[str, str]) -> Cluster:
@@ -35,9 +39,10 @@ def errors_as_monitor_errors() -> Iterator[None]:
     try:
         yield
     except ConnectionLost as error:
-        raise NotReachable(str(error)) from error
+        raise NotReachable(str(error), error.why) from error
     except GaveUp as error:
-        kind = NotReachable if isinstance(error.__cause__, ConnectionLost) else MonitorError
-        raise kind(str(error)) from error
+        if isinstance(error.__cause__, ConnectionLost):
+            raise NotReachable(str(error), error.__cause__.why) from error
+        raise MonitorError(str(error)) from error
     except ClientError as error:
         raise MonitorError(str(error)) from error

@@ -13,7 +13,7 @@ from tailrace.client.admin.log_dirs import LogDir, log_dirs
 from tailrace.client.cluster.cluster import Cluster
 from tailrace.client.cluster.metadata import NO_LEADER, Topic, TopicPartition
 from tailrace.client.errors import NotOffered, Refused
-from tailrace.client.offsets import earliest, latest
+from tailrace.client.offsets import readable_bounds
 from tailrace.client.options import Isolation
 from tailrace.monitor.figures.forecast import Hold, Limits
 from tailrace.monitor.figures.snapshot import KAFKA, DiskState, GroupState, LogState, Position, Snapshot
@@ -23,7 +23,7 @@ CONFIGS_S = 60.0  # for so long configs of topics are not asked for again
 STATES_SINCE = 4  # the version of ListGroups that has the state of groups
 NO_MEMBERS = ("Empty", "Dead")
 TOPIC_CONFIGS = ("cleanup.policy", "retention.ms", "retention.bytes", "segment.bytes", "segment.ms")
-OUR_CONFIGS = ("tailrace.backlog.policy", "tailrace.backlog.groups", "tailrace.backlog.bytes", "tailrace.backlog.ms")
+OUR_CONFIGS = tuple(f"tailrace.backlog.{name}" for name in ("policy", "groups", "bytes", "ms", "expiry.ms"))
 
 
 class TopicConfigs(NamedTuple):
@@ -34,6 +34,7 @@ class TopicConfigs(NamedTuple):
     limits: Limits
     hold: Hold | None
     hold_groups: frozenset[str]
+    hold_expiry_ms: int
 
 
 class KafkaFacts:
@@ -54,16 +55,14 @@ class KafkaFacts:
         groups = self._groups()
         topics = self.cluster.all_topics()
         wanted = self._partitions(topics, groups)
-        starts = earliest(self.cluster, wanted)
-        ends = latest(self.cluster, wanted, Isolation.READ_UNCOMMITTED)
+        bounds = readable_bounds(self.cluster, wanted, Isolation.READ_UNCOMMITTED)
         at = time.time_ns() // 1_000_000
         dirs = self._log_dirs()
         sizes = {partition: size for one in dirs for partition, size in one.sizes.items()}
         configs = self._configs_of({partition.topic for partition in wanted})
         logs = {
-            partition: self._log(starts[partition], ends[partition], sizes.get(partition), configs.get(partition.topic))
-            for partition in wanted
-            if partition in starts and partition in ends
+            partition: self._log(*found, sizes.get(partition), configs.get(partition.topic))
+            for partition, found in bounds.items()
         }
         disks = tuple(DiskState(one.path, one.total, one.usable, frozenset(one.sizes)) for one in dirs)
         snapshot = self.refined(Snapshot(at, self.source, groups, logs, {}, None, disks), topics)
@@ -135,6 +134,7 @@ class KafkaFacts:
             compacts=configs.compacts,
             hold=configs.hold,
             hold_groups=configs.hold_groups,
+            hold_expiry_ms=configs.hold_expiry_ms,
         )
 
 
@@ -166,6 +166,7 @@ def _parsed(configs: Mapping[str, str | None]) -> TopicConfigs:
         limits=limits,
         hold=hold_of(policy, size, ms),
         hold_groups=frozenset(filter(None, (configs.get("tailrace.backlog.groups") or "").replace(" ", "").split(","))),
+        hold_expiry_ms=_number(configs, "tailrace.backlog.expiry.ms", -1),
     )
 
 

@@ -68,6 +68,6 @@ def decoded(records: Iterator[Record], decode: Callable[[bytes], T]) -> Iterator
                 continue
 
 
-def losses_in_ledger(cluster: Cluster) -> list[Loss]:
+def losses_in_ledger(cluster: Cluster) -> Iterator[Loss]:
     """The entries of the loss ledger, in order; none where the broker keeps none."""
-    return list(decoded(TopicReader(cluster, LOSSES_TOPIC).read(), losses.decode))
+    return decoded(TopicReader(cluster, LOSSES_TOPIC).read(), losses.decode)

@@ -4,6 +4,7 @@ The broker publishes segments in `__tailrace_segments` when one is rolled or del
 partition without a record has one segment. What the last segment has become since, bounds and sizes by requests tell.
 """
 
+import time
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from itertools import accumulate
@@ -17,12 +18,13 @@ from tailrace.facts.document import UnreadableFact
 from tailrace.facts.segments import PartitionFact, SegmentFact
 from tailrace.monitor.figures.forecast import Budget, Limits
 from tailrace.monitor.figures.snapshot import TAILRACE, LogState, Snapshot
-from tailrace.monitor.sources.kafka_facts import KafkaFacts, hold_of
+from tailrace.monitor.sources.kafka_facts import CONFIGS_S, KafkaFacts, hold_of
 from tailrace.monitor.sources.published import SEGMENTS_TOPIC, TopicReader
 
 MARK = "tailrace.monitor.enable"  # a config that only our broker has
 TICK = "log.retention.check.interval.ms"
 BUDGET = "tailrace.disk.budget.bytes"
+RESERVE = "tailrace.disk.reserve.bytes"
 Place = tuple[str, int]  # topic id and partition
 
 
@@ -50,6 +52,7 @@ class TailraceFacts(KafkaFacts):
         self._tick_ms = tick_ms
         self._budget = budget
         self._newest: PartitionFact | None = None
+        self._reserve, self._reserve_until = -1, 0.0
 
     def refined(self, snapshot: Snapshot, topics: Mapping[str, Topic]) -> Snapshot:
         self._read()
@@ -58,7 +61,13 @@ class TailraceFacts(KafkaFacts):
         for partition, log in snapshot.logs.items():
             topic_id = topics[partition.topic].topic_id.hex()
             logs[partition] = self._with_segments(log, by_place.get((topic_id, partition.partition)))
-        return snapshot._replace(logs=logs, budget=self._budget_of(logs, snapshot))
+        return snapshot._replace(logs=logs, budget=self._budget_of(logs, snapshot), reserve=self._read_reserve())
+
+    def _read_reserve(self) -> int:
+        if time.monotonic() >= self._reserve_until:
+            self._reserve_until = time.monotonic() + CONFIGS_S
+            self._reserve = int(values_of_a_broker(self.cluster, (RESERVE,)).get(RESERVE) or -1)
+        return self._reserve
 
     def _read(self) -> None:
         for record in self._reader.read():
@@ -100,6 +109,8 @@ class TailraceFacts(KafkaFacts):
             compacts=fact.compacts,
             hold=hold_of(fact.policy, fact.hold_bytes, fact.hold_ms),
             hold_groups=frozenset(fact.hold_groups),
+            hold_expiry_ms=fact.hold_expiry_ms,
+            hold_signs=dict(zip(fact.hold_groups, fact.hold_signs, strict=False)),
         )
 
     def _budget_of(self, logs: Mapping[TopicPartition, LogState], snapshot: Snapshot) -> Budget | None:

@@ -35,6 +35,11 @@ class ApiKey(IntEnum):
     DELETE_RECORDS = 21
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
+    ADD_PARTITIONS_TO_TXN = 24
+    ADD_OFFSETS_TO_TXN = 25
+    END_TXN = 26
+    WRITE_TXN_MARKERS = 27
+    TXN_OFFSET_COMMIT = 28
     DESCRIBE_ACLS = 29
     CREATE_ACLS = 30
     DELETE_ACLS = 31
@@ -96,6 +101,11 @@ SPOKEN: dict[int, Spoken] = {
     ApiKey.DELETE_RECORDS: _spoken("0-2", "2+"),
     ApiKey.INIT_PRODUCER_ID: _spoken("0-5", "2+"),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: _spoken("2-4", "4+"),
+    ApiKey.ADD_PARTITIONS_TO_TXN: _spoken("0-3", "3+"),
+    ApiKey.ADD_OFFSETS_TO_TXN: _spoken("0-4", "3+"),
+    ApiKey.END_TXN: _spoken("0-5", "3+"),
+    ApiKey.WRITE_TXN_MARKERS: _spoken("1-2", "1+"),
+    ApiKey.TXN_OFFSET_COMMIT: _spoken("0-5", "3+"),
     ApiKey.DESCRIBE_ACLS: _spoken("1-3", "2+"),
     ApiKey.CREATE_ACLS: _spoken("1-3", "2+"),
     ApiKey.DELETE_ACLS: _spoken("1-3", "2+"),

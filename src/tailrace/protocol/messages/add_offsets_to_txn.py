@@ -1,7 +1,4 @@
-"""AddOffsetsToTxn (key 25): announces that a transaction will commit offsets of a group.
-
-Our client sends this to other brokers; ours does not support it yet, so it is not in `REQUESTS`.
-"""
+"""AddOffsetsToTxn (key 25): announces that a transaction will commit offsets of a group."""
 
 from tailrace.protocol.fields import int16, int32, int64, string
 from tailrace.protocol.message import message

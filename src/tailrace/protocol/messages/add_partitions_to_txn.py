@@ -1,6 +1,5 @@
 """AddPartitionsToTxn (key 24): announces which partitions a transaction will write to.
 
-Our client sends this to other brokers; ours does not support it yet, so it is not in `REQUESTS`.
 Later versions are sent only between brokers.
 """
 

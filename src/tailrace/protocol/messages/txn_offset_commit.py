@@ -1,7 +1,5 @@
-"""TxnOffsetCommit (key 28): stores a group's offsets as part of a transaction.
-
-Our client sends this to other brokers; ours does not support it yet, so it is not in `REQUESTS`.
-From version 5 on each transaction has an epoch of its own, which is not supported here.
+"""TxnOffsetCommit (key 28): commits a group's offsets as part of a transaction. From version 5 on it also adds them to
+the transaction.
 """
 
 from tailrace.protocol.fields import array, int16, int32, int64, string
@@ -22,7 +20,7 @@ class TxnOffsetCommitRequestTopic:
     partitions: list[TxnOffsetCommitRequestPartition] = array(TxnOffsetCommitRequestPartition)
 
 
-@message(key=28, versions="0-4", flexible="3+")
+@message(key=28, versions="0-5", flexible="3+")
 class TxnOffsetCommitRequest:
     transactional_id: str = string()
     group_id: str = string()
@@ -46,7 +44,7 @@ class TxnOffsetCommitResponseTopic:
     partitions: list[TxnOffsetCommitResponsePartition] = array(TxnOffsetCommitResponsePartition)
 
 
-@message(key=28, versions="0-4", flexible="3+")
+@message(key=28, versions="0-5", flexible="3+")
 class TxnOffsetCommitResponse:
     throttle_time_ms: int = int32(ignorable=True)
     topics: list[TxnOffsetCommitResponseTopic] = array(TxnOffsetCommitResponseTopic)

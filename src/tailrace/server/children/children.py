@@ -30,6 +30,7 @@ class Children:
     def __init__(self, node: Node) -> None:
         """Raises OSError if no port can be bound on loopback."""
         self._node = node
+        self._is_stopping = False
         token = access.new_token()
         with ExitStack() as undo:
             (sock,) = bind(HOST, 0, undo)
@@ -47,6 +48,8 @@ class Children:
             access.write(self._node.data, self.access)
         except OSError as error:
             logger.warning("cannot write %s: %s; child processes do not need it", access.FILE, error)
+        if self._is_stopping:
+            access.remove(self._node.data)
 
     def _start(self) -> None:
         for child in self.children:
@@ -62,6 +65,7 @@ class Children:
 
     def stop(self) -> Callable[[], None]:
         """Tells the children to end, and closes the listener. Returns what waits until they have ended."""
+        self._is_stopping = True
         self._listener.close()
         waits = [child.stop() for child in self.children]
         access.remove(self._node.data)

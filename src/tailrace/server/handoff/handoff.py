@@ -16,8 +16,8 @@ from tailrace.protocol.messages import ApiKey
 from tailrace.server.counters import Counters
 from tailrace.server.handoff.helper_process import HelperProcess
 from tailrace.server.handoff.messages import HANDED_OFF_BYTES, Returned
+from tailrace.server.net.chunks import ResponseChunk
 from tailrace.server.net.connection import Connection
-from tailrace.server.net.outbox import ResponseChunk
 
 AHEAD_BYTES_MIN = 8 << 20  # left to read, unless they have to come from a disk
 REFUSED_S = 0.05  # until the next attempt to hand off a connection

@@ -1,18 +1,18 @@
-"""One client's connection: starts its requests as they arrive, and answers them in the order in which they came.
+"""One client's connection: starts its requests as they arrive, and sends the responses in the order of the requests.
 
-Starting on arrival lets pipelined produces share one fsync; a Fetch that waits is answered at once when another request
-stands behind it. A Produce like one before it is not even decoded (`broker/fastpath/produce`), and those that came
-together are gathered, appended and answered as one. What bounds a client:
+Starting on arrival lets pipelined Produce requests share one flush; a waiting Fetch is answered at once when another
+request follows it. A Produce that matches a template is not decoded (`broker/fastpath/produce`), and matching requests
+that arrived together are gathered, appended and answered as one. What bounds a client:
 
-    no more than `PIPELINED_MAX` requests are under way; then nothing is read until one is answered
-    while the socket takes no more of an answer nothing is read either, and answers wait unencoded
-    a request is at most as long, and has at most as many elements, as its API allows
-    what it holds of the broker's memory is counted (`Budget`)
-    a client that has done more than its quotas allow is not read for a while (`Throttle`)
+    no more than `PIPELINED_MAX` requests are in flight; nothing more is read until one is answered
+    while the socket takes no more of a response nothing is read either, and further responses stay unencoded
+    the length of a request, and the number of its elements, are limited by its API
+    the memory that it takes of the broker is counted (`Budget`)
+    a client that has exceeded its quotas is not read for a while (`Throttle`)
 
 A catch-up consumer may be handed off to a helper process (`HandOff`); the connection leaves the socket alone meanwhile.
 
-Bytes that are no request close the connection: there is no way to tell where the next one would begin.
+Bytes that are not a request close the connection: where the next request begins is unknown then.
 """
 
 import logging
@@ -21,7 +21,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from tailrace.broker.apis.k18_api_versions import unsupported_version
 from tailrace.broker.apis.registry import APIS
@@ -31,15 +31,16 @@ from tailrace.broker.fastpath.fetch import FetchFastPath
 from tailrace.broker.fastpath.produce import DelayedProduceRun, ProduceBatchRun, ProduceFastPath
 from tailrace.protocol import codec
 from tailrace.protocol.errors import Malformed
-from tailrace.protocol.frame import read_request_header, response_header
+from tailrace.protocol.frame import read_request_header
 from tailrace.protocol.messages import REQUESTS, SPOKEN, ApiKey
-from tailrace.protocol.messages.fetch import FetchRequest, FetchResponse
+from tailrace.protocol.messages.fetch import FetchRequest
 from tailrace.protocol.messages.produce import ProduceRequest
+from tailrace.server.net.chunks import ResponseChunk
 from tailrace.server.net.frames import BadFrame, Frames
 from tailrace.server.net.handoff import HandOff
 from tailrace.server.net.limits import FIRST_BYTES_SCARCE
-from tailrace.server.net.outbox import Outbox, ResponseChunk, length_of
-from tailrace.server.net.pending import Deadlines, Pending
+from tailrace.server.net.outbox import Outbox
+from tailrace.server.net.pending import GATHERED_BYTES, Deadlines, Pending
 from tailrace.server.net.throttle import Throttle
 
 if TYPE_CHECKING:
@@ -48,11 +49,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tailrace.server.net")
 
 PIPELINED_MAX = 100
-AT_ONCE_MAX = 32  # requests of one connection before the others have their turn
-TURN_S = 0.01  # and for no longer than this, but to the end of the request that is under way
-TURN_BYTES = 4 << 20  # of answers, likewise
-GATHERED_BYTES = 64 << 10  # of answers for one system call
-TCP_ESTABLISHED, TCP_CLOSE = b"\x01", b"\x07"  # the first byte of what Linux says of a connection
+AT_ONCE_MAX = 32  # requests of one connection before other connections have their turn
+TURN_S = 0.01  # likewise; a request that has begun is completed
+TURN_BYTES = 4 << 20  # of responses, likewise
+TCP_ESTABLISHED, TCP_CLOSE = b"\x01", b"\x07"  # the first byte of the kernel's TCP_INFO
 
 
 class Connection:
@@ -67,7 +67,7 @@ class Connection:
         self._endpoint = endpoint
         self._frames = Frames(node.buffers, node.frame_bytes_max, node.budget.first_bytes)
         self._pending: deque[Pending] = deque()
-        self._under_way = 0  # requests of these
+        self._under_way = 0  # number of requests in `_pending`, some of which are answered together
         self._deadlines = Deadlines(node.loop, self._pending, self._expire)
         self.outbox = Outbox(
             node.loop,
@@ -84,14 +84,14 @@ class Connection:
         self._produce_fast_path = ProduceFastPath(node.broker)
         self.fetch_fast_path = FetchFastPath(node.broker)
         self._is_reading = False
-        self._has_more = False  # requests have arrived that were not started
+        self._has_more = False  # whether requests have arrived that were not started
         self._handoff: HandOff = node.handoff
         self.is_closed = False
         self._resume()
 
     @property
     def owes_nothing(self) -> bool:
-        """Whether no request is under way, and all answers have gone."""
+        """Whether no request is in flight, and all responses were sent."""
         return not self._pending and self.outbox.is_empty and not self._handoff.owns(self)
 
     @property
@@ -101,7 +101,7 @@ class Connection:
 
     @property
     def is_hung_up(self) -> bool:
-        """Whether the client has closed it, as far as one can tell without reading."""
+        """Whether the client has closed the connection, as far as is known without reading."""
         return self._tcp_state() not in (b"", TCP_ESTABLISHED)
 
     @property
@@ -110,7 +110,7 @@ class Connection:
         return self._tcp_state() == TCP_CLOSE
 
     def _tcp_state(self) -> bytes:
-        """Nothing where the system does not say, as on macOS."""
+        """Returns an empty string if the system does not know, as macOS."""
         if not hasattr(socket, "TCP_INFO"):
             return b""
         return self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
@@ -128,18 +128,20 @@ class Connection:
             self.node.loop.remove_reader(self.descriptor)
 
     def look(self) -> bool:
-        """Starts what has arrived, as the loop would have it done soon. True where something has, or was under way."""
+        """Reads and starts requests that have arrived, without waiting for the loop. Returns whether there was
+        one, or one was in flight.
+        """
         return bool(self._pending) or (self._is_reading and self._readable())
 
     def _readable(self) -> bool:
-        """Whether something has arrived. The loop does not care, but `look` does."""
-        if not self.outbox.is_empty:  # rarely: nearly all wait for an answer before they ask again
-            self._pause()  # until it has gone
+        """Reads from the socket. Returns whether anything has arrived: `look` uses that."""
+        if not self.outbox.is_empty:  # rare: nearly all clients wait for a response before the next request
+            self._pause()  # until it was sent
             return False
         frames, budget = self._frames, self.node.budget
         growth = frames.growth
         if growth and not budget.may_hold(self, frames.held_bytes + growth):
-            self._pause()  # until others have let go of theirs
+            self._pause()  # until other connections have released memory
             return False
         room = frames.room()
         if budget.is_used_up and not frames.is_amid:
@@ -159,7 +161,7 @@ class Connection:
         self.node.metrics.bytes_in += count
         try:  # as `safely` does, without two more calls
             self._received(count)
-        except Exception as error:  # noqa: BLE001 - said there
+        except Exception as error:  # noqa: BLE001 - `_end_for` logs it
             self._end_for(error)
         return True
 
@@ -167,7 +169,7 @@ class Connection:
         if not self._take_fast_path(count):
             self.node.busy_poll.disturbed()
             self._frames.received(count)
-            if self._frames.is_waiting:  # a large request comes in several parts, and nothing is to be done before
+            if self._frames.is_waiting:  # the rest of a large request has not arrived
                 return
             if self._frames.began_large():
                 self.node.budget.holds(self, self._frames.held_bytes)
@@ -199,7 +201,7 @@ class Connection:
             self._await_response(run, started, response)
             if is_first and self.node.busy_poll.is_alone_with(self):
                 self.node.flusher.write_journal_now()
-            self._answer()  # a repetition may be on disk already
+            self._answer()  # a duplicate may be on disk already
         self.node.flusher.start_flushes()
         return True
 
@@ -225,8 +227,8 @@ class Connection:
         self._started(Pending(run.template.header, started, requests), response)
 
     def _append_gathered(self, now_ms: int, steady_ms: int) -> bool:
-        """Appends the gathered run; or starts its requests one by one, if need be: they are few. Returns whether there
-        was one.
+        """Appends the gathered run, or starts its few requests one by one if it cannot be appended as a whole. Returns
+        whether there was one.
         """
         run = self._produce_fast_path.take_gathered()
         if run is None:
@@ -264,7 +266,7 @@ class Connection:
         return True
 
     def handed_back(self, unsent: Sequence[ResponseChunk], unread: bytes, *, is_cold: bool) -> None:
-        """The hand-off gives the socket back, with the rest of a response, and what was read of the next request."""
+        """Takes the socket back, with the rest of a response, and the bytes that were read of the next request."""
         self.active_at = self.node.loop.time()
         self.outbox.is_cold = is_cold
         if unsent:
@@ -275,22 +277,22 @@ class Connection:
             self._received(self._frames.put_back(unread))
 
     def safely(self, step: Callable[[], None]) -> None:
-        """Whatever goes wrong on the way ends this connection, and nothing else."""
+        """Runs `step`. An error closes this connection, and affects nothing else."""
         try:
             step()
-        except Exception as error:  # noqa: BLE001 - said there
+        except Exception as error:  # noqa: BLE001 - `_end_for` logs it
             self._end_for(error)
 
     def _end_for(self, error: Exception) -> None:
         if isinstance(error, Malformed | BadFrame):
-            logger.info("%s sent what is no request: %s", self.peer, error)
+            logger.info("%s sent bytes that are not a request: %s", self.peer, error)
             self.close()
         else:
             logger.exception("unexpected error while handling a request from %s", self.peer)
             self.fail(error)
 
     def _work_off(self) -> None:
-        """Starts what has arrived, and sends what is answered."""
+        """Starts requests that have arrived, and sends responses that are ready."""
         all_started = self._start_requests()
         if self.is_closed:
             return
@@ -300,9 +302,9 @@ class Connection:
         self._answer()
         self._has_more = not all_started
         if not self.outbox.is_empty:
-            return  # if more comes before that has gone, it is left to wait
+            return  # requests that arrive meanwhile have to wait
         if not self._may_start():
-            self._pause()  # until an answer has gone
+            self._pause()  # until a response was sent
         elif self._has_more:
             self._pause()
             self.node.loop.call_soon(self.answer)
@@ -310,7 +312,9 @@ class Connection:
             self._resume()
 
     def _start_requests(self) -> bool:
-        """False where some are left: the others' turn, or there are too many under way."""
+        """Starts requests that have arrived. Returns False if some are left: it is the turn of other connections,
+        or too many requests are in flight.
+        """
         now_ms, steady_ms = int(time.time() * 1000), self.node.steady_ms()
         turn_ends = time.perf_counter() + TURN_S
         if not self._may_start():
@@ -322,7 +326,7 @@ class Connection:
                 return True
             if self._gather(frame, now_ms):
                 continue
-            was_first = not self._append_gathered(now_ms, steady_ms)  # then it would not be gathered now either
+            was_first = not self._append_gathered(now_ms, steady_ms)  # then it still cannot be gathered
             if not self.is_closed and (was_first or not self._gather(frame, now_ms)):
                 self._start(frame, now_ms, steady_ms)
             if not self._may_start() or time.perf_counter() > turn_ends:
@@ -334,7 +338,7 @@ class Connection:
         try:
             return self._frames.next_frame()
         except BadFrame:
-            self._append_gathered(now_ms, steady_ms)  # what came before it counts
+            self._append_gathered(now_ms, steady_ms)  # the requests before it are valid
             raise
 
     def _gather(self, frame: memoryview, now_ms: int) -> bool:
@@ -351,7 +355,7 @@ class Connection:
         )
 
     def _go_on(self) -> None:
-        """There is room again: for answers, and then for requests."""
+        """Continues when there is room again, for responses and then for requests."""
         if self.is_closed:
             return
         self._answer()
@@ -399,11 +403,13 @@ class Connection:
             earlier.hurry()
 
     def _refuse_version(self, pending: Pending) -> None:
-        """Who asks for too new an ApiVersions can be told in the oldest; to others there is nothing to say."""
+        """Answers an ApiVersions request of an unsupported version in version 0, as Kafka does. For other APIs there
+        is no response that the client could read: closes the connection.
+        """
         header = pending.header
         if header.api_key != ApiKey.API_VERSIONS:
             logger.info(
-                "%s asked for version %d of API key %d, which is not spoken here",
+                "%s sent version %d of API key %d, which is not supported. Check the version of the client",
                 self.peer, header.api_version, header.api_key,
             )  # fmt: skip
             self.close()
@@ -435,7 +441,7 @@ class Connection:
         self._under_way += pending.requests
 
     def _leave(self) -> Pending:
-        """The next one has its answer."""
+        """Removes the first request, whose response is being sent."""
         pending = self._pending.popleft()
         self._under_way -= pending.requests
         return pending
@@ -450,7 +456,7 @@ class Connection:
         pending.later = None
         if self.is_closed:
             return
-        if isinstance(answer, Silence):  # of a Produce that had to wait for its turn
+        if isinstance(answer, Silence):  # for a Produce that was delayed
             self._silenced(pending, answer)
             return
         self._answered(pending, answer)
@@ -466,7 +472,7 @@ class Connection:
             return
         if answer.pause_ms:
             self.throttle.pause(answer.pause_ms)
-        self.node.ready.add(self)  # what stood behind it
+        self.node.ready.add(self)  # for the responses behind it
 
     def _answered(self, pending: Pending, answer: Any) -> None:
         if self._quotas.values:
@@ -477,18 +483,18 @@ class Connection:
         self.node.metrics.answered(pending.header.api_key, seconds, pending.requests)
 
     def _throttle_ended(self) -> None:
-        """What has arrived meanwhile is no more than was read at once. It is started, and more is read."""
+        """Starts the requests that were read before the throttling began, and reads more."""
         self.active_at = self.node.loop.time()
         self.answer()
 
-    # Answering
+    # Sending responses
 
     def answer(self) -> None:
-        """Sends what is answered, in its order; and goes on reading where that had stopped."""
+        """Sends the responses that are ready, in order, and resumes reading if it was paused."""
         self.safely(self._go_on)
 
     def _answer(self) -> None:
-        """Answers are encoded when it is their turn; small ones go along with the next in one system call."""
+        """Sends the responses that are ready. Each is encoded just before; small ones share a system call."""
         metrics = self.node.metrics
         turn_ends = metrics.bytes_out + TURN_BYTES
         while self.outbox.is_empty and self._is_next_answered():
@@ -500,13 +506,13 @@ class Connection:
             else:
                 gathered = 0
                 while self._is_next_answered() and gathered < GATHERED_BYTES:
-                    gathered += self.outbox.put(_encode(self._pending[0]))
+                    gathered += self.outbox.put(self._pending[0].encode())
                     self._leave()
                 self.outbox.send()
             self.active_at = self.node.loop.time()
 
     def _send_encoded(self) -> None:
-        """What stands next and is encoded already. It is small: at most a hundred acknowledgements."""
+        """Sends the next responses that are encoded already. They are small: at most a hundred acknowledgements."""
         encoded: list[bytes] = []
         while self._pending and isinstance(self._pending[0].answer, bytes):
             last = self._leave()
@@ -527,7 +533,7 @@ class Connection:
             self.close()
 
     def close(self) -> None:
-        """Releases all that it has: its descriptor, timers, files, and requests that wait."""
+        """Closes the socket, and releases timers, files, memory and waiting requests."""
         if self.is_closed:
             return
         self.is_closed = True
@@ -545,21 +551,7 @@ class Connection:
         self.node.closed(self)
 
     def hurry(self) -> None:
-        """The broker is about to stop: a Fetch that waits for more is answered with what there is."""
+        """Stops reading, and answers waiting Fetch requests with what is available: the broker is about to stop."""
         self._pause()
         for pending in list(self._pending):
             pending.hurry()
-
-
-def _encode(pending: Pending) -> list[ResponseChunk]:
-    if isinstance(pending.answer, bytes):
-        return [pending.answer]  # it is encoded already
-    header = pending.header
-    head = response_header(header.api_key, header.api_version, header.correlation_id)
-    if not isinstance(pending.answer, FetchResponse):
-        body = codec.encode(pending.answer, header.api_version)
-        before = (len(head) + len(body)).to_bytes(4) + head
-        return [before + body] if len(body) <= GATHERED_BYTES else [before, body]  # a large one is not copied again
-    parts = cast(list[ResponseChunk], codec.encode_parts(pending.answer, header.api_version))  # slices are the log's
-    length = len(head) + sum(map(length_of, parts))
-    return [length.to_bytes(4) + head, *parts]

@@ -1,4 +1,4 @@
-"""The requests in flight on a connection, and their deadlines.
+"""The requests in flight on a connection, their responses, and their deadlines.
 
 One timer serves them all. It fires at the earliest deadline and is then set to the next one; a request that is answered
 before its deadline, as nearly all are, leaves it unchanged.
@@ -7,12 +7,16 @@ before its deadline, as nearly all are, leaves it unchanged.
 import math
 from asyncio import AbstractEventLoop, TimerHandle
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, cast
 
 from tailrace.broker.core.delayed import DelayedResponse
 from tailrace.broker.fetch.reads import release_records
-from tailrace.protocol.frame import RequestHeader
+from tailrace.protocol import codec
+from tailrace.protocol.frame import RequestHeader, response_header
 from tailrace.protocol.messages.fetch import FetchResponse
+from tailrace.server.net.chunks import ResponseChunk, length_of
+
+GATHERED_BYTES = 64 << 10  # of responses for one system call
 
 _EARLY_S = 0.001  # the loop counts milliseconds
 
@@ -50,37 +54,51 @@ class Pending:
         elif isinstance(self.answer, FetchResponse):
             release_records(self.answer)
 
+    def encode(self) -> list[ResponseChunk]:
+        """Returns the chunks of the response, which must be known."""
+        if isinstance(self.answer, bytes):
+            return [self.answer]  # encoded by the fast path
+        header = self.header
+        head = response_header(header.api_key, header.api_version, header.correlation_id)
+        if not isinstance(self.answer, FetchResponse):
+            body = codec.encode(self.answer, header.api_version)
+            before = (len(head) + len(body)).to_bytes(4) + head
+            return [before + body] if len(body) <= GATHERED_BYTES else [before, body]  # a large one is not copied again
+        chunks = cast(list[ResponseChunk], codec.encode_parts(self.answer, header.api_version))  # slices of the log
+        length = len(head) + sum(map(length_of, chunks))
+        return [length.to_bytes(4) + head, *chunks]
+
 
 class Deadlines:
     """The deadlines of one connection. `on_due` is called for each request whose deadline has passed."""
 
-    __slots__ = ("_line", "_loop", "_on_due", "_rings_at", "_timer")
+    __slots__ = ("_due_at", "_loop", "_on_due", "_pending", "_timer")
 
-    def __init__(self, loop: AbstractEventLoop, line: Iterable[Pending], on_due: Callable[[Pending], None]) -> None:
+    def __init__(self, loop: AbstractEventLoop, pending: Iterable[Pending], on_due: Callable[[Pending], None]) -> None:
         self._loop = loop
-        self._line = line
+        self._pending = pending
         self._on_due = on_due
         self._timer: TimerHandle | None = None
-        self._rings_at = 0.0
+        self._due_at = 0.0
 
     def watch(self, pending: Pending, wait_ms: int) -> None:
         """Sets the deadline of `pending`, which is in the queue."""
         pending.deadline = self._loop.time() + wait_ms / 1000
-        if self._timer is None or pending.deadline < self._rings_at:
+        if self._timer is None or pending.deadline < self._due_at:
             self._set(pending.deadline)
 
     def _set(self, deadline: float) -> None:
         self.cancel()
-        self._rings_at = deadline
-        self._timer = self._loop.call_at(deadline, self._ring)
+        self._due_at = deadline
+        self._timer = self._loop.call_at(deadline, self._fire)
 
-    def _ring(self) -> None:
+    def _fire(self) -> None:
         self._timer = None
         now = self._loop.time() + _EARLY_S
-        for pending in [one for one in self._line if one.later is not None and one.deadline <= now]:
+        for pending in [one for one in self._pending if one.later is not None and one.deadline <= now]:
             pending.deadline = math.inf  # only once: the request may go on waiting
             self._on_due(pending)
-        earliest = min((one.deadline for one in self._line if one.later is not None), default=math.inf)
+        earliest = min((one.deadline for one in self._pending if one.later is not None), default=math.inf)
         if earliest < math.inf:
             self._set(earliest)
 

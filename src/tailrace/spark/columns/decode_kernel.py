@@ -2,14 +2,14 @@
 
 Compiled code does not check its indexes, so these rules keep it inside its arrays:
 
-- The bytes come from the wire and are believed in nothing. No byte is read before its position was compared with
-  the end of its batch, and no length is added to a position before it was compared with what is left.
-- Who fails says so by a position below zero, one of the codes below. Every reader hands such a position on, so
-  that a record is read straight through and asked once, at its end.
-- What a kernel writes has its place counted before: rows by the record counts of the headers, which are compared
-  with the bytes there are. Fields that one kernel found are compared with the array again by the one that copies.
+- The bytes come from the wire and are not trusted. No byte is read before its position was compared with the end of
+  its batch, and no length is added to a position before it was compared with the bytes that are left.
+- A reader reports an error as a position below zero, one of the codes below. Every reader passes such a position on, so
+  that a record is read straight through and checked once, at its end.
+- The arrays that a kernel fills are sized before: rows by the record counts of the headers, which are compared with the
+  number of bytes. Fields that one kernel found are compared with the array again by the one that copies them.
 
-What is legal is what `records.record_decoder.decode_with_python` says; a test compares them on damaged bytes.
+`records.decoders.decode_with_python` defines what is valid; a test compares the two on damaged bytes.
 """
 
 import numpy as np
@@ -133,7 +133,7 @@ def _read_varint(data: Array, position: int, end: int) -> tuple[int, int]:
 
 @inlined
 def _read_field(data: Array, position: int, end: int) -> tuple[int, int, int]:
-    """Where a key or a value begins, its length or NULL, and the position after it."""
+    """Returns the position of a key or a value, its length or NULL, and the position after it."""
     length, start = _read_varint(data, position, end)
     if start < 0:
         return 0, NULL, start
@@ -156,7 +156,7 @@ def _read_header(data: Array, position: int, end: int) -> tuple[int, int, int, i
 
 @inlined
 def _read_header_count(data: Array, position: int, end: int) -> tuple[int, int]:
-    """How many headers follow: no more than there are two bytes for."""
+    """Returns the number of headers that follow, at most half of the remaining bytes: each header takes two."""
     count, position = _read_varint(data, position, end)
     if position >= 0 and not 0 <= count <= (end - position) >> 1:
         return 0, HEADER_COUNT
@@ -247,8 +247,8 @@ def scan_records(
 
 @compiled(INT64(BYTES, FIELDS, FIELDS, FIELDS))
 def index_headers(data: Array, headers: Array, keys: Array, values: Array) -> int:
-    """Where the keys and the values of all headers lie that `scan_records` found. Returns their number, or a code
-    if this is not that data.
+    """Writes the positions of the keys and the values of all headers that `scan_records` found. Returns their number,
+    or a code if this is not the same data.
     """
     count = 0
     for index in range(len(headers)):

@@ -205,15 +205,17 @@ class FetchedColumns:
         return group if is_wanted.all() else group[is_wanted]
 
     def _may_be_in_time(self, group: Array) -> Array:
-        """For each batch, whether its header leaves that open. It has the latest time of its records; the earliest only
-        if it was stamped and all have the same.
+        """Returns for each batch whether it may have records in the range of times, by its header. The header has the
+        latest time of the records; the earliest is known only if the broker stamped the batch, and all have the same.
         """
         latest, is_stamped = group[:, MAX_TIMESTAMP], (group[:, ATTRIBUTES] & LOG_APPEND_TIME) != 0
         found: Array = (latest >= self._times.first) & ~(is_stamped & (latest > self._times.last))
         return found
 
     def _is_aborted(self, group: Array, aborted: "_AbortedProducers") -> Array:
-        """For each batch, whether an aborted transaction wrote it. Markers end those, in the order of the log."""
+        """Returns for each batch whether it belongs to an aborted transaction. Transactions end at their markers, in
+        the order of the log.
+        """
         is_aborted = np.zeros(len(group), np.bool_)
         for index in np.flatnonzero(group[:, ATTRIBUTES] & (TRANSACTIONAL | CONTROL)).tolist():
             batch = group[index].tolist()

@@ -67,7 +67,7 @@ class Decoder(ABC):
 
     @property
     def side(self) -> Sink | None:
-        """Where corrupt messages go, if they have a place of their own."""
+        """The sink for corrupt messages, if they have one."""
         return self.corrupt if isinstance(self.corrupt, Sink) else None
 
     @property

@@ -46,7 +46,7 @@ class RunFailed(Exception):
 
 
 class Kind(Enum):
-    """What has to change, before another try."""
+    """What has to change before another attempt."""
 
     NOT_REACHABLE = auto()  # the broker
     NOT_FOUND = auto()  # a topic
@@ -69,7 +69,9 @@ def may_pass(error: BaseException) -> bool:
 
 
 def reason_of(error: BaseException) -> str:
-    """What the innermost error says, without traces. Of one of ours, not what it is called."""
+    """Returns the message of the innermost error, without a stack trace, and without the class name of an error of
+    tailrace.
+    """
     reason = _OF_SPARK.sub("", _OURS.sub("", _reason(error))).replace(losses.ADVICE, _LOSS_ADVICE)
     if found := _IMPORT.match(reason):
         return f"{found[1]}. {_IMPORT_ADVICE}"
@@ -101,7 +103,7 @@ def kind_of(error: BaseException) -> Kind:
 
 
 def is_of_client(error: BaseException) -> bool:
-    """Whether it is what our client says of a broker, in words for people."""
+    """Returns whether the error is a message of our client about a broker."""
     return isinstance(error, ClientError)
 
 
@@ -117,7 +119,7 @@ def _reason(error: BaseException) -> str:
 
 
 def _first_line(text: str) -> str:
-    """Of what Java says: before its trace, and without the package of an exception."""
+    """Returns the first line of a Java message, without the stack trace and the package of an exception."""
     lines = _STATE.sub("", _CALLED.sub("", text).strip()).split("\n\tat ")[0].splitlines()
     return _JAVA_CLASS.sub("", lines[0].strip()) if lines else ""
 

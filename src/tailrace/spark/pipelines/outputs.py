@@ -50,7 +50,7 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """How far a checkpoint is."""
+    """The progress of a checkpoint."""
 
     query: str | None  # None where no query has started from it
     planned: int = NO_BATCH  # the last batch in offsets/
@@ -122,7 +122,7 @@ def _read_checkpoint(state: Directory) -> Checkpoint:
 
 
 def mismatch(path: str, last: int, found: Owner | None, mine: Owner, at: Checkpoint) -> str | None:
-    """What does not fit, and what to do; None if all fits.
+    """Returns what does not fit, and what to do about it; None if everything fits.
 
     `last` is the last batch of the output and `found` its owner; `at` is the checkpoint of `mine`.
     """

@@ -64,19 +64,45 @@ class Pipeline:
         return self.transform(frame)
 
     def run(self, bootstrap: str = BOOTSTRAP, **settings: Any) -> "Outcome":
-        """Runs it live, until it is stopped, or once over what is there: see `running.run`."""
+        """Runs the pipeline on live data until it is stopped, or once over the existing records. The settings, by name:
+
+        once           ends when the existing records have been read
+        every          a cadence, such as "10 seconds"; without, a batch begins when the last one is done
+        state          the directory of its state; ./tailrace-pipelines/<name>
+        sink           one instead of the pipeline's
+        options        more options of the format `tailrace`
+        on_data_loss   "fail", "earliest" or "report"
+        on_progress    is called with each finished batch
+        max_restarts   how many failures in a row are passed over
+        stop           a `threading.Event` that ends it
+        spark, master  the Spark session to use, or where to make one
+        """
         from tailrace.spark.pipelines.run import run
 
         return run(self, bootstrap, **settings)
 
     def plan_replay(self, bootstrap: str = BOOTSTRAP, **settings: Any) -> "Plan":
-        """What a replay would read, and what is missing from it: see `replaying.plan_replay`."""
+        """Returns what a replay would read, and what is missing from it. Takes `start`, `end`, `mode`, `state` and
+        `options`.
+        """
         from tailrace.spark.pipelines.replay.replay import plan_replay
 
         return plan_replay(self, bootstrap, **settings)
 
     def replay(self, bootstrap: str = BOOTSTRAP, **settings: Any) -> "Replayed":
-        """Runs it over history, into another place: see `replaying.replay`."""
+        """Runs the pipeline over history, into another output. The settings, by name:
+
+        sink           where the rows go; needed
+        start, end     times, "earliest", "now", or offsets: what is read; all of it
+        mode           "batch", or "exact": over the very batches that the live run had
+        overwrite      replaces the files that are there
+        options        more options of the format `tailrace`
+        state          the directory of the live run; ./tailrace-pipelines/<name>
+        plan           what `plan_replay` returned
+        on_progress    is called as batches finish
+        spark, master  the Spark session to use, or where to make one
+        conf           settings of a session that is made for it
+        """
         from tailrace.spark.pipelines.replay.replay import replay
 
         return replay(self, bootstrap, **settings)
@@ -88,7 +114,7 @@ class Pipeline:
         messages: Iterable[Any] | None = None,
         spark: "SparkSession | None" = None,
     ) -> list[dict[str, Any]]:
-        """Runs it over decoded rows, or over messages, which are decoded first: see `testing.run_on`."""
+        """Runs the pipeline over decoded rows, or over messages, which are decoded first: see `sample_run.run_on`."""
         from tailrace.spark.pipelines.sample_run import run_on
 
         return run_on(self, rows, messages, spark)
@@ -115,7 +141,7 @@ class Pipeline:
     # What `run` and `replay` share
 
     def client_options(self, bootstrap: str, more: Mapping[str, str] | None = None) -> dict[str, str]:
-        """What says how the broker is reached: for the source, and for a sink that is a topic."""
+        """Returns the options of the connection to the broker, for the source and for a sink that is a topic."""
         given = {**self.options, **(more or {})}
         client = {name: str(value) for name, value in given.items() if name.lower().startswith("kafka.")}
         return {"kafka.bootstrap.servers": bootstrap} | client
@@ -133,20 +159,20 @@ class Pipeline:
         return {"subscribePattern": "|".join(f"(?:{one})" for one in every)}
 
     def start_options(self) -> dict[str, str]:
-        """Where a stream without a checkpoint begins, which may depend on when this is asked: `yesterday`."""
+        """Returns where a stream without a checkpoint begins. That may depend on the time of the call: `yesterday`."""
         if self.start in _WORDS:
             return {"startingOffsets": str(self.start)}
         moment = milliseconds(_moment(self.start))
         return {"startingTimestamp": str(moment), "startingOffsetsByTimestampStrategy": LATEST}
 
     def frame_of(self, messages: "DataFrame", counted: "str | Observation" = COUNTED) -> "DataFrame":
-        """What the pipeline makes of messages, as the format gives them, in a stream or a batch. `counted` is where
-        corrupt ones are counted.
+        """Returns the pipeline's result for messages with the columns of the format, in a stream or a batch. `counted`
+        names the observation that counts corrupt messages.
         """
         return self.transformed(self.decode.decode(messages, counted))
 
     def transformed(self, frame: "DataFrame") -> "DataFrame":
-        """What the function makes of a decoded frame. Raises BadOptions where that is no frame."""
+        """Returns the function's result for a decoded frame. Raises BadOptions if that is not a frame."""
         from pyspark.sql import DataFrame
 
         made: object = self.transform(frame)
@@ -214,7 +240,7 @@ def _check_patterns(made: Pipeline) -> None:
 
 
 def _start(given: str | datetime) -> str | datetime:
-    """As it is: a time is looked up when it counts, and looked at now."""
+    """Checks the start, and returns it unchanged: a time is looked up when the pipeline runs."""
     if given not in _WORDS:
         _moment(given)
     return given

@@ -44,7 +44,7 @@ class Finished:
             yield summary(one, ends)
 
     def look_raw(self) -> Iterator[Mapping[str, Any]]:
-        """As Spark reports them."""
+        """Yields the reports as Spark makes them."""
         last = self._query.lastProgress
         if last is None or last.batchId < self._seen or (last.batchId == self._seen and _has_run(last)):
             return
@@ -83,7 +83,7 @@ def summary(progress: Mapping[str, Any], ends: Callable[[], Ends | None] = lambd
 
 
 def to_keep(progress: Progress) -> Progress:
-    """What is worth a line on disk for each batch."""
+    """Returns the part of a progress report that is kept on disk for each batch."""
     return {name: progress[name] for name in KEPT} | {"duration_ms": {"total": progress["duration_ms"]["total"]}}
 
 
@@ -103,9 +103,9 @@ def behind(end: Ends | None, latest: Ends | None) -> dict[str, float] | None:
 
 
 def offsets_behind(progress: Any) -> dict[str, float] | None:
-    """How far a stream of the format `tailrace` is behind the end of its topics, from `query.lastProgress`: what
-    Spark's connector reports as metrics of its source, which Spark takes from no source in Python. None where
-    `lastProgress` does not say where the topics end: it does with the option `prefetch=false`.
+    """Returns how many offsets a stream of the format `tailrace` is behind the end of its topics, from
+    `query.lastProgress`: Spark's connector reports that as metrics of its source, which Spark takes from no source in
+    Python. Returns None if `lastProgress` lacks the ends of the topics; with the option `prefetch=false` it has them.
     """
     if progress is None:
         return None
@@ -123,7 +123,7 @@ def _distances(end: Ends, latest: Ends) -> list[int]:
 
 
 def offsets_between(start: Ends | None, end: Ends | None) -> int:
-    """Of a partition that is not in `start`, the end is where it begins."""
+    """Returns the number of offsets between the two. A partition that is not in `start` counts nothing."""
     return sum(
         max(0, to - (start or {}).get(topic, {}).get(partition, to))
         for topic, partitions in (end or {}).items()

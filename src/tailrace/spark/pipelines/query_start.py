@@ -37,7 +37,7 @@ def start_in_turn(
 
 
 def _is_under_way(query: "StreamingQuery", context: "SparkContext") -> bool:
-    """Whether it was planned. Between its first batch, which is empty, and the next, a trigger is active."""
+    """Returns whether the query was planned. A trigger is active between its empty first batch and the next."""
     if not query.isActive or _has_tasks(str(query.runId), context):
         return True
     return query.lastProgress is not None and not query.status["isTriggerActive"]

@@ -58,7 +58,7 @@ _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours"}
 
 @dataclass(slots=True)
 class Outcome:
-    """What a run has done, so far."""
+    """The result of a run, so far."""
 
     batches: int = 0
     rows: int = 0
@@ -123,7 +123,7 @@ def loss_choice(given: str) -> str:
 
 
 def cadence(every: str | None) -> str:
-    """As Spark says it: `10 seconds`, also for 10s."""
+    """Returns the cadence in Spark's words: `10 seconds` for 10s."""
     if every is None:
         return "0 seconds"
     if short := re.fullmatch(r"\s*(\d+)\s*(ms|s|m|h)\s*", every):
@@ -178,21 +178,21 @@ def _keep_running(live: "_Live", stop: threading.Event, most: int) -> Outcome:
 
 
 def _waits_for_stop(live: "_Live", error: Exception, failures: int, stop: threading.Event) -> bool:
-    """Whether it was stopped before its next try."""
+    """Waits before the next attempt. Returns whether the run was stopped meanwhile."""
     delay = min(LONGEST_DELAY_S, FIRST_DELAY_S * 2 ** (failures - 1))
     logger.warning("%s failed, and is started again in %.0f s: %s", live.pipeline.name, delay, _explained(error))
     return stop.wait(delay)
 
 
 def _check(live: "_Live", error: Exception, failures: int, most: int) -> None:
-    """Raises RunFailed where there is no other try, and DamagedCheckpoint."""
+    """Raises RunFailed if there is no other attempt, and DamagedCheckpoint."""
     live.state.check_checkpoints(has_failed=True)
     if failures > most or not may_pass(error):
         raise RunFailed(f"{live.pipeline.name}: {_explained(error)}") from error
 
 
 def _explained(error: BaseException) -> str:
-    """Why, in a sentence, and where Java's stack trace is."""
+    """Returns the reason in a sentence, and where Java's stack trace is."""
     from pyspark.errors import PySparkException
 
     log = None if not isinstance(error, PySparkException) else java_log.written()
@@ -201,7 +201,7 @@ def _explained(error: BaseException) -> str:
 
 @dataclass(slots=True)
 class _Live:
-    """What is needed to start the queries of a pipeline, again if need be."""
+    """Starts the queries of a pipeline, as often as needed."""
 
     pipeline: "Pipeline"
     sessions: SharedSession
@@ -223,7 +223,7 @@ class _Live:
         return self.session is not self.sessions.current
 
     def run_until(self, stop: threading.Event) -> Exception | None:
-        """Why it failed; None where it was stopped or is done."""
+        """Runs the queries. Returns the error that ended them, or None if they were stopped or are done."""
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
@@ -270,7 +270,7 @@ class _Live:
     def _add(
         self, queries: "list[StreamingQuery]", start: "Callable[[], StreamingQuery]", stop: threading.Event
     ) -> bool:
-        """Whether it was started. Raises RunFailed where the sink does not start."""
+        """Starts a query, and returns whether that succeeded. Raises RunFailed if the sink does not start."""
         from py4j.protocol import Py4JJavaError
 
         try:
@@ -290,7 +290,7 @@ class _Live:
     # The query of corrupt messages
 
     def settle_side(self) -> None:
-        """Where it begins, once and for all."""
+        """Determines where the second query begins, once and for all."""
         if self.pipeline.decode.side is None or self.state.knows_side():
             return
         batches = self.state.batches()
@@ -311,7 +311,7 @@ class _Live:
         return decode.side.write_stream(frame, self._settings(name, self.state.corrupt_checkpoint, "append"))
 
     def _side_start(self) -> dict[str, str]:
-        """Of partitions that were not there yet, all."""
+        """Returns where the second query begins. Partitions that did not exist then are read from their beginning."""
         if any(self.state.corrupt_checkpoint.glob("offsets/*")):
             return {}  # it goes on where it is
         begin = Positions.from_json(self.state.side_start() or self.state.batches()[0].lowest).offsets

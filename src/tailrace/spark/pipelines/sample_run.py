@@ -6,6 +6,7 @@ The columns that come with every message may be left out: the topic is the first
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from tailrace.spark.pipelines.decoders import COMES_WITH, TOMBSTONE
@@ -13,6 +14,7 @@ from tailrace.spark.pipelines.session.session import any_session
 from tailrace.spark.source.options import BadOptions
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from tailrace.spark.pipelines.pipeline import Pipeline
@@ -65,6 +67,26 @@ def _frame(session: "SparkSession", columns: list[str], rows: list[Row]) -> "Dat
     for row in rows:
         if unknown := [name for name in row if name not in schema.names]:
             raise BadOptions(f"there is no column {unknown[0]!r}; there are {', '.join(schema.names)}")
-    table = pa.Table.from_pylist(rows, to_arrow_schema(schema, timezone="UTC"))
+    types = to_arrow_schema(schema, timezone="UTC")
+    try:
+        table = pa.Table.from_pylist(rows, types)
+    except (pa.ArrowException, OverflowError):
+        raise BadOptions(_unfit_value(types, rows)) from None
     frame: DataFrame = session.createDataFrame(table, schema)
     return frame.coalesce(1)
+
+
+def _unfit_value(types: "pa.Schema", rows: list[Row]) -> str:
+    """Names the first value that its column cannot have."""
+    import pyarrow as pa
+
+    for row, field in product(rows, types):
+        try:
+            pa.array([row.get(field.name)], field.type)
+        except (pa.ArrowException, OverflowError):
+            value = row[field.name]
+            return (
+                f"column {field.name!r}, {field.type}, cannot be {value!r} ({type(value).__name__}). "
+                "Rows have Python's values, such as a datetime; messages=[…] takes messages, and decodes them"
+            )
+    return "the rows do not fit their columns"

@@ -29,7 +29,7 @@ MESSAGE = ("key", "value", "headers", "timestampType", CORRUPT, *ORIGIN)
 
 @dataclass(frozen=True, slots=True)
 class QuerySettings:
-    """How a stream is written, whatever the sink."""
+    """The settings of a streaming write, for any sink."""
 
     name: str
     checkpoint: str
@@ -42,12 +42,12 @@ class Sink(ABC):
     @property
     @abstractmethod
     def guarantee(self) -> str:
-        """What it promises, as a sentence for people."""
+        """The guarantee, as a sentence for people."""
 
     @property
     def place(self) -> tuple[str, str] | None:
-        """Where it writes: `topic` and its name, or `files` and their whole path; None where that is nowhere to look
-        at again.
+        """The output: `topic` and its name, or `files` and their absolute path; None if the output cannot be read
+        again.
         """
         return None
 
@@ -62,9 +62,9 @@ class Sink(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Topic(Sink):
-    """A topic. A frame that has only columns of messages (value, key, headers, and where they came from) is written as
-    it is: value, key and headers, one that could not be decoded with the bytes that it had. Any other row becomes JSON,
-    without its key, which is the key; and without the columns that say where a message came from, as long as all of
+    """Writes to a topic. A frame that has only columns of messages (value, key, headers, and their origin) is written
+    as it is: value, key and headers, and a message that could not be decoded with its original bytes. Any other row
+    becomes JSON, without its key, which is the key of the message, and without the columns of the origin, if all of
     them are there. A tombstone stays one.
     """
 
@@ -106,7 +106,7 @@ class Topic(Sink):
 
 @dataclass(frozen=True, slots=True)
 class Files(Sink):
-    """Files of any format that Spark writes: `Files("csv", "out", options={"header": "true"})`."""
+    """Writes files of any format that Spark writes: `Files("csv", "out", options={"header": "true"})`."""
 
     format: str
     path: str
@@ -173,7 +173,7 @@ class Console(Sink):
 
 @dataclass(frozen=True, slots=True)
 class Call(Sink):
-    """A function of yours, called with each batch and its number, in the driver."""
+    """Calls a function of yours with each batch and its number, in the driver."""
 
     function: Callable[["DataFrame", int], Any]
 
@@ -194,7 +194,7 @@ class Call(Sink):
 
 
 def check_sink(given: object) -> None:
-    """Raises BadOptions where it is no sink."""
+    """Raises BadOptions if the argument is not a sink."""
     if isinstance(given, list | tuple):
         raise BadOptions(
             f"a pipeline has one sink, and not {len(given)}: write a pipeline for each of them, "
@@ -223,7 +223,7 @@ def as_messages(frame: "DataFrame") -> "DataFrame":
 
 
 def _as_it_was(names: set[str]) -> "Column":
-    """The value of a message, also of one that could not be decoded: as null, it would delete."""
+    """Returns the value of a message, also if it could not be decoded: a null would delete."""
     from pyspark.sql import functions as F
 
     if CORRUPT not in names:
@@ -238,11 +238,11 @@ def _start(writer: "DataStreamWriter", settings: QuerySettings) -> "StreamingQue
 
 
 def _make_active(frame: "DataFrame") -> None:
-    """Where rows are written, Spark knows formats in Python only by the session of this thread, which has none if it is
-    not the one that made the session. Making a frame gives it one.
+    """Makes the frame's session the active one of this thread, by creating a frame: when Spark writes rows, it knows
+    formats in Python only by the active session, and only the thread that created the session has one.
     """
     frame.sparkSession.createDataFrame([], "nothing INT")
 
 
 def _nothing(_: object) -> None:
-    """Spark asks for a function without a result."""
+    """A function without a result, which Spark asks for."""

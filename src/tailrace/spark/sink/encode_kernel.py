@@ -143,7 +143,7 @@ def assign_slots(
 
 @inlined
 def _varint_size(number: int) -> int:
-    """Of a number in zigzag, from -1 on and below 2^31."""
+    """Returns the size of a number in zigzag encoding, from -1 to below 2^31."""
     coded = (number << 1) ^ (number >> 31)
     size = 1
     while coded >= 0x80:
@@ -172,10 +172,10 @@ def plan_batches(
     deltas: Array,
     bodies: Array,
 ) -> int:
-    """Of each row its batch, its place in it, and the bytes of its record behind the length; of each batch a row in
-    `table`, which has as many as there are records. No batch has records of more than `limit` bytes, unless it has
-    just one. `open_batches` has for each slot the batch that takes records: none of them at first. Returns the number
-    of batches.
+    """Returns the number of batches. Finds for each row its batch, its position in it, and the size of its record
+    without the length field; for each batch it fills a row of `table`, which has as many rows as there are records. A
+    batch has at most `limit` bytes of records, unless it has only one record. `open_batches` has for each slot the
+    batch that takes records: none at first.
     """
     count = 0
     for row in range(len(slots)):

@@ -142,7 +142,7 @@ class Encoder:
         return self._rounds(table, output.data, starts, _partition_of_slots(rows.topics, places), now)
 
     def _places(self, topics: Sequence[str]) -> Array:
-        """Of each topic: its first slot, its partitions, and its run."""
+        """Returns for each topic its first slot, its number of partitions, and its run."""
         places = np.empty((len(topics), 4), np.int64)
         slot = 0
         for index, topic in enumerate(topics):

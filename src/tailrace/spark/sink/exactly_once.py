@@ -255,7 +255,7 @@ def _kept_producer(options: SinkOptions, task_write: TaskWrite) -> Transactional
 def _read_through(
     options: SinkOptions, task_write: TaskWrite, marker: Committed, chunks: Iterable[pa.RecordBatch]
 ) -> FingerprintTally:
-    """Of rows that are written."""
+    """Returns the tally of all rows, which are read but not written."""
     from tailrace.spark.sink.encoder import Rows
 
     tally = FingerprintTally()
@@ -292,7 +292,7 @@ def _check_same(marker: Committed, task_write: TaskWrite, tally: FingerprintTall
 
 
 def check_sent(options: SinkOptions, batch: int, sent: Sequence[Sent]) -> None:
-    """What the tasks of a batch say, once all are done."""
+    """Checks the reports of all tasks of a batch."""
     once = [one for one in sent if one.is_exactly_once]
     if once and len(once) < len(sent):
         raise BadOptions("some brokers offer transactions and some do not: set the option delivery")

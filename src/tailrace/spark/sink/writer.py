@@ -34,7 +34,7 @@ _HASHES = 0xFFFFFFFFFFFFFFFF
 
 @dataclass(frozen=True)
 class Sent(WriterCommitMessage):
-    """What the driver is told of a task."""
+    """The report of a task to the driver."""
 
     task: int = 0
     rows: int = 0
@@ -99,7 +99,7 @@ _COLUMNS = {
 
 @dataclass
 class Tally:
-    """What was written so far."""
+    """Counts what was written so far."""
 
     rows: int = 0
     topic: str | None = None  # of the first row
@@ -159,7 +159,7 @@ def _partition_count(cluster: Cluster, topic: str) -> int:
 
 
 def chunks_for(options: SinkOptions, cluster: Cluster, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """As many rows at once as make one round of batches."""
+    """Splits rows into chunks that make one round of batches each."""
     spread = _SPREAD if options.topic is None else _partition_count(cluster, options.topic)
     return chunks(batches, min(CHUNK_BYTES_MAX, int(options.batch_bytes_max * spread * _FULL)))
 

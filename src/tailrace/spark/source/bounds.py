@@ -25,7 +25,7 @@ MARGIN_MS = 3_600_000  # that clocks of leaders are apart at most
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Where a batch ends, and records of which times it has; of all where nothing is said."""
+    """The end of a batch, and the range of times of its records; no range means all of them."""
 
     positions: Positions
     times: Mapping[TopicPartition, NumberRange] = field(default_factory=dict)
@@ -60,7 +60,7 @@ def ids_of(topics: Topics) -> dict[str, bytes]:
 
 
 def start_of(cluster: Cluster, options: SourceOptions, topics: Topics) -> Positions:
-    """Where to begin."""
+    """Returns the positions at which a query begins."""
     places = partitions_of(topics, options)
     if options.starting.word == GROUP:
         return Positions(_group_start(cluster, options, places), ids_of(topics))
@@ -68,7 +68,7 @@ def start_of(cluster: Cluster, options: SourceOptions, topics: Topics) -> Positi
 
 
 def end_of(cluster: Cluster, options: SourceOptions, topics: Topics) -> End:
-    """Where a batch ends."""
+    """Returns the end of a batch."""
     places, ids = partitions_of(topics, options), ids_of(topics)
     before = _times(options.ending, places, "ending")
     if not before:
@@ -97,8 +97,8 @@ def narrowed(cluster: Cluster, start: Positions, end: End, row_filter: RowFilter
 
 
 def begin_of(cluster: Cluster, options: SourceOptions, start: Positions, end: Positions) -> Positions:
-    """Where each partition of a batch is read from: those that have something to read, from where they were. What is
-    gone of them is a loss; a topic that was made again between start and end is read from its beginning.
+    """Returns the positions from which a batch reads the partitions that have something to read. Deleted records in
+    between are a loss; a topic that was created again between start and end is read from its beginning.
     """
     planned = {
         place: start.offsets[place] if _is_same(place.topic, start, end) else 0
@@ -137,7 +137,7 @@ def _is_same(topic: str, start: Positions, end: Positions) -> bool:
 
 
 def _group_start(cluster: Cluster, options: SourceOptions, places: list[TopicPartition]) -> dict[TopicPartition, int]:
-    """Where the group is; and where it has not been yet, the beginning."""
+    """Returns the committed offsets of the group; the beginning of a partition where it has none."""
     assert options.group is not None
     known = groups.committed(cluster, options.group, places)
     missing = [place for place in places if place not in known]
@@ -213,7 +213,7 @@ def _start_by_time(cluster: Cluster, bound: Bound, times: dict[TopicPartition, i
 
 
 def require_all(given: Mapping[TopicPartition, int], places: Iterable[TopicPartition], option: str) -> None:
-    """As the connector has it: all of them, and no others."""
+    """Raises BadOptions unless exactly these partitions are given, as Spark's connector does."""
     missing, others = set(places) - set(given), set(given) - set(places)
     if missing:
         raise BadOptions(f"{option} says nothing of {min(missing)}: each partition has to be there")

@@ -36,5 +36,5 @@ def with_effect(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def refusal(properties: Mapping[str, str]) -> str | None:
-    """Why one of the properties cannot be set; None where all can."""
+    """Returns the reason why one of the properties cannot be set, or None if all can."""
     return next((f"kafka.{name} cannot be set: {why}" for name, why in REFUSED.items() if name in properties), None)

@@ -55,8 +55,8 @@ class DataLost(Exception):
 
 
 class GoneSincePlanned(Exception):
-    """What a task is to read was there when its batch was planned. It is a driver that notes losses: when it plans the
-    batch again, it finds this one. So this is not the end of the query, and has not the mark of one.
+    """Records that existed when a batch was planned are gone. Not an error that ends the query: when the driver plans
+    the batch again, it finds the loss and records it.
     """
 
     def __init__(self, loss: Loss) -> None:

@@ -1,6 +1,6 @@
 """The options of the `tailrace` format: those of Spark's own `kafka` format, by the same names, and a few of ours.
 
-What is an option of the client (`kafka.…`) goes to the client, which says so where it does not know it.
+Options of the client (`kafka.…`) are passed to the client, which refuses unknown ones.
 """
 
 import re
@@ -74,13 +74,13 @@ class Selection:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the topics, unless a pattern finds them."""
+        """The names of the topics; empty if a pattern selects them."""
         return self.topics or tuple(dict.fromkeys(place.topic for place in self.partitions))
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Where to begin or to end: a word, offsets of partitions, or times in ms, of all or of some."""
+    """A start or an end: a word, offsets of partitions, or times in ms, for all partitions or for some."""
 
     word: str | None = None
     offsets: tuple[tuple[TopicPartition, int], ...] = ()

@@ -22,7 +22,7 @@ Offsets = Mapping[TopicPartition, int]
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """Where a reader is; `topic_ids` are those of the topics, as far as they are known."""
+    """The positions of a reader. `topic_ids` has the ids of the topics, where known."""
 
     offsets: Offsets
     topic_ids: Mapping[str, bytes] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class Positions:
 
 
 def printed_id(topic_id: bytes) -> str:
-    """As Kafka prints it."""
+    """Returns the id in Kafka's notation."""
     return urlsafe_b64encode(topic_id).decode().rstrip("=")
 
 

@@ -29,7 +29,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class RowFilter:
-    """What rows must have; None is anything."""
+    """Conditions on rows; None is no condition."""
 
     topics: frozenset[str] | None = None
     partitions: frozenset[int] | None = None
@@ -46,7 +46,7 @@ class RowFilter:
 
 
 def row_filter(filters: Iterable[Filter]) -> RowFilter:
-    """What all of them together let through, and perhaps more."""
+    """Returns conditions that every row satisfies which passes the filters. Other rows may satisfy them, too."""
     found = RowFilter()
     for one in filters:
         found = found.within(_row_filter(one))

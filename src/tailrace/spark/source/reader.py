@@ -22,7 +22,7 @@ logger = logging.getLogger("tailrace.spark.source")
 
 @dataclass
 class Range(InputPartition):
-    """What one task reads: from the start to before the end; `topic_id` None is a broker that has none."""
+    """The range of offsets that one task reads, without `end`. `topic_id` is None if the broker has no topic ids."""
 
     place: TopicPartition
     start: int
@@ -61,7 +61,7 @@ def read(options: SourceOptions, wanted: Range) -> Iterator[pa.RecordBatch]:
 
 
 def _read_from(start: int, options: SourceOptions, wanted: Range) -> Generator[pa.RecordBatch, None, int | None]:
-    """Where to begin again, if reading may go on behind what is gone."""
+    """Yields rows, and returns the offset at which to continue if reading may go on behind deleted records."""
     place = wanted.place
     decoder = ColumnDecoder(place.topic, place.partition, options.columns, check_crcs=options.check_crcs)
     cluster = cluster_for(options.client)

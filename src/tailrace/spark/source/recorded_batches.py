@@ -24,7 +24,7 @@ IDLE_S = 0.5
 
 
 class RecordedPlan:
-    """As `streaming.StreamPlan`; the planning process lives as long as the query, so it can count."""
+    """Like `stream.StreamPlan`. The planning process lives as long as the query, so it can count."""
 
     def __init__(self, options: SourceOptions, path: str) -> None:
         self.options = options

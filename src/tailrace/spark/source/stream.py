@@ -44,7 +44,7 @@ class TriggerDelay:
         self._started_at = -math.inf  # the last micro-batch
 
     def remaining(self, new: int, now: float) -> float:
-        """For how many seconds a micro-batch with so many new offsets may wait; 0 starts it."""
+        """Returns for how many seconds a micro-batch with so many new offsets may wait; 0 starts it."""
         wait = self._started_at + self._delay_s_max - now
         if new and self._offsets_min is not None and new < self._offsets_min and wait > 0:
             return wait
@@ -54,7 +54,7 @@ class TriggerDelay:
 
 
 class StreamPlan:
-    """What the stream reader of Spark's API is made of, without Spark."""
+    """Plans the micro-batches of a stream, without Spark."""
 
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
@@ -105,7 +105,7 @@ class StreamPlan:
     # Topics
 
     def _without_gone(self, start: Positions, topics: Topics) -> Positions:
-        """What was read so far of the topics that are there. One that is gone, or another one by now, is a loss."""
+        """Returns the positions in topics that still exist. A topic that was deleted, or created again, is a loss."""
         losses, offsets = [], {}
         for place, at in start.offsets.items():
             topic, known = topics.get(place.topic), start.topic_ids.get(place.topic)
@@ -173,7 +173,7 @@ class StreamPlan:
     # What others see
 
     def _commit(self, done: Positions) -> None:
-        """What is done, as any consumer says it; where nothing is new, only now and then."""
+        """Commits the positions for the group, as consumers do; less often if nothing is new."""
         group, now = self.options.group, time.monotonic()
         is_known = done == self._committed and now < self._committed_at + COMMIT_AGAIN_S
         if group is None or not done.offsets or is_known:

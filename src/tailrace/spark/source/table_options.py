@@ -22,8 +22,8 @@ _SECRETS = ("password", "jaas")
 
 
 def table_options(given: Mapping[str, str]) -> dict[str, str] | None:
-    """What a user wrote in OPTIONS, from what Spark passes when a table is created; None where no table is created.
-    Raises BadOptions for passwords.
+    """Returns the options in a user's CREATE TABLE, from what Spark passes; None if no table is created. Raises
+    BadOptions for passwords.
     """
     if _ADDED_BY_SPARK not in given:
         return None

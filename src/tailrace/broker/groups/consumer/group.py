@@ -198,20 +198,15 @@ class ConsumerGroup:
         member = heartbeat.find(self._replayed, identity.member_id, None)
         if not member.is_classic and version < MEMBER_EPOCHS_FROM:
             raise Refused(ErrorCode.UNSUPPORTED_VERSION, f"a member of {self.group_id} commits with version 9 or later")
-        current = member.current
-        if epoch == current.epoch:
+        return _commit_check(member, epoch, self._stale(member, epoch))
+
+    def check_transactional_commit(self, identity: Identity, epoch: int) -> CommitCheck | None:
+        """The same in a transaction, where an epoch that is over has the error of the classic protocol."""
+        if epoch < 0 and self.is_empty:
             return None
-        if epoch > current.epoch:
-            raise self._stale(member, epoch)
-        code = self._stale(member, epoch).code
-
-        def check(topic_id: bytes, index: int) -> ErrorCode:
-            """What was assigned by then, and still is, may be committed by a member that has not seen its epoch yet."""
-            partition = topic_id, index
-            since = current.assigned.get(partition, current.pending.get(partition))
-            return ErrorCode.NONE if since is not None and since <= epoch else code
-
-        return check
+        member = heartbeat.find(self._replayed, identity.member_id, None)
+        stale = Refused(ErrorCode.ILLEGAL_GENERATION, self._stale(member, epoch).message)
+        return _commit_check(member, epoch, stale)
 
     def check_fetch(self, member_id: str | None, epoch: int) -> None:
         """Raises Refused for a member that is none, or has not seen its epoch yet. A client that does not claim to be a
@@ -349,3 +344,20 @@ def size_of(details: MemberValue | None) -> int:
     if details.classic is not None:
         size += sum(len(one.name) + len(one.metadata) for one in details.classic.protocols)
     return size
+
+
+def _commit_check(member: Member, epoch: int, stale: Refused) -> CommitCheck | None:
+    """Returns a check for each partition, None if all may be committed. Raises `stale` for an epoch to come."""
+    current = member.current
+    if epoch == current.epoch:
+        return None
+    if epoch > current.epoch:
+        raise stale
+
+    def check(topic_id: bytes, index: int) -> ErrorCode:
+        """What was assigned by then, and still is, may be committed by a member that has not seen its epoch yet."""
+        partition = topic_id, index
+        since = current.assigned.get(partition, current.pending.get(partition))
+        return ErrorCode.NONE if since is not None and since <= epoch else stale.code
+
+    return check

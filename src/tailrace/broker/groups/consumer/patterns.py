@@ -7,21 +7,19 @@ done at once. A result counts until topics come or go.
 
 import logging
 from collections.abc import Callable, Generator, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tailrace.broker.core.delayed import IncrementalResponse, StartJob
 from tailrace.broker.core.errors import Refused
+from tailrace.broker.core.patterns import full_match
 from tailrace.broker.core.topics import Topic
 from tailrace.broker.groups.consumer_records import PatternValue
-from tailrace.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from tailrace.broker.metadata.state import Metadata
 
 logger = logging.getLogger("tailrace.broker.groups")
 
-PATTERN_LENGTH_MAX = 4_096
-PROGRAM_BYTES_MAX = 256 << 10  # of a compiled pattern, and of what it remembers while it is matched
 PATTERNS_MAX = 1_000  # that are kept, of all groups
 NAMES_A_STEP = 50
 
@@ -32,7 +30,7 @@ class PatternResolver:
         self._metadata = metadata
         self._start_job = start_job
         self._resolved = resolved
-        self._compiled: dict[str, Any] = {}
+        self._compiled: dict[str, Callable[[str], bool]] = {}
         self._values: dict[str, PatternValue] = {}
         self._running: set[str] = set()
         self._version = 0  # grows when topics come or go
@@ -55,17 +53,17 @@ class PatternResolver:
                 work.when_resolved(lambda _: self._resolved(pattern))
         return self._values.get(pattern)
 
-    def check(self, pattern: str) -> Callable[[str], object]:
+    def check(self, pattern: str) -> Callable[[str], bool]:
         """Returns a function that matches names. Raises Refused for a pattern that cannot be compiled."""
         compiled = self._compiled.get(pattern)
         if compiled is None:
             if len(self._compiled) >= PATTERNS_MAX:  # most belong to groups that are gone
                 self._compiled.clear()
                 self._values.clear()
-            compiled = self._compiled[pattern] = _compile(pattern)
-        return compiled.fullmatch  # type: ignore[no-any-return]
+            compiled = self._compiled[pattern] = full_match(pattern)
+        return compiled
 
-    def _match(self, pattern: str, matches: Callable[[str], object], now_ms: int) -> Generator[None, None, None]:
+    def _match(self, pattern: str, matches: Callable[[str], bool], now_ms: int) -> Generator[None, None, None]:
         version = -1
         while version != self._version:  # topics have come or gone meanwhile
             version = self._version
@@ -79,18 +77,3 @@ class PatternResolver:
 
 def _chunks(topics: list[Topic]) -> Iterable[list[Topic]]:
     return (topics[first : first + NAMES_A_STEP] for first in range(0, len(topics), NAMES_A_STEP))
-
-
-def _compile(pattern: str) -> Any:
-    import re2  # imported late: most groups subscribe by name
-
-    if len(pattern) > PATTERN_LENGTH_MAX:
-        raise Refused(ErrorCode.INVALID_REGULAR_EXPRESSION, f"a pattern has at most {PATTERN_LENGTH_MAX} characters")
-    options = re2.Options()
-    options.max_mem = PROGRAM_BYTES_MAX
-    options.log_errors = False
-    try:
-        return re2.compile(pattern, options)
-    except re2.error as error:
-        reason = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error)
-        raise Refused(ErrorCode.INVALID_REGULAR_EXPRESSION, f"not an RE2 pattern: {reason}") from None

@@ -29,7 +29,7 @@ class Partition(NamedTuple):
 
 
 class Offsets:
-    """Where partitions begin and end, and where in them a time is."""
+    """Looks up where partitions begin and end, and the offsets of times."""
 
     def __init__(self, connection: Connection, admin: AdminClient, *, committed: bool = False) -> None:
         self._connection = connection

@@ -8,7 +8,7 @@ from tailrace.cli.common.topics.offsets import Partition
 
 
 class Choice:
-    """What was given with `option`, once or more often."""
+    """The partitions that were given with `option`, which may be repeated."""
 
     def __init__(self, given: Iterable[str], option: str) -> None:
         self.topics: dict[str, set[int] | None] = {}

@@ -34,6 +34,8 @@ def all_of(connection: Connection, topic: str) -> Iterator[Message]:
 
 def timestamps_at(connection: Connection, offsets: Mapping[Partition, int]) -> dict[Partition, int]:
     """Returns the timestamps of the first messages at these offsets or behind them, where there are any."""
+    if not offsets:
+        return {}
     consumer = connection.consumer({**_PROPERTIES, "max.partition.fetch.bytes": 1 << 10})
     found, ended = dict[Partition, int](), 0
     try:

@@ -22,7 +22,9 @@ class OffsetRange(NamedTuple):
 def resolve(
     offsets: Offsets, partitions: Iterable[Partition], start: Position, end: Position | None, *, follow: bool
 ) -> dict[Partition, OffsetRange]:
-    """Says on stderr where an offset asked for is no longer there, or not yet."""
+    """Returns the range of offsets in each partition. Warns on stderr about offsets that do not exist any more, or not
+    yet.
+    """
     partitions = list(partitions)
     low, high = offsets.earliest(partitions), offsets.latest(partitions)
     first = firsts(offsets, partitions, start, low, high)

@@ -32,7 +32,7 @@ class Selection:
         return sorted(name for name in topics if name in self.names or self._matches(name))
 
     def hint(self) -> str:
-        """What a pattern may have been meant to be; nothing, mostly."""
+        """A suggestion of what a pattern was meant to be; mostly empty."""
         for pattern in self._patterns:
             if re.search(r"(?:^|[A-Za-z0-9_-])\*", pattern.pattern):
                 meant = re.sub(r"(?<![.\])])\*", ".*", pattern.pattern)
@@ -51,7 +51,7 @@ def is_internal(name: str) -> bool:
 
 
 def similar(name: str, topics: Iterable[str]) -> list[str]:
-    """What else may have been meant."""
+    """Returns names that the user may have meant."""
     return get_close_matches(name, [topic for topic in topics if not is_internal(topic)], n=3, cutoff=0.7)
 
 

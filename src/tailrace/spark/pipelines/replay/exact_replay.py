@@ -32,7 +32,7 @@ class NotExact(Exception):
 
 @dataclass(slots=True)
 class Counts:
-    """What Spark has reported of the batches."""
+    """Spark's counts of rows and batches."""
 
     batches: int = 0
     corrupt: int = 0
@@ -58,7 +58,7 @@ def recorded(batches: Sequence[Batch], until_ms: int | None) -> list[Batch]:
 
 
 def starts_of(batches: Sequence[Batch]) -> dict[TopicPartition, int]:
-    """Where each partition was read from at first."""
+    """Returns the offset at which each partition was first read."""
     found: dict[TopicPartition, int] = {}
     for batch in batches:
         found = dict(Positions.from_json(batch.end).offsets) | found

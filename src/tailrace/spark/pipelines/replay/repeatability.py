@@ -51,12 +51,12 @@ class Repeatability:
 
 
 def repeatability(frame: Any) -> Repeatability:
-    """Of a DataFrame, batch or stream; it is analysed and not run."""
+    """Returns the repeatability of a DataFrame, batch or stream, which is analysed but not run."""
     return repeatability_of(frame._jdf.queryExecution().analyzed().toJSON())
 
 
 def repeatability_of(plan_json: str) -> Repeatability:
-    """Of a plan as Spark prints it in JSON."""
+    """Returns the repeatability of a plan in Spark's JSON."""
     nodes = list(_nodes(json.loads(plan_json)))
     names = {node["class"] for node in nodes}
     expressions = {name.removeprefix(_EXPRESSIONS).rpartition(".")[2] for name in names if _EXPRESSIONS in name}

@@ -71,7 +71,7 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a replay would read. Nothing has been read for it but some first records."""
+    """The range that a replay would read. Planning reads only a few first records."""
 
     mode: Mode
     extent: ReplayRange

@@ -53,8 +53,8 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class PartitionRange:
-    """What is read of one partition: from `start` to before `end`, of which `count` offsets are of the range, or about
-    so many where a time ends it.
+    """The offsets of one partition that are read, from `start` to before `end`. `count` of them belong to the range, or
+    about as many if a time ends it.
     """
 
     place: TopicPartition
@@ -79,18 +79,18 @@ class ReplayRange:
 
     @property
     def count(self) -> int:
-        """How many offsets: there are at most so many records."""
+        """The number of offsets: there are at most as many records."""
         return sum(part.count for part in self.parts)
 
     @property
     def bytes(self) -> int:
-        """As they are kept, compressed or not: an estimate."""
+        """The size on disk, compressed or not: an estimate."""
         sizes = [(part.bytes_per_offset, part.count) for part in self.parts if part.bytes_per_offset is not None]
         weight = sum(count for _, count in sizes)
         return int(sum(size * count for size, count in sizes) / weight * self.count) if weight else 0
 
     def source_options(self) -> dict[str, str]:
-        """Of the format: pinned, so that what goes between plan and reading is noticed."""
+        """The options of the format. They fix offsets, so that records deleted between plan and reading are noticed."""
         options = {"startingOffsets": _printed({part.place: part.start for part in self.parts})}
         if self.to_ms is not None:
             return options | {"endingTimestamp": str(self.to_ms)}
@@ -142,7 +142,7 @@ def _part(place: TopicPartition, start: int, stop: int, counted: int) -> Partiti
 
 
 def _starts(cluster: Cluster, end: End, log_starts: Offsets, log_ends: Offsets) -> tuple[Offsets, list[Gap]]:
-    """Where to begin, and what is missing there."""
+    """Returns where reading begins, and what is missing there."""
     if end.time_ms is not None:
         return _at(cluster, end.time_ms, log_ends), list(_deleted_before(log_starts))
     wanted = end.offsets or dict.fromkeys(log_starts, 0)
@@ -163,7 +163,7 @@ def _deleted_before(log_starts: Offsets) -> Iterator[Gap]:
 
 
 def _stops(cluster: Cluster, end: End, log_ends: Offsets) -> tuple[Offsets, Offsets]:
-    """Where reading ends, and where the range ends, which at a time is about there."""
+    """Returns where reading ends and where the range ends: not exactly the same if a time ends the range."""
     if end.time_ms is not None:
         return log_ends, _at(cluster, end.time_ms, log_ends)
     wanted = end.offsets or log_ends

@@ -16,7 +16,7 @@ _WRITTEN = "tailrace_written"  # the name of the count in a query's progress
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """Of one frame; its counts are there once the frame was written, and not before: asking waits for that."""
+    """The row counts of one frame. Asking for them waits until the frame was written."""
 
     observation: "Observation"
 

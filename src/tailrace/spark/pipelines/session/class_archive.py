@@ -73,8 +73,8 @@ def find(java: Java, spark_version: str) -> Archive | None:
 
 
 def _sound(directory: Path, name: str) -> Path | None:
-    """One that is whole. Two sessions that began together have left two: the others, and damaged ones, are deleted. Who
-    has one open keeps it.
+    """Returns an archive that is complete. Two sessions that began together have left two: the others, and damaged
+    ones, are deleted. A process that has one open keeps it.
     """
     found = None
     for path in sorted(directory.glob(f"{name}-*.jsa")):
@@ -107,7 +107,7 @@ def _name(java: Java, spark_version: str) -> str:
 
 
 def _checksum(path: Path) -> str:
-    """Of nearly 200 MB, in a third of a second or less."""
+    """Returns the checksum of nearly 200 MB, which takes up to a third of a second."""
     found = 0
     with path.open("rb") as file:
         while piece := file.read(1 << 20):

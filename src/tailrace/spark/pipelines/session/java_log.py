@@ -12,7 +12,7 @@ VARIABLE = "TAILRACE_SPARK_LOG"
 
 
 def choose(default: Path | None = None) -> None:
-    """For the Java process that is started next, unless the user has chosen one."""
+    """Chooses the log file of the next Java process, unless the user has chosen one."""
     if VARIABLE not in os.environ:
         path = default or Path(tempfile.gettempdir(), f"tailrace-spark-{os.getpid()}.log")
         os.environ[VARIABLE] = str(path.absolute())

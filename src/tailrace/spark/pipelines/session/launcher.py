@@ -11,7 +11,7 @@ _REMARK = b"WARNING: Using incubator modules: jdk.incubator.vector"
 
 
 def start_java(settings: Mapping[str, str]) -> None:
-    """For the session that is made next."""
+    """Starts Java for the next session."""
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 

@@ -61,8 +61,9 @@ def stores_classes() -> bool:
 
 
 def expect_the_end_of_java(server: "BaseServer | None") -> None:
-    """Where a signal ends Java and us at once, Java may be gone first. Then a thread of PySpark's, which reads from it,
-    would print a stack trace, although all is well; and so would Py4J, before it raises what we catch.
+    """Keeps stack traces from being printed when a signal ends Java and this process together. If Java ends first, a
+    thread of PySpark that reads from it would print one although nothing is wrong; and so would Py4J, before it raises
+    what we catch.
     """
     logging.getLogger().addFilter(is_not_of_a_lost_java)
     if server is None:
@@ -77,7 +78,9 @@ def expect_the_end_of_java(server: "BaseServer | None") -> None:
 
 
 def is_not_of_a_lost_java(record: logging.LogRecord) -> bool:
-    """For the root logger, to which Py4J says that a call got no answer. Its caller is told with an exception."""
+    """A filter for the root logger, to which Py4J logs that a call got no response. Its caller gets an exception
+    anyway.
+    """
     if record.module != "java_gateway" or record.exc_info is None:
         return True
     from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]

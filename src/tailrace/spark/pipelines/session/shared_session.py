@@ -37,7 +37,7 @@ def of_given(given: "SparkSession") -> SharedSession:
 
 
 def own(app: str, master: str | None = None, **conf: str) -> SharedSession:
-    """One of ours, with a Java process that a replacement starts anew."""
+    """Returns a session of our own, with a Java process that a replacement starts anew."""
 
     def remake(old: "SparkSession") -> "SparkSession":
         end_session(old)
@@ -47,7 +47,7 @@ def own(app: str, master: str | None = None, **conf: str) -> SharedSession:
 
 
 def shared_session(given: "SparkSession | SharedSession | None", app: str, master: str | None) -> SharedSession:
-    """What `run` is given; else the session that there is, or one of our own. Raises BadOptions."""
+    """Returns the session given to `run`; else the active one, or one of our own. Raises BadOptions."""
     if isinstance(given, SharedSession):
         return given
     if given is None and running_session() is None:

@@ -69,7 +69,7 @@ class Keeper:
         self._is_open = False
 
     def keep(self) -> None:
-        """What the checkpoint says of batches that were finished since it was last called."""
+        """Records the batches in the checkpoint that were finished since the last call."""
         if not self._is_open and not self._open():
             return
         after = self._last.id if self._last else -1

@@ -74,7 +74,7 @@ class State:
         return Keeper(self.history, self.checkpoint)
 
     def progress(self) -> list[dict[str, Any]]:
-        """What is known of the work of finished batches, in order; one that ended with the process may be missing."""
+        """The progress of finished batches, in order. The last one may be missing if the process ended with it."""
         return list(lines(self.history / PROGRESS))
 
     def add_progress(self, progress: Progress) -> None:
@@ -82,7 +82,7 @@ class State:
         append(self.history / PROGRESS, [to_keep(progress)])
 
     def ends(self) -> Offsets | None:
-        """Of its topics, when its last batch was planned."""
+        """The ends of its topics when the last batch was planned."""
         found: Offsets | None = read_json(self.directory / ENDS)
         return found
 
@@ -116,11 +116,11 @@ class State:
     # The query of corrupt messages
 
     def knows_side(self) -> bool:
-        """Whether it is known where that query begins: it has run, or that was noted."""
+        """Whether the start of the second query is known: it has run, or its start was noted."""
         return self.corrupt_checkpoint.exists() or (self.directory / _SIDE).exists()
 
     def side_start(self) -> Offsets | None:
-        """Where it begins, as noted; None: where the pipeline began."""
+        """The noted start of the second query; None if it begins where the pipeline began."""
         found: Offsets | None = read_json(self.directory / _SIDE)
         return found
 
