@@ -13,8 +13,9 @@ from typing import Any
 from tailrace.broker.core.delayed import DelayedResponse
 from tailrace.broker.core.errors import Refused
 from tailrace.broker.groups.classic.group import ClassicGroup
-from tailrace.broker.groups.classic.members import Identity, Joined, JoinRequest, MemberIdRequired, Synced
+from tailrace.broker.groups.classic.members import Joined, JoinRequest, MemberIdRequired, Synced
 from tailrace.broker.groups.classic.state import GroupSettings, HeldBytes, Ports
+from tailrace.broker.groups.group import Identity
 from tailrace.broker.groups.records import GroupMetadataValue, NotSaved
 from tailrace.broker.groups.timers import Timers
 from tailrace.protocol.errors import ErrorCode

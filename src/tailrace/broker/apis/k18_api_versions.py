@@ -1,8 +1,8 @@
 """ApiVersions (key 18): the supported APIs and their versions, and the features. The first request of a client.
 
 Behaviour: an unknown version is answered in version 0, with UNSUPPORTED_VERSION and the same list, so that the client
-can ask again. Features are always on: `group.version` 1 is the consumer group protocol, and Kafka's clients use the
-second version of transactions where `transaction.version` is 2.
+can ask again. Features are always on: Kafka's clients use the second version of transactions where
+`transaction.version` is 2; `group.version` 1 is that of consumer groups (KIP-848).
 
 Versions 0-4.
     3   features      4   features whose first version is 0

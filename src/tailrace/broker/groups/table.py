@@ -75,9 +75,10 @@ class GroupTable:
         def random_id() -> str:
             return broker.random_bytes(16).hex()
 
-        self._ports = Ports(timers, HeldBytes(), save, random_id)
+        held = HeldBytes()
+        self._ports = Ports(timers, held, save, random_id)
         self._consumer_ports = ConsumerPorts(
-            timers, write, self._catalog, self.settings_of, now_ms, self._index, random_id, self._downgraded
+            timers, write, self._catalog, self.settings_of, now_ms, self._index, held, random_id, self._downgraded
         )
         broker.metadata_log.observers.append(self._metadata_changed)
 

@@ -1,5 +1,5 @@
 """Requests that confluent-kafka does not have, made by our private client: client quotas, configs of all brokers and of
-groups, epochs of consumer groups, transactions.
+groups, epochs of consumer groups, and transactions.
 
 The only module of the command line that imports that client. Its errors become a `Failure` with an exit code.
 """

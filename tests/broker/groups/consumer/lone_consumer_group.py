@@ -38,6 +38,9 @@ class Topics:
     def name_of(self, topic_id: bytes) -> str | None:
         return next((name for name, facts in self.facts.items() if facts.topic_id == topic_id), None)
 
+    def check(self, pattern: str) -> None:
+        """All are good."""
+
     def resolve(self, pattern: str) -> PatternValue | None:
         matches = sorted(name for name in self.facts if re.fullmatch(pattern, name))
         return PatternValue(topics=matches, version=self.made)

@@ -19,7 +19,7 @@ from group_requests import BILLING, Consumer, broker_for_groups, commit, offsets
 from logs import DATA, memory_files
 
 from tailrace.broker.core.topics import OFFSETS_TOPIC
-from tailrace.broker.groups.consumer import patterns
+from tailrace.broker.groups.consumer import group, patterns
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.consumer_group_describe import CONSUMER_MEMBER
 from tailrace.protocol.messages.delete_groups import DeleteGroupsRequest
@@ -149,6 +149,15 @@ def test_a_full_group_takes_no_more_members(broker: LocalBroker) -> None:
     assert Member(broker, "b", "orders").beat() == ErrorCode.GROUP_MAX_SIZE_REACHED
     assert Member(broker, "a", "orders").beat() == 0
     assert a.beat() == 0
+
+
+def test_members_may_hold_so_much_memory_and_no_more(broker: LocalBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group, "HELD_BYTES_MAX", 100)
+    a = Member(broker, "a", "x" * 200).join()
+    assert Member(broker, "b", "orders").beat() == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert a.beat() == 0
+    a.leave()
+    Member(broker, "b", "orders").join()
 
 
 def test_the_assignor_that_most_members_prefer_is_used(broker: LocalBroker) -> None:

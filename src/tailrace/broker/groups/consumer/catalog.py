@@ -26,6 +26,10 @@ class BrokerCatalog:
         topic = self._metadata.topics_by_id.get(topic_id)
         return topic.name if topic is not None else None
 
+    def check(self, pattern: str) -> None:
+        """Raises Refused for a pattern that cannot be compiled."""
+        self._resolver.check(pattern)
+
     def resolve(self, pattern: str) -> PatternValue | None:
         return self._resolver.resolve(pattern, self._now_ms())
 

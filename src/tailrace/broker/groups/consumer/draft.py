@@ -37,10 +37,12 @@ class Catalog(Protocol):
 
     def name_of(self, topic_id: bytes) -> str | None: ...
 
+    def check(self, pattern: str) -> None:
+        """Raises Refused for a pattern that cannot be compiled."""
+        ...
+
     def resolve(self, pattern: str) -> PatternValue | None:
-        """Returns the topics that a pattern matches; None while that is being found out. Raises Refused for a pattern
-        that cannot be compiled.
-        """
+        """Returns the topics that a pattern matches; None while that is being found out."""
         ...
 
 

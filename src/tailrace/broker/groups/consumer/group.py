@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from tailrace.broker.core.errors import Refused
-from tailrace.broker.groups.classic.group import JOIN, NAME_MAX, SYNC, ClassicGroup
+from tailrace.broker.groups.classic.group import HELD_BYTES_MAX, JOIN, NAME_MAX, SYNC, TIMERS_MAX, ClassicGroup
 from tailrace.broker.groups.classic.members import Joined, JoinRequest, MemberIdRequired, Synced
+from tailrace.broker.groups.classic.state import HeldBytes
 from tailrace.broker.groups.classic.subscription import CONSUMER
 from tailrace.broker.groups.consumer import classic_members, heartbeat, migration
 from tailrace.broker.groups.consumer.draft import Catalog, ConsumerSettings, Draft, assignor_of
@@ -25,6 +26,7 @@ from tailrace.broker.groups.consumer_records import (
     ConsumerChange,
     MemberAssignmentChanged,
     MemberChanged,
+    MemberValue,
     PatternResolved,
 )
 from tailrace.broker.groups.group import NOT_A_MEMBER, CommitCheck, Identity
@@ -48,6 +50,7 @@ class ConsumerPorts(NamedTuple):
     settings: Callable[[str], ConsumerSettings]
     now_ms: Callable[[], int]
     topics: TopicIndex
+    held: HeldBytes
     random_id: Callable[[], str]
     downgraded: Callable[[str, Mapping[str, Member]], None]
 
@@ -102,6 +105,7 @@ class ConsumerGroup:
         if (unchanged := heartbeat.unchanged(self._replayed, beat)) is not None:  # most heartbeats, by far
             self._ports.timers.set(Timer(self.group_id, SESSION, beat.member_id), self.settings.session_timeout_ms)
             return unchanged
+        self._check_room(is_new=beat.epoch == heartbeat.JOINING_EPOCH)
         draft = self._draft()
         if former is not None and former.members:
             migration.upgrade(former, draft, draft.settings.migration_policy)
@@ -110,6 +114,11 @@ class ConsumerGroup:
         if not beat.is_leaving:
             self._ports.timers.set(self._timer(SESSION, outcome.member_id), draft.settings.session_timeout_ms)
         return outcome
+
+    def _check_room(self, *, is_new: bool) -> None:
+        """Raises Refused while the members of all groups hold too much memory, or are too many."""
+        if is_new and (self._ports.held.bytes > HELD_BYTES_MAX or len(self._ports.timers) >= TIMERS_MAX):
+            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the members of all groups hold too much memory")
 
     # Members of the classic protocol
 
@@ -121,6 +130,7 @@ class ConsumerGroup:
             member_id = f"{(identity.instance_id or joining.client_id)[:NAME_MAX]}-{self._ports.random_id()}"
             if joining.must_know_id and identity.instance_id is None:
                 raise MemberIdRequired(member_id)
+        self._check_room(is_new=True)
         draft = self._draft()
         joined = classic_members.join(draft, joining, member_id)
         self._write(draft)
@@ -188,7 +198,7 @@ class ConsumerGroup:
         member = heartbeat.find(self._replayed, identity.member_id, None)
         if not member.is_classic and version < MEMBER_EPOCHS_FROM:
             raise Refused(ErrorCode.UNSUPPORTED_VERSION, f"a member of {self.group_id} commits with version 9 or later")
-        return self._check_epoch(member, epoch, self._stale(member, epoch))
+        return _commit_check(member, epoch, self._stale(member, epoch))
 
     def check_transactional_commit(self, identity: Identity, epoch: int) -> CommitCheck | None:
         """Does what `check_commit` does; only a client that says which member it is must be that one. There is no
@@ -198,23 +208,7 @@ class ConsumerGroup:
             return None
         member = heartbeat.find(self._replayed, identity.member_id, None)
         stale = Refused(ErrorCode.ILLEGAL_GENERATION, self._stale(member, epoch).message)
-        return self._check_epoch(member, epoch, stale)
-
-    def _check_epoch(self, member: Member, epoch: int, stale: Refused) -> CommitCheck | None:
-        """Checks the epoch that a member commits with. Raises `stale` for one that it has not reached."""
-        current = member.current
-        if epoch == current.epoch:
-            return None
-        if epoch > current.epoch:
-            raise stale
-
-        def check(topic_id: bytes, index: int) -> ErrorCode:
-            """What was assigned by then, and still is, may be committed by a member that has not seen its epoch yet."""
-            partition = topic_id, index
-            since = current.assigned.get(partition, current.pending.get(partition))
-            return ErrorCode.NONE if since is not None and since <= epoch else stale.code
-
-        return check
+        return _commit_check(member, epoch, stale)
 
     def check_fetch(self, member_id: str | None, epoch: int) -> None:
         """Raises Refused for a member that is none, or has not seen its epoch yet. A client that does not claim to be a
@@ -302,10 +296,11 @@ class ConsumerGroup:
     def _downgrade(self, draft: Draft) -> None:
         members = draft.state.members
         changes = [*draft.changes, *migration.downgrade(draft.state, self._replayed.epoch, self._ports.catalog)]
-        for member_id in self._replayed.members.keys() | members.keys():
+        former = self._replayed.members.keys() | members.keys()
+        self._ports.write(self.group_id, changes)
+        for member_id in former:
             for kind in (SESSION, REBALANCE, JOIN, SYNC):
                 self._ports.timers.cancel(self._timer(kind, member_id))
-        self._ports.write(self.group_id, changes)
         self._ports.timers.cancel(self._timer(REFRESH))
         self._ports.topics.set(self.group_id, (), ())
         self._ports.downgraded(self.group_id, members)
@@ -333,8 +328,38 @@ class ConsumerGroup:
     def replay(self, change: ConsumerChange) -> None:
         """Applies a record: the only way in which the group changes, while running and at the start."""
         self.is_saved = True
+        if isinstance(change, MemberChanged):
+            before = self.members.get(change.member_id)
+            self._ports.held.bytes += size_of(change.value) - size_of(before.details if before is not None else None)
         self._replayed.replay(change)
 
     def tombstones(self) -> list[Change]:
         """Returns what removes the group from the log, once it has no members."""
         return migration.tombstones(self._replayed)
+
+
+def size_of(details: MemberValue | None) -> int:
+    """The approximate size of what a member makes the broker keep."""
+    if details is None:
+        return 0
+    size = sum(map(len, details.subscribed_names)) + len(details.subscribed_pattern or "")
+    if details.classic is not None:
+        size += sum(len(one.name) + len(one.metadata) for one in details.classic.protocols)
+    return size
+
+
+def _commit_check(member: Member, epoch: int, stale: Refused) -> CommitCheck | None:
+    """Returns a check for each partition, None if all may be committed. Raises `stale` for an epoch to come."""
+    current = member.current
+    if epoch == current.epoch:
+        return None
+    if epoch > current.epoch:
+        raise stale
+
+    def check(topic_id: bytes, index: int) -> ErrorCode:
+        """What was assigned by then, and still is, may be committed by a member that has not seen its epoch yet."""
+        partition = topic_id, index
+        since = current.assigned.get(partition, current.pending.get(partition))
+        return ErrorCode.NONE if since is not None and since <= epoch else stale.code
+
+    return check

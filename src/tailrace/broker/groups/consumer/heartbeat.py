@@ -121,6 +121,8 @@ def beat(draft: Draft, beat: Heartbeat) -> Outcome:
     before = member.current.assigned
     topics_before = draft.state.topics_of(member.details)
     details = merged(member.details, beat)
+    if details.subscribed_pattern and details.subscribed_pattern not in draft.state.pattern_subscribers:
+        draft.catalog.check(details.subscribed_pattern)
     is_new = member.member_id not in draft.state.members
     if is_new or details is not member.details:
         draft.add(MemberChanged(draft.state.group_id, member.member_id, details))

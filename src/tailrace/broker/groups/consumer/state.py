@@ -43,6 +43,9 @@ class MemberState(IntEnum):
     UNRELEASED = 2  # another member has yet to give up partitions that this one shall have
 
 
+_STATES = {state.value: state for state in MemberState}
+
+
 class GroupPhase(StrEnum):
     """The state of a group."""
 
@@ -222,7 +225,7 @@ def current_of(value: MemberAssignmentValue | None) -> Current:
     return Current(
         value.member_epoch,
         value.previous_member_epoch,
-        MemberState(value.state),
+        _STATES.get(value.state, MemberState.STABLE),
         _assigned_of(value.assigned, value.member_epoch),
         _assigned_of(value.pending_revocation, value.member_epoch),
     )
@@ -240,13 +243,12 @@ def current_value(current: Current) -> MemberAssignmentValue:
 
 def _assigned_of(topics: Iterable[AssignedPartitions], epoch: int) -> dict[Partition, int]:
     """Early releases of Kafka did not write the epochs of partitions: `epoch` takes their place."""
-    return {
-        (topic.topic_id, index): since
-        for topic in topics
-        for index, since in zip(
-            topic.partitions, topic.assignment_epochs or [epoch] * len(topic.partitions), strict=True
-        )
-    }
+    assigned: dict[Partition, int] = {}
+    for topic in topics:
+        epochs = topic.assignment_epochs or ()
+        for number, index in enumerate(topic.partitions):
+            assigned[topic.topic_id, index] = epochs[number] if number < len(epochs) else epoch
+    return assigned
 
 
 def _assigned_value(assigned: Mapping[Partition, int]) -> list[AssignedPartitions]:
