@@ -81,9 +81,9 @@ class TransactionalProducer:
         )
 
     def init(self, identity: tuple[int, int] = (-1, -1), version: int = 5) -> Any:
-        return self._goes_on(self.broker.ask(self.init_request(identity), version))
+        return self.goes_on(self.broker.ask(self.init_request(identity), version))
 
-    def _goes_on(self, answer: Any) -> Any:
+    def goes_on(self, answer: Any) -> Any:
         if answer.error_code == ErrorCode.NONE and answer.producer_id >= 0:
             if self.identity != (answer.producer_id, answer.producer_epoch):
                 self.sequences.clear()
@@ -128,16 +128,17 @@ class TransactionalProducer:
         request = self.produce_request(*values, partition=partition, topic=topic, **fields)
         return only_partition(self.broker.ask(request, version))
 
+    def add_offsets(self, group_id: str = "billing") -> int:
+        producer_id, epoch = self.identity
+        request = AddOffsetsToTxnRequest(
+            transactional_id=self.transactional_id, producer_id=producer_id, producer_epoch=epoch, group_id=group_id
+        )
+        return int(self.broker.ask(request, 3).error_code)
+
     def commit_offset(self, offset: int, group_id: str = "billing", topic: str = "orders", partition: int = 0) -> int:
         """Commits an offset of a group in the transaction. In the first version the group is added before."""
         if self.version == 0:
-            request = AddOffsetsToTxnRequest(
-                transactional_id=self.transactional_id,
-                producer_id=self.identity[0],
-                producer_epoch=self.identity[1],
-                group_id=group_id,
-            )
-            assert self.broker.ask(request, 3).error_code == ErrorCode.NONE
+            assert self.add_offsets(group_id) == ErrorCode.NONE
         version = OFFSETS_VERSIONS[self.version]
         (answered,) = self.broker.ask(self.offset_request(offset, group_id, topic, partition), version).topics
         return int(answered.partitions[0].error_code)
@@ -165,7 +166,7 @@ class TransactionalProducer:
 
     def end(self, *, commit: bool, version: int | None = None) -> Any:
         version = END_VERSIONS[self.version] if version is None else version
-        return self._goes_on(self.broker.ask(self.end_request(commit=commit), version))
+        return self.goes_on(self.broker.ask(self.end_request(commit=commit), version))
 
     def commit(self) -> Any:
         return self.end(commit=True)

@@ -1,6 +1,7 @@
 """Transactions of producers, through the requests of their clients."""
 
 from collections.abc import Iterator
+from errno import ENOSPC
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,12 @@ from transactions import (
 from tailrace.broker.transactions import coordinator as coordinators
 from tailrace.broker.transactions.coordinator import COMPLETION_WAIT_MS
 from tailrace.broker.transactions.state import LAST_EPOCH, State
+from tailrace.log.disk.os_files import OperatingSystemFiles
+from tailrace.log.files.checkpoints import FORMAT_FILE
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from tailrace.protocol.messages.init_producer_id import InitProducerIdRequest
+from tailrace.testing.faulty_files import FaultyFiles
 
 DAY_MS = 24 * 3_600_000
 
@@ -510,3 +515,27 @@ def test_a_transaction_has_ten_thousand_partitions_and_ends(tmp_path: Path) -> N
         assert committed(broker) == [b"a"]
         assert len(broker.directory.logs) == 3, "a partition without records needs no marker, and gets no log"
         check_replay(broker)
+
+
+# Who does not use transactions can go back to the release before
+
+
+def test_the_format_of_the_directory_is_raised_before_the_first_transactional_id(tmp_path: Path) -> None:
+    files = FaultyFiles(OperatingSystemFiles())
+    broker = LocalBroker(tmp_path, files=files)
+    broker.create_topic()
+    idempotent = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
+    assert broker.ask(idempotent, 5).error_code == 0
+    broker.produce(b"a", producer_id=0, producer_epoch=0, base_sequence=0)
+    TransactionalProducer(broker, timeout_ms=0, begins=False).init()  # refused
+    assert (tmp_path / FORMAT_FILE).read_text() == "2\n"
+    files.fail("write_at", ENOSPC, name=FORMAT_FILE, forever=True)
+    refused = TransactionalProducer(broker, begins=False).init()
+    assert refused.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert broker.broker.topic("__transaction_state") is None
+    files.heal()
+    TransactionalProducer(broker)
+    assert (tmp_path / FORMAT_FILE).read_text() == "3\n"
+    broker.restart()
+    assert (tmp_path / FORMAT_FILE).read_text() == "3\n"
+    broker.close()
