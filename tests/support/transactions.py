@@ -9,7 +9,7 @@ A producer uses the second version of transactions (Produce 12, EndTxn 5) unless
 by AddPartitionsToTxn, as older clients do.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from brokers import (
@@ -128,34 +128,67 @@ class TransactionalProducer:
         request = self.produce_request(*values, partition=partition, topic=topic, **fields)
         return only_partition(self.broker.ask(request, version))
 
+    def commit_offset(self, offset: int, group_id: str = "billing", topic: str = "orders", partition: int = 0) -> int:
+        """Commits an offset of a group in the transaction. Returns the error code."""
+        return self.commit_offsets({(topic, partition): offset}, group_id)[topic, partition]
+
+    def commit_offsets(
+        self,
+        offsets: Mapping[tuple[str, int], int],
+        group_id: str = "billing",
+        *,
+        note: str | None = "",
+        version: int | None = None,
+        **member: Any,
+    ) -> dict[tuple[str, int], int]:
+        """Commits offsets of a group in the transaction. Returns the error code of each partition."""
+        if self.version == 0:
+            assert self.add_offsets(group_id) == ErrorCode.NONE
+        version = OFFSETS_VERSIONS[self.version] if version is None else version
+        request = self.offsets_request(offsets, group_id, note=note, **member)
+        answer = self.broker.ask(request, version)
+        return {
+            (topic.name, one.partition_index): one.error_code for topic in answer.topics for one in topic.partitions
+        }
+
     def add_offsets(self, group_id: str = "billing") -> int:
-        producer_id, epoch = self.identity
         request = AddOffsetsToTxnRequest(
-            transactional_id=self.transactional_id, producer_id=producer_id, producer_epoch=epoch, group_id=group_id
+            transactional_id=self.transactional_id,
+            producer_id=self.identity[0],
+            producer_epoch=self.identity[1],
+            group_id=group_id,
         )
         return int(self.broker.ask(request, 3).error_code)
 
-    def commit_offset(self, offset: int, group_id: str = "billing", topic: str = "orders", partition: int = 0) -> int:
-        """Commits an offset of a group in the transaction. In the first version the group is added before."""
-        if self.version == 0:
-            assert self.add_offsets(group_id) == ErrorCode.NONE
-        version = OFFSETS_VERSIONS[self.version]
-        (answered,) = self.broker.ask(self.offset_request(offset, group_id, topic, partition), version).topics
-        return int(answered.partitions[0].error_code)
-
-    def offset_request(
-        self, offset: int, group_id: str = "billing", topic: str = "orders", partition: int = 0
+    def offsets_request(
+        self,
+        offsets: Mapping[tuple[str, int], int],
+        group_id: str = "billing",
+        *,
+        note: str | None = "",
+        epoch: int = -1,
+        **member: Any,
     ) -> TxnOffsetCommitRequest:
-        wanted = TxnOffsetCommitRequestPartition(
-            partition_index=partition, committed_offset=offset, committed_metadata=None
-        )
         return TxnOffsetCommitRequest(
             transactional_id=self.transactional_id,
             group_id=group_id,
             producer_id=self.identity[0],
             producer_epoch=self.identity[1],
-            member_id="",
-            topics=[TxnOffsetCommitRequestTopic(name=topic, partitions=[wanted])],
+            topics=[
+                TxnOffsetCommitRequestTopic(
+                    name=topic,
+                    partitions=[
+                        TxnOffsetCommitRequestPartition(
+                            partition_index=partition,
+                            committed_offset=offset,
+                            committed_leader_epoch=epoch,
+                            committed_metadata=note,
+                        )
+                    ],
+                )
+                for (topic, partition), offset in offsets.items()
+            ],
+            **member,
         )
 
     def end_request(self, *, commit: bool) -> EndTxnRequest:

@@ -116,7 +116,7 @@ class Transactions(RuleBasedStateMachine):
         if producer.version == 0 and self.refused(client, producer.add_offsets(client.group)):
             return
         (answer,) = self.broker.ask(
-            producer.offset_request(offset, client.group), {0: 3, 2: 5}[producer.version]
+            producer.offsets_request({("orders", 0): offset}, client.group), {0: 3, 2: 5}[producer.version]
         ).topics
         if not self.refused(client, answer.partitions[0].error_code):
             assert client.work is not None
@@ -164,6 +164,8 @@ class Transactions(RuleBasedStateMachine):
         self, name: str, partition: int, ends: bool, steps: int, seed: int
     ) -> None:
         """`ends`: in its next transaction, while the record that completes the one before may not be on disk."""
+        if ends:
+            self.a_client_produces(name, partition, 1)
         client = self.begin(name)
         producer, work = client.producer, client.work
         assert work is not None

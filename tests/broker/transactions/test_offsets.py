@@ -114,7 +114,7 @@ def test_groups_that_were_not_added_are_refused_or_added(broker: LocalBroker, ve
     expected = ErrorCode.NONE
     if version < 5:
         expected = ErrorCode.TRANSACTION_ABORTABLE if version >= 4 else ErrorCode.INVALID_TXN_STATE
-    (answer,) = broker.ask(producer.offset_request(7), version).topics
+    (answer,) = broker.ask(producer.offsets_request({("orders", 0): 7}), version).topics
     assert answer.partitions[0].error_code == expected
     assert known(broker).state is (State.ONGOING if version >= 5 else State.EMPTY)
 
@@ -122,7 +122,7 @@ def test_groups_that_were_not_added_are_refused_or_added(broker: LocalBroker, ve
 @pytest.mark.parametrize("version", range(6))
 def test_the_coordinators_refusals_come_as_codes_that_producers_expect(broker: LocalBroker, version: int) -> None:
     producer = TransactionalProducer(broker)
-    fenced = producer.offset_request(7)
+    fenced = producer.offsets_request({("orders", 0): 7})
     producer.init()
     producer.produce(b"a")
 
@@ -134,7 +134,7 @@ def test_the_coordinators_refusals_come_as_codes_that_producers_expect(broker: L
     assert code(fenced) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
     broker.hold_jobs = True
     ending = Waiting(broker, producer.end_request(commit=True), 5)
-    late = code(producer.offset_request(7))
+    late = code(producer.offsets_request({("orders", 0): 7}))
     concurrent = ErrorCode.CONCURRENT_TRANSACTIONS if version >= 5 else ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert late == concurrent, "which producers retry"
     broker.hold_jobs = False
