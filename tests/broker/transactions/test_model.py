@@ -239,6 +239,7 @@ class Transactions(RuleBasedStateMachine):
                 {value for work in works for value in work.values.get(partition, ())}
                 for works in (self.counting, self.counting + self.undecided)
             )
+            assert b"never" not in values, "its transaction was never committed"
             assert values == sorted(set(values), key=int), "in order, and once"
             assert set(values) <= possible
             assert certain <= set(values) or not at_end[partition]
