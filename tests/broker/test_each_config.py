@@ -16,6 +16,7 @@ import pytest
 from brokers import LocalBroker, a_batch, fetch_request, from_offset, only_partition, produce_request
 from group_requests import NO_DELAY, Consumer, commit_request
 from logs import DATA, memory_files
+from transactions import TransactionalProducer
 
 from tailrace.broker.configs.ignored import family_of
 from tailrace.broker.configs.tables import BROKER_KEYS, TOPIC_KEYS
@@ -56,6 +57,7 @@ OTHER_DEFAULT = {  # for a reason that DEVIATIONS has; or Kafka has none, and go
     "broker.id", "node.id", "listeners", "log.dir", "max.connections", "offsets.topic.num.partitions",
     "socket.listen.backlog.size", "socket.receive.buffer.bytes", "socket.send.buffer.bytes",
     "log.flush.interval.ms", "log.retention.ms", "log.roll.jitter.ms", "log.roll.ms",
+    "transaction.state.log.num.partitions",
 }  # fmt: skip
 ONLY_AT_START = {"listeners"}  # for such a reason, too
 
@@ -221,6 +223,23 @@ def log_of_groups(broker: LocalBroker) -> object:
     return topic.partition_count, topic.config.log.segment_bytes
 
 
+def begins_a_second(broker: LocalBroker) -> object:
+    """A producer whose transactions may take a second."""
+    return TransactionalProducer(broker, timeout_ms=1_000, begins=False).init().error_code
+
+
+def log_of_transactions(broker: LocalBroker) -> object:
+    TransactionalProducer(broker)
+    topic = broker.broker.metadata.topics["__transaction_state"]
+    return topic.partition_count, topic.config.log.segment_bytes
+
+
+def ids_after_two_minutes(broker: LocalBroker) -> object:
+    TransactionalProducer(broker)
+    broker.tick(120_000)
+    return len(broker.broker.transactions.transactions)
+
+
 def is_checkpointed_after_a_second(broker: LocalBroker) -> object:
     broker.tick(0)
     broker.produce(b"a")
@@ -284,6 +303,10 @@ BROKER_ROWS = [
     Row("offset.metadata.max.bytes", "5", commit_with_a_note, ErrorCode.OFFSET_METADATA_TOO_LARGE, OK),
     Row("offsets.topic.num.partitions", "4", log_of_groups, (4, 100 << 20), (1, 100 << 20)),
     Row("offsets.topic.segment.bytes", "2000000", log_of_groups, (1, 2_000_000), (1, 100 << 20)),
+    Row("transaction.max.timeout.ms", "999", begins_a_second, ErrorCode.INVALID_TRANSACTION_TIMEOUT, OK),
+    Row("transaction.state.log.num.partitions", "4", log_of_transactions, (4, 100 << 20), (1, 100 << 20)),
+    Row("transaction.state.log.segment.bytes", "2000000", log_of_transactions, (1, 2_000_000), (1, 100 << 20)),
+    Row("transactional.id.expiration.ms", "119999", ids_after_two_minutes, 0, 1),
     Row("producer.id.expiration.ms", "30000", producers_after_two_minutes, 0, 1),
 ]
 # fmt: on
@@ -448,4 +471,10 @@ def test_our_configs_have_the_type_default_and_mutability_of_kafkas() -> None:
 
 def test_what_is_ours_is_ours_although_its_family_has_no_place_here() -> None:
     both = {name for name in BROKER_KEYS if family_of(name) is not None}
-    assert both == {"default.replication.factor", "remote.log.storage.system.enable"}
+    assert both == {
+        "default.replication.factor",
+        "remote.log.storage.system.enable",
+        "transaction.max.timeout.ms",
+        "transaction.state.log.num.partitions",
+        "transaction.state.log.segment.bytes",
+    }

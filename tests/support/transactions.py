@@ -81,9 +81,9 @@ class TransactionalProducer:
         )
 
     def init(self, identity: tuple[int, int] = (-1, -1), version: int = 5) -> Any:
-        return self._goes_on(self.broker.ask(self.init_request(identity), version))
+        return self.goes_on(self.broker.ask(self.init_request(identity), version))
 
-    def _goes_on(self, answer: Any) -> Any:
+    def goes_on(self, answer: Any) -> Any:
         if answer.error_code == ErrorCode.NONE and answer.producer_id >= 0:
             if self.identity != (answer.producer_id, answer.producer_epoch):
                 self.sequences.clear()
@@ -204,7 +204,7 @@ class TransactionalProducer:
 
     def end(self, *, commit: bool, version: int | None = None) -> Any:
         version = END_VERSIONS[self.version] if version is None else version
-        return self._goes_on(self.broker.ask(self.end_request(commit=commit), version))
+        return self.goes_on(self.broker.ask(self.end_request(commit=commit), version))
 
     def commit(self) -> Any:
         return self.end(commit=True)

@@ -145,7 +145,7 @@ def test_a_power_cut_in_the_next_transaction_does_not_commit_it_with_the_one_bef
     ending = Waiting(broker, producer.end_request(commit=True), {0: 4, 2: 5}[version])
     while not ending.is_answered:
         assert run_a_job(broker)
-    producer._goes_on(ending.answer)
+    producer.goes_on(ending.answer)
     first = len(files.calls)
     if version == 0:
         adding = Waiting(broker, producer.add_request(0), 3)
