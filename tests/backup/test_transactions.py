@@ -4,13 +4,15 @@ import random
 import shutil
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from broker_process import BrokerProcess
-from brokers import LocalBroker
+from brokers import LocalBroker, only_partition
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from transactions import TransactionalProducer, check_replay, committed
 from waits import until
 
 from tailrace.backup.copy import Copied
@@ -19,7 +21,13 @@ from tailrace.backup.restore import restore
 from tailrace.backup.store import Store, WritableStore
 from tailrace.broker.metadata.internal_topics import read_batches
 from tailrace.log.disk.os_files import OperatingSystemFiles
+from tailrace.log.layout import names as log_names
 from tailrace.log.log import Log
+from tailrace.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from tailrace.records.control import Marker
 
 BACKUPS = 50
@@ -115,6 +123,100 @@ def test_no_backup_has_a_part_of_a_transaction(tmp_path: Path) -> None:
                 shutil.rmtree(target)
     assert counts == sorted(counts)
     assert counts[-1] > counts[0] > 0, "nothing was written meanwhile"
+
+
+class Interrupted(Creation):
+    """A backup during which something happens, once the transaction log is copied."""
+
+    meanwhile: Callable[[], None]
+
+    def _add_decisions(self, names: list[log_names.TopicPartition]) -> None:
+        super()._add_decisions(names)
+        self.meanwhile()
+
+
+def restored_after(tmp_path: Path, broker: LocalBroker, meanwhile: Callable[[], None]) -> LocalBroker:
+    """The first start of a directory restored from a backup of `broker`, during which that goes on."""
+    files = OperatingSystemFiles()
+    store = WritableStore(files, str(tmp_path / "kept"))
+    creation = Interrupted(open_source(files, broker.path), store, Copied(), now_ms=lambda: broker.now_ms)
+    creation.meanwhile = meanwhile
+    creation.run()
+    store.close()
+    restore_last(tmp_path / "kept", tmp_path / "restored")
+    started = LocalBroker(tmp_path / "restored")
+    started.tick()
+    return started
+
+
+@pytest.mark.parametrize("version", [0, 2])
+@pytest.mark.parametrize("is_open", [True, False], ids=["open", "complete"])
+def test_producers_go_on_behind_batches_that_a_backup_has_of_their_future(
+    tmp_path: Path, version: int, is_open: bool
+) -> None:
+    """The logs have later batches of the producer than the transaction log knows of. New ones must not be taken for
+    those, and not be fenced by them.
+    """
+    with LocalBroker(tmp_path / "data") as broker:
+        broker.create_topic(partitions=4)
+        producer = TransactionalProducer(broker, version=version)
+        for partition in range(4):
+            assert producer.produce(b"before", partition=partition).error_code == 0
+        assert producer.commit().error_code == 0
+        if is_open:
+            producer.produce(b"open")
+
+        def go_on() -> None:
+            for partition in range(1, 3):
+                TransactionalProducer(broker, version=version).produce(b"lost", partition=partition)
+                goes_on = TransactionalProducer(broker, version=version)
+                goes_on.produce(b"lost", partition=partition)
+                goes_on.commit()
+            TransactionalProducer(broker, version=version).produce(b"lost", partition=3)
+
+        with restored_after(tmp_path, broker, go_on) as restored:
+            stale = TransactionalProducer(restored, version=version, begins=False)
+            stale.identity = producer.identity
+            assert stale.commit().error_code != 0, "what it has committed since may be lost"
+            again = TransactionalProducer(restored, version=version)
+            for partition in range(4):
+                assert again.produce(b"new", partition=partition).error_code == 0
+            assert again.commit().error_code == 0
+            for partition in range(4):
+                assert committed(restored, partition) == [b"before", b"new"]
+            check_replay(restored)
+            restored.restart()
+            restored.tick()
+            kept = TransactionalProducer(restored, version=version)
+            assert kept.identity[0] == again.identity[0], "only the first start gives new producer ids"
+
+
+def test_an_offset_that_was_committed_behind_the_end_of_a_log_is_pulled_back(tmp_path: Path) -> None:
+    """Or else the consumer skips what is appended next."""
+    with LocalBroker(tmp_path / "data") as broker:
+        broker.create_topic()
+        producer = TransactionalProducer(broker)
+        producer.produce(b"a")
+        producer.commit()
+        assert commit_offset(broker, broker.log().end_offset) == 0
+
+        def go_on() -> None:
+            producer.produce(b"b")
+            producer.commit()
+            broker.produce(b"c")
+            assert commit_offset(broker, broker.log().end_offset) == 0
+
+        with restored_after(tmp_path, broker, go_on) as restored:
+            found = restored.broker.groups.offsets.get("billing", "orders", 0)
+            assert found is not None
+            assert (found.offset, broker.log().end_offset) == (3, 5), "behind the open transaction"
+
+
+def commit_offset(broker: LocalBroker, offset: int) -> int:
+    wanted = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
+    topics = [OffsetCommitRequestTopic(name="orders", partitions=[wanted])]
+    request = OffsetCommitRequest(group_id="billing", generation_id_or_member_epoch=-1, member_id="", topics=topics)
+    return int(only_partition(broker.ask(request, 8)).error_code)
 
 
 def back_up(data: Path, kept: Path) -> None:

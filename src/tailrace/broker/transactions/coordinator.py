@@ -164,17 +164,21 @@ class TransactionCoordinator:
         of the open transactions: these are aborted.
         """
         is_restored = self._broker.directory.is_restored
-        for transactional_id, transaction in list(self.transactions.items()):
-            self._set_deadline(transactional_id, transaction)
-            if transaction.state.is_prepared:
-                self._complete(transactional_id, transaction, marked=marked.get(transactional_id, ()))
-            elif is_restored and transaction.state is State.ONGOING:
-                try:
-                    self._abort(transactional_id, transaction, ORPHANED)
-                except NotSaved as error:
-                    self._cannot_load(error)
-                    return
-            yield
+        try:
+            for transactional_id, transaction in list(self.transactions.items()):
+                result = ORPHANED if transaction.state is State.ONGOING else None
+                if is_restored:
+                    transaction = state.renew(transaction, self._next_producer_id, self._now_ms)
+                    self.write(transactional_id, transaction)
+                self._set_deadline(transactional_id, transaction)
+                if transaction.state.is_prepared:
+                    self._complete(transactional_id, transaction, result, marked.get(transactional_id, ()))
+                yield
+            if is_restored:
+                yield from self._broker.groups.pull_back_offsets()
+        except NotSaved as error:
+            self._cannot_load(error)
+            return
         self._when_all_tried(list(self._completions.values()))
 
     def _when_all_tried(self, completions: list[Completion]) -> None:
