@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 from broker_process import BrokerProcess
-from brokers import LocalBroker, only_partition
+from brokers import LocalBroker, only_partition, produce_request
+from compactions import compact
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from transactions import TransactionalProducer, check_replay, committed
@@ -17,6 +18,7 @@ from waits import until
 
 from tailrace.backup.copy import Copied
 from tailrace.backup.create import Creation, open_source
+from tailrace.backup.decisions import Noted
 from tailrace.backup.restore import restore
 from tailrace.backup.store import Store, WritableStore
 from tailrace.broker.metadata.internal_topics import read_batches
@@ -28,7 +30,13 @@ from tailrace.protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from tailrace.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
 from tailrace.records.control import Marker
+from tailrace.records.record import Record, encode_batch
 
 BACKUPS = 50
 PARTITIONS = 2
@@ -126,21 +134,35 @@ def test_no_backup_has_a_part_of_a_transaction(tmp_path: Path) -> None:
 
 
 class Interrupted(Creation):
-    """A backup during which something happens, once the transaction log is copied."""
+    """A backup during which something happens, once: when all logs are noted, or when the transaction log is copied."""
 
-    meanwhile: Callable[[], None]
+    when_noted: list[Callable[[], None]]
+    when_decided: list[Callable[[], None]]
 
-    def _add_decisions(self, names: list[log_names.TopicPartition]) -> None:
-        super()._add_decisions(names)
-        self.meanwhile()
+    def _note_logs(self) -> dict[log_names.TopicPartition, Noted]:
+        noted = super()._note_logs()
+        while self.when_noted:
+            self.when_noted.pop()()
+        return noted
+
+    def _add_decisions(self) -> None:
+        super()._add_decisions()
+        while self.when_decided:
+            self.when_decided.pop()()
 
 
-def restored_after(tmp_path: Path, broker: LocalBroker, meanwhile: Callable[[], None]) -> LocalBroker:
+def restored_after(
+    tmp_path: Path,
+    broker: LocalBroker,
+    when_decided: Callable[[], None] | None = None,
+    when_noted: Callable[[], None] | None = None,
+) -> LocalBroker:
     """The first start of a directory restored from a backup of `broker`, during which that goes on."""
     files = OperatingSystemFiles()
     store = WritableStore(files, str(tmp_path / "kept"))
     creation = Interrupted(open_source(files, broker.path), store, Copied(), now_ms=lambda: broker.now_ms)
-    creation.meanwhile = meanwhile
+    creation.when_decided = [when_decided] if when_decided is not None else []
+    creation.when_noted = [when_noted] if when_noted is not None else []
     creation.run()
     store.close()
     restore_last(tmp_path / "kept", tmp_path / "restored")
@@ -210,6 +232,108 @@ def test_an_offset_that_was_committed_behind_the_end_of_a_log_is_pulled_back(tmp
             found = restored.broker.groups.offsets.get("billing", "orders", 0)
             assert found is not None
             assert (found.offset, broker.log().end_offset) == (3, 5), "behind the open transaction"
+
+
+def test_an_abort_that_is_no_decision_ends_no_log(tmp_path: Path) -> None:
+    """An operator, or a start, aborts what the coordinator does not know. Decided transactions may lie behind that."""
+    with LocalBroker(tmp_path / "data") as broker:
+        broker.create_topic(partitions=2)
+        producer = TransactionalProducer(broker)
+        for partition in (0, 1):
+            producer.produce(b"before", partition=partition)
+        producer.commit()
+
+        def go_on() -> None:
+            abort(broker, 77)
+            for partition in (0, 1):
+                producer.produce(b"a", partition=partition)
+            producer.commit()
+
+        with restored_after(tmp_path, broker, when_noted=go_on) as restored:
+            assert [committed(restored, partition) for partition in (0, 1)] == [[b"before", b"a"]] * 2
+
+
+def abort(broker: LocalBroker, producer_id: int) -> None:
+    """Writes a marker to the second partition, as an operator does."""
+    topics = [WritableTxnMarkerTopic(name="orders", partition_indexes=[1])]
+    marker = WritableTxnMarker(
+        producer_id=producer_id, producer_epoch=0, transaction_result=False, coordinator_epoch=0, topics=topics
+    )
+    answer = broker.ask(WriteTxnMarkersRequest(markers=[marker]), 1).markers[0].topics[0].partitions[0]
+    assert answer.error_code == 0
+
+
+def test_a_topic_that_is_created_anew_meanwhile_ends_at_its_own_markers(tmp_path: Path) -> None:
+    with LocalBroker(tmp_path / "data") as broker:
+        broker.create_topic()
+        broker.create_topic("others")
+        producer = TransactionalProducer(broker)
+        for _ in range(5):
+            producer.produce(b"before")
+        producer.commit()
+
+        def go_on() -> None:
+            broker.delete_topic()
+            broker.create_topic()
+            for topic in ("orders", "others"):
+                producer.produce(b"a", topic=topic)
+            producer.commit()
+
+        with restored_after(tmp_path, broker, go_on) as restored:
+            assert [committed(restored, topic=topic) for topic in ("orders", "others")] == [[], []]
+
+
+def test_transactions_of_the_first_producer_are_not_torn(tmp_path: Path) -> None:
+    """The transaction log is created while the backup is made, and so are the logs of the topic."""
+    with LocalBroker(tmp_path / "data") as broker:
+        broker.create_topic(partitions=2)
+
+        def go_on() -> None:
+            producer = TransactionalProducer(broker)
+            for partition in (0, 1):
+                producer.produce(b"a", partition=partition)
+            producer.commit_offset(1)
+            producer.commit()
+
+        with restored_after(tmp_path, broker, when_noted=go_on) as restored:
+            assert [committed(restored, partition) for partition in (0, 1)] == [[b"a"], [b"a"]]
+            offset = restored.broker.groups.offsets.get("billing", "orders", 0)
+            assert offset is not None
+            assert offset.offset == 1
+
+
+def test_a_log_is_not_cut_behind_what_it_was_compacted_with(tmp_path: Path) -> None:
+    """Or else the backup had neither the new record nor the one that it replaces."""
+    with LocalBroker(tmp_path / "data") as broker:
+        broker.create_topic(partitions=2)
+        producer = TransactionalProducer(broker)
+        put(producer, b"old")
+        producer.commit()
+
+        def go_on() -> None:
+            put(producer, b"new")
+            producer.commit()
+            log = broker.log()
+            log.roll()
+            broker.broker.flushes.request_checkpoint(log)
+            broker.run_jobs()
+            broker.broker.checkpointer.when_offsets_saved()
+            broker.run_jobs()
+            assert compact(log, broker.now_ms) is not None
+            assert committed(broker) == [b"new"]
+
+        with restored_after(tmp_path, broker, go_on) as restored:
+            assert committed(restored) == [b"new"]
+
+
+def put(producer: TransactionalProducer, value: bytes) -> None:
+    """Produces a record with a key, always the same."""
+    producer_id, epoch = producer.identity
+    records = [Record(0, producer.broker.now_ms, b"key", value)]
+    data = encode_batch(records, producer_id=producer_id, producer_epoch=epoch, base_sequence=0, transactional=True)
+    request = produce_request(data)
+    request.transactional_id = producer.transactional_id
+    assert only_partition(producer.broker.ask(request, 12)).error_code == 0
 
 
 def commit_offset(broker: LocalBroker, offset: int) -> int:
