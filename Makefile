@@ -19,7 +19,7 @@ check: $(READY)  ## Lint, format, refused words, types, import rules
 	$(PY) -m ruff format --check .
 	$(PY) scripts/check_words.py
 	$(PY) -m mypy src
-	$(PY) -m mypy --config-file scripts/mypy-tools.ini --cache-dir .mypy_cache/tools tests bench scripts demo
+	$(PY) -m mypy --config-file scripts/mypy-tools.ini --cache-dir .mypy_cache/tools tests bench scripts demo examples
 	.venv/bin/lint-imports --no-cache
 
 test: $(READY)  ## Run the tests (TAILRACE_REQUIRE=java,kafka fails where those are missing instead of skipping)

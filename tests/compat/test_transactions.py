@@ -8,6 +8,8 @@ from compat.brokers import BrokerProcess
 from compat.clients.confluent import ConfluentClient
 from compat.contract import Client, Isolation, Message, each_client_that
 from compat.transactions import each_producer, transactional
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 ISOLATIONS: tuple[Isolation, ...] = ("read_committed", "read_uncommitted")
 END = "end"
@@ -35,7 +37,6 @@ def tell(kind: str, bootstrap: str, topic: str) -> Story:
     client = ConfluentClient(bootstrap)
     client.create_topic(topic, partitions=2)
     everything: list[str] = []
-    aborted: set[str] = set()
 
     def both(say: Callable[..., None], *values: str) -> None:
         for partition in (0, 1):
@@ -97,12 +98,12 @@ def values_up_to_the_end(client: Client, topic: str, isolation: Isolation, parti
 
 @each_producer()
 @each_client_that("reads what is committed")
-@pytest.mark.parametrize("isolation", ISOLATIONS)
 def test_readers_get_the_committed_messages_or_all_in_order(
-    stories: Callable[[str], Story], kind: str, client: Client, isolation: Isolation
+    stories: Callable[[str], Story], kind: str, client: Client
 ) -> None:
     story = stories(kind)
-    assert values_up_to_the_end(client, story.topic, isolation) == story.values(isolation)
+    for isolation in ISOLATIONS:
+        assert values_up_to_the_end(client, story.topic, isolation) == story.values(isolation)
 
 
 @each_producer()
@@ -179,3 +180,57 @@ def test_a_transaction_outlives_the_broker(own_broker: BrokerProcess, name: str,
     assert values_up_to_the_end(client, name, "read_uncommitted") == ["1", "2", "3", END]
     committed = ["1", "2", "3", END] if verb == "commit" else ["3", END]
     assert values_up_to_the_end(client, name, "read_committed") == committed
+
+
+# Offsets in a transaction
+
+
+def committed_offset(bootstrap: str, group: str, topic: str, *, is_stable: bool = False) -> int | None:
+    """None where a transaction is open, if those that are stable are asked for; -1001 where there is none."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    wanted = [ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0)])]
+    (answer,) = admin.list_consumer_group_offsets(wanted, require_stable=is_stable, request_timeout=30).values()
+    (found,) = answer.result(40).topic_partitions
+    return None if found.error else int(found.offset)
+
+
+@each_producer()
+def test_offsets_count_when_their_transaction_is_committed(
+    broker: BrokerProcess, topic: str, reference: ConfluentClient, kind: str
+) -> None:
+    reference.produce(topic, [Message(b"x")] * 9)
+    group = f"group-{topic}"
+    with transactional(kind, broker.bootstrap, topic) as producer:
+        for offset, verb, wanted in ((3, "abort", -1001), (5, "commit", 5), (7, "abort", 5), (8, "commit", 8)):
+            before = committed_offset(broker.bootstrap, group, topic)
+            producer.do("begin")
+            producer.do("offset", group, topic, 0, offset - 1)
+            producer.do("offset", group, topic, 0, offset)
+            assert committed_offset(broker.bootstrap, group, topic) == before
+            assert committed_offset(broker.bootstrap, group, topic, is_stable=True) is None
+            producer.do(verb)
+            assert committed_offset(broker.bootstrap, group, topic, is_stable=True) == wanted
+        producer.do("begin")
+        producer.do("offset", group, topic, 0, 9)
+    with transactional(kind, broker.bootstrap, topic):  # which aborts what the one that was killed has left
+        assert committed_offset(broker.bootstrap, group, topic, is_stable=True) == 8
+
+
+@each_producer()
+@pytest.mark.parametrize("verb", ["commit", "abort"])
+def test_messages_and_offsets_of_a_transaction_outlive_the_broker(
+    own_broker: BrokerProcess, name: str, kind: str, verb: str
+) -> None:
+    client = ConfluentClient(own_broker.bootstrap)
+    client.create_topic(name)
+    with transactional(kind, own_broker.bootstrap, name) as producer:
+        producer.do("begin")
+        producer.send(name, "1")
+        producer.do("offset", "group", name, 0, 5)
+        own_broker.kill_and_start()
+        producer.do("offset", "group", name, 0, 7)
+        producer.do(verb)
+        own_broker.kill_and_start()
+    client.produce(name, [Message(END.encode())])
+    assert values_up_to_the_end(client, name, "read_committed") == (["1", END] if verb == "commit" else [END])
+    assert committed_offset(own_broker.bootstrap, "group", name) == (7 if verb == "commit" else -1001)

@@ -12,6 +12,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import postgres
+
 from tailrace.spark.pipelines.session import java
 
 KAFKA_VERSION = "4.3.1"
@@ -97,6 +99,12 @@ def _connect_missing() -> str | None:
     return missing("spark") or absent
 
 
+def _postgres_missing() -> str | None:
+    if postgres.programs() is None:
+        return "no initdb on the PATH or in /usr/lib/postgresql; on Debian or Ubuntu: apt-get install postgresql"
+    return None if importlib.util.find_spec("psycopg") else "psycopg is not installed; make setup brings it"
+
+
 def _connector_missing() -> str | None:
     if reason := missing("spark"):
         return reason
@@ -117,6 +125,7 @@ PROBES: dict[str, Callable[[], str | None]] = {
     "spark": _spark_missing,
     "connect": _connect_missing,
     "connector": _connector_missing,
+    "postgres": _postgres_missing,
 }
 
 

@@ -19,7 +19,7 @@ import pytest
 )
 def test_a_missing_part_skips_unless_it_is_required(tmp_path: Path, required: str, outcome: str) -> None:
     support = Path(__file__).parent
-    for path in (support.parent / "conftest.py", support / "parts.py"):
+    for path in (support.parent / "conftest.py", support / "parts.py", support / "postgres.py"):
         shutil.copy(path, tmp_path)
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = needs\npythonpath = .\n")
     (tmp_path / "test_it.py").write_text("import pytest\n@pytest.mark.needs('kafka')\ndef test_it(): pass\n")

@@ -141,6 +141,45 @@ def test_control_batches_alone_are_no_lag(run: Run, bootstrap: str, new_topic: A
     assert row_of(run, unused)["lag_records"] == 2
 
 
+def test_a_group_that_has_read_all_that_is_committed_has_no_lag(
+    run: Run, bootstrap: str, new_topic: Any, unused: str
+) -> None:
+    """It commits where its last message was, so behind it are markers, aborted messages, and those of an open one."""
+    topic, settings = new_topic(), {"bootstrap.servers": bootstrap, "group.id": unused}
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": unused})
+    producer.init_transactions(30)
+    consumer = Consumer(settings | {"auto.offset.reset": "earliest", "enable.auto.commit": False})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+
+    def lag() -> tuple[Any, ...]:
+        row = row_of(run, unused)
+        return row["committed"], row["lag_records"], row["lag_seconds"], row["state"]
+
+    def send() -> None:
+        producer.begin_transaction()
+        for number in range(5):
+            producer.produce(topic, str(number))
+        assert producer.flush(30) == 0
+
+    send()
+    producer.commit_transaction(30)
+    assert len(consumer.consume(5, 30)) == 5
+    consumer.commit(asynchronous=False)
+    assert lag() == (5, 0, 0, "ok")
+    send()
+    assert lag() == (5, 0, 0, "ok"), "during a transaction"
+    producer.abort_transaction(30)
+    assert lag() == (5, 0, 0, "ok"), "after one that was aborted"
+    send()
+    producer.commit_transaction(30)
+    committed, records, seconds, _ = lag()
+    assert (committed, records > 0, seconds > 0) == (5, True, True)
+    assert len(consumer.consume(5, 30)) == 5
+    consumer.commit(asynchronous=False)
+    assert lag() == (17, 0, 0, "ok")
+    consumer.close()
+
+
 @OURS
 def test_both_sources_give_the_same_lag(
     bootstrap: str, new_topic: Any, unused: str, commit: Commit, produce: Any

@@ -8,7 +8,7 @@ from tailrace.client.cluster.metadata import TopicPartition
 from tailrace.client.produce import Producer
 from tailrace.monitor.figures.snapshot import Unread
 from tailrace.monitor.sources.connection import connect
-from tailrace.monitor.sources.unread import UnreadRecords, _Search
+from tailrace.monitor.sources.unread import Fetched, UnreadRecords, _Search
 from tailrace.records.compression import Codec
 from tailrace.records.control import Marker, encode_marker
 from tailrace.records.record import Record, encode_batch
@@ -26,7 +26,7 @@ def settled(search: _Search, *responses: bytes) -> dict[int, Unread | None]:
     found: dict[int, Unread | None] = {}
     for response in responses:
         search.next()
-        found.update(search.take(memoryview(response)))
+        found.update(search.take(Fetched(memoryview(response), 1000)))
     return found
 
 
@@ -61,6 +61,28 @@ def test_control_batches_are_no_records() -> None:
     marker = bytes(encode_marker(Marker.COMMIT, 7, 0, 0, T, base_offset=5))
     assert settled(_Search([5], 6), marker) == {5: None}
     assert settled(_Search([5], 7), marker + batch(6, [6], 6)) == {5: Unread(6, T + 6)}
+
+
+def transactional(base: int, producer: int) -> bytes:
+    return batch(base, [base], base, producer_id=producer, producer_epoch=0, transactional=True)
+
+
+def test_records_of_aborted_transactions_are_passed_over() -> None:
+    log = transactional(0, 7) + transactional(1, 8)
+    log += bytes(encode_marker(Marker.ABORT, 7, 0, 0, T, base_offset=2))
+    log += bytes(encode_marker(Marker.COMMIT, 8, 0, 0, T, base_offset=3))
+    log += transactional(4, 7)
+    search = _Search([0, 2, 4], 5)
+    found = dict(search.take(Fetched(memoryview(log), 5, [(7, 0)])))
+    assert found == {0: Unread(1, T + 1), 2: Unread(4, T + 4), 4: Unread(4, T + 4)}
+    only_aborted = transactional(0, 7) + bytes(encode_marker(Marker.ABORT, 7, 0, 0, T, base_offset=1))
+    assert dict(_Search([0], 2).take(Fetched(memoryview(only_aborted), 2, [(7, 0)]))) == {0: None}
+
+
+def test_records_of_an_open_transaction_are_not_waited_for() -> None:
+    search = _Search([3, 5, 9], 10)
+    assert dict(search.take(Fetched(memoryview(batch(3, [3, 4], 4)), 5))) == {3: Unread(3, T + 3)}
+    assert dict(search.take(Fetched(memoryview(b""), 5))) == {5: None, 9: None}
 
 
 def test_groups_that_stand_still_cost_no_fetch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,9 @@
 
 A Fetch at the position of a group returns the batch that has it. One Fetch serves all groups in a partition that are
 close together; what was found is kept for as long as a group stands there.
+
+Records of open and aborted transactions do not count: a consumer of committed records does not get them, and the broker
+does not know which groups have such consumers.
 """
 
 from bisect import bisect_left
@@ -20,6 +23,7 @@ from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import ZERO_UUID
 from tailrace.protocol.messages.fetch import FetchRequest, FetchResponse
 from tailrace.records.batch import HEADER_SIZE, NO_TIMESTAMP, BatchHeader, check_header, read_header
+from tailrace.records.control import Marker, marker_of
 from tailrace.records.errors import CorruptBatch
 from tailrace.records.record import decode_records
 
@@ -58,12 +62,20 @@ class UnreadRecords:
     def _round(self, searches: dict[TopicPartition, "_Search"], result: dict[Position, Unread | None]) -> None:
         targets = {partition: searches[partition].next() for partition in islice(searches, PARTITIONS_AT_ONCE)}
         fetched = ask_leaders(self._cluster, _Fetch(targets), targets, "reading the first unread records")
-        for partition, records in fetched.items():
+        for partition, answer in fetched.items():
             search = searches[partition]
-            for offset, unread in search.take(records):
+            for offset, unread in search.take(answer):
                 result[partition, offset] = unread
             if not search.open:
                 del searches[partition]
+
+
+class Fetched(NamedTuple):
+    """What a partition returned: records up to its last stable offset, and which of them were aborted."""
+
+    records: memoryview
+    stable_end: int
+    aborted: Sequence[tuple[int, int]] = ()  # producer id, and the first offset of its transaction
 
 
 class _Target(NamedTuple):
@@ -83,25 +95,30 @@ class _Search:
     def next(self) -> _Target:
         return _Target(self.open[0][1], self._max_bytes)
 
-    def take(self, records: memoryview | None) -> Iterator[tuple[int, Unread | None]]:
-        """Yields what the records of a response settle, by position."""
-        if records is None:  # deleted meanwhile, or damaged: how old they are is unknown
+    def take(self, fetched: Fetched | None) -> Iterator[tuple[int, Unread | None]]:
+        """Yields what a response settles, by position."""
+        if fetched is None:  # deleted meanwhile, or damaged: how old they are is unknown
             yield from ((position, Unread(position, None)) for position, _ in self.open)
             self.open = []
             return
-        batches, cut_size = _batches(records)
+        end = min(self._end, fetched.stable_end)
+        batches, cut_size = _batches(fetched.records)
+        if not batches and self.open[0][1] >= end:
+            yield from ((position, None) for position, _ in self.open)
+            self.open = []
+            return
         if not batches:
             yield from self._took_nothing(cut_size)
             return
         self._empty, self._max_bytes = 0, PARTITION_BYTES
-        page = _Page(records, batches)
+        page = _Page(fetched.records, _committed(fetched.records, batches, fetched.aborted))
         covered = batches[-1][1].next_offset
         reached = bisect_left(self.open, covered, key=lambda one: one[1])
         still_open = []
         for position, wanted in self.open[:reached]:
             if (found := page.first_record(max(position, wanted))) is not None:
                 yield position, found
-            elif covered >= self._end:
+            elif covered >= end:
                 yield position, None
             else:
                 still_open.append((position, covered))
@@ -119,7 +136,7 @@ class _Search:
 
 
 class _Page:
-    """The batches of one response; each is decoded once at most."""
+    """The batches of one response that count; each is decoded once at most."""
 
     def __init__(self, records: memoryview, batches: Sequence[tuple[int, BatchHeader]]) -> None:
         self._records = records
@@ -129,8 +146,6 @@ class _Page:
 
     def first_record(self, offset: int) -> Unread | None:
         for position, header in self._batches[bisect_left(self._lasts, offset) :]:
-            if header.is_control:
-                continue
             try:
                 offsets, timestamps = self._decode(position)
             except CorruptBatch:  # damaged: how old it is can still be said
@@ -167,7 +182,25 @@ def _batches(records: memoryview) -> tuple[list[tuple[int, BatchHeader]], int]:
     return found, 0
 
 
-class _Fetch(Question["memoryview | None"]):
+def _committed(
+    records: memoryview, batches: Sequence[tuple[int, BatchHeader]], aborted: Sequence[tuple[int, int]]
+) -> list[tuple[int, BatchHeader]]:
+    """Those that hold records, and no aborted ones. `aborted` is what the Fetch returned for these batches."""
+    begins = sorted(aborted, key=lambda one: one[1])
+    open_now: set[int] = set()  # producers, amid a transaction that was aborted
+    found = []
+    for position, header in batches:
+        while begins and begins[0][1] <= header.last_offset:
+            open_now.add(begins.pop(0)[0])
+        if header.is_control:
+            if header.producer_id in open_now and marker_of(records, position)[0] is Marker.ABORT:
+                open_now.discard(header.producer_id)
+        elif not (header.is_transactional and header.producer_id in open_now):
+            found.append((position, header))
+    return found
+
+
+class _Fetch(Question["Fetched | None"]):
     response = FetchResponse
     versions = (OLDEST_VERSION, IDS_SINCE - 1)
 
@@ -180,17 +213,19 @@ class _Fetch(Question["memoryview | None"]):
             for one in partitions
         ]
         most = max(RESPONSE_BYTES, *(target.max_bytes for target in targets))
-        return fetch_request(targets, Isolation.READ_UNCOMMITTED, max_wait_ms=WAIT_MS, min_bytes=1, max_bytes=most)
+        return fetch_request(targets, Isolation.READ_COMMITTED, max_wait_ms=WAIT_MS, min_bytes=1, max_bytes=most)
 
-    def answers(self, response: FetchResponse) -> Iterator[Answer["memoryview | None"]]:
+    def answers(self, response: FetchResponse) -> Iterator[Answer["Fetched | None"]]:
         for topic in response.responses:
             for data in topic.partitions:
                 partition = TopicPartition(topic.topic, data.partition_index)
                 records = memoryview(data.records or b"")  # type: ignore[arg-type]
+                stable_end = data.last_stable_offset if data.last_stable_offset >= 0 else data.high_watermark
+                aborted = [(one.producer_id, one.first_offset) for one in data.aborted_transactions or ()]
                 if data.error_code in _UNREADABLE:
                     yield Answer(partition, 0, None)
                 else:
-                    yield Answer(partition, data.error_code, records)
+                    yield Answer(partition, data.error_code, Fetched(records, stable_end, aborted))
 
-    def failure(self, answer: Answer["memoryview | None"]) -> ClientError | None:
+    def failure(self, answer: Answer["Fetched | None"]) -> ClientError | None:
         return None
