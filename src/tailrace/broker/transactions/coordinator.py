@@ -353,15 +353,17 @@ class TransactionCoordinator:
         current = self.transactions.get(self._ids.get(producer_id, ""))
         return current is not None and partition in current.partitions
 
-    def abort_of(self, producer_id: int, partition: TopicPartition) -> Flushed | None:
+    def abort_of(self, producer: ProducerIdentity, partition: TopicPartition) -> Flushed | None:
         """Aborts the open transaction of a producer that has this partition, and fences the producer. Returns what has
-        to be waited for; None if there is no such transaction. Raises Refused.
+        to be waited for; None if there is no such transaction. Raises Refused, also if it is one of a later epoch.
         """
-        transactional_id = self._ids.get(producer_id, "")
+        transactional_id = self._ids.get(producer.producer_id, "")
         current = self.transactions.get(transactional_id)
         if current is None or partition not in current.partitions:
             return None
         if current.state is State.ONGOING:
+            if producer.epoch < current.epoch:
+                raise Refused(ErrorCode.INVALID_PRODUCER_EPOCH, f"the producer is at epoch {current.epoch}")
             self._abort(transactional_id, current, FENCED)
         elif current.state.is_commit:
             raise Refused(ErrorCode.INVALID_TXN_STATE, f"the transaction of {transactional_id!r} is being committed")
