@@ -318,7 +318,7 @@ class TransactionCoordinator:
         return ProducerIdentity(decided.producer_id, decided.epoch)
 
     def add_partitions(
-        self, transactional_id: str, producer: ProducerIdentity, partitions: Iterable[TopicPartition], version: int
+        self, transactional_id: str, producer: ProducerIdentity, partitions: Collection[TopicPartition], version: int
     ) -> bool:
         """Adds partitions to the transaction. Returns whether that changes anything. Raises Refused."""
         current = self.transactions.get(transactional_id)

@@ -41,7 +41,7 @@ late batch of one cannot end up in the next. `last_epoch` is not in the log, so 
 after a restart, as in Kafka.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -198,16 +198,16 @@ def check_producer(current: Transaction | None, producer: ProducerIdentity) -> T
 def add_partitions(
     current: Transaction | None,
     producer: ProducerIdentity,
-    partitions: Iterable[TopicPartition],
+    partitions: Collection[TopicPartition],
     version: int,
     now_ms: int,
 ) -> Transaction | None:
     """Adds partitions, and opens the transaction if it is not. Returns None where it has all of them already."""
     known = check_producer(current, producer)
     is_open = known.state is State.ONGOING
-    wanted = known.partitions.union(partitions) if is_open else frozenset(partitions)
-    if is_open and len(wanted) == len(known.partitions):
+    if is_open and known.partitions.issuperset(partitions):
         return None
+    wanted = known.partitions.union(partitions) if is_open else frozenset(partitions)
     if len(wanted) > PARTITIONS_MAX:
         raise Refused(ErrorCode.INVALID_REQUEST, f"a transaction has at most {PARTITIONS_MAX} partitions")
     return known._replace(
