@@ -134,11 +134,12 @@ def admit_offsets(
     broker: "Broker", transactional_id: str, producer: ProducerIdentity, group_id: str, call: Call
 ) -> list[Flushed]:
     """Checks that offsets of a group may be committed in the transaction; from version 5 of TxnOffsetCommit on, they
-    are added to it. Returns what has to be waited for until that is on disk. Raises Refused.
+    are added to it. Returns what has to be waited for until that is on disk: also for a repeated request, as the
+    response to the first one may have waited for that. Raises Refused.
     """
     name = TopicPartition(OFFSETS_TOPIC, broker.groups.partition_of_group(group_id, call.now_ms))
     try:
-        return admit(
+        admit(
             broker,
             transactional_id,
             producer,
@@ -152,6 +153,7 @@ def admit_offsets(
         if raised.code is ErrorCode.NOT_ENOUGH_REPLICAS:
             raised = Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message)
         raise raised from None
+    return broker.transactions.log.unflushed(transactional_id)
 
 
 def _for_producers(error: Refused, version: int, concurrent_from: int) -> Refused:
