@@ -506,7 +506,9 @@ class ParkedResponse(DelayedResponse[Answer]):
     def expire(self) -> None:
         if self._decided is not None:
             self._decided.expire()
-        else:
+        elif not self.is_resolved:
+            if (completion := self._coordinator.completion_of(self._transactional_id)) is not None:
+                completion.forget(self._go_on)
             error = Refused(ErrorCode.CONCURRENT_TRANSACTIONS, "the transaction before is still being completed")
             self.resolve(self._refuse(error))
 
