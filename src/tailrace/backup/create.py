@@ -3,7 +3,8 @@
 The order of the logs makes the backup a state that the directory could have had:
 
     1  the transaction log: all logs behind it end where its decisions end (`decisions`)
-    2  internal topics that refer to other logs, such as committed offsets: none of them points past the end of a log
+    2  internal topics that refer to other logs, such as committed offsets: none of them points past the end of a log,
+       but where transactions make that end earlier; the first start after a restore moves them back
     3  the logs of topics, listed after that
     4  the metadata log: it has every topic that a log belongs to, and every producer id that a batch has
 
@@ -22,10 +23,11 @@ from tailrace.backup.copy import Copied
 from tailrace.backup.decisions import (
     TRANSACTION_TOPIC,
     Decision,
+    Noted,
     before_undecided,
     decisions_in,
-    end_of,
     has_only_grown,
+    note,
 )
 from tailrace.backup.log_copy import LogCopy, find_known
 from tailrace.backup.manifest import KnownSegments, Manifest, StoredFile, StoredLog
@@ -41,6 +43,7 @@ METADATA_PARTITION = TopicPartition("__tailrace_metadata", 0)
 LOSSES_PARTITION = TopicPartition("__tailrace_losses", 0)
 INTERNAL_PREFIX = "__"
 ROUNDS_MAX = 50
+_ATTEMPTS_MAX = 5  # at a whole backup
 _PATIENT_ROUNDS = 3  # while a swap may explain segments that do not fit together
 _PATIENCE_S = 0.2
 _STUCK_ROUNDS = 25  # after so many rounds without progress, a swap was interrupted
@@ -56,6 +59,10 @@ class AnotherDirectory(LogError):
 
 class KeepsChanging(LogError):
     """A log changes faster than it can be copied."""
+
+
+class CompactedBehindEnd(Exception):
+    """A log was compacted with records behind the marker at which it is to end in this backup."""
 
 
 @dataclass(slots=True)
@@ -134,7 +141,7 @@ class Creation:
         self._now_ms = now_ms
         self._sleep = sleep
         self._known = store.known_segments()
-        self._ends: dict[TopicPartition, int] = {}  # of all logs, before the transaction log was copied
+        self._noted: dict[TopicPartition, Noted] = {}  # all logs, before the transaction log was copied
         self._decided: set[Decision] = set()
         self._suspects: list[str] = []
         self._notes: list[str] = []
@@ -152,13 +159,26 @@ class Creation:
         """Makes the backup; on return it is durable. Raises LogError, and OSError when a disk fails: then there is no
         new backup, and the next run reuses what was copied.
         """
+        for _ in range(_ATTEMPTS_MAX):
+            with suppress(CompactedBehindEnd):
+                self._copy_logs()
+                return self._commit()
+        raise KeepsChanging(
+            "the log of a compacted topic is compacted faster than all logs are copied. Try again later"
+        )
+
+    def _copy_logs(self) -> None:
+        """Raises CompactedBehindEnd if that has to begin again."""
         files, path = self._source.files, self._source.path
+        self._manifest.logs, self._suspects, self._notes, self._decided = [], [], [], set()
+        self._add_decisions()
         internal = partitions_in(files, path, internal=True)
-        self._add_decisions([name for name in internal if name.topic == TRANSACTION_TOPIC])
         self._add(name for name in internal if name != LOSSES_PARTITION and name.topic != TRANSACTION_TOPIC)
         self._add(partitions_in(files, path, internal=False))
         self._add([LOSSES_PARTITION] if files.exists(join(path, str(LOSSES_PARTITION))) else [])  # all that they lack
         self._add([METADATA_PARTITION])
+
+    def _commit(self) -> Result:
         manifest = self._manifest
         manifest.damage = [damage.as_json() for damage in damage_of(self._store, manifest, self._suspects, Copied())]
         manifest.copied_bytes = self._copied.stored_bytes
@@ -167,14 +187,17 @@ class Creation:
         self._store.collect()
         return Result(manifest, self._notes)
 
-    def _add_decisions(self, names: list[TopicPartition]) -> None:
-        """Notes the end of each log, and copies the transaction log; again, if compaction has removed some of it."""
+    def _add_decisions(self) -> None:
+        """Notes the end of each log, and copies the transaction log; again, if compaction has removed some of it, or it
+        was created meanwhile.
+        """
         for _ in range(ROUNDS_MAX):
-            before = [self._source.look(name) for name in names]
-            self._ends = self._noted_ends()
+            before = {name: self._source.look(name) for name in self._transaction_logs()}
+            self._noted = self._note_logs()
+            names = self._transaction_logs()
             logs = [self._log(name) for name in names]
             after = [self._source.look(name) for name in names]
-            if all(map(has_only_grown, before, after)):
+            if all(map(has_only_grown, map(before.get, names), after)):
                 break
         else:
             raise KeepsChanging("cannot copy the transaction log: it is compacted again and again. Try again later")
@@ -183,23 +206,35 @@ class Creation:
                 self._decided |= decisions_in(self._source, name, look, log.end_offset)
                 self._manifest.logs.append(log)
 
-    def _noted_ends(self) -> dict[TopicPartition, int]:
+    def _transaction_logs(self) -> list[TopicPartition]:
+        internal = partitions_in(self._source.files, self._source.path, internal=True)
+        return [name for name in internal if name.topic == TRANSACTION_TOPIC]
+
+    def _note_logs(self) -> dict[TopicPartition, Noted]:
         files, path = self._source.files, self._source.path
-        ends = {}
+        found = {}
         for name in [*partitions_in(files, path, internal=True), *partitions_in(files, path, internal=False)]:
             with suppress(FileNotFoundError):  # deleted meanwhile
-                look = self._source.look(name)
-                ends[name] = end_of(self._source, name, look) if look is not None else 0
-        return ends
+                if (noted := note(self._source, name)) is not None:
+                    found[name] = noted
+        return found
 
     def _look(self, name: TopicPartition, *, past_swaps: bool) -> Look | None:
-        """Returns the log as it is to be copied: up to the first marker that the backup does not decide."""
+        """Returns the log as it is to be copied: up to the first marker that commits what the backup does not decide.
+        Raises CompactedBehindEnd.
+        """
         for _ in range(ROUNDS_MAX):
             look = self._source.look(name, past_swaps=past_swaps)
             if look is None or name.topic == TRANSACTION_TOPIC or name == METADATA_PARTITION:
                 return look
+            noted = self._noted.get(name)
+            if noted is not None and not noted.is_of(look):
+                noted = None
             with suppress(FileNotFoundError):  # a segment was replaced or deleted meanwhile
-                return before_undecided(self._source, name, look, self._ends.get(name, 0), self._decided)
+                ended = before_undecided(self._source, name, look, noted.end if noted else 0, self._decided)
+                if ended is not look and noted is not None and not noted.has_only_grown(look):
+                    raise CompactedBehindEnd
+                return ended
         raise KeepsChanging(f"cannot copy {name}: its segments change faster than they can be read. Try again later")
 
     def _add(self, names: Iterable[TopicPartition]) -> None:

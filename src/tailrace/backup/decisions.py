@@ -5,11 +5,16 @@ lack its batches. Three steps prevent that:
 
     1  the end of each log is noted. What a marker before that end decides, all logs have: it was decided before
     2  the transaction log is copied, with its decisions. All batches of a decided transaction were written before it
-    3  the other logs are copied, each up to the first marker, behind its noted end, of a decision that is not among
+    3  the other logs are copied, each up to the first marker, behind its noted end, that commits what is not among
        these
 
 So a log may lack markers of decisions that the backup has, which the broker writes again at its start; and it may have
-batches of transactions that the backup does not decide, which the broker aborts then, as `restore` tells it.
+batches of transactions that the backup does not decide, which the broker aborts then, as `restore` tells it. Markers of
+aborts agree with that, and end no log: those of an operator or of a start are no decisions, and decided transactions
+may lie behind them.
+
+A log that ends at a marker must not have been compacted with what lies behind that: the backup would lack the older
+records that these replace (`Noted.has_only_grown`).
 
 A decision is named by its producer and its time, which its markers carry as their timestamp.
 """
@@ -26,10 +31,25 @@ from tailrace.log.layout.names import LOG, TopicPartition, numbered
 from tailrace.log.scan.scan import Boundary, FoundBatch, ScanRange
 from tailrace.log.scan.walk import walk
 from tailrace.records.batch import BatchHeader
-from tailrace.records.control import marker_of
+from tailrace.records.control import Marker, marker_of
 from tailrace.records.record import decode_records
 
 TRANSACTION_TOPIC = "__transaction_state"
+
+
+class Noted(NamedTuple):
+    """A log before the transaction log was copied."""
+
+    look: Look
+    end: int
+
+    def is_of(self, look: Look) -> bool:
+        """Returns whether that is still the same log: its topic may have been created anew."""
+        return self.look.topic_id == look.topic_id
+
+    def has_only_grown(self, look: Look) -> bool:
+        """Returns whether nothing but its oldest segments was removed from the log since."""
+        return agree(self.look, look) is not None
 
 
 class Decision(NamedTuple):
@@ -43,8 +63,13 @@ def marked_by(header: BatchHeader) -> Decision:
     return Decision(header.producer_id, header.producer_epoch, header.base_timestamp)
 
 
-def end_of(source: Source, name: TopicPartition, look: Look) -> int:
-    """Returns the end offset of a log at the moment of the look."""
+def note(source: Source, name: TopicPartition) -> Noted | None:
+    """Notes a log as it is now; None if there is none."""
+    look = source.look(name)
+    return None if look is None else Noted(look, _end_of(source, name, look))
+
+
+def _end_of(source: Source, name: TopicPartition, look: Look) -> int:
     if not look.segments:
         return look.start_offset or 0
     last = look.segments[-1]
@@ -73,15 +98,18 @@ def _decisions(batch: FoundBatch) -> Iterator[Decision]:
 
 
 def before_undecided(source: Source, name: TopicPartition, look: Look, noted_end: int, decided: set[Decision]) -> Look:
-    """Returns the look without the first marker behind the noted end that is not decided, and what follows it."""
+    """Returns the look without the first marker behind the noted end that commits what is not decided, and what follows
+    it; the look itself if there is no such marker.
+    """
     for number, segment in enumerate(look.segments):
         following = look.segments[number + 1].base_offset if number + 1 < len(look.segments) else None
         if following is not None and following <= noted_end:
             continue
         for found in _batches(source, name, segment, noted_end):
             header = found.header
-            is_marker = header.is_control and marker_of(found.window, found.at)[0] is not None
-            if is_marker and header.base_offset >= noted_end and marked_by(header) not in decided:
+            if not header.is_control or header.base_offset < noted_end or marked_by(header) in decided:
+                continue
+            if marker_of(found.window, found.at)[0] is Marker.COMMIT:
                 return _shortened(look, number, found.position)
     return look
 

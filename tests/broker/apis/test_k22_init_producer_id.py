@@ -108,6 +108,13 @@ def test_a_request_that_names_half_a_producer_is_invalid(tmp_path: Path, fields:
         assert (refused.error_code, refused.producer_id) == (ErrorCode.INVALID_REQUEST, -1)
 
 
+@pytest.mark.parametrize(("length", "is_valid"), [(1_000, True), (1_001, False)])
+def test_a_transactional_id_has_a_thousand_characters_at_most(tmp_path: Path, length: int, is_valid: bool) -> None:
+    with LocalBroker(tmp_path) as broker:
+        answer = broker.ask(request(transactional_id="ü" * length), 5)
+        assert answer.error_code == (ErrorCode.NONE if is_valid else ErrorCode.INVALID_REQUEST)
+
+
 def test_an_epoch_leaves_when_it_is_on_disk(tmp_path: Path) -> None:
     """Or a kill would give it to two producers."""
     with LocalBroker(tmp_path) as broker:

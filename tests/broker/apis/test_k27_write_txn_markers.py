@@ -67,6 +67,37 @@ def test_a_transaction_that_the_coordinator_has_open_is_aborted_as_a_whole(broke
     assert broker.broker.transactions.ended["fenced"] == 1
 
 
+@both_versions
+def test_a_marker_of_an_earlier_transaction_does_not_end_the_one_that_is_open(
+    broker: LocalBroker, version: int
+) -> None:
+    """An operator may have looked at a transaction that has ended since."""
+    producer = TransactionalProducer(broker)
+    producer.produce(b"a")
+    before = producer.identity
+    assert producer.commit().error_code == 0
+    producer.produce(b"b")
+    assert codes(broker.ask(request(*before), version)) == [ErrorCode.INVALID_PRODUCER_EPOCH]
+    assert known(broker).state is State.ONGOING
+    assert producer.commit().error_code == 0
+    assert committed(broker) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("topic", ["__tailrace_metadata", "__transaction_state"])
+def test_no_marker_is_written_to_the_broker_s_own_logs(broker: LocalBroker, topic: str) -> None:
+    TransactionalProducer(broker)
+    end = broker.log(topic).end_offset
+    assert codes(broker.ask(request(77, 0, topic=topic), 1)) == [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+    assert broker.log(topic).end_offset == end
+
+
+@pytest.mark.parametrize("producer", [(-1, 0), (77, -1)])
+def test_a_marker_needs_a_producer(broker: LocalBroker, producer: tuple[int, int]) -> None:
+    broker.produce(b"a")
+    assert codes(broker.ask(request(*producer), 1)) == [ErrorCode.INVALID_REQUEST]
+    assert broker.log().end_offset == 1
+
+
 def test_all_partitions_of_one_transaction_in_one_request(broker: LocalBroker) -> None:
     producer = TransactionalProducer(broker)
     for partition in (0, 1):

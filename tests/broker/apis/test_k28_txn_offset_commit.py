@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from brokers import LocalBroker
+from brokers import ENDPOINT, LocalBroker
 from group_requests import BILLING, Consumer, broker_for_groups, commit, fetch_request, offsets, share
 from logs import DATA, memory_files
-from transactions import TransactionalProducer, Waiting, known
+from transactions import COPIER, TransactionalProducer, Waiting, known
 
-from tailrace.broker.transactions.state import State
+from tailrace.broker.core.api import Call
+from tailrace.broker.transactions.admission import admit_offsets
+from tailrace.broker.transactions.state import ProducerIdentity, State
 from tailrace.protocol.errors import ErrorCode
 
 NONE = ErrorCode.NONE
@@ -98,6 +100,20 @@ def test_the_response_comes_when_the_offsets_are_on_disk(broker: LocalBroker, pr
     assert not waiting.is_answered
     broker.run_flushes()
     assert waiting.answer.topics[0].partitions[0].error_code == NONE
+
+
+def test_a_repeated_request_waits_for_the_transaction_as_the_first_one_does(broker: LocalBroker) -> None:
+    """Or else a power cut takes the record that adds the offsets, and the client commits without them."""
+    producer = TransactionalProducer(broker)
+    call = Call(5, "test", ENDPOINT, broker.now_ms, broker.steady_ms)
+    broker.hold_jobs = True
+    identity = ProducerIdentity(*producer.identity)
+    waits = [admit_offsets(broker.broker, COPIER, identity, "billing", call) for _ in range(2)]
+    assert [len(found) for found in waits] == [2, 2], "the transaction log, and the metadata log with its new topic"
+    broker.hold_jobs = False
+    broker.run_jobs()
+    assert all(one.is_resolved for found in waits for one in found)
+    assert admit_offsets(broker.broker, COPIER, identity, "billing", call) == []
 
 
 # The group

@@ -260,6 +260,22 @@ def test_the_first_batch_that_waits_has_the_first_sequence(tmp_path: Path) -> No
         assert producer.produce(b"a", base_sequence=0).error_code == 0
 
 
+def test_all_partitions_of_a_request_are_added_by_one_record(broker: LocalBroker) -> None:
+    """Each record has all partitions of the transaction: one for each would take the square of their number."""
+    producer = TransactionalProducer(broker)
+    request = producer.produce_request(b"a")
+    request.topic_data[0].partition_data += (
+        PartitionProduceData(index=index, records=producer.batch(b"a", partition=1) if index == 1 else None)
+        for index in (1, -1, 99)
+    )
+    log = broker.log("__transaction_state")
+    end = log.end_offset
+    answers = broker.ask(request, 12).responses[0].partition_responses
+    assert [one.error_code == 0 for one in answers] == [True, True, False, False]
+    assert log.end_offset == end + 1
+    assert sorted(known(broker).partitions) == [("orders", 0), ("orders", 1)]
+
+
 def test_a_request_without_transactional_batches_asks_no_coordinator(broker: LocalBroker) -> None:
     request = produce_request(None)
     request.transactional_id = "unknown"

@@ -1,5 +1,6 @@
 """When transactions are aborted by their timeouts and ids expire, and what waits for the end of a transaction."""
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from transactions import (
     run_a_job,
 )
 
-from tailrace.broker.transactions.coordinator import COMPLETION_WAIT_MS
+from tailrace.broker.transactions.coordinator import COMPLETION_WAIT_MS, ParkedResponse
 from tailrace.broker.transactions.state import State
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
@@ -156,6 +157,19 @@ def test_a_request_that_waits_for_too_long_is_refused_and_changes_nothing(broker
     assert adding.answer.results_by_topic[0].results_by_partition[0].partition_error_code == 51
     broker.run_jobs()
     assert (ending.answer.error_code, known(broker).epoch, known(broker).partitions) == (0, 1, frozenset())
+
+
+def test_nothing_is_kept_of_requests_that_have_waited_for_too_long(broker: LocalBroker) -> None:
+    """Clients repeat them for as long as a partition is offline, which may be days."""
+    producer = TransactionalProducer(broker)
+    producer.produce(b"a")
+    held_end(broker, producer)
+    for finish in ("expire", "abandon"):
+        getattr(Waiting(broker, producer.init_request(), 5).delayed, finish)()
+    gc.collect()
+    assert not [one for one in gc.get_objects() if isinstance(one, ParkedResponse)]
+    broker.run_jobs()
+    assert known(broker).epoch == 1
 
 
 def test_a_client_that_is_gone_begins_nothing_any_more(broker: LocalBroker) -> None:

@@ -356,6 +356,21 @@ def test_a_transaction_has_ten_thousand_partitions_at_most() -> None:
         assert found.value.code == ErrorCode.INVALID_REQUEST
 
 
+@pytest.mark.parametrize("version", [0, 2])
+@pytest.mark.parametrize("one", [one for one in State if one is not State.DEAD])
+def test_after_a_restore_an_id_gets_a_producer_id_that_no_log_has(one: State, version: int) -> None:
+    current = Transaction(1, 7, 60_000, one, version=version)
+    renewed = state.renew(current, lambda: 2, 5)
+    if one is State.ONGOING:
+        assert (renewed.state, renewed.producer_id, renewed.epoch) == (State.PREPARE_ABORT, 1, LAST_EPOCH + 1)
+    elif one.is_prepared:
+        assert renewed == current._replace(next_producer_id=2), "its markers are those that were decided"
+    assert state.renew(renewed, lambda: 2, 5) == renewed or not renewed.state.is_prepared
+    assert state.identity_of(renewed) == (2, 0)
+    if renewed.state.is_prepared:
+        assert state.identity_of(state.complete(renewed, 6)) == (2, 0)
+
+
 @pytest.mark.parametrize("one", State)
 def test_states_have_the_names_that_kafka_shows(one: State) -> None:
     labels = ["Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead"]

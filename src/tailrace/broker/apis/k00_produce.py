@@ -20,6 +20,7 @@ supports, but are not served.
 Not done: leader hints, as there is one broker.
 """
 
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -65,7 +66,9 @@ def produce(
 ) -> Answer | DelayedResponse[ProduceResponse | Silence]:
     unflushed: UnflushedAppends = []
     queued: list[QueuedAppend] = []
-    transaction = ProducerTransaction(request.transactional_id, call, broker)
+    is_transactional = request.transactional_id is not None
+    names = list(_partitions(request, call, broker)) if is_transactional else ()
+    transaction = ProducerTransaction(request.transactional_id, names, call, broker)
     budget = ProduceBudget(transaction, may_refuse=request.acks != NONE)
     response = ProduceResponse()
     for data in request.topic_data:
@@ -138,6 +141,15 @@ def _append_to_topic(
                 remember_refusal(name, header_of(wanted.records), code, call, broker)
         elif (appended := append(partition, wanted.records, call, broker, answer, queued, budget)) is not None:
             unflushed.append((*appended, answer))
+
+
+def _partitions(request: ProduceRequest, call: Call, broker: "Broker") -> Iterator[TopicPartition]:
+    """Yields the partitions of the request that a transaction may have."""
+    for data in request.topic_data:
+        topic, _ = topic_of(request, data, call.version, broker)
+        if topic is not None and not topic.is_internal:
+            indexes = (one.index for one in data.partition_data)
+            yield from (TopicPartition(topic.name, index) for index in indexes if 0 <= index < topic.partition_count)
 
 
 def topic_of(

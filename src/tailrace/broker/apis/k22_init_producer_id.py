@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
 
 FENCED_FROM = 4  # before, INVALID_PRODUCER_EPOCH
+ID_LENGTH_MAX = 1_000  # characters of a transactional id: all ids are kept in memory
 
 
 def init_producer_id(
@@ -34,6 +35,8 @@ def init_producer_id(
 ) -> InitProducerIdResponse | DelayedResponse[InitProducerIdResponse]:
     has_id, has_epoch = request.producer_id != -1, request.producer_epoch != -1
     if request.transactional_id == "" or has_id is not has_epoch:
+        return _refuse(ErrorCode.INVALID_REQUEST)
+    if len(request.transactional_id or "") > ID_LENGTH_MAX:
         return _refuse(ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
         return _of_transactional_id(request.transactional_id, request, call, broker)

@@ -2,8 +2,9 @@
 `kafka-transactions.sh abort`.
 
 Behaviour: a transaction that the coordinator has open is aborted as a whole, in all of its partitions, and its producer
-is fenced; to commit it from here is refused with INVALID_TXN_STATE, as it could tear it apart. A transaction that is
-open in a partition alone gets the marker there. The response is sent when that is on disk.
+is fenced. To commit it from here is refused with INVALID_TXN_STATE, as it could tear it apart; to abort an earlier one
+of its producer with INVALID_PRODUCER_EPOCH. A transaction that is open in a partition alone gets the marker there. The
+response is sent when that is on disk.
 
 Versions 1-2.
     2   the version of the transaction: from 2 on a marker needs a higher epoch than its transaction
@@ -16,6 +17,7 @@ from tailrace.broker.core.api import Api, Call
 from tailrace.broker.core.delayed import DelayedResponse, FlushDependentResponse, Flushed
 from tailrace.broker.core.errors import Refused, code_of
 from tailrace.broker.core.partition import Partition
+from tailrace.broker.core.topics import OFFSETS_TOPIC
 from tailrace.broker.transactions.markers import append_marker
 from tailrace.broker.transactions.state import VERSION_2, ProducerIdentity
 from tailrace.log.layout.errors import LogError
@@ -60,6 +62,10 @@ def _end(
         broker.transactions.begin(call)
         if partition is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if wanted.producer_id < 0 or wanted.producer_epoch < 0:
+            return ErrorCode.INVALID_REQUEST
+        if partition.topic.is_internal and partition.topic.name != OFFSETS_TOPIC:
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED  # the broker's own, which no producer writes to
         if partition.unavailable is not None:
             raise partition.unavailable.again()
         waits += _end_in(wanted, partition, call, broker)
@@ -72,7 +78,8 @@ def _end_in(wanted: WritableTxnMarker, partition: Partition, call: Call, broker:
     """Returns what has to be waited for. Raises Refused, LogError."""
     if wanted.transaction_result and broker.transactions.is_open(wanted.producer_id, partition.name):
         raise Refused(ErrorCode.INVALID_TXN_STATE, "its producer alone may commit a transaction that is open")
-    aborted = broker.transactions.abort_of(wanted.producer_id, partition.name)
+    producer = ProducerIdentity(wanted.producer_id, wanted.producer_epoch)
+    aborted = broker.transactions.abort_of(producer, partition.name)
     if aborted is not None:
         return [aborted]
     log = partition.log
@@ -80,7 +87,6 @@ def _end_in(wanted: WritableTxnMarker, partition: Partition, call: Call, broker:
         return []
     _check_epochs(wanted, log)
     marker = Marker.COMMIT if wanted.transaction_result else Marker.ABORT
-    producer = ProducerIdentity(wanted.producer_id, wanted.producer_epoch)
     append_marker(broker, partition, producer, marker, wanted.coordinator_epoch, call.now_ms, call.now_ms)
     return [broker.when_flushed(partition)]
 

@@ -377,6 +377,29 @@ class GroupCoordinator:
                     return
             yield
 
+    def pull_back_offsets(self) -> Generator[None, None, None]:
+        """Moves committed offsets behind the end of their log back to it. A backup may have them, as it ends logs where
+        transactions allow that: consumers would skip what is appended there next. Raises NotSaved.
+        """
+        for group_id in self.offsets.group_ids():
+            changes = [
+                records.OffsetCommitted(group_id, topic, index, _moved(value, log.end_offset))
+                for topic, partitions in self.offsets.of_group(group_id).items()
+                for index, value in partitions.items()
+                if (partition := self._broker.partition(topic, index)) is not None
+                and (log := partition.log) is not None
+                and value.offset > log.end_offset
+            ]
+            if changes:
+                self._write(group_id, changes)
+            yield
+
     def _is_gone(self, topic_name: str, value: OffsetCommitValue) -> bool:
         topic = self._broker.topic(topic_name)
         return topic is None or value.topic_id not in (topic.topic_id, ZERO_UUID)
+
+
+def _moved(value: OffsetCommitValue, offset: int) -> OffsetCommitValue:
+    return OffsetCommitValue(
+        offset=offset, metadata=value.metadata, commit_timestamp=value.commit_timestamp, topic_id=value.topic_id
+    )

@@ -7,6 +7,7 @@ In the second version the first batch may be on disk without the record that ope
 then, the start aborts it. Its producer sends it again, as it has no response, and must not take that for a success.
 """
 
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from tailrace.broker.core.api import Call
@@ -41,10 +42,13 @@ class ProducerTransaction:
     wait for, besides the batches.
     """
 
-    __slots__ = ("_broker", "_call", "_producer_id", "_transactional_id", "unflushed")
+    __slots__ = ("_broker", "_call", "_names", "_producer_id", "_transactional_id", "unflushed")
 
-    def __init__(self, transactional_id: str | None, call: Call, broker: "Broker") -> None:
+    def __init__(
+        self, transactional_id: str | None, names: Collection[TopicPartition], call: Call, broker: "Broker"
+    ) -> None:
         self._transactional_id = transactional_id
+        self._names = names  # of all partitions of the request: one record for them
         self._call = call
         self._broker = broker
         self._producer_id: int | None = None  # of the first batch
@@ -85,11 +89,12 @@ class ProducerTransaction:
     def _admit_by_coordinator(self, name: TopicPartition, header: BatchHeader, is_repeated: bool) -> None:
         assert self._transactional_id is not None
         version = self._call.version
+        names, self._names = (name, *self._names), ()  # the others are added with the first
         waits = admit(
             self._broker,
             self._transactional_id,
             ProducerIdentity(header.producer_id, header.producer_epoch),
-            name,
+            names,
             self._call,
             may_add=version >= PRODUCE_ADDS_FROM,
             is_abortable=version >= ABORTABLE_FROM,
@@ -103,25 +108,25 @@ def admit(
     broker: "Broker",
     transactional_id: str,
     producer: ProducerIdentity,
-    name: TopicPartition,
+    names: Sequence[TopicPartition],
     call: Call,
     *,
     may_add: bool,
     is_abortable: bool,
 ) -> list[Flushed]:
-    """Checks that the transaction has the partition; with `may_add` the partition is added. Returns what has to be
-    waited for until that is on disk. Raises Refused.
+    """Checks that the transaction has the first of the partitions; with `may_add` all of them are added. Returns what
+    has to be waited for until that is on disk. Raises Refused.
     """
     coordinator = broker.transactions
     coordinator.begin(call)
     if may_add:
-        if not coordinator.add_partitions(transactional_id, producer, [name], state.VERSION_2):
+        if not coordinator.add_partitions(transactional_id, producer, names, state.VERSION_2):
             return []
         return coordinator.log.unflushed(transactional_id)
     current = state.check_producer(coordinator.transactions.get(transactional_id), producer)
-    if current.state is not State.ONGOING or name not in current.partitions:
+    if current.state is not State.ONGOING or names[0] not in current.partitions:
         code = ErrorCode.TRANSACTION_ABORTABLE if is_abortable else ErrorCode.INVALID_TXN_STATE
-        raise Refused(code, f"{name} was not added to the transaction")
+        raise Refused(code, f"{names[0]} was not added to the transaction")
     return []
 
 
@@ -129,15 +134,16 @@ def admit_offsets(
     broker: "Broker", transactional_id: str, producer: ProducerIdentity, group_id: str, call: Call
 ) -> list[Flushed]:
     """Checks that offsets of a group may be committed in the transaction; from version 5 of TxnOffsetCommit on, they
-    are added to it. Returns what has to be waited for until that is on disk. Raises Refused.
+    are added to it. Returns what has to be waited for until that is on disk: also for a repeated request, as the
+    response to the first one may have waited for that. Raises Refused.
     """
     name = TopicPartition(OFFSETS_TOPIC, broker.groups.partition_of_group(group_id, call.now_ms))
     try:
-        return admit(
+        admit(
             broker,
             transactional_id,
             producer,
-            name,
+            [name],
             call,
             may_add=call.version >= OFFSETS_ADD_FROM,
             is_abortable=call.version >= OFFSETS_ABORTABLE_FROM,
@@ -147,6 +153,7 @@ def admit_offsets(
         if raised.code is ErrorCode.NOT_ENOUGH_REPLICAS:
             raised = Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message)
         raise raised from None
+    return broker.transactions.log.unflushed(transactional_id)
 
 
 def _for_producers(error: Refused, version: int, concurrent_from: int) -> Refused:

@@ -51,12 +51,16 @@ class Completion:
         self._retry_later = retry_later
         self._missing = set(transaction.partitions).difference(marked)  # whose marker is not on disk
         self._unflushed = 0
-        self._waiting: list[Callable[[], None]] = []
+        self._waiting: dict[Callable[[], None], None] = {}  # a dict, for its order
         self._tried: list[Callable[[], None]] | None = []  # None: each partition that takes a marker has had one
 
     def then(self, notify: Callable[[], None]) -> None:
-        """Calls `notify` when the transaction is complete."""
-        self._waiting.append(notify)
+        """Calls `notify` when the transaction is complete, unless it is forgotten before."""
+        self._waiting[notify] = None
+
+    def forget(self, notify: Callable[[], None]) -> None:
+        """Nobody waits for that any more: a completion may last as long as a partition is offline."""
+        self._waiting.pop(notify, None)
 
     def lacks(self, partition: TopicPartition) -> bool:
         """Returns whether the marker of a partition is not on disk yet."""
@@ -145,6 +149,6 @@ class Completion:
     def finish(self) -> None:
         """Notifies all that wait: the transaction is complete."""
         self.is_finished = True
-        waiting, self._waiting = self._waiting, []
+        waiting, self._waiting = self._waiting, {}
         for notify in waiting:
             notify()

@@ -165,17 +165,21 @@ class TransactionCoordinator:
         of the open transactions: these are aborted.
         """
         is_restored = self._broker.directory.is_restored
-        for transactional_id, transaction in list(self.transactions.items()):
-            self._set_deadline(transactional_id, transaction)
-            if transaction.state.is_prepared:
-                self._complete(transactional_id, transaction, marked=marked.get(transactional_id, ()))
-            elif is_restored and transaction.state is State.ONGOING:
-                try:
-                    self._abort(transactional_id, transaction, ORPHANED)
-                except NotSaved as error:
-                    self._cannot_load(error)
-                    return
-            yield
+        try:
+            for transactional_id, transaction in list(self.transactions.items()):
+                result = ORPHANED if transaction.state is State.ONGOING else None
+                if is_restored:
+                    transaction = state.renew(transaction, self._next_producer_id, self._now_ms)
+                    self.write(transactional_id, transaction)
+                self._set_deadline(transactional_id, transaction)
+                if transaction.state.is_prepared:
+                    self._complete(transactional_id, transaction, result, marked.get(transactional_id, ()))
+                yield
+            if is_restored:
+                yield from self._broker.groups.pull_back_offsets()
+        except NotSaved as error:
+            self._cannot_load(error)
+            return
         self._when_all_tried(list(self._completions.values()))
 
     def _when_all_tried(self, completions: list[Completion]) -> None:
@@ -314,7 +318,7 @@ class TransactionCoordinator:
         return ProducerIdentity(decided.producer_id, decided.epoch)
 
     def add_partitions(
-        self, transactional_id: str, producer: ProducerIdentity, partitions: Iterable[TopicPartition], version: int
+        self, transactional_id: str, producer: ProducerIdentity, partitions: Collection[TopicPartition], version: int
     ) -> bool:
         """Adds partitions to the transaction. Returns whether that changes anything. Raises Refused."""
         current = self.transactions.get(transactional_id)
@@ -349,15 +353,17 @@ class TransactionCoordinator:
         current = self.transactions.get(self._ids.get(producer_id, ""))
         return current is not None and partition in current.partitions
 
-    def abort_of(self, producer_id: int, partition: TopicPartition) -> Flushed | None:
+    def abort_of(self, producer: ProducerIdentity, partition: TopicPartition) -> Flushed | None:
         """Aborts the open transaction of a producer that has this partition, and fences the producer. Returns what has
-        to be waited for; None if there is no such transaction. Raises Refused.
+        to be waited for; None if there is no such transaction. Raises Refused, also if it is one of a later epoch.
         """
-        transactional_id = self._ids.get(producer_id, "")
+        transactional_id = self._ids.get(producer.producer_id, "")
         current = self.transactions.get(transactional_id)
         if current is None or partition not in current.partitions:
             return None
         if current.state is State.ONGOING:
+            if producer.epoch < current.epoch:
+                raise Refused(ErrorCode.INVALID_PRODUCER_EPOCH, f"the producer is at epoch {current.epoch}")
             self._abort(transactional_id, current, FENCED)
         elif current.state.is_commit:
             raise Refused(ErrorCode.INVALID_TXN_STATE, f"the transaction of {transactional_id!r} is being committed")
@@ -500,7 +506,9 @@ class ParkedResponse(DelayedResponse[Answer]):
     def expire(self) -> None:
         if self._decided is not None:
             self._decided.expire()
-        else:
+        elif not self.is_resolved:
+            if (completion := self._coordinator.completion_of(self._transactional_id)) is not None:
+                completion.forget(self._go_on)
             error = Refused(ErrorCode.CONCURRENT_TRANSACTIONS, "the transaction before is still being completed")
             self.resolve(self._refuse(error))
 

@@ -15,6 +15,7 @@ from tailrace.broker.transactions.state import ProducerIdentity, Transaction
 from tailrace.log.layout.errors import LogError, without_frames
 from tailrace.log.layout.names import TopicPartition
 from tailrace.log.log import Log
+from tailrace.log.state.producer_state import NO_OFFSET
 from tailrace.records.control import Marker, encode_marker, marker_of
 
 if TYPE_CHECKING:
@@ -63,9 +64,9 @@ def sought_markers(broker: "Broker", transactional_id: str, transaction: Transac
     for name in transaction.partitions:
         partition = broker.partition(*name)
         log = partition.log if partition is not None else None
-        for found in log.producers.open_transactions() if log is not None else ():
-            if log is not None and found.producer_id == transaction.producer_id:
-                yield SoughtMarker(transactional_id, name, log, transaction, found.first_offset)
+        producer = log.producers.producers.get(transaction.producer_id) if log is not None else None
+        if log is not None and producer is not None and producer.transaction_start != NO_OFFSET:
+            yield SoughtMarker(transactional_id, name, log, transaction, producer.transaction_start)
 
 
 class MarkerSearch:

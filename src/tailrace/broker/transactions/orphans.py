@@ -43,9 +43,10 @@ def abort_unknown(broker: "Broker", is_known: IsKnown, now_ms: int) -> Generator
         partition = broker.partition(*name)
         if partition is None or partition.log is not log or partition.topic.is_followed:
             continue
-        for found in log.producers.open_transactions():
-            producer = ProducerIdentity(found.producer_id, found.epoch)
-            if not is_known(producer, name):
+        for producer_id, epoch, _ in log.producers.open_transactions():
+            yield
+            producer = ProducerIdentity(producer_id, epoch)
+            if log.producers.has_open_transaction(*producer) and not is_known(producer, name):
                 (aborted if _abort(broker, partition, producer, now_ms) else left).add(producer)
     if aborted:
         logger.warning("aborted %s transactions that were open in partitions, and not decided by anyone", len(aborted))

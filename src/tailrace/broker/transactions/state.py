@@ -23,6 +23,9 @@ Refused. The coordinator writes the record, and only its replay changes the stat
       version 2, repeated      Complete, epoch-1   unchanged, if the outcome is the same          the opposite: invalid
       version 2, abort         Empty, Complete     PrepareAbort without partitions, epoch + 1
     its timeout, an operator   Ongoing             PrepareAbort, epoch + 1
+    its directory is restored  Ongoing             PrepareAbort, the last epoch, a next producer id
+                               Prepare             unchanged, with a next producer id
+                               Empty, Complete     unchanged, with a new producer id, epoch 0
     all markers are written    Prepare             Complete; with the next producer id, epoch 0,
                                                    where the epochs of this one are used up
     unused for long            Empty, Complete     forgotten
@@ -38,7 +41,7 @@ late batch of one cannot end up in the next. `last_epoch` is not in the log, so 
 after a restart, as in Kafka.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -195,16 +198,16 @@ def check_producer(current: Transaction | None, producer: ProducerIdentity) -> T
 def add_partitions(
     current: Transaction | None,
     producer: ProducerIdentity,
-    partitions: Iterable[TopicPartition],
+    partitions: Collection[TopicPartition],
     version: int,
     now_ms: int,
 ) -> Transaction | None:
     """Adds partitions, and opens the transaction if it is not. Returns None where it has all of them already."""
     known = check_producer(current, producer)
     is_open = known.state is State.ONGOING
-    wanted = known.partitions.union(partitions) if is_open else frozenset(partitions)
-    if is_open and len(wanted) == len(known.partitions):
+    if is_open and known.partitions.issuperset(partitions):
         return None
+    wanted = known.partitions.union(partitions) if is_open else frozenset(partitions)
     if len(wanted) > PARTITIONS_MAX:
         raise Refused(ErrorCode.INVALID_REQUEST, f"a transaction has at most {PARTITIONS_MAX} partitions")
     return known._replace(
@@ -303,6 +306,24 @@ def abort(current: Transaction, next_id: NextProducerId, now_ms: int) -> Transac
     if current.version >= VERSION_2:
         return _prepare_with_next_epoch(current, False, next_id, now_ms)._replace(last_epoch=NO_EPOCH)
     return _prepare(current, False, now_ms)._replace(epoch=current.epoch + 1, last_epoch=NO_EPOCH)
+
+
+def renew(current: Transaction, next_id: NextProducerId, now_ms: int) -> Transaction:
+    """Gives the transactional id a producer id that no log has, and aborts its open transaction; a prepared one gets
+    the new id when it is complete.
+
+    In a directory that was restored from a backup, logs may have later batches of the producer than the transaction log
+    knows of. Under the old id new batches would be taken for those, or be fenced by them.
+    """
+    if current.state is State.ONGOING:
+        current = abort(current._replace(epoch=LAST_EPOCH), next_id, now_ms)  # its markers fence all that there was
+    if not current.state.is_prepared:
+        return current._replace(
+            producer_id=next_id(), epoch=0, previous_producer_id=current.producer_id, last_epoch=NO_EPOCH
+        )
+    if current.next_producer_id == NO_PRODUCER:
+        return current._replace(next_producer_id=next_id())
+    return current
 
 
 def complete(current: Transaction, now_ms: int) -> Transaction:
