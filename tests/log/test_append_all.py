@@ -108,11 +108,15 @@ OTHER_PRODUCER = [batch_of(1, producer=7, sequence=0), batch_of(1, producer=8, s
 OUT_OF_TURN = [batch_of(2, producer=7, sequence=0), batch_of(1, producer=7, sequence=3)]
 REPEATED_AT_ONCE = [batch_of(2, producer=7, sequence=0), batch_of(2, producer=7, sequence=0)]
 MIXED = [batch_of(1), batch_of(1, producer=7, sequence=0)]
+BEGINS = [batch_of(1, producer=7, sequence=0), batch_of(1, producer=7, sequence=1, transactional=True)]
+ENDS = [batch_of(1, producer=7, sequence=0, transactional=True), batch_of(1, producer=7, sequence=1)]
 MARKER = [batch_of(1, producer=7, sequence=0), encode_marker(Marker.ABORT, 7, 0, 1, 1000)]
 TOO_MUCH = [batch_of(1, size=9000), batch_of(1, size=9000), batch_of(1, size=9000)]
 
 
-@pytest.mark.parametrize("batches", [OTHER_PRODUCER, OUT_OF_TURN, REPEATED_AT_ONCE, MIXED, MARKER, TOO_MUCH])
+@pytest.mark.parametrize(
+    "batches", [OTHER_PRODUCER, OUT_OF_TURN, REPEATED_AT_ONCE, MIXED, BEGINS, ENDS, MARKER, TOO_MUCH]
+)
 def test_what_must_be_looked_at_one_by_one_changes_nothing(batches: list[bytearray]) -> None:
     place, untouched = Place(), Place()
     batches = [bytearray(data) for data in batches]

@@ -1,6 +1,7 @@
 """Logs for tests: made on a disk in memory, looked at batch by batch, and compared with what was written to them."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from tailrace.log.directory.directory import DataDirectory
 from tailrace.log.flush.queue import FlushQueue
@@ -25,12 +26,14 @@ def memory_files() -> RecordingFiles:
     return RecordingFiles(Disk(directories={"disk", DATA}))
 
 
-def batch_of(count: int, *, time: int = 1000, size: int = 50, producer: int = -1, sequence: int = -1) -> bytearray:
+def batch_of(
+    count: int, *, time: int = 1000, size: int = 50, producer: int = -1, sequence: int = -1, **options: Any
+) -> bytearray:
     records = [
         Record(n, time + n, b"key-%d" % n, bytes([97 + n % 26]) * size, (("n", b"%d" % n),)) for n in range(count)
     ]
     epoch = 0 if producer >= 0 else -1
-    return encode_batch(records, producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
+    return encode_batch(records, producer_id=producer, producer_epoch=epoch, base_sequence=sequence, **options)
 
 
 def write_log(log: Log, batches: int, *, time: int = 1000) -> None:

@@ -9,11 +9,10 @@ A producer uses the second version of transactions (Produce 12, EndTxn 5) unless
 by AddPartitionsToTxn, as older clients do.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from brokers import (
-    ENDPOINT,
     LocalBroker,
     a_batch,
     fetch_request,
@@ -23,13 +22,10 @@ from brokers import (
     resolved,
 )
 
-from tailrace.broker.core.api import Call
 from tailrace.broker.core.delayed import DelayedResponse
-from tailrace.broker.groups.records import OffsetCommitValue
 from tailrace.broker.metadata.internal_topics import records_of
 from tailrace.broker.transactions import records
-from tailrace.broker.transactions.admission import admit_offsets
-from tailrace.broker.transactions.state import NO_EPOCH, ProducerIdentity, Transaction
+from tailrace.broker.transactions.state import NO_EPOCH, Transaction
 from tailrace.log.layout.names import TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -37,6 +33,11 @@ from tailrace.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnR
 from tailrace.protocol.messages.end_txn import EndTxnRequest
 from tailrace.protocol.messages.init_producer_id import InitProducerIdRequest
 from tailrace.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from tailrace.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from tailrace.records.batch import split
 from tailrace.records.control import Marker, marker_of
 from tailrace.records.record import decode_records
@@ -127,22 +128,68 @@ class TransactionalProducer:
         request = self.produce_request(*values, partition=partition, topic=topic, **fields)
         return only_partition(self.broker.ask(request, version))
 
-    def commit_offset(self, offset: int, group_id: str = "billing", topic: str = "orders", partition: int = 0) -> None:
-        """Commits an offset of a group in the transaction."""
+    def commit_offset(self, offset: int, group_id: str = "billing", topic: str = "orders", partition: int = 0) -> int:
+        """Commits an offset of a group in the transaction. Returns the error code."""
+        return self.commit_offsets({(topic, partition): offset}, group_id)[topic, partition]
+
+    def commit_offsets(
+        self,
+        offsets: Mapping[tuple[str, int], int],
+        group_id: str = "billing",
+        *,
+        note: str | None = "",
+        version: int | None = None,
+        **member: Any,
+    ) -> dict[tuple[str, int], int]:
+        """Commits offsets of a group in the transaction. Returns the error code of each partition."""
         if self.version == 0:
-            request = AddOffsetsToTxnRequest(
-                transactional_id=self.transactional_id,
-                producer_id=self.identity[0],
-                producer_epoch=self.identity[1],
-                group_id=group_id,
-            )
-            assert self.broker.ask(request, 3).error_code == ErrorCode.NONE
-        producer, broker = ProducerIdentity(*self.identity), self.broker.broker
-        call = Call(OFFSETS_VERSIONS[self.version], "test", ENDPOINT, self.broker.now_ms, self.broker.steady_ms)
-        admit_offsets(broker, self.transactional_id, producer, group_id, call)
-        value = OffsetCommitValue(offset=offset, metadata="", commit_timestamp=self.broker.now_ms)
-        broker.groups.commit_in_transaction(group_id, [(topic, partition, value)], *producer)
-        self.broker.run_jobs()
+            assert self.add_offsets(group_id) == ErrorCode.NONE
+        version = OFFSETS_VERSIONS[self.version] if version is None else version
+        request = self.offsets_request(offsets, group_id, note=note, **member)
+        answer = self.broker.ask(request, version)
+        return {
+            (topic.name, one.partition_index): one.error_code for topic in answer.topics for one in topic.partitions
+        }
+
+    def add_offsets(self, group_id: str = "billing") -> int:
+        request = AddOffsetsToTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=self.identity[0],
+            producer_epoch=self.identity[1],
+            group_id=group_id,
+        )
+        return int(self.broker.ask(request, 3).error_code)
+
+    def offsets_request(
+        self,
+        offsets: Mapping[tuple[str, int], int],
+        group_id: str = "billing",
+        *,
+        note: str | None = "",
+        epoch: int = -1,
+        **member: Any,
+    ) -> TxnOffsetCommitRequest:
+        return TxnOffsetCommitRequest(
+            transactional_id=self.transactional_id,
+            group_id=group_id,
+            producer_id=self.identity[0],
+            producer_epoch=self.identity[1],
+            topics=[
+                TxnOffsetCommitRequestTopic(
+                    name=topic,
+                    partitions=[
+                        TxnOffsetCommitRequestPartition(
+                            partition_index=partition,
+                            committed_offset=offset,
+                            committed_leader_epoch=epoch,
+                            committed_metadata=note,
+                        )
+                    ],
+                )
+                for (topic, partition), offset in offsets.items()
+            ],
+            **member,
+        )
 
     def end_request(self, *, commit: bool) -> EndTxnRequest:
         producer_id, epoch = self.identity

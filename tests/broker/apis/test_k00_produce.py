@@ -335,7 +335,9 @@ def test_a_transactional_batch_needs_a_transaction(tmp_path: Path) -> None:
     with LocalBroker(tmp_path) as broker:
         broker.create_topic()
         data = a_batch(b"a", producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
-        assert refused(broker, data) == ErrorCode.INVALID_TXN_STATE
+        assert refused(broker, data) == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "and a transactional id"
+        for fields in ({}, {"producer_id": 1}, {"producer_id": 1, "producer_epoch": 0}):
+            assert refused(broker, a_batch(b"a", transactional=True, **fields)) == ErrorCode.INVALID_RECORD
 
 
 def test_the_log_append_time_is_not_for_clients_to_claim(tmp_path: Path) -> None:

@@ -4,7 +4,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from group_requests import BILLING, broker_for_groups, commit, commit_request, fetch_request
+from group_requests import (
+    BILLING,
+    broker_for_groups,
+    commit,
+    commit_request,
+    fetch_request,
+)
+from transactions import TransactionalProducer
 
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.offset_fetch import (
@@ -78,12 +85,49 @@ def test_without_topics_all_that_there_is_is_found(tmp_path: Path, version: int)
 
 
 @pytest.mark.parametrize("version", range(7, 10))
-def test_what_is_committed_is_stable(tmp_path: Path, version: int) -> None:
+def test_an_offset_is_stable_unless_a_transaction_has_another_pending(tmp_path: Path, version: int) -> None:
+    places = [("orders", 0), ("orders", 1), ("orders", 2)]
+
+    def offsets(*, require_stable: bool, is_all: bool = False) -> dict[Any, Any]:
+        request = fetch_request(*places, version=version, is_all=is_all, require_stable=require_stable)
+        return {place[1]: told for place, told in found(broker.ask(request, version), version).items()}
+
+    unstable, nothing = (-1, -1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT), (-1, -1, "", 0)
     with broker_for_groups(tmp_path) as broker:
-        broker.create_topic()
-        commit(broker, 7)
-        answer = broker.ask(fetch_request(("orders", 0), version=version, require_stable=True), version)
-        assert found(answer, version)[("orders", 0)][0] == 7
+        broker.create_topic(partitions=3)
+        broker.ask(commit_request({("orders", 0): 7, ("orders", 2): 3}, note="old"), 9)
+        old, other = (7, -1, "old", 0), (3, -1, "old", 0)
+        before = {0: old, 1: nothing, 2: other}
+        assert offsets(require_stable=True) == offsets(require_stable=False) == before
+        producer = TransactionalProducer(broker)
+        for commits in (False, True):
+            for partition, offset in ((0, 8), (1, 9)):
+                assert producer.commit_offset(offset, partition=partition) == ErrorCode.NONE
+            assert offsets(require_stable=True) == {0: unstable, 1: unstable, 2: other}
+            assert offsets(require_stable=True, is_all=True) == {0: unstable, 2: other}
+            assert offsets(require_stable=False) == before
+            broker.kill()
+            assert offsets(require_stable=True)[0] == unstable, "after a restart, too"
+            assert producer.end(commit=commits).error_code == 0
+            now = {0: (8, -1, "", 0), 1: (9, -1, "", 0), 2: other} if commits else before
+            assert offsets(require_stable=True) == offsets(require_stable=False) == now
+
+
+def test_an_offset_is_unstable_in_its_own_group_and_with_topic_ids_too(tmp_path: Path) -> None:
+    with broker_for_groups(tmp_path) as broker:
+        topic_id = broker.create_topic()
+        commit(broker, 7, group="other")
+        assert TransactionalProducer(broker).commit_offset(8) == ErrorCode.NONE
+        topics = [
+            OffsetFetchRequestTopics(topic_id=one, partition_indexes=[0]) for one in (topic_id, b"nobody's own id.")
+        ]
+        wanted = [OffsetFetchRequestGroup(group_id=group, topics=topics) for group in (BILLING, "other")]
+        answer = broker.ask(OffsetFetchRequest(groups=wanted, require_stable=True), 10)
+        unknown = -1, ErrorCode.UNKNOWN_TOPIC_ID
+        assert [
+            [(one.committed_offset, one.error_code) for topic in group.topics for one in topic.partitions]
+            for group in answer.groups
+        ] == [[(-1, ErrorCode.UNSTABLE_OFFSET_COMMIT), unknown], [(7, 0), unknown]]
 
 
 @pytest.mark.parametrize("version", [8, 9])

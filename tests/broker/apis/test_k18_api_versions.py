@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from brokers import LocalBroker
 
 from tailrace.broker.apis.k18_api_versions import unsupported_version
@@ -14,7 +15,7 @@ from tailrace.protocol.messages.api_versions import ApiVersionsRequest, ApiVersi
 
 
 def test_every_api_is_listed_in_every_version(tmp_path: Path) -> None:
-    """Pitfalls 2 and 3: and no features with minimum 0 among them."""
+    """Pitfalls 2 and 3: a client that cannot read a feature whose first version is 0 is not shown one."""
     with LocalBroker(tmp_path) as broker:
         for version in range(5):
             request = ApiVersionsRequest(client_software_name="a", client_software_version="1")
@@ -27,8 +28,19 @@ def test_every_api_is_listed_in_every_version(tmp_path: Path) -> None:
                 served = versions_of(REQUESTS[key])
                 assert highest == served.last
                 assert lowest == (0 if key == ApiKey.PRODUCE else served.first)
-            if version >= 3:
-                assert not response.supported_features
+            supported = [(one.name, one.min_version, one.max_version) for one in response.supported_features]
+            assert supported == ([("transaction.version", 0, 2)] if version >= 4 else [])
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_clients_find_that_each_transaction_has_an_epoch_of_its_own(tmp_path: Path, version: int) -> None:
+    """They use the second version of transactions only where the feature is on."""
+    with LocalBroker(tmp_path) as broker:
+        request = ApiVersionsRequest(client_software_name="a", client_software_version="1")
+        response = broker.ask(request, version)
+        assert response.finalized_features_epoch == 0
+        (feature,) = response.finalized_features
+        assert (feature.name, feature.min_version_level, feature.max_version_level) == ("transaction.version", 2, 2)
 
 
 def test_a_version_that_is_too_new_is_answered_in_version_0_with_the_list(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
-"""What tools ask of a cluster, and a cluster of one answers always alike: elections, moves, ACLs, transactions, users.
+"""What tools ask of a cluster, and a cluster of one answers always alike: elections, moves, ACLs, users.
 
-Keys 29, 30, 31, 43, 45, 46, 50, 65, 66.
+Keys 29, 30, 31, 43, 45, 46, 50.
 """
 
 from collections.abc import Iterator
@@ -19,14 +19,12 @@ from tailrace.protocol.messages.alter_partition_reassignments import (
 from tailrace.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from tailrace.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from tailrace.protocol.messages.describe_acls import DescribeAclsRequest
-from tailrace.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from tailrace.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
 from tailrace.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from tailrace.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
 )
-from tailrace.protocol.messages.list_transactions import ListTransactionsRequest
 
 
 @pytest.fixture
@@ -100,14 +98,3 @@ def test_no_user_has_a_password(broker: LocalBroker) -> None:
     results = broker.ask(DescribeUserScramCredentialsRequest(users=users), 0).results
     found = {one.user: one.error_code for one in results}
     assert found == {"a": ErrorCode.DUPLICATE_RESOURCE, "b": ErrorCode.RESOURCE_NOT_FOUND}
-
-
-@pytest.mark.parametrize("version", [0, 1, 2])
-def test_there_are_no_transactions(broker: LocalBroker, version: int) -> None:
-    answer = broker.ask(ListTransactionsRequest(state_filters=["Ongoing", "Nonsense"]), version)
-    assert (answer.error_code, answer.transaction_states, answer.unknown_state_filters) == (0, [], ["Nonsense"])
-    states = broker.ask(DescribeTransactionsRequest(transactional_ids=["x", ""]), 0).transaction_states
-    assert [(one.transactional_id, one.error_code) for one in states] == [
-        ("x", ErrorCode.TRANSACTIONAL_ID_NOT_FOUND),
-        ("", ErrorCode.INVALID_REQUEST),
-    ]

@@ -10,6 +10,7 @@ import pytest
 from brokers import NOW_MS, LocalBroker, a_batch
 from transactions import TransactionalProducer, Waiting, check_replay, committed, known, last_stable_offset, run_a_job
 
+from tailrace.broker.core.delayed import STEPS_AT_ONCE
 from tailrace.broker.transactions.state import State
 from tailrace.log.disk.interface import Space
 from tailrace.log.disk.os_files import OperatingSystemFiles
@@ -202,6 +203,19 @@ def codes(broker: LocalBroker, producer: TransactionalProducer) -> list[int]:
     ]
 
 
+def test_the_first_producer_of_all_waits_for_nothing(tmp_path: Path) -> None:
+    """Nothing was open when the broker started, or the coordinator would have been loaded."""
+    with LocalBroker(tmp_path) as broker:
+        broker.create_topic(partitions=STEPS_AT_ONCE + 5)
+        for partition in range(STEPS_AT_ONCE + 5):
+            broker.produce(b"a", partition=partition)
+        broker.hold_jobs = True
+        beginning = Waiting(broker, TransactionalProducer(broker, begins=False).init_request(), 5)
+        broker.run_flushes()
+        assert beginning.answer.error_code == 0
+        broker.hold_jobs = False
+
+
 def test_requests_are_refused_until_the_log_is_read(tmp_path: Path) -> None:
     broker, producer = loading(tmp_path)
     assert set(codes(broker, producer)) == {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
@@ -327,6 +341,27 @@ def test_an_end_waits_for_a_partition_that_takes_no_marker_and_is_answered_as_de
     assert waiting.answer.error_code == 0
     assert committed(broker, 1) == [b"a"]
     check_replay(broker)
+    broker.close()
+
+
+def test_an_end_that_has_waited_for_the_one_before_is_answered_as_decided_too(tmp_path: Path) -> None:
+    broker, files = faulty(tmp_path)
+    broker.produce(b"plain", partition=1)
+    producer = TransactionalProducer(broker, version=0)
+    producer.produce(b"a")
+    broker.hold_jobs = True
+    first = Waiting(broker, producer.end_request(commit=True), 4)
+    adding = Waiting(broker, producer.add_request(1), 3)
+    second = Waiting(broker, producer.end_request(commit=True), 4)
+    broker.hold_jobs = False
+    heal = failing_under(files, "orders-1")
+    broker.run_jobs()
+    assert (first.is_answered, adding.is_answered, second.is_answered) == (True, True, False)
+    second.expire()
+    assert second.answer.error_code == 0
+    heal()
+    broker.tick(1_000)
+    assert known(broker).state is State.COMPLETE_COMMIT
     broker.close()
 
 

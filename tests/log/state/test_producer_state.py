@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.log.files.index import AbortedTransaction
-from tailrace.log.layout.errors import InvalidProducerEpoch, OutOfOrderSequence
-from tailrace.log.state.producer_state import ProducerState
-from tailrace.records.batch import BatchHeader, read_header
+from tailrace.log.layout.errors import InvalidProducerEpoch, InvalidTransactionState, OutOfOrderSequence
+from tailrace.log.state.producer_state import OpenTransaction, ProducerState, decode_snapshot, encode_snapshot
+from tailrace.records.batch import NO_SEQUENCE, BatchHeader, read_header
 from tailrace.records.control import Marker, encode_marker
 
 SEQUENCE_MAX = (1 << 31) - 1
@@ -271,6 +271,74 @@ def test_a_producer_has_one_transaction_after_the_other() -> None:
     assert partition.mark(Marker.ABORT) == AbortedTransaction(1, 2, 3, 4)
 
 
+def test_batches_without_a_sequence_are_accepted_one_after_the_other() -> None:
+    """Offsets in a transaction: the broker appends them."""
+    partition = Partition()
+    for _ in range(BATCHES_KEPT + 2):
+        assert partition.send(NO_SEQUENCE, 2, transactional=True) is not None
+    assert partition.stable == 0
+    partition.mark(Marker.COMMIT)
+    assert partition.send(NO_SEQUENCE, transactional=True) is not None
+    assert partition.send(0, transactional=True) is not None, "they take no sequence"
+    assert partition.send(NO_SEQUENCE, transactional=True) is not None
+    assert partition.send(1, transactional=True) is not None
+
+
+def test_a_batch_without_a_sequence_of_an_older_instance_is_refused() -> None:
+    partition = Partition()
+    partition.send(NO_SEQUENCE, epoch=4, transactional=True)
+    with pytest.raises(InvalidProducerEpoch):
+        partition.send(NO_SEQUENCE, epoch=3, transactional=True)
+    assert partition.send(NO_SEQUENCE, epoch=5, transactional=True) is not None
+
+
+@pytest.mark.parametrize("sequence", [1, NO_SEQUENCE])
+def test_a_batch_outside_the_open_transaction_is_refused_until_the_marker(sequence: int) -> None:
+    partition = Partition()
+    partition.send(0, transactional=True)
+    with pytest.raises(InvalidTransactionState, match="producer 1 has an open transaction"):
+        partition.send(sequence)
+    assert partition.send(0, producer=2) is not None, "other producers are not affected"
+    partition.mark(Marker.ABORT)
+    assert partition.send(sequence) is not None
+
+
+def test_duplicates_and_gaps_are_reported_before_the_state_of_the_transaction() -> None:
+    partition = Partition()
+    partition.send(0)
+    partition.send(1, transactional=True)
+    assert partition.send(0) is None, "a duplicate from before the transaction"
+    with pytest.raises(OutOfOrderSequence):
+        partition.send(5)
+    with pytest.raises(InvalidTransactionState):
+        partition.send(0, epoch=1)
+    assert partition.send(0, epoch=1, transactional=True) is not None
+
+
+def test_a_transaction_is_open_under_one_epoch() -> None:
+    partition = Partition()
+    assert not partition.state.has_open_transaction(1, 4)
+    partition.send(0, epoch=4)
+    assert not partition.state.has_open_transaction(1, 4)
+    partition.send(1, epoch=4, transactional=True)
+    assert [partition.state.has_open_transaction(1, epoch) for epoch in (3, 4, 5)] == [False, True, False]
+    assert not partition.state.has_open_transaction(2, 4)
+    partition.mark(Marker.COMMIT, epoch=5)
+    assert not any(partition.state.has_open_transaction(1, epoch) for epoch in (4, 5))
+
+
+def test_only_a_transactional_batch_continues_a_transaction() -> None:
+    partition = Partition()
+    first, later = produced(1, 0, 0, transactional=True), produced(1, 1, 1, transactional=True)
+    assert not partition.state.continues_transaction(first)
+    partition.append(first)
+    assert partition.state.continues_transaction(later)
+    assert not partition.state.continues_transaction(produced(1, 1, 1))
+    assert not partition.state.continues_transaction(produced(1, 1, 0, epoch=1, transactional=True))
+    assert not partition.state.continues_transaction(produced(1, 1, 1, producer=2, transactional=True))
+    assert not partition.state.continues_transaction(header(1))
+
+
 @pytest.mark.parametrize("kind", list(Marker))
 def test_a_marker_without_a_transaction_decides_nothing(kind: Marker) -> None:
     partition = Partition()
@@ -306,6 +374,9 @@ def test_stable_is_whatever_lies_before_every_transaction_not_decided_on_disk(st
             if first is not None:
                 decided.append((first, partition.end - 1))
             assert (aborted is not None) == (first is not None and step == "abort")
+        still_open = [OpenTransaction(producer, 0, first) for producer, first in undecided.items()]
+        assert partition.state.open_transactions() == still_open
+        assert decode_snapshot(encode_snapshot(partition.state)).open_transactions() == still_open
         held = [*undecided.values(), *(first for first, marker in decided if marker >= flushed)]
         assert partition.state.last_stable_offset(flushed) == min([*held, flushed])
 

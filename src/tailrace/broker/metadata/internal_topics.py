@@ -237,7 +237,9 @@ class LastRecords:
         elif header.is_transactional and records:
             pending = self.pending.setdefault(header.producer_id, PendingRecords(header.producer_epoch))
             pending.producer_epoch = header.producer_epoch
-            pending.records.update((record.key or b"", record) for record in records)
+            for record in records:
+                pending.records.pop(record.key or b"", None)
+                pending.records[record.key or b""] = record
         else:
             for record in records:
                 self._keep(record.key or b"", record)

@@ -72,7 +72,7 @@ class TransactionCoordinator:
         self._completions: dict[str, Completion] = {}
         self._is_read = not any(self.log.logs)
         self._is_resuming = False
-        self.is_loaded = False  # what the last run left is ended
+        self.is_loaded = True  # unless there is something to `load`
         self._failure: Exception | None = None
         self._timeout_max_ms = broker.configs.number("transaction.max.timeout.ms")
         self._expiration_ms = broker.configs.number("transactional.id.expiration.ms")
@@ -83,7 +83,7 @@ class TransactionCoordinator:
         """Sets the time. `steady_ms` is of a clock that never jumps, and stops while the broker is held up."""
         self._now_ms = now_ms
         self.timers.now = max(self.timers.now, steady_ms)
-        if self._is_read and not self._is_resuming and self._failure is None:
+        if self._is_read and not (self.is_loaded or self._is_resuming or self._failure):
             self._resume_with_groups()
 
     def advance(self) -> None:
@@ -109,7 +109,8 @@ class TransactionCoordinator:
             raise Refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the transaction log is being read")
 
     def load(self) -> None:
-        """Starts reading the log; `begin` raises no error once that is done."""
+        """Starts reading the log, and ends what the last run left; `begin` raises no error once that is done."""
+        self.is_loaded = False
         if not self._is_read:
             self.log.read(self._replay, self._cannot_load)
 
@@ -457,7 +458,7 @@ class ParkedResponse(DelayedResponse[Answer]):
     it is refused with CONCURRENT_TRANSACTIONS.
     """
 
-    __slots__ = ("_coordinator", "_decide", "_is_decided", "_refuse", "_transactional_id")
+    __slots__ = ("_coordinator", "_decide", "_decided", "_refuse", "_transactional_id")
 
     def __init__(
         self,
@@ -471,7 +472,7 @@ class ParkedResponse(DelayedResponse[Answer]):
         self._transactional_id = transactional_id
         self._decide = decide
         self._refuse = refuse
-        self._is_decided = False
+        self._decided: DelayedResponse[Answer] | None = None
         self._wait()
 
     def _wait(self) -> None:
@@ -493,14 +494,13 @@ class ParkedResponse(DelayedResponse[Answer]):
             else:
                 self.resolve(self._refuse(error))
             return
-        self._is_decided = True
-        if isinstance(answer, DelayedResponse):
-            answer.when_resolved(self.resolve)
-        else:
-            self.resolve(answer)
+        self._decided = answer if isinstance(answer, DelayedResponse) else DelayedResponse.of(answer)
+        self._decided.when_resolved(self.resolve)
 
     def expire(self) -> None:
-        if not self._is_decided:
+        if self._decided is not None:
+            self._decided.expire()
+        else:
             error = Refused(ErrorCode.CONCURRENT_TRANSACTIONS, "the transaction before is still being completed")
             self.resolve(self._refuse(error))
 

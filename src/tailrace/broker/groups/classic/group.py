@@ -40,6 +40,7 @@ PENDING_MAX = 10_000  # members that got an id and have not joined with it yet
 TIMERS_MAX = 500_000  # members, and pending ones, of all groups
 NAME_MAX = 255  # characters of the client id in a member id
 HELD_BYTES_MAX = 256 << 20  # of metadata that members send when they join, over all groups
+NOT_A_MEMBER = Identity("")
 RETRY_MS = 1_000  # shortest pause between two checks for a returning static member
 
 
@@ -325,11 +326,12 @@ class ClassicGroup:
         self.keep_alive(member)
 
     def check_transactional_commit(self, identity: Identity, generation: int) -> None:
-        """Raises Refused for a client that may not commit offsets in a transaction: a client that says which member it
-        is must be that one. Others may, also while the group has members.
+        """Raises Refused for a client that may not commit offsets in a transaction: while the group has members, a
+        client that says which one it is must be that one. Others may.
         """
-        if generation >= 0 or identity.member_id or identity.instance_id is not None:
-            self.keep_alive(self._member_of(identity, generation))
+        if generation < 0 and (self.state is State.EMPTY or identity == NOT_A_MEMBER):
+            return
+        self.keep_alive(self._member_of(identity, generation))
 
     def leave(self, identity: Identity) -> None:
         if identity.member_id in self.pending:
