@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -142,4 +143,21 @@ def test_a_process_that_fails_in_a_way_that_nobody_foresaw_says_why(tmp_path: Pa
     result = compact(world.log, world.now, CleanerSettings(load_factor=0), ChildPass)
     assert isinstance(result, PassFailed)
     assert "ZeroDivisionError" in result.reason
+    world.directory.close(world.now)
+
+
+def test_a_pass_that_cannot_answer_any_more_ends_without_a_word(tmp_path: Path) -> None:
+    """Of a broker that was killed, the end of stdout may be seen before that of stdin."""
+    world = world_at(tmp_path / "data")
+    command = [sys.executable, "-m", "tailrace.log.compaction.child"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, cwd=world.log.directory, text=True, **pipes) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        process.stdin.write(spec_of(world).encode() + "\n")
+        process.stdin.flush()
+        assert process.wait(30) == 1
+        assert process.stderr.read() == ""
     world.directory.close(world.now)

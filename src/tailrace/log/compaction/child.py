@@ -70,7 +70,10 @@ def main() -> None:
         if isinstance(message, PassResult):
             message.seconds = time.monotonic() - began
             message.peak_memory_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT
-        print(encode_message(message), flush=True)
+        try:
+            print(encode_message(message), flush=True)
+        except BrokenPipeError:  # the broker died, and the end of stdin was not noticed yet
+            os._exit(1)
         json.loads(lines.get())
     os._exit(0)  # the thread still blocks on stdin
 
