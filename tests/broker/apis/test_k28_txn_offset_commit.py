@@ -144,7 +144,8 @@ def test_a_client_that_names_a_member_must_be_that_one(
     generation = a.generation
 
     def code(member_id: str, generation_id: int, instance_id: str | None = None) -> int:
-        member: dict[str, Any] = {"member_id": member_id, "generation_id": generation_id, "group_instance_id": instance_id}
+        member: dict[str, Any] = {"member_id": member_id, "generation_id": generation_id}
+        member["group_instance_id"] = instance_id
         return code_of(producer, version=version, **member)
 
     assert code(a.member_id, generation) == NONE
