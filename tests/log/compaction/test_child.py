@@ -150,8 +150,8 @@ def test_a_pass_that_cannot_answer_any_more_ends_without_a_word(tmp_path: Path) 
     """Of a broker that was killed, the end of stdout may be seen before that of stdin."""
     world = world_at(tmp_path / "data")
     command = [sys.executable, "-m", "tailrace.log.compaction.child"]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, cwd=world.log.directory, text=True, **pipes) as process:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=world.log.directory, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
