@@ -194,3 +194,28 @@ def test_a_client_that_goes_on_after_a_power_cut_commits_all_of_its_transaction_
         check_goes_on(restarted)
         outcomes.add(is_committed)
     assert outcomes == {True, False}
+
+
+@pytest.mark.parametrize("clock_ms", [0, -60_000], ids=["the same millisecond", "a clock that is set back"])
+@versions
+def test_two_decisions_in_one_millisecond_have_a_marker_each(tmp_path: Path, version: int, clock_ms: int) -> None:
+    """A start looks for markers by the time of their decision: the first one's is not the second one's."""
+    with LocalBroker(tmp_path) as broker:
+        producer = with_transaction(broker, version)
+        assert producer.commit().error_code == 0
+        broker.jump(clock_ms)
+        producer.produce(b"second")
+        producer.commit()
+        broker.jump(-clock_ms)
+        for partition in PARTITIONS:
+            producer.produce(b"third", partition=partition)
+        broker.hold_jobs = True
+        Waiting(broker, producer.end_request(commit=True), {0: 4, 2: 5}[version])
+        broker.hold_jobs = False
+        broker.kill()
+        broker.tick(1)
+        assert [committed(broker, partition) for partition in PARTITIONS] == [
+            [b"first", b"second", b"third"],
+            [b"first", b"third"],
+        ]
+        check_goes_on(broker)

@@ -65,7 +65,9 @@ class Model:
 
     def _to(self, state: str, now_ms: int, **changes: Any) -> None:
         assert self.state in ALLOWED_BEFORE[state], (self.state, state)
-        self.prev_pid, self.state, self.update_ms = self.pid, state, now_ms
+        # Kafka takes the clock as it is; here the time of a decision is one of its own, by which its markers are known.
+        self.update_ms = max(now_ms, self.update_ms + state.startswith("Prepare"))
+        self.prev_pid, self.state = self.pid, state
         for name, value in changes.items():
             setattr(self, name, value)
 
@@ -310,6 +312,10 @@ class Decisions(RuleBasedStateMachine):
         if is_long:
             self.model.expire()
             self.current = None
+
+    @rule()
+    def the_clock_is_set_back(self) -> None:
+        self.now_ms -= 1_000
 
     @rule()
     def the_broker_restarts(self) -> None:
