@@ -59,7 +59,7 @@ class Completion:
         self._waiting[notify] = None
 
     def forget(self, notify: Callable[[], None]) -> None:
-        """Nobody waits for that any more: a completion may last as long as a partition is offline."""
+        """Its request was answered: a completion may last as long as a partition is offline."""
         self._waiting.pop(notify, None)
 
     def lacks(self, partition: TopicPartition) -> bool:
