@@ -84,6 +84,19 @@ def test_a_transactional_batch_needs_a_transactional_id(broker: LocalBroker, ver
     assert produce(producer, version, b"a").error_code == code
 
 
+@pytest.mark.parametrize("acks", [0, 1])
+def test_a_batch_of_a_transaction_is_acknowledged_when_it_is_on_disk_or_refused(broker: LocalBroker, acks: int) -> None:
+    """Or else the decision could be on disk without the batch. No client asks for less."""
+    producer = TransactionalProducer(broker)
+    request = producer.produce_request(b"a")
+    request.acks = acks
+    answer = broker.ask(request, 12)
+    if acks:
+        assert only_partition(answer).error_code == ErrorCode.INVALID_REQUIRED_ACKS
+    assert broker.partition().end_offset == 0
+    assert known(broker).partitions == frozenset()
+
+
 def test_a_request_is_of_one_producer(broker: LocalBroker) -> None:
     one, other = (TransactionalProducer(broker, name) for name in ("one", "other"))
     request = one.produce_request(b"a")

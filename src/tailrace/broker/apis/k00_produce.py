@@ -7,7 +7,8 @@ compacted topic for records without a key. Later batches for the same partition 
 at most 500,000 records for compacted topics, and its response lists at most 1,000 records without a key.
 
 A transactional batch is appended if its transaction is open, and has the partition; from version 12 on the partition is
-added to the transaction, and the response also waits until that is on disk.
+added to the transaction, and the response also waits until that is on disk. With a transactional id `acks` must be
+`all`, as it is in all clients.
 
 Where a consumer group limits producers (`tailrace.backlog.policy`), responses are delayed, with `throttle_time_ms`, or
 batches refused with NOT_ENOUGH_REPLICAS. With `acks=0` the broker stops reading the connection for up to a second.
@@ -155,7 +156,9 @@ def _partitions(request: ProduceRequest, call: Call, broker: "Broker") -> Iterat
 def topic_of(
     request: ProduceRequest, data: TopicProduceData, version: int, broker: "Broker"
 ) -> tuple[Topic | None, ErrorCode | None]:
-    if request.acks not in (ALL, LEADER, NONE):
+    # A transaction's decision must not be on disk without all of its batches.
+    allowed = (ALL,) if request.transactional_id is not None else (ALL, LEADER, NONE)
+    if request.acks not in allowed:
         return None, ErrorCode.INVALID_REQUIRED_ACKS
     if version >= BY_TOPIC_ID:
         topic = broker.metadata.topics_by_id.get(data.topic_id)
