@@ -23,8 +23,10 @@ from tailrace.backup.restore import restore
 from tailrace.backup.store import Store, WritableStore
 from tailrace.broker.metadata.internal_topics import read_batches
 from tailrace.log.disk.os_files import OperatingSystemFiles
+from tailrace.log.files.checkpoints import RESTORED_FILE
 from tailrace.log.layout import names as log_names
 from tailrace.log.log import Log
+from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -356,3 +358,20 @@ def back_up(data: Path, kept: Path) -> None:
 def restore_last(kept: Path, target: Path) -> None:
     store = Store(OperatingSystemFiles(), str(kept))
     restore(store, store.latest(), str(target), Copied())
+
+
+def test_a_restore_ends_with_the_first_start_also_where_no_transaction_was_in_the_backup(tmp_path: Path) -> None:
+    """Or else a later start takes an open transaction for one that a backup has cut short."""
+    with LocalBroker(tmp_path / "data") as broker:
+        broker.create_topic()
+        broker.produce(b"a")
+        back_up(tmp_path / "data", tmp_path / "kept")
+    restore_last(tmp_path / "kept", tmp_path / "restored")
+    assert (tmp_path / "restored" / RESTORED_FILE).exists()
+    with LocalBroker(tmp_path / "restored") as broker:
+        assert not (tmp_path / "restored" / RESTORED_FILE).exists()
+        producer = TransactionalProducer(broker)
+        producer.produce(b"b")
+        broker.restart()
+        assert producer.commit().error_code == ErrorCode.NONE
+        assert committed(broker) == [b"a", b"b"]

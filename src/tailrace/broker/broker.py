@@ -187,6 +187,8 @@ class Broker:
         has_log = any(name.topic == TRANSACTIONS_TOPIC for name in logs)
         if has_log or any(log.producers.open_transactions() for log in logs.values()):
             self.transactions.load()
+        elif self.directory.is_restored:
+            self.directory.forget_restore()  # nothing is open
 
     # Requests
 
