@@ -18,7 +18,7 @@ from transactions import (
     run_a_job,
 )
 
-from tailrace.broker.transactions.coordinator import COMPLETION_WAIT_MS, ParkedResponse
+from tailrace.broker.transactions.responses import COMPLETION_WAIT_MS, ParkedResponse
 from tailrace.broker.transactions.state import State
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest

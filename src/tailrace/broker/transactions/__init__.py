@@ -7,6 +7,7 @@ Read in this order:
     log.py          the transaction log: appended, flushed, and read at the start
     markers.py      the markers that end a transaction in its partitions
     completion.py   carries a decision out: markers in all partitions, then the record of the end
+    responses.py    responses that wait for the end of a transaction
     coordinator.py  all transactional ids: decide, append, replay, respond when that is on disk
     admission.py    which batches and offsets of producers belong to an open transaction
     orphans.py      at the start: aborts the transactions of partitions that the coordinator does not know
