@@ -238,7 +238,7 @@ def _run_exact(job: _Job) -> Replayed:
     is_counted = counts.batches == len(batches) and not isinstance(job.sink, Call | Console)
     if not is_counted:
         return Replayed(job.plan, seconds)
-    return Replayed(job.plan, seconds, job.plan.extent.count, counts.corrupt, counts.written)
+    return Replayed(job.plan, seconds, counts.read, counts.corrupt, counts.written)
 
 
 def _check_repeatable(frame: "DataFrame") -> None:
