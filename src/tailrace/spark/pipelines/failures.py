@@ -5,11 +5,13 @@ The reason is one sentence: what the innermost Python error says, or, where Java
 """
 
 import re
+from collections.abc import Mapping
 from enum import Enum, auto
 
-from tailrace.client.errors import ClientError
+from tailrace.client.errors import ClientError, ConnectionLost
 from tailrace.spark.pipelines import decoders
 from tailrace.spark.source import losses
+from tailrace.util.addresses import all_refuse
 
 # What another try cannot change. Of a Python process of Spark's, only the names of errors arrive.
 _LASTING = (
@@ -61,6 +63,15 @@ _KINDS = {
     "BadOption": Kind.OPTIONS,
     "BadOptions": Kind.OPTIONS,
 }
+
+
+def require_broker(client_options: Mapping[str, str]) -> None:
+    """Raises ConnectionLost where every address refuses connections, so that waiting makes no sense. Call it before
+    the first request: a broker that has answered once is waited for.
+    """
+    servers = {name.lower(): value for name, value in client_options.items()}["kafka.bootstrap.servers"]
+    if all_refuse(servers):
+        raise ConnectionLost(servers, "Connection refused. Check the addresses, and that a broker runs there")
 
 
 def may_pass(error: BaseException) -> bool:
