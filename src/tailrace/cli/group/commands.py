@@ -71,12 +71,12 @@ def list_(
     \b
     tailrace group list
     tailrace group list --lagging --state empty    behind, and without members
-    tailrace group list --kind classic             of the older protocol
+    tailrace group list --kind classic             those of the older protocol
     tailrace group list --json | jq -r '.[].name'
 
     \b
     STATE  stable, rebalancing (members come or go), empty (no members), dead
-    KIND   classic or consumer (the protocol); simple: offsets, but never members
+    KIND   classic or consumer, (the protocol); simple: offsets, but never members
     LAG    by offsets, as `group show` counts it; - where nothing was committed
     """
     from tailrace.cli.group import view as group_view
