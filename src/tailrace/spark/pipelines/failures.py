@@ -29,6 +29,7 @@ _LASTING = (
 _IMPORT = re.compile(r"(?:ModuleNotFoundError|ImportError): (.*)", re.DOTALL)
 _IMPORT_ADVICE = "Install it for the Python of Spark's driver and workers, or ship it to them"
 _FORMAT = re.compile(r"(?:\w+: )?\[DATA_SOURCE_NOT_FOUND\] Failed to find the data source: (\S+)\.")
+_PACKAGES = "--packages GROUP:NAME:VERSION, or in Python spark.jars.packages"
 _LOSS_ADVICE = (
     "To go on without them: --on-data-loss earliest (in Python on_data_loss=), or report, which also writes them to "
     "losses.jsonl. To start over instead: a new state directory and a new output, never one of them alone."
@@ -87,7 +88,7 @@ def reason_of(error: BaseException) -> str:
     if found := _IMPORT.match(reason):
         return f"{found[1]}. {_IMPORT_ADVICE}"
     if found := _FORMAT.match(reason):
-        return f"Spark has no format {found[1]!r}. Check its name, or add the package that has it: spark.jars.packages"
+        return f"Spark has no format {found[1]!r}. Check its name, or add the package that has it: {_PACKAGES}"
     return reason
 
 
