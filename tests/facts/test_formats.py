@@ -1,5 +1,7 @@
 """Formats of published topics: what is written is read, and what is no record of them is refused."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -82,7 +84,8 @@ def test_lag_is_read_as_it_was_written() -> None:
 
 @pytest.mark.parametrize("field", LagRow._fields)
 def test_a_row_of_lag_with_a_value_of_another_type_is_refused(field: str) -> None:
-    row = GROUP_LAG.rows[0]._replace(**{field: ["x"]})
+    wrong: Any = {field: ["x"]}
+    row = GROUP_LAG.rows[0]._replace(**wrong)
     with pytest.raises(UnreadableFact):
         lag.decode_group(GROUP_LAG._replace(rows=(row,)).encode())
 
