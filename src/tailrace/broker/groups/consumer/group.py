@@ -133,7 +133,8 @@ class ConsumerGroup:
         self._check_room(is_new=True)
         draft = self._draft()
         joined = classic_members.join(draft, joining, member_id)
-        self._write(draft)
+        if self._write(draft):
+            return joined  # to a classic group, which sets deadlines of its own
         self._ports.timers.set(self._timer(SESSION, member_id), joining.session_timeout_ms)
         self._ports.timers.set(self._timer(SYNC, member_id), joining.rebalance_timeout_ms)
         self._ports.timers.cancel(self._timer(JOIN, member_id))
@@ -279,19 +280,20 @@ class ConsumerGroup:
         ports = self._ports
         return Draft(self._replayed, ports.settings(self.group_id), ports.catalog, ports.now_ms())
 
-    def _write(self, draft: Draft, before: Sequence[Change] = ()) -> None:
+    def _write(self, draft: Draft, before: Sequence[Change] = ()) -> bool:
         """Writes what has changed as one batch, behind other changes, and sets the deadlines that follow from it.
-        Raises NotSaved.
+        Returns whether that has made a classic group of this one. Raises NotSaved.
         """
         if not draft.changes:
-            return
+            return False
         if migration.is_downgrade_due(draft.state, draft.settings.migration_policy):
             self._downgrade(draft)
-            return
+            return True
         self._ports.write(self.group_id, [*before, *draft.changes])
         self._set_timers(draft.changes)
         if (due_in_ms := draft.assignment_due_in_ms) is not None:
             self._ports.timers.set(self._timer(REFRESH), due_in_ms)
+        return False
 
     def _downgrade(self, draft: Draft) -> None:
         members = draft.state.members
