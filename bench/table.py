@@ -46,6 +46,7 @@ MEASURES: dict[str, Callable[[Bench], list[Figure]]] = {
 UPKEEP_MEASURES: dict[str, Callable[[Bench], list[Figure]]] = {
     "kept-throughput": history.throughput,
     "kept-scan": history.scan,
+    "kept-reader": history.reader,
     "compaction": compaction.beside_a_producer,
 }
 

@@ -9,7 +9,7 @@ round: else the second would read what the first had brought.
 import itertools
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -59,18 +59,36 @@ def throughput(bench: Bench) -> list[Figure]:
 
 def scan(bench: Bench) -> list[Figure]:
     """`acks=1` round trips of a producer, with and without a reader of history of which little fits into memory."""
-    size, number = bench.pick(4, 2) * GB, bench.pick(3000, 1000)
+    size = bench.pick(4, 2) * GB
     with bench.place.directory() as data, broker_process(data) as broker, capped(broker):
-        write_history(broker, size)
-        with RawConnection(broker.host, broker.port) as connection:
-            create_topic(connection, "live")
-            alone = partial(p99, connection, number)
-            beside = partial(p99_beside_cold_reader, broker, Path(data, "history-0"), connection, number)
-            rounds = bench.pick(7, 4)
-            without, with_reader = bench.take_turns("a scan larger than memory", rounds, alone, beside)
+        without, with_reader = _beside_reader(bench, "a scan larger than memory", broker, data, size)
     title = f"acks=1 p99 beside a scan of {size // CAP} times the page cache"
     most = Demand("ratio", "most", 2)
     return [compare("kept/scan", title, "µs", with_reader, without, "without it", demanded=most)]
+
+
+def reader(bench: Bench) -> list[Figure]:
+    """`acks=1` round trips of a producer, with and without a reader of ten gigabytes, where memory is not capped."""
+    size = bench.pick(10, 2) * GB
+    with bench.place.directory() as data, broker_process(data) as broker:
+        without, with_reader = _beside_reader(bench, "a reader of long history", broker, data, size)
+    title = f"acks=1 p99 beside a reader of {size // GB} GiB"
+    most = Demand("ratio", "most", 1.5)
+    return [compare("kept/reader", title, "µs", with_reader, without, "without it", demanded=most)]
+
+
+def _beside_reader(
+    bench: Bench, name: str, broker: BrokerProcess, data: str, size: int
+) -> tuple[Sequence[float], Sequence[float]]:
+    """Writes a history. Returns the p99 of a producer without a reader of it, and with one."""
+    write_history(broker, size)
+    number = bench.pick(3000, 1000)
+    with RawConnection(broker.host, broker.port) as connection:
+        create_topic(connection, "live")
+        alone = partial(p99, connection, number)
+        beside = partial(p99_beside_cold_reader, broker, Path(data, "history-0"), connection, number)
+        without, with_reader = bench.take_turns(name, bench.pick(7, 4), alone, beside)
+    return without, with_reader
 
 
 def write_history(broker: BrokerProcess, size: int) -> None:

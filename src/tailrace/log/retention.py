@@ -50,11 +50,12 @@ class RetentionLimits(NamedTuple):
     retention_bytes: int
 
 
-def facts_of(log: Log) -> Iterator[SegmentFacts]:
-    """Yields the facts about each segment, as far as they are in memory."""
+def facts_of(log: Log, first: int = 0) -> Iterator[SegmentFacts]:
+    """Yields the facts about each segment from that with the number `first` on, as far as they are in memory."""
     segments = log.segments
-    for number, segment in enumerate(segments, 1):
-        end_offset = segments[number].base_offset if number < len(segments) else log.end_offset
+    for number in range(first, len(segments)):
+        segment, behind = segments[number], number + 1
+        end_offset = segments[behind].base_offset if behind < len(segments) else log.end_offset
         yield SegmentFacts(segment.base_offset, end_offset, segment.size, segment.largest_timestamp)
 
 

@@ -8,7 +8,7 @@ import pytest
 from backlogs import RECORDS_OF_A_SEGMENT_EACH, commit, delete, fill, noted, short
 from brokers import LocalBroker
 
-from tailrace.broker.backlog.ledger import Actor
+from tailrace.broker.backlog.ledger import Actor, Extents
 from tailrace.broker.groups.records import OffsetCommitValue
 from tailrace.facts.losses import LossKind, LossReason
 from tailrace.log.layout.errors import LogOffline
@@ -216,6 +216,20 @@ def test_a_deletion_interrupted_after_its_note_is_finished_by_the_next_start(tmp
         assert short(noted(broker)) == [("cut", "", 0, 2), ("missed", "slow", 1, 2)]
         broker.restart()
         assert broker.log().start_offset == 3
+
+
+def test_a_range_takes_a_look_at_its_own_segments_alone(tmp_path: Path) -> None:
+    with LocalBroker(tmp_path) as broker:
+        broker.create_topic(segment_ms="1")
+        for number in range(8):
+            broker.produce(*[b"x" * (number + 1)] * 3)
+            broker.now_ms += 1000
+        partition = broker.partition()
+        for first in range(-1, 24):
+            for before in range(max(1, first + 1), 25):
+                narrow = Extents(partition, first, before)
+                assert narrow.of(first) == Extents(partition, 0, before).of(first)
+                assert len(narrow._segments) <= (before - max(0, first)) // 3 + 3
 
 
 def test_a_hundred_thousand_groups_cost_a_deletion_nothing(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import logging
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.broker.backlog.readers import BacklogReader
@@ -33,6 +33,7 @@ from tailrace.log.layout.errors import LogError, StorageError
 from tailrace.log.layout.names import TopicPartition
 from tailrace.log.log import Log
 from tailrace.log.retention import SegmentFacts, facts_of
+from tailrace.log.segment.segment import number_of_segment_at
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import ZERO_UUID
 from tailrace.records.record import Record
@@ -152,7 +153,7 @@ class LossLedger:
         start = partition.start_offset
         cut = _loss(LossKind.CUT, partition, start, before, reason, now_ms, actor)
         yield cut
-        extents = Extents(partition, before)
+        extents = Extents(partition, start, before)
         for reader in self._readers:
             # From the start on: a group that stands before it has fallen already, and has its entry.
             for position, group in reader.positions_between(partition.topic.name, partition.index, start, before):
@@ -173,7 +174,7 @@ class LossLedger:
         for group in named.without_commit(partition):
             first = named.position(group, partition)
             if first <= cut.last:
-                extent = Extents(partition, cut.last + 1).of(first)
+                extent = Extents(partition, first, cut.last + 1).of(first)
                 lost = cut._replace(kind=LossKind.SKIPPED, group=group, first=first, **extent._asdict())
                 yield lost._replace(records=cut.last + 1 - first)
 
@@ -421,7 +422,7 @@ def _loss(
         reason=reason,
         client_id=actor.client_id,
         user=actor.user,
-        **Extents(partition, before).of(first)._asdict(),
+        **Extents(partition, first, before).of(first)._asdict(),
     )
 
 
@@ -436,15 +437,16 @@ class Extent(NamedTuple):
 
 
 class Extents:
-    """The bytes and the oldest timestamp of ranges that end at one offset: one deletion may overtake many groups."""
+    """The bytes and the oldest timestamp of ranges that end at one offset, and begin at `first` or behind it: one
+    deletion may overtake many groups.
+    """
 
-    def __init__(self, partition: Partition, before: int) -> None:
+    def __init__(self, partition: Partition, first: int, before: int) -> None:
         self._before = before
         self._segments: list[SegmentFacts] = []
-        for segment in facts_of(partition.log) if partition.log is not None else ():
-            if segment.base_offset >= before:
-                break
-            self._segments.append(segment)
+        if (log := partition.log) is not None:
+            number = max(0, number_of_segment_at(log.segments, first) - 1)  # the one before has the oldest timestamp
+            self._segments += takewhile(lambda segment: segment.base_offset < before, facts_of(log, number))
         self._bases = [segment.base_offset for segment in self._segments]
         self._behind: list[tuple[float, int | None]] = [(0.0, None)]  # of all segments behind each one
         for segment in reversed(self._segments):
