@@ -151,6 +151,28 @@ def test_a_group_that_has_changed_is_the_same_after_a_kill(broker: LocalBroker, 
         assert set().union(partitions_of(a), partitions_of(b), new.partitions) == all_of("orders", 0, 1, 2, 3)
 
 
+@pytest.mark.parametrize("how", ["kill", "restart"])
+def test_members_that_a_consumer_group_has_left_behind_rebalance_also_after_a_start(
+    broker: LocalBroker, how: str
+) -> None:
+    """Or else nobody reads what the others had."""
+    new = Member(broker, "new", "orders").join()
+    a = Consumer(broker, "a")
+    a.enter()
+    a.sync()
+    assert partitions_of(a) == set()
+    assert new.leave() == 0
+    getattr(broker, how)()
+    broker.tick(1)
+    assert a.heartbeat() == REBALANCING
+    assert a.join().code == 0
+    assert a.is_leader
+    assert a.sync({a.member_id: assignment(0, 1, 2, 3)}).code == 0
+    broker.kill()
+    broker.tick(1)
+    assert a.heartbeat() == 0, "it is over"
+
+
 def test_a_silent_member_of_the_consumer_protocol_ends_it_too(broker: LocalBroker) -> None:
     a, b = classic_pair(broker)
     Member(broker, "new", "orders").join()

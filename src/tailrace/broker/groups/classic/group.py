@@ -134,7 +134,7 @@ class ClassicGroup:
 
     def _rejoin(self, member: Member, joining: JoinRequest) -> ParkedJoin | Joined:
         is_same = member.protocols == joining.protocols
-        is_leader = member.member_id == self.leader
+        is_leader = self.leader in (None, member.member_id)
         if is_same and (self.state is State.COMPLETING or (self.state is State.STABLE and not is_leader)):
             self.keep_alive(member)  # the response was lost on the way: nothing has changed
             return self._joined(member)
@@ -504,9 +504,13 @@ class ClassicGroup:
         self._rebalance()
 
     def resume(self) -> None:
-        """Restarts the sessions of all members, after a restart of the broker."""
+        """Restarts the sessions of all members, after a restart of the broker. Members without a leader are those that
+        a consumer group left behind: their rebalance begins again.
+        """
         for member in self.members.values():
             self.keep_alive(member)
+        if self.members and self.leader is None and self.state is State.STABLE:
+            self._rebalance()
 
     def refuse_waiting(self) -> None:
         """Makes all waiting members look for another coordinator, because the broker is about to stop."""

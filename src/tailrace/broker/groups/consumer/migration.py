@@ -130,7 +130,7 @@ def downgrade(state: GroupState, generation: int, catalog: Catalog) -> list[Chan
         protocol_type=CONSUMER,
         generation=generation,
         protocol=protocol,
-        leader=members[0].member_id,
+        leader=None,  # so that a start knows that the members have yet to rebalance
         members=[_downgraded(member, protocol, catalog) for member in members],
     )
     return [*changes, GroupSaved(state.group_id, value)]
