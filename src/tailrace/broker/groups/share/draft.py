@@ -83,7 +83,8 @@ class ShareDraft(EpochDraft[ShareGroupState, ShareChange]):
         self._initialize()
         state = self.state
         metadata_hash = hash_of_topics(state.subscribers, self.topics)
-        if needs_epoch or self.new_partitions or metadata_hash != state.metadata_hash:
+        has_changed = bool(state.members) and metadata_hash != state.metadata_hash
+        if needs_epoch or self.new_partitions or has_changed:
             value = ShareEpochValue(epoch=state.epoch + 1, metadata_hash=metadata_hash)
             self.add(ShareEpochChanged(state.group_id, value))
         if self.assignment_due_in_ms == 0:
