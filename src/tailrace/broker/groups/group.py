@@ -1,4 +1,4 @@
-"""What the coordinator needs of a group, of whatever kind: classic or consumer."""
+"""What the coordinator needs of a group, of whatever kind: classic, consumer or share."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -36,6 +36,11 @@ class Group(Protocol):
     @property
     def is_empty(self) -> bool:
         """Whether it has no members, and none that are joining."""
+        ...
+
+    @property
+    def outlives_members(self) -> bool:
+        """Whether the group stays although it has neither members nor committed offsets."""
         ...
 
     @property
@@ -79,4 +84,8 @@ class Group(Protocol):
 
     def tombstones(self) -> Sequence[Change]:
         """Returns what removes the group, which is empty, from the log."""
+        ...
+
+    def end(self) -> None:
+        """Removes what else belongs to the group, before the group is removed. Raises Refused."""
         ...

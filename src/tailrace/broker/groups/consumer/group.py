@@ -9,7 +9,7 @@
 with which a group changes its protocol while its members keep working (`migration`).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from tailrace.broker.core.errors import Refused
@@ -60,6 +60,7 @@ class ConsumerPorts(NamedTuple):
 class ConsumerGroup:
     kind = "consumer"
     protocol_type = "consumer"
+    outlives_members = False
 
     def __init__(self, group_id: str, ports: ConsumerPorts) -> None:
         self.group_id = group_id
@@ -122,13 +123,9 @@ class ConsumerGroup:
         return outcome
 
     def _check_room(self, draft: Draft) -> None:
-        """Raises Refused if the members of all groups hold too much memory, or are too many, and the draft adds to
-        that.
-        """
-        if self._ports.held.bytes <= HELD_BYTES_MAX and len(self._ports.timers) < TIMERS_MAX:
-            return
-        if sum(self._growth(change) for change in draft.changes if isinstance(change, MemberChanged)) > 0:
-            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the members of all groups hold too much memory")
+        """Raises Refused if there is no room for what the draft adds."""
+        growth = (self._growth(change) for change in draft.changes if isinstance(change, MemberChanged))
+        check_room(growth, self._ports.timers, self._ports.held)
 
     def _growth(self, change: MemberChanged) -> int:
         before = self.members.get(change.member_id)
@@ -355,17 +352,30 @@ class ConsumerGroup:
         """Returns what removes the group from the log, once it has no members."""
         return migration.tombstones(self._replayed)
 
+    def end(self) -> None:
+        """Nothing else belongs to the group."""
+
+
+def check_room(growth: Iterable[int], timers: Timers, held: HeldBytes) -> None:
+    """Raises Refused if the members of all groups hold too much memory, or are too many, and would hold more."""
+    if (held.bytes > HELD_BYTES_MAX or len(timers) >= TIMERS_MAX) and sum(growth) > 0:
+        raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the members of all groups hold too much memory")
+
 
 def size_of(member_id: str, details: MemberValue | None) -> int:
     """The approximate size of what a member makes the broker keep; 0 without details."""
     if details is None:
         return 0
     texts = (member_id, details.instance_id, details.rack_id, details.client_id, details.subscribed_pattern)
-    size = sum(len(text or "") for text in texts)
-    size += sum(map(len, details.subscribed_names)) + NAME_BYTES * len(details.subscribed_names)
+    size = size_of_texts(texts, details.subscribed_names)
     if details.classic is not None:
         size += sum(len(one.name) + len(one.metadata) for one in details.classic.protocols)
     return size
+
+
+def size_of_texts(texts: Iterable[str | None], names: Collection[str]) -> int:
+    """The approximate size of what a member says of itself, and of the names that it subscribes to."""
+    return sum(len(text or "") for text in texts) + sum(map(len, names)) + NAME_BYTES * len(names)
 
 
 def _commit_check(member: Member, epoch: int, stale: Refused) -> CommitCheck | None:
