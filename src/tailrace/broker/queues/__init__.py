@@ -1,0 +1,1 @@
+"""Queues: share groups (KIP-932), whose members share partitions message by message."""
