@@ -11,6 +11,14 @@ from tailrace.protocol import codec
 from tailrace.protocol.codec import Encoded, decode, encode, encode_parts, encode_structure
 from tailrace.protocol.fields import array, byte_string, float64, int16, nested, string, uint16, uint32, uuid
 from tailrace.protocol.message import message, structure
+from tailrace.protocol.messages.describe_share_group_offsets import (
+    AttemptCount,
+    DescribeShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsResponseGroup,
+    DescribeShareGroupOffsetsResponsePartition,
+    DescribeShareGroupOffsetsResponseTopic,
+    QueueFacts,
+)
 from tailrace.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchResponse,
@@ -25,6 +33,8 @@ from tailrace.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from tailrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tailrace.protocol.messages.share_acknowledge import ShareAcknowledgeRequest
+from tailrace.protocol.messages.share_fetch import ShareFetchRequest
 
 TOPIC_ID = b"0123456789abcdef"
 
@@ -190,3 +200,34 @@ def test_importing_the_messages_compiles_nothing() -> None:
         "assert 'dataclasses' not in sys.modules and 'asyncio' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def tagged(tag: bytes, data: bytes) -> bytes:
+    return b"\x01" + tag + bytes([len(data)]) + data
+
+
+def test_our_tags_of_share_messages_are_written_only_where_they_are_set() -> None:
+    """10000 as a varint is 90 4e, and 10001 is 91 4e."""
+    plain = encode(ShareFetchRequest(), 2)
+    assert plain[-1:] == b"\0"
+    leased = ShareFetchRequest(lock_duration_ms=30_000)
+    assert encode(leased, 2) == plain[:-1] + tagged(b"\x90\x4e", b"\0\0\x75\x30")
+    assert decode(ShareFetchRequest, 2, encode(leased, 2)) == leased
+
+    plain = encode(ShareAcknowledgeRequest(), 1)
+    delayed = ShareAcknowledgeRequest(delay_ms=1)
+    assert encode(delayed, 1) == plain[:-1] + tagged(b"\x91\x4e", b"\0\0\0\1")
+    both = ShareAcknowledgeRequest(lock_duration_ms=0, delay_ms=0)
+    assert decode(ShareAcknowledgeRequest, 1, encode(both, 1)) == both
+
+
+def test_the_facts_of_an_empty_queue_differ_from_no_facts() -> None:
+    def described(facts: QueueFacts | None) -> DescribeShareGroupOffsetsResponse:
+        partitions = [DescribeShareGroupOffsetsResponsePartition(queue=facts)]
+        topics = [DescribeShareGroupOffsetsResponseTopic(partitions=partitions)]
+        return DescribeShareGroupOffsetsResponse(groups=[DescribeShareGroupOffsetsResponseGroup(topics=topics)])
+
+    for version in (0, 1):
+        for facts in (None, QueueFacts(in_flight=0, parked=0), QueueFacts(in_flight=1, attempts=[AttemptCount()])):
+            data = encode(described(facts), version)
+            assert decode(DescribeShareGroupOffsetsResponse, version, data) == described(facts)

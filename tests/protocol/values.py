@@ -6,9 +6,10 @@ from hypothesis import strategies as st
 
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import Field
-from tailrace.protocol.message import parse_versions, specification_of, versions_of
+from tailrace.protocol.message import Structure, parse_versions, specification_of, versions_of
 from tailrace.protocol.messages import REQUESTS, RESPONSES
 
+OWN_TAGS_FROM = 10_000  # Kafka's own tags are far below
 BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 MESSAGES: list[type[Any]] = [*REQUESTS.values(), *RESPONSES.values()]
 EACH_VERSION = [
@@ -28,6 +29,21 @@ def fields_at(structure: type[Any], version: int) -> dict[str, Field]:
     """The fields that this version has, in their order."""
     fields = specification_of(structure).fields.items()
     return {name: field for name, field in fields if version in parse_versions(field.versions)}
+
+
+def is_own_tag(field: Field) -> bool:
+    return field.tag is not None and field.tag >= OWN_TAGS_FROM
+
+
+def reset_own_tags(value: Any, version: int) -> None:
+    """Takes the tagged fields that are ours out of a message."""
+    for name, field in fields_at(type(value), version).items():
+        held = getattr(value, name)
+        if is_own_tag(field):
+            setattr(value, name, field.default)
+        for inner in held if isinstance(held, list) else [held]:
+            if isinstance(inner, Structure):
+                reset_own_tags(inner, version)
 
 
 def full(structure: type[Any], version: int) -> Any:

@@ -123,7 +123,7 @@ def byte_string(
 
 def records(*, versions: str = EVERY, null: str | None = EVERY) -> Any:
     """Record batches, not decoded: read as a view of the request; any object that holds bytes can be written."""
-    return Field("records", versions, None, null=null)
+    return Field("records", versions, b"" if null is None else None, null=null)
 
 
 def array(

@@ -67,6 +67,13 @@ class ApiKey(IntEnum):
     CONSUMER_GROUP_DESCRIBE = 69
     LIST_CONFIG_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
+    SHARE_GROUP_HEARTBEAT = 76
+    SHARE_GROUP_DESCRIBE = 77
+    SHARE_FETCH = 78
+    SHARE_ACKNOWLEDGE = 79
+    DESCRIBE_SHARE_GROUP_OFFSETS = 90
+    ALTER_SHARE_GROUP_OFFSETS = 91
+    DELETE_SHARE_GROUP_OFFSETS = 92
 
 
 class Spoken(NamedTuple):
@@ -80,7 +87,7 @@ def _spoken(versions: str, flexible: str | None = None, *, advertised_from: int 
     return Spoken(served, parse_versions(flexible), served.first if advertised_from is None else advertised_from)
 
 
-SPOKEN: dict[int, Spoken] = {
+DESCRIBED: dict[int, Spoken] = {
     ApiKey.PRODUCE: _spoken("3-13", "9+", advertised_from=0),
     ApiKey.FETCH: _spoken("4-18", "12+"),
     ApiKey.LIST_OFFSETS: _spoken("1-11", "6+"),
@@ -133,7 +140,28 @@ SPOKEN: dict[int, Spoken] = {
     ApiKey.CONSUMER_GROUP_DESCRIBE: _spoken("0-1", "0+"),
     ApiKey.LIST_CONFIG_RESOURCES: _spoken("0-1", "0+"),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: _spoken("0", "0+"),
+    ApiKey.SHARE_GROUP_HEARTBEAT: _spoken("1", "0+"),
+    ApiKey.SHARE_GROUP_DESCRIBE: _spoken("1", "0+"),
+    ApiKey.SHARE_FETCH: _spoken("1-2", "0+"),
+    ApiKey.SHARE_ACKNOWLEDGE: _spoken("1-2", "0+"),
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: _spoken("0-1", "0+"),
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: _spoken("0", "0+"),
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: _spoken("0", "0+"),
 }
+
+# APIs without a handler in `broker/apis`: their messages can be read and written, and the broker refuses them.
+UNSERVED = frozenset(
+    (
+        ApiKey.SHARE_GROUP_HEARTBEAT,
+        ApiKey.SHARE_GROUP_DESCRIBE,
+        ApiKey.SHARE_FETCH,
+        ApiKey.SHARE_ACKNOWLEDGE,
+        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+        ApiKey.ALTER_SHARE_GROUP_OFFSETS,
+        ApiKey.DELETE_SHARE_GROUP_OFFSETS,
+    )
+)
+SPOKEN = {key: spoken for key, spoken in DESCRIBED.items() if key not in UNSERVED}
 
 
 def _class_of(kind: str, key: int) -> type[Any]:
@@ -143,5 +171,5 @@ def _class_of(kind: str, key: int) -> type[Any]:
     return found
 
 
-REQUESTS = LazyMapping(SPOKEN, partial(_class_of, "Request"))
-RESPONSES = LazyMapping(SPOKEN, partial(_class_of, "Response"))
+REQUESTS = LazyMapping(DESCRIBED, partial(_class_of, "Request"))
+RESPONSES = LazyMapping(DESCRIBED, partial(_class_of, "Response"))
