@@ -38,6 +38,7 @@ from tailrace.protocol.messages.fetch import (
 
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
+    from tailrace.protocol.messages.share_fetch import ShareFetchResponse
 
 logger = logging.getLogger("tailrace.broker.fetch")
 
@@ -61,7 +62,7 @@ class ReadResult(NamedTuple):
                 records.release()
 
 
-def release_records(response: FetchResponse) -> None:
+def release_records(response: "FetchResponse | ShareFetchResponse") -> None:
     """Releases the files of a response that will not be sent."""
     for topic in response.responses:
         for partition in topic.partitions:
@@ -71,7 +72,7 @@ def release_records(response: FetchResponse) -> None:
                 release()
 
 
-def records_bytes(response: FetchResponse) -> int:
+def records_bytes(response: "FetchResponse | ShareFetchResponse") -> int:
     """How many bytes of records a response has."""
     partitions = (partition for topic in response.responses for partition in topic.partitions)
     return sum(getattr(partition.records, "length", 0) for partition in partitions)
