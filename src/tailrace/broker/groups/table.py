@@ -7,7 +7,7 @@ one of another kind; with members, it changes its protocol (`consumer/migration`
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from tailrace.broker.configs.groups import group_numbers
+from tailrace.broker.configs.groups import GroupValues
 from tailrace.broker.configs.keys import parts_of
 from tailrace.broker.core.errors import Refused
 from tailrace.broker.groups.classic.group import ClassicGroup
@@ -88,11 +88,11 @@ class GroupTable:
 
     def _make_settings(self, group_id: str) -> ConsumerSettings:
         configs = self._metadata.configs
-        of_group = group_numbers(self._metadata.group_overrides.get(group_id, {}), configs)
+        own = GroupValues(self._metadata.group_overrides.get(group_id, {}), configs)
         return ConsumerSettings(
-            session_timeout_ms=of_group["consumer.session.timeout.ms"],
-            heartbeat_interval_ms=of_group["consumer.heartbeat.interval.ms"],
-            assignment_interval_ms=of_group["consumer.assignment.interval.ms"],
+            session_timeout_ms=own.number("consumer.session.timeout.ms"),
+            heartbeat_interval_ms=own.number("consumer.heartbeat.interval.ms"),
+            assignment_interval_ms=own.number("consumer.assignment.interval.ms"),
             size_max=configs.number("group.consumer.max.size"),
             assignors=tuple(parts_of(configs.text("group.consumer.assignors"))),
             migration_policy=configs.text("group.consumer.migration.policy").lower(),
