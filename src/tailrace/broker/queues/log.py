@@ -26,7 +26,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("tailrace.broker.queues")
 
-KEPT_UNTIL_CUT = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+SEGMENT_BYTES = 16 << 20  # a cut frees whole segments
+KEPT_UNTIL_CUT = {
+    "cleanup.policy": "delete",
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    "segment.bytes": str(SEGMENT_BYTES),
+}
 
 Replay = Callable[[ShareChange, int, int], None]
 """Gets each change, with the offset and the size of its record."""
@@ -35,10 +41,7 @@ Replay = Callable[[ShareChange, int, int], None]
 class ShareStateLog:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
-        segment_bytes = broker.configs.number("share.coordinator.state.topic.segment.bytes")
-        self._topic = InternalTopic(
-            broker, SHARE_STATE_TOPIC, 1, lambda: {**KEPT_UNTIL_CUT, "segment.bytes": str(segment_bytes)}
-        )
+        self._topic = InternalTopic(broker, SHARE_STATE_TOPIC, 1, lambda: KEPT_UNTIL_CUT)
 
     @property
     def is_foreign(self) -> bool:

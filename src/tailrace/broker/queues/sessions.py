@@ -8,14 +8,15 @@ A session belongs to the connection over which it was used last. When that is cl
 the member has acquired is available to others: nobody has to wait for its locks.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from tailrace.broker.core.api import ELEMENTS_MAX
 from tailrace.broker.core.clients import ClientConnection
 from tailrace.broker.core.errors import Refused
 from tailrace.protocol.errors import ErrorCode
-from tailrace.protocol.fetch_wire import FINAL_EPOCH, INITIAL_EPOCH, epoch_after
+from tailrace.protocol.fetch_wire import INITIAL_EPOCH, epoch_after
 
 MEMBER_ID_LENGTH_MAX = 36
 PARTITIONS_MAX = ELEMENTS_MAX // 2  # of one session
@@ -36,9 +37,19 @@ class ShareSession:
         self.member = member
         self.epoch = INITIAL_EPOCH + 1
         self.partitions: dict[TopicPartitionId, None] = {}  # a dict, for its order
-        self.connection: ClientConnection | None = None
         self.is_ended = False
         self.when_ended: dict[Callable[[], None], None] = {}
+        self._connection: ClientConnection | None = None
+        self._lost: Callable[[], None] = lambda: None
+
+    def bind(self, connection: ClientConnection | None, lost: Callable[[], None]) -> None:
+        """Calls `lost` when this connection is closed, and no other."""
+        if connection is not self._connection:
+            if self._connection is not None:
+                self._connection.forget(self._lost)
+            self._connection, self._lost = connection, lost
+            if connection is not None:
+                connection.when_closed(lost)
 
     def rotated(self) -> list[TopicPartitionId]:
         """Returns the partitions, beginning with another one for each request, so that none starves."""
@@ -75,7 +86,7 @@ class ShareSessions:
         if earlier is not None:
             self._end(earlier)
         session = self._sessions[member] = ShareSession(member)
-        self._bind(session, connection)
+        session.bind(connection, partial(self.close, session))
         return session
 
     def go_on(self, member: Member, epoch: int, connection: ClientConnection | None) -> ShareSession:
@@ -84,7 +95,7 @@ class ShareSessions:
         if epoch != session.epoch:
             raise Refused(ErrorCode.INVALID_SHARE_SESSION_EPOCH, f"epoch {epoch}, expected {session.epoch}")
         session.epoch = epoch_after(session.epoch)
-        self._bind(session, connection)
+        session.bind(connection, partial(self.close, session))
         return session
 
     def finish(self, member: Member) -> ShareSession:
@@ -106,17 +117,7 @@ class ShareSessions:
     def _end(self, session: ShareSession) -> None:
         session.is_ended = True
         del self._sessions[session.member]
-        self._bind(session, None)
+        session.bind(None, lambda: None)
         ended, session.when_ended = session.when_ended, {}
         for notify in ended:
             notify()
-
-    def _bind(self, session: ShareSession, connection: ClientConnection | None) -> None:
-        if connection is session.connection:
-            return
-        if session.connection is not None:
-            session.connection.forget(session.lost)
-        session.connection = connection
-        if connection is not None:
-            session.lost = lambda: self.close(session)
-            connection.when_closed(session.lost)
