@@ -5,12 +5,13 @@ from batches import batch, consecutive
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.broker.queues.batches import FoundBatch, batches_of
+from tailrace.broker.queues.batches import batches_of
 from tailrace.log.disk.interface import Data
 from tailrace.log.segment.segment import WouldWait
 from tailrace.records.batch import HEADER_SIZE, read_header
 from tailrace.records.control import Marker, encode_marker
 from tailrace.records.errors import CorruptBatch
+from tailrace.records.record import encode_batch
 
 
 class BytesSlice:
@@ -54,8 +55,8 @@ def test_the_batches_of_a_slice_are_found_by_their_headers(shapes: list[tuple[in
         data += made
         offset += count
     found = list(batches_of(BytesSlice(data), wait=False))
-    assert [(one.first, one.last, one.begin, one.end, one.max_timestamp) for one in found] == expected
-    assert not any(one.is_control or one.is_of_transaction for one in found)
+    assert [(one.first, one.last, one.begin, one.end, one.header.max_timestamp) for one in found] == expected
+    assert all(one.has_records for one in found)
 
 
 def test_little_is_read_of_large_batches() -> None:
@@ -65,16 +66,12 @@ def test_little_is_read_of_large_batches() -> None:
     assert sum(size for _, size in records.reads) < 50_000
 
 
-def test_markers_and_batches_of_transactions_are_told_apart() -> None:
+def test_markers_and_batches_without_records_have_nothing_for_members() -> None:
     inside = batch(2, producer_id=7, producer_epoch=0, transactional=True)
-    marker = bytearray(encode_marker(Marker.ABORT, 7, 0, 0, 0))
-    plain = batch(1, base_offset=3, producer_id=7, producer_epoch=0)
-    found = list(batches_of(BytesSlice(bytes(inside + marker + plain)), wait=False))
-    assert [(one.is_of_transaction, one.is_control, one.producer_id) for one in found] == [
-        (True, False, 7),
-        (False, True, 7),
-        (False, False, 7),
-    ]
+    marker = encode_marker(Marker.ABORT, 7, 0, 0, 0, base_offset=2)
+    emptied = encode_batch([], base_offset=3, last_offset_delta=4)
+    found = list(batches_of(BytesSlice(bytes(inside + marker + emptied)), wait=False))
+    assert [(one.first, one.last, one.has_records) for one in found] == [(0, 1, True), (2, 2, False), (3, 7, False)]
 
 
 def test_bytes_that_are_not_in_memory_are_not_waited_for_unless_asked_for() -> None:
@@ -105,4 +102,3 @@ def test_a_slice_on_a_disk_is_walked_as_one_in_memory(tmp_path: Path) -> None:
         with records:
             found = [(one.first, one.last) for one in batches_of(records, wait=True)]
         assert found == [(0, 1), (2, 3), (4, 5)]
-    assert FoundBatch(0, 0, 0, 0, 0x30, 7, 0).is_control

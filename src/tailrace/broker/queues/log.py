@@ -6,7 +6,7 @@ last snapshots of all states are deleted (`cut`).
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tailrace.broker.core.delayed import Answer, DelayedResponse, FlushDependentResponse, Flushed
@@ -20,6 +20,7 @@ from tailrace.log.directory.admission import QUEUES_VERSION
 from tailrace.log.layout.errors import LogError, without_frames
 from tailrace.log.log import Log
 from tailrace.log.retention import Reason
+from tailrace.records.record import Record
 
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
@@ -34,8 +35,8 @@ KEPT_UNTIL_CUT = {
     "segment.bytes": str(SEGMENT_BYTES),
 }
 
-Replay = Callable[[ShareChange, int, int], None]
-"""Gets each change, with the offset and the size of its record."""
+Replay = Callable[[ShareChange, Record], None]
+"""Gets each change, and its record."""
 
 
 class ShareStateLog:
@@ -67,10 +68,8 @@ class ShareStateLog:
 
     # Writing
 
-    def append(self, changes: Sequence[ShareChange], now_ms: int) -> Iterator[tuple[ShareChange, int, int]]:
-        """Appends records as one batch, and requests a flush. Yields the changes, each with the offset and the size of
-        its record. Raises NotSaved.
-        """
+    def append(self, changes: Sequence[ShareChange], now_ms: int) -> Sequence[Record]:
+        """Appends records as one batch, and requests a flush. Returns them, with their offsets. Raises NotSaved."""
         records = [encode(change, now_ms) for change in changes]
         try:
             if self._topic.topic is None:
@@ -79,9 +78,7 @@ class ShareStateLog:
         except (LogError, Refused) as error:
             logger.error("cannot write to the state log of share groups: %s", error)
             raise NotSaved(str(error)) from error
-        offsets = range(appended.base_offset, appended.base_offset + len(records))
-        sizes = (len(record.key or b"") + len(record.value or b"") for record in records)
-        return zip(changes, offsets, sizes, strict=True)
+        return [record._replace(offset=offset) for offset, record in enumerate(records, appended.base_offset)]
 
     @property
     def is_flushed(self) -> bool:
@@ -91,11 +88,11 @@ class ShareStateLog:
     def when_safe(self, answer: Answer | DelayedResponse[Answer]) -> Answer | DelayedResponse[Answer]:
         """Returns the response, once all that it may depend on is on disk."""
         if isinstance(answer, DelayedResponse):
-            return FlushDependentResponse(answer, self._unflushed)
-        unflushed = self._unflushed()
+            return FlushDependentResponse(answer, self.unflushed)
+        unflushed = self.unflushed()
         return FlushDependentResponse(DelayedResponse.of(answer), lambda: unflushed) if unflushed else answer
 
-    def _unflushed(self) -> list[Flushed]:
+    def unflushed(self) -> list[Flushed]:
         """Returns what has to be waited for, as of now."""
         broker, partition = self._broker, self._partition
         if partition is None or self.is_flushed:
@@ -141,7 +138,7 @@ class ReadStateJob:
                 for record in found.records:
                     change = decode(record)
                     if change is not None:
-                        self._replay(change, record.offset, len(record.key or b"") + len(record.value or b""))
+                        self._replay(change, record)
         except Exception as error:  # noqa: BLE001 - any error: a part of the state is worse than none
             self.error = without_frames(error)
         else:

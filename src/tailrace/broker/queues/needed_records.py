@@ -86,6 +86,11 @@ class NeededLog:
         known = self._needed.get(key)
         return known.epoch if known is not None else -1
 
+    def next_epoch(self, key: ShareKey) -> int:
+        """The epoch of the next snapshot of a state."""
+        known = self._needed.get(key)
+        return max(known.epoch, known.next_epoch) + 1 if known is not None else 0
+
     @property
     def bytes(self) -> int:
         """The bytes of all records in the log, roughly."""
@@ -96,7 +101,7 @@ class NeededLog:
         return sum(known.snapshot_bytes + known.weight for known in self._needed.values())
 
     def note(self, change: ShareChange, offset: int, size: int) -> None:
-        """A record was appended, or read at the start."""
+        """A record was appended, or read at the start. Offsets grow."""
         if not self._samples or self._bytes - self._samples[-1][1] >= SAMPLE_BYTES:
             self._samples.append((offset, self._bytes))
         self._bytes += size

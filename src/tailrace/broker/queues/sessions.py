@@ -5,7 +5,7 @@
     -1     the last request: the session ends, and what the member has acquired is released
 
 A session belongs to the connection over which it was used last. When that is closed, the session ends at once, and what
-the member has acquired is available to others: nobody has to wait for its locks.
+the member has acquired is available to others: they need not wait for its locks.
 """
 
 from collections.abc import Callable

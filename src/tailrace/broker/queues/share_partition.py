@@ -194,6 +194,12 @@ class SharePartition:
         last = self._pages.end_of_free(first, PAGES_MAX)
         return OffsetRange(first, OFFSET_MAX if is_growing and last == self.end_offset - 1 else last)
 
+    def available_in(self, first: int, last: int) -> int:
+        """Returns how many records of a range may be acquired now, all from the end on included."""
+        first, end = max(first, self.start_offset), self.end_offset
+        between = self._pages.free_in(first, min(last, end - 1)) if first <= min(last, end - 1) else 0
+        return between + max(0, last + 1 - max(first, end))
+
     @property
     def _may_grow(self) -> int:
         """By how many records the end may move."""
