@@ -83,9 +83,7 @@ class Delivery:
 def values_of(partition: Any) -> list[bytes]:
     data = bytes(partition.records or b"")
     held = {
-        offset
-        for batch in partition.acquired_records
-        for offset in range(batch.first_offset, batch.last_offset + 1)
+        offset for batch in partition.acquired_records for offset in range(batch.first_offset, batch.last_offset + 1)
     }
     return [
         record.value or b""
@@ -145,7 +143,7 @@ class Worker:
         epoch = self.epoch if epoch is None else epoch
         named: dict[Place, Ranges] = {}
         if epoch == 0 or places is not None:
-            named = {place: () for place in (self.places if places is None else places)}
+            named = dict.fromkeys(self.places if places is None else places, ())
         limits = {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1 << 20, "max_records": 500, "batch_size": 500}
         return ShareFetchRequest(
             group_id=self.group,

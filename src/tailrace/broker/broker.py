@@ -106,6 +106,7 @@ class Broker:
             self.clock,
             self.ledger,
             self.backlog.holds,
+            self._start_moved,
         )
         self.disk_budget = DiskBudget(
             self._partitions,
@@ -192,6 +193,10 @@ class Broker:
             stood = before.offset if before is not None else None
             self.ledger.note_commit(group, partition, stood, now.offset, now.commit_timestamp)
             self.backlog.groups.committed(group, partition.topic, now.commit_timestamp)
+
+    def _start_moved(self, partition: Partition) -> None:
+        if (queues := self.used_queues) is not None:
+            queues.log_start_moved(partition)
 
     def load_groups(self) -> None:
         """Starts reading the groups' log, if there is one."""

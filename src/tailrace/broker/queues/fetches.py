@@ -335,10 +335,11 @@ class ShareFetch(DelayedResponse[ShareFetchResponse]):
         queue, limits, queues = found.queue, self._limits, self._broker.queues
         if records_left <= 0 or not found.batches or queue.state is not found.state or queue.is_gone:
             return []
+        first = max(found.first, found.state.start_offset)  # holes before it are finished
         acquired = found.state.acquire(
             self._session.member.member_id,
-            found.first,
-            found.ranges,
+            first,
+            found.ranges_from(first),
             records_max=records_left,
             now_ms=queues.steady_ms,
             lock_ms=self._lock_ms,

@@ -54,8 +54,10 @@ class QueuePartition:
 
     def has_more(self, now_ms: int, *, reads_committed: bool) -> bool:
         """Whether a fetch would find anything."""
+        if self.is_gone:
+            return True
         if self.state is None or self.is_reading:
-            return self.is_gone
+            return False
         available = self.state.next_available(now_ms)
         return available is not None and available.first < self.end_for(reads_committed=reads_committed)
 

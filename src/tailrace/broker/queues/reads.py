@@ -47,9 +47,8 @@ class FoundRecords(NamedTuple):
     def length(self) -> int:
         return self.batches[-1].end - self.batches[0].begin if self.batches else 0
 
-    @property
-    def ranges(self) -> list[OffsetRange]:
-        return [OffsetRange(batch.first, batch.last) for batch in self.batches]
+    def ranges_from(self, first: int) -> list[OffsetRange]:
+        return [OffsetRange(batch.first, batch.last) for batch in self.batches if batch.last >= first]
 
     def release(self) -> None:
         self.records.release()
@@ -58,7 +57,7 @@ class FoundRecords(NamedTuple):
         """Returns the batches of the records that were acquired."""
         first, last = acquired[0].first, acquired[-1].last
         sent = [batch for batch in self.batches if batch.last >= first and batch.first <= last]
-        return self.records.part(sent[0].begin, sent[-1].end - sent[0].begin)
+        return self.records.piece(sent[0].begin, sent[-1].end - sent[0].begin)
 
 
 def find_records(
