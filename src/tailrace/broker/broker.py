@@ -168,7 +168,9 @@ class Broker:
     def queues(self) -> "QueueCoordinator":
         from tailrace.broker.queues.coordinator import QueueCoordinator
 
-        return QueueCoordinator(self)
+        coordinator = QueueCoordinator(self)
+        coordinator.tell_time(self.groups.now_ms, self.timers.now)
+        return coordinator
 
     @property
     def used_queues(self) -> "QueueCoordinator | None":

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from brokers import LocalBroker, a_batch, produce_request, resolved
 from compactions import compact
-from share_requests import GROUP, Worker, begin_group, set_configs
+from share_fetches import GROUP, Worker, begin_group, set_configs
 from transactions import TransactionalProducer
 
 from tailrace.broker.queues.queue_partition import QueuePartition

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 from brokers import LocalBroker
-from share_requests import GROUP, Worker, begin_group, set_configs
+from share_fetches import GROUP, Worker, begin_group, set_configs
 
 from tailrace.broker.queues.queue_partition import QueuePartition
 from tailrace.broker.queues.states import RecordState
