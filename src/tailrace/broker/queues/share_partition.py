@@ -227,6 +227,7 @@ class SharePartition:
         """
         left = min(records_max, self.settings.locks_max - self.in_flight)
         taken = Acquisition(self._pages, left, self.settings.suspect_from)
+        room = self._may_grow
         for batch in batches:
             if taken.is_over or taken.left <= 0:
                 break
@@ -234,10 +235,11 @@ class SharePartition:
             end = self.end_offset
             if first < end:
                 taken.take(first, min(batch.last, end - 1), is_strict=is_strict)
-            grown = min(batch.last + 1 - end, self._may_grow)
+            grown = min(batch.last + 1 - end, room)
             if is_strict:
                 grown = min(grown, taken.left)
             if grown > 0 and not taken.is_over:
+                room -= grown
                 self._pages.extend(end + grown)
                 taken.take(end, end + grown - 1, is_strict=is_strict)
             first = max(first, batch.last + 1)
