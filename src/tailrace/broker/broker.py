@@ -180,8 +180,11 @@ class Broker:
     @property
     def positions_are_loading(self) -> bool:
         """Whether it is still being read what groups have read."""
-        queues = self.used_queues
-        return self.groups_are_loading or (queues is not None and queues.is_loading)
+        return self.groups_are_loading or self.queues_are_loading
+
+    @property
+    def queues_are_loading(self) -> bool:
+        return (queues := self.used_queues) is not None and queues.is_loading
 
     @property
     def groups_are_loading(self) -> bool:

@@ -86,7 +86,7 @@ class GroupCoordinator:
         """Sets the time. `steady_ms` is of a clock that never jumps, and stops while the broker is held up."""
         self._now_ms = now_ms
         self.timers.now = max(self.timers.now, steady_ms)
-        if self._is_loaded and not self._has_resumed:
+        if self._is_loaded and not self._has_resumed and not self._broker.queues_are_loading:
             self._has_resumed = True
             IncrementalResponse(self._resume(), self._broker.start_job)
 
