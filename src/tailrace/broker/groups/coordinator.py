@@ -30,7 +30,7 @@ from tailrace.broker.groups.records import Change, GroupMetadataValue, NotSaved,
 from tailrace.broker.groups.share.group import ShareGroup
 from tailrace.broker.groups.share.heartbeat import Outcome as ShareOutcome
 from tailrace.broker.groups.share.heartbeat import ShareHeartbeat
-from tailrace.broker.groups.share.share_state import NoShareState, ShareState
+from tailrace.broker.groups.share.share_state import BrokerShareState, ShareState
 from tailrace.broker.groups.table import ClassicProtocol, GroupTable, classic_protocol
 from tailrace.broker.groups.timers import Timer
 from tailrace.log.layout.errors import StorageError, without_frames
@@ -69,7 +69,7 @@ class GroupCoordinator:
         self.session_timeouts_ms = range(
             number("group.min.session.timeout.ms"), number("group.max.session.timeout.ms") + 1
         )
-        self.share_state: ShareState = NoShareState()
+        self.share_state: ShareState = BrokerShareState(broker)
         self._table = GroupTable(
             broker,
             self.timers,
@@ -86,9 +86,14 @@ class GroupCoordinator:
         """Sets the time. `steady_ms` is of a clock that never jumps, and stops while the broker is held up."""
         self._now_ms = now_ms
         self.timers.now = max(self.timers.now, steady_ms)
-        if self._is_loaded and not self._has_resumed:
+        if self._is_loaded and not self._has_resumed and not self._broker.queues_are_loading:
             self._has_resumed = True
             IncrementalResponse(self._resume(), self._broker.start_job)
+
+    @property
+    def now_ms(self) -> int:
+        """The wall clock, as told last."""
+        return self._now_ms
 
     def advance(self) -> None:
         """Handles all deadlines that are due."""

@@ -5,9 +5,12 @@ removed. So a crash in between leaves nothing behind that the next attempt would
 """
 
 from collections.abc import Collection
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from tailrace.broker.core.delayed import Answer, DelayedResponse
+
+if TYPE_CHECKING:
+    from tailrace.broker.broker import Broker
 
 
 class ShareState(Protocol):
@@ -39,3 +42,20 @@ class NoShareState:
 
     def when_safe(self, answer: Answer | DelayedResponse[Answer]) -> Answer | DelayedResponse[Answer]:
         return answer
+
+
+class BrokerShareState:
+    """The states that the broker's queues keep, which are imported on first use."""
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+
+    def initialize(self, group_id: str, topic_id: bytes, partitions: Collection[int], epoch: int) -> None:
+        self._broker.queues.initialize(group_id, topic_id, partitions, epoch)
+
+    def deleted(self, group_id: str) -> None:
+        self._broker.queues.deleted(group_id)
+
+    def when_safe(self, answer: Answer | DelayedResponse[Answer]) -> Answer | DelayedResponse[Answer]:
+        queues = self._broker.used_queues
+        return answer if queues is None else queues.when_safe(answer)
