@@ -296,7 +296,7 @@ class SharePartition:
                 renewed += last - first + 1
             else:
                 draft.acknowledge(first, last, kind)
-        return draft.decision()._replace(renewed=renewed)
+        return draft.decision(renewed)
 
     def _checked(self, member_id: str, batches: Sequence[AckBatch]) -> Iterator[tuple[int, int, AckType]]:
         """Yields runs of one type, without those before the start. Raises Refused."""
