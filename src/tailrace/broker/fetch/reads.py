@@ -129,6 +129,8 @@ class Fetch(DelayedResponse[FetchResponse]):
         self._is_over = False
         self._is_due = request.max_wait_ms <= 0 or request.min_bytes <= 0
 
+    waits_for_metadata = True  # by itself, before it responds
+
     def start(self) -> None:
         """Looks for records. On return the request is answered, or parked, or a thread is reading."""
         self._look()

@@ -39,6 +39,7 @@ class EndReason(StrEnum):
     LOST = "lost"  # its log begins after it now
     ABORTED = "aborted"  # with its transaction
     PURGED = "purged"
+    GAP = "gap"  # there is no record for members at the offset
 
 
 class OffsetRange(NamedTuple):
