@@ -347,7 +347,7 @@ class ShareConsumer:
                 self._lose(lease, _expired(lease.delivery))
 
     def _lose(self, lease: Lease[_Node], error: ClientError) -> None:
-        """The record is not ours any more. One that `poll` has not returned yet is nobody's business."""
+        """The record is not ours any more. The owner does not hear of one that `poll` has not returned yet."""
         self._leases.remove(lease)
         lease.node.outbox.forget(lease.delivery.partition, lease.delivery.offset)
         if lease.delivery in self._ready:
