@@ -1,6 +1,6 @@
 """Share groups from outside: their members, where their partitions start, and how far they are behind."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from tailrace.client.cluster.cluster import Cluster
@@ -28,6 +28,8 @@ from tailrace.protocol.messages.describe_share_group_offsets import (
 from tailrace.protocol.messages.share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
 
 UNKNOWN = -1
+AVAILABLE = "available"
+FINISHED = "finished"
 
 
 class ShareMember(NamedTuple):
@@ -45,6 +47,17 @@ class ShareGroup(NamedTuple):
     members: tuple[ShareMember, ...]
 
 
+class State(NamedTuple):
+    """Of a message: available, acquired, parked or finished. `attempt` is how often it has been delivered."""
+
+    name: str
+    attempt: int
+
+    @property
+    def is_finished(self) -> bool:
+        return self.name == FINISHED
+
+
 class QueueFacts(NamedTuple):
     """What only a tailrace broker tells. `oldest_ms` is the timestamp of the oldest unfinished message, if any;
     `attempts` is how many unfinished messages have been delivered so often.
@@ -57,6 +70,7 @@ class QueueFacts(NamedTuple):
     dead_lettered: int
     expired: int
     lost: int
+    states: Sequence[tuple[int, int, State]] = ()  # first and last offset; ascending
 
 
 class ShareOffset(NamedTuple):
@@ -67,6 +81,15 @@ class ShareOffset(NamedTuple):
     start: int | None
     unfinished: int | None
     facts: QueueFacts | None
+
+    def state_of(self, offset: int) -> State | None:
+        """The state of a message from `start` on; None where the broker does not tell."""
+        if self.facts is None:
+            return None
+        for first, last, state in self.facts.states:
+            if first <= offset <= last:
+                return state
+        return State(AVAILABLE, 0)  # it has never been delivered
 
 
 def describe(cluster: Cluster, group: str) -> ShareGroup | None:
@@ -103,7 +126,7 @@ def describe(cluster: Cluster, group: str) -> ShareGroup | None:
     return ShareGroup(found.group_state, members)
 
 
-def offsets(cluster: Cluster, group: str) -> dict[TopicPartition, ShareOffset]:
+def offsets(cluster: Cluster, group: str, *, states_max: int = 0) -> dict[TopicPartition, ShareOffset]:
     """Returns all partitions in which the group has a place. Raises Refused if there is no such group."""
     request = DescribeShareGroupOffsetsRequest(
         groups=[DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=None)]
@@ -126,16 +149,17 @@ def offsets(cluster: Cluster, group: str) -> dict[TopicPartition, ShareOffset]:
 
 
 def _offset(found: DescribeShareGroupOffsetsResponsePartition) -> ShareOffset:
-    facts = found.queue and QueueFacts(
-        found.queue.in_flight,
-        found.queue.parked,
-        _known(found.queue.oldest_ms),
-        {one.attempt: one.records for one in found.queue.attempts},
-        found.queue.dead_lettered,
-        found.queue.expired,
-        found.queue.lost,
+    queue = found.queue
+    facts = queue and QueueFacts(
+        queue.in_flight,
+        queue.parked,
+        _known(queue.oldest_ms),
+        {one.attempt: one.records for one in queue.attempts},
+        queue.dead_lettered,
+        queue.expired,
+        queue.lost,
     )
-    return ShareOffset(_known(found.start_offset), _known(found.lag), facts)
+    return ShareOffset(_known(found.start_offset), _known(found.lag), facts or None)
 
 
 def _known(value: int) -> int | None:
