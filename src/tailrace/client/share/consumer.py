@@ -7,8 +7,8 @@ A broker that cannot be reached is tried again for ever; `trouble` is the last s
 error that no retry can mend is raised.
 """
 
-import os
 import select
+import socket
 import time
 from collections import Counter, deque
 from collections.abc import Iterable
@@ -32,6 +32,7 @@ FETCH_WAIT_MS = 500
 CLOSE_S = 10.0
 _RETRY_S_MAX = 5.0  # in which nothing else happens
 _DAMAGE_MAX = 100
+_WAKES = 4096  # that are taken at once
 
 
 class Result(NamedTuple):
@@ -84,9 +85,10 @@ class ShareConsumer:
         self._settling: dict[tuple[SharePartition, int], _Settling] = {}
         self._ready: deque[Delivery] = deque()
         self._results: list[Result] = []
-        self._woken, self._waker = os.pipe()
-        for descriptor in (self._woken, self._waker):
-            os.set_blocking(descriptor, False)
+        self._is_closed = False
+        self._woken, self._waker = socket.socketpair()
+        self._woken.setblocking(False)
+        self._waker.setblocking(False)
 
     # What the owner calls
 
@@ -96,13 +98,13 @@ class ShareConsumer:
         With 0 for `records_max`, it only does what has to be done. `lock_ms`, how long the records are to be locked,
         needs a tailrace broker; others lock as the group is configured.
         """
-        until = time.monotonic() + wait_s
+        until, known = time.monotonic() + wait_s, len(self._results)
         while True:
             now = time.monotonic()
             self._end_leases(now)
             wanted = records_max - len(self._ready)
             self._work(now, wanted, Fetch(wanted, _wait_ms(until - now), lock_ms))
-            if (self._ready and records_max) or self._results or time.monotonic() >= until:
+            if (self._ready and records_max) or len(self._results) > known or time.monotonic() >= until:
                 break
             if self._wait(until):
                 break
@@ -131,8 +133,8 @@ class ShareConsumer:
 
     def wake(self) -> None:
         """Makes a `poll` that waits return. Any thread may call it, and a signal handler."""
-        with suppress(OSError):  # full, then it wakes anyway; or closed
-            os.write(self._waker, b"w")
+        with suppress(OSError):  # full, so it wakes anyway; or closed
+            self._waker.send(b"w")
 
     @property
     def is_settled(self) -> bool:
@@ -146,6 +148,9 @@ class ShareConsumer:
 
     def close(self, wait_s: float = CLOSE_S) -> None:
         """Sends the acknowledgements that wait, releases all other records, and leaves the group. Does not raise."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         deadline = time.monotonic() + wait_s
         for delivery in self._ready:
             if (lease := self._leases.find(delivery)) is not None:
@@ -159,8 +164,8 @@ class ShareConsumer:
         with suppress(ClientError):
             self._member.leave(deadline)
         self._cluster.close()
-        for descriptor in (self._woken, self._waker):
-            os.close(descriptor)
+        self._woken.close()
+        self._waker.close()
 
     # One round of work
 
@@ -237,7 +242,7 @@ class ShareConsumer:
                 self._member.receive()
             except ClientError as error:
                 self._note(error)
-        return any(descriptor == self._woken for descriptor, _ in ready) and bool(os.read(self._woken, 4096))
+        return any(descriptor == self._woken.fileno() for descriptor, _ in ready) and bool(self._woken.recv(_WAKES))
 
     # Responses
 
