@@ -180,7 +180,7 @@ def test_one_acknowledgement_that_is_refused_does_not_take_others_with_it(
 def test_an_acknowledgement_that_could_not_be_stored_is_sent_again(group: FakeGroup, consumer: ShareConsumer) -> None:
     group.ready = [1]
     codes = [ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_NOT_AVAILABLE, 0]
-    group.refuses = lambda sent: codes.pop(0)
+    group.refuses = lambda sent: codes.pop(0) if codes else 0
     (one,) = take(consumer, 1)
     consumer.acknowledge(one, Outcome.ACCEPT)
     assert [result.error for result in results(consumer, 1)] == [None]
