@@ -166,7 +166,7 @@ class Crew:
 
     def produce(self, *values: str, partition: int = 0) -> None:
         messages = [Message(value.encode(), b"key") for value in values]
-        self._reference.produce(self._topic, messages, partition=partition)
+        self._reference.produce(self._topic, messages, partition=partition, idempotent=True)
         for value in values:
             self.produced[partition, self._ends[partition]] = value.encode()
             self._ends[partition] += 1

@@ -12,8 +12,8 @@ only: at another one it is accepted at once. Any other is accepted. What stands 
 
 A line of JSON for each message, printed before it is acknowledged: `event` handled, with `worker` (its number),
 `partition`, `offset`, `attempt` and `outcome`. Others: `holds` when it begins to hold one; `joined` when a worker has
-subscribed, `refused` with `text` when an acknowledgement was, `left` at the end. The process ends when it reads `leave`,
-or when its stdin is closed.
+subscribed, `refused` with `text` when an acknowledgement was, `left` at the end. The process ends when it reads
+`leave`, or when its stdin is closed.
 """
 
 import json
