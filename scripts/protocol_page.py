@@ -19,9 +19,10 @@ from typing import NamedTuple
 
 from tailrace.broker import apis
 from tailrace.broker.apis.registry import APIS
+from tailrace.broker.configs.group_tables import GROUP_KEYS
 from tailrace.broker.configs.ignored import FAMILIES, Family
 from tailrace.broker.configs.keys import ConfigKey
-from tailrace.broker.configs.tables import BROKER_KEYS, GROUP_KEYS, TOPIC_KEYS
+from tailrace.broker.configs.tables import BROKER_KEYS, TOPIC_KEYS
 from tailrace.broker.core.api import Api
 from tailrace.protocol.message import Versions, specification_of, versions_of
 from tailrace.protocol.messages import REQUESTS, SPOKEN
@@ -44,9 +45,11 @@ Names, types and defaults are Kafka's, unless [DEVIATIONS](DEVIATIONS.md) says o
 Unknown names and invalid values are refused. `tailrace topic show`, or any client's DescribeConfigs, shows the current
 values, and where they come from.
 """
-GROUP_CONFIGS = """Of groups with `group.protocol=consumer`, changed with `tailrace group set`, at any time; the group
-need not exist yet. Where a group has no value of its own, the broker's applies. `group.consumer.min.*` and
-`group.consumer.max.*` of the broker limit both."""
+GROUP_CONFIGS = """
+Those that begin with `consumer.` are of groups with `group.protocol=consumer`, the others of share groups. They are
+changed with `tailrace group set`, at any time; the group need not exist yet. Where a group has no value of its own, the
+broker's applies. `group.consumer.min.*` and `.max.*`, and `group.share.min.*` and `.max.*` of the broker limit both.
+"""
 TOPIC_CONFIGS = """
 Set with `tailrace topic create --config`, changed with `tailrace topic alter --set` and `--unset`, at any time. Where a
 topic has no value of its own, the broker's applies, under the broker's name: given at the start, or changed at run time
@@ -235,12 +238,15 @@ def configs_page() -> str:
                     ),
                 ),
                 "",
-                "## Of a consumer group",
+                "## Of a consumer group or share group",
                 *wrapped(GROUP_CONFIGS),
                 "",
                 *table(
                     ("group config", "broker's name", "default", "takes", "what it does"),
-                    ((f"`{key.name}`", f"`{key.broker_key}`", *described(key)) for key in GROUP_KEYS.values()),
+                    (
+                        (f"`{key.name}`", f"`{key.broker_key}`" if key.broker_key else "–", *described(key))
+                        for key in GROUP_KEYS.values()
+                    ),
                 ),
                 "",
                 "## Of the broker alone",

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from tailrace.broker.configs.group_tables import GROUP_KEYS
 from tailrace.broker.configs.ignored import family_of
 from tailrace.broker.configs.tables import BROKER_KEYS, TOPIC_KEYS
 from tailrace.spark import _HOMES
@@ -16,6 +17,7 @@ NOT_MODULES = {
     "tailrace.journal": "a file in a data directory",
     "tailrace.librdkafka": "a logger, of the client library",
     "tailrace.options": "a key in the metadata of a table's column",
+    "tailrace.restored": "a file in a data directory",
     "tailrace.service": "a systemd unit",
     "tailrace.spark.pipeline": "a logger, and a property of Spark's jobs",
 }
@@ -49,7 +51,8 @@ def is_attribute(name: str) -> bool:
 
 def is_config(name: str) -> bool:
     """Also the beginning of the names of several configs."""
-    return family_of(name) is not None or any(f"{key}.".startswith(f"{name}.") for key in (*BROKER_KEYS, *TOPIC_KEYS))
+    keys = (*BROKER_KEYS, *TOPIC_KEYS, *GROUP_KEYS)
+    return family_of(name) is not None or any(f"{key}.".startswith(f"{name}.") for key in keys)
 
 
 def names() -> dict[str, list[str]]:

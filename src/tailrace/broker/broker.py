@@ -7,7 +7,7 @@
 
 Nothing in this package waits, starts a thread or opens a socket: `start_job` has work done elsewhere.
 
-Groups, transactions and compaction are imported on first use, which makes the start faster.
+Groups, transactions, queues and compaction are imported on first use, which makes the start faster.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,9 +32,8 @@ from tailrace.broker.core.counters import Counters, LogSizes
 from tailrace.broker.core.delayed import DelayedResponse, DependentResponse, Flushed, StartJob
 from tailrace.broker.core.errors import Refused
 from tailrace.broker.core.partition import Partition
-from tailrace.broker.core.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Topic
+from tailrace.broker.core.topics import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTIONS_TOPIC, Topic
 from tailrace.broker.core.wall_clock import WallClock
-from tailrace.broker.fetch.reads import Fetch
 from tailrace.broker.fetch.sessions import FetchSessions
 from tailrace.broker.groups.timers import Timers
 from tailrace.broker.metadata.log import MetadataLog
@@ -55,6 +54,7 @@ if TYPE_CHECKING:
     from tailrace.broker.background.compaction import Compactor
     from tailrace.broker.groups.coordinator import GroupCoordinator
     from tailrace.broker.groups.records import OffsetCommitValue
+    from tailrace.broker.queues.coordinator import QueueCoordinator
     from tailrace.broker.transactions.coordinator import TransactionCoordinator
 
 LOGS_MADE_MAX = 100  # per request: creating a log takes some system calls, while other requests wait
@@ -106,6 +106,7 @@ class Broker:
             self.clock,
             self.ledger,
             self.backlog.holds,
+            self._start_moved,
         )
         self.disk_budget = DiskBudget(
             self._partitions,
@@ -163,6 +164,28 @@ class Broker:
         """None while there are no transactions: nothing has been imported for them then."""
         return self.transactions if "transactions" in self.__dict__ else None
 
+    @cached_property
+    def queues(self) -> "QueueCoordinator":
+        from tailrace.broker.queues.coordinator import QueueCoordinator
+
+        coordinator = QueueCoordinator(self)
+        coordinator.tell_time(self.groups.now_ms, self.timers.now)
+        return coordinator
+
+    @property
+    def used_queues(self) -> "QueueCoordinator | None":
+        """None while there are no share groups: nothing has been imported for them then."""
+        return self.queues if "queues" in self.__dict__ else None
+
+    @property
+    def positions_are_loading(self) -> bool:
+        """Whether it is still being read what groups have read."""
+        return self.groups_are_loading or self.queues_are_loading
+
+    @property
+    def queues_are_loading(self) -> bool:
+        return (queues := self.used_queues) is not None and queues.is_loading
+
     @property
     def groups_are_loading(self) -> bool:
         return "groups" in self.__dict__ and self.groups.is_loading  # they are read at the start, or there are none
@@ -176,10 +199,19 @@ class Broker:
             self.ledger.note_commit(group, partition, stood, now.offset, now.commit_timestamp)
             self.backlog.groups.committed(group, partition.topic, now.commit_timestamp)
 
+    def _start_moved(self, partition: Partition) -> None:
+        if (queues := self.used_queues) is not None:
+            queues.log_start_moved(partition)
+
     def load_groups(self) -> None:
         """Starts reading the groups' log, if there is one."""
         if any(name.topic == OFFSETS_TOPIC for name in self.directory.logs):
             self.groups.load()
+
+    def load_queues(self) -> None:
+        """Has the state of queues read, if there is any, or a user's own topic of that name."""
+        if SHARE_STATE_TOPIC in self.metadata.topics:
+            self.queues.load()
 
     def load_transactions(self) -> None:
         """Starts reading the transaction log, if there is one, or a transaction that is open in some partition."""
@@ -196,7 +228,7 @@ class Broker:
         """Returns the response, or a DelayedResponse. It leaves once all metadata that it may depend on is on disk."""
         self._may_make = LOGS_MADE_MAX
         answer = api.handle(request, call, self)
-        if self.metadata_log.is_settled or isinstance(answer, Silence | Fetch):  # a Fetch waits for the metadata itself
+        if self.metadata_log.is_settled or isinstance(answer, Silence) or getattr(answer, "waits_for_metadata", False):
             return answer
         return MetadataFlushedResponse(self.metadata_log.when_settled(), answer)
 
@@ -298,6 +330,8 @@ class Broker:
             self.backlog.gates.forget(topic)
             gone += topic.touched
         self.groups.topics_deleted(topics)
+        if (queues := self.used_queues) is not None:
+            queues.topics_deleted(topics)
         for partition in gone:
             if (log := partition.log) is not None:
                 partition.log = None
@@ -338,11 +372,12 @@ class Broker:
     @property
     def next_deadline(self) -> int | None:
         """When `advance` has something to do, by the steady clock; None if nothing is due."""
-        transactions = self.used_transactions
+        transactions, queues = self.used_transactions, self.used_queues
         deadlines = (
             self.timers.next_deadline,
             self.backlog.acks.next_deadline,
             transactions.timers.next_deadline if transactions is not None else None,
+            queues.timers.next_deadline if queues is not None else None,
         )
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
@@ -365,6 +400,7 @@ class Broker:
             lambda: self.scrubber.tick(now_ms),
             lambda: self.advance(now_ms, steady_ms),
             lambda: self.group_history.tick(now_ms, steady_ms),
+            lambda: self._tick_queues(steady_ms),
         )
         errors = []
         for task in tasks:
@@ -375,15 +411,22 @@ class Broker:
         if errors:
             raise ExceptionGroup("background tasks failed", errors)
 
+    def _tick_queues(self, steady_ms: int) -> None:
+        if (queues := self.used_queues) is not None:
+            queues.snapshots.tick(steady_ms)
+
     def advance(self, now_ms: int, steady_ms: int) -> None:
-        """Lets groups and transactions do what is due by now, and ends delays. Called at the next deadline, and with
-        each tick.
+        """Lets groups, transactions and queues do what is due by now, and ends delays. Called at the next deadline, and
+        with each tick.
         """
         self.groups.tell_time(now_ms, steady_ms)
         self.groups.advance()
         if (transactions := self.used_transactions) is not None:
             transactions.tell_time(now_ms, steady_ms)
             transactions.advance()
+        if (queues := self.used_queues) is not None:
+            queues.tell_time(now_ms, steady_ms)
+            queues.advance()
         self.backlog.acks.advance(steady_ms)
 
 

@@ -69,6 +69,7 @@ def open_broker(
         _delay_appends(broker, delayed, now_ms)
     broker.load_groups()
     broker.load_transactions()
+    broker.load_queues()
     announce(directory)
     cuts = {} if directory.was_clean else _finish_deletions(broker, now_ms)
     if removal is not None:

@@ -9,6 +9,7 @@ from consumer_requests import Member, describe, pass_time
 from group_requests import BILLING
 from logs import DATA, memory_files
 
+from tailrace.broker.configs.group_tables import GROUP_KEYS
 from tailrace.broker.configs.keys import InvalidConfig
 from tailrace.broker.configs.registry import BrokerConfigs, ConfigSource
 from tailrace.protocol.errors import ErrorCode
@@ -26,7 +27,6 @@ from tailrace.protocol.messages.list_config_resources import ListConfigResources
 GROUP = 32
 SET, DELETE = 0, 1
 SESSION = "consumer.session.timeout.ms"
-NAMES = ["consumer.assignment.interval.ms", "consumer.heartbeat.interval.ms", SESSION]
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def listed(broker: LocalBroker) -> list[str]:
 
 
 def test_a_group_has_the_configs_of_the_broker_until_it_has_its_own(broker: LocalBroker) -> None:
-    assert sorted(configs(broker)) == NAMES
+    assert sorted(configs(broker)) == sorted(GROUP_KEYS)
     assert configs(broker)[SESSION] == ("45000", ConfigSource.DEFAULT)
     assert alter(broker, "50000") == 0
     assert configs(broker)[SESSION] == ("50000", ConfigSource.GROUP)
@@ -76,6 +76,9 @@ def test_a_group_has_the_configs_of_the_broker_until_it_has_its_own(broker: Loca
         (SESSION, "60001", BILLING, ErrorCode.INVALID_CONFIG),
         (SESSION, "long", BILLING, ErrorCode.INVALID_CONFIG),
         ("consumer.heartbeat.interval.ms", "4999", BILLING, ErrorCode.INVALID_CONFIG),
+        ("share.record.lock.duration.ms", "999", BILLING, ErrorCode.INVALID_CONFIG),
+        ("share.auto.offset.reset", "soon", BILLING, ErrorCode.INVALID_CONFIG),
+        ("tailrace.share.order", "size", BILLING, ErrorCode.INVALID_CONFIG),
         ("consumer.assignment.interval.ms", "15001", BILLING, ErrorCode.INVALID_CONFIG),
         ("retention.ms", "5", BILLING, ErrorCode.INVALID_CONFIG),
         (SESSION, "50000", "", ErrorCode.INVALID_REQUEST),
@@ -86,6 +89,25 @@ def test_what_the_broker_does_not_allow_is_refused(
 ) -> None:
     assert alter(broker, value, name, group) == code
     assert listed(broker) == []
+
+
+def test_a_group_has_the_configs_of_share_groups(broker: LocalBroker) -> None:
+    assert configs(broker)["share.record.lock.duration.ms"] == ("30000", ConfigSource.DEFAULT)
+    assert configs(broker)["share.isolation.level"] == ("read_uncommitted", ConfigSource.DEFAULT)
+    assert alter(broker, "3000", "share.record.lock.duration.ms") == 0
+    assert alter(broker, "read_committed", "share.isolation.level") == 0
+    broker.kill()
+    assert configs(broker)["share.record.lock.duration.ms"] == ("3000", ConfigSource.GROUP)
+    assert configs(broker)["share.isolation.level"] == ("read_committed", ConfigSource.GROUP)
+
+
+def test_the_interval_of_heartbeats_stays_below_the_timeout_of_sessions() -> None:
+    limits = {"group.share.min.session.timeout.ms": "2000", "group.share.min.heartbeat.interval.ms": "1000"}
+    with LocalBroker(DATA, limits, files=memory_files()) as broker:
+        assert alter(broker, "4000", "share.session.timeout.ms") == ErrorCode.INVALID_CONFIG
+        assert alter(broker, "3000", "share.heartbeat.interval.ms") == 0
+        assert alter(broker, "4000", "share.session.timeout.ms") == 0
+        assert alter(broker, None, "share.heartbeat.interval.ms") == ErrorCode.INVALID_CONFIG
 
 
 def test_a_change_may_be_checked_only(broker: LocalBroker) -> None:

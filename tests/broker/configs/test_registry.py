@@ -19,6 +19,7 @@ from tailrace.broker.configs.tables import BROKER_KEYS, TOPIC_KEYS
 from tailrace.log.layout.config import LogConfig
 
 # What Kafka 4.3.1 answers to DescribeConfigs of a topic without configs of its own: value, type, the broker's name.
+# errors.deadletterqueue.group.enable is that of Kafka 4.4.
 # The answer lacks that name for flush.ms, retention.ms, segment.jitter.ms and segment.ms: Kafka's brokers have no
 # default under it.
 KAFKA = """
@@ -28,6 +29,7 @@ compression.lz4.level                    9                    3 compression.lz4.
 compression.type                         producer             2 compression.type
 compression.zstd.level                   3                    3 compression.zstd.level
 delete.retention.ms                      86400000             5 log.cleaner.delete.retention.ms
+errors.deadletterqueue.group.enable      false                1 -
 file.delete.delay.ms                     60000                5 log.segment.delete.delay.ms
 flush.messages                           9223372036854775807  5 log.flush.interval.messages
 flush.ms                                 9223372036854775807  5 log.flush.interval.ms

@@ -2,8 +2,6 @@
 together or not at all, and consumers of committed records always go on.
 """
 
-from collections.abc import Iterator
-from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +9,7 @@ import pytest
 from brokers import LocalBroker
 from group_requests import offsets
 from logs import DATA, memory_files
+from power_cuts import cuts_during
 from transactions import TransactionalProducer, Waiting, check_replay, committed, known, last_stable_offset, run_a_job
 
 from tailrace.broker.transactions.state import State
@@ -91,21 +90,6 @@ def test_a_transaction_ends_as_decided_whenever_the_broker_is_killed(
 
 
 # Without power: what was not synced may be lost, or not
-
-
-def cuts_during(files: RecordingFiles, first: int, tries: int = 12) -> Iterator[tuple[int, RecordingFiles]]:
-    """States of the disk that a power cut may leave after each call from the first on, with the number of calls. Writes
-    are whole or lost: a torn one before one that is whole is damage, for which the broker does not start.
-    """
-    seen: set[tuple[int, int]] = set()
-    for after in range(first, len(files.calls) + 1):
-        until = copy(files)
-        until.calls = files.calls[:after]
-        for seed in range(tries):
-            cut = until.power_cut(seed, tears=False)
-            if (after, cut.disk.fingerprint()) not in seen:
-                seen.add((after, cut.disk.fingerprint()))
-                yield after, cut
 
 
 @versions

@@ -109,13 +109,15 @@ def test_a_format_is_raised_before_what_needs_it_is_written_and_stays(tmp_path: 
     directory = DataDirectory(OperatingSystemFiles(), str(tmp_path))
     for version, content in ((2, "2\n"), (3, "3\n"), (2, "3\n")):
         directory.require_format(version)
+        assert directory.has_format(version)
+        assert not directory.has_format(int(content) + 1)
         assert (tmp_path / FORMAT_FILE).read_text() == content
     directory.close(NOW)
     DataDirectory(OperatingSystemFiles(), str(tmp_path)).close(NOW)
     assert (tmp_path / FORMAT_FILE).read_text() == "3\n"
 
 
-@pytest.mark.parametrize("content", ["4\n", "10", "0", "", "\n", "-1\n", "1.5\n", "garbage", "\xff\xfe"])
+@pytest.mark.parametrize("content", ["5\n", "10", "0", "", "\n", "-1\n", "1.5\n", "garbage", "\xff\xfe"])
 def test_a_format_that_is_newer_or_nonsense_is_refused_and_nothing_is_touched(tmp_path: Path, content: str) -> None:
     (tmp_path / FORMAT_FILE).write_bytes(content.encode("latin-1"))
     (tmp_path / CLEAN_SHUTDOWN).write_text("")

@@ -5,7 +5,7 @@ without regard to case; unknown ones match nothing.
 
 Versions 0-5.
     4   states, and a filter by state      5   types, and a filter by type
-Not done: types other than `classic` and `consumer`.
+Not done: the type `streams`.
 """
 
 from collections.abc import Generator

@@ -14,10 +14,11 @@ Not done: client metrics, which have no configs here yet.
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from tailrace.broker.configs.group_tables import GROUP_KEYS
 from tailrace.broker.configs.groups import group_layers
 from tailrace.broker.configs.keys import ConfigKey
 from tailrace.broker.configs.registry import ConfigSource, Entry, broker_key, topic_layers
-from tailrace.broker.configs.tables import BROKER_KEYS, GROUP_KEYS, TOPIC_KEYS
+from tailrace.broker.configs.tables import BROKER_KEYS, TOPIC_KEYS
 from tailrace.broker.core.api import Api, Call
 from tailrace.broker.core.errors import Refused
 from tailrace.broker.core.topics import Topic

@@ -29,7 +29,7 @@ def delete_groups(
 ) -> DeleteGroupsResponse | DelayedResponse[DeleteGroupsResponse]:
     names = list(dict.fromkeys(request.groups_names))
     deleted = IncrementalResponse(_delete_all(names, call, broker), broker.start_job)
-    return broker.ledger.when_noted(broker.groups.when_safe(deleted, *names))
+    return broker.ledger.when_noted(broker.groups.when_share_safe(deleted, *names))
 
 
 def _delete_all(names: list[str], call: Call, broker: "Broker") -> Generator[None, None, DeleteGroupsResponse]:

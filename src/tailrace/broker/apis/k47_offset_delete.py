@@ -16,6 +16,7 @@ from tailrace.broker.core.delayed import DelayedResponse
 from tailrace.broker.core.errors import Refused
 from tailrace.broker.groups.classic.subscription import CONSUMER
 from tailrace.broker.groups.group import Group
+from tailrace.broker.groups.share.group import ShareGroup
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages.offset_delete import (
@@ -49,8 +50,8 @@ def offset_delete(
 
 def _group(group_id: str, broker: "Broker") -> Group:
     group = broker.groups.groups.get(group_id)
-    if group is None:
-        raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id!r}")
+    if group is None or isinstance(group, ShareGroup):
+        raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id!r} with committed offsets")
     if group.members and group.protocol_type != CONSUMER:
         raise Refused(ErrorCode.NON_EMPTY_GROUP, f"{group_id!r} has members, and their subscriptions are unknown")
     return group

@@ -15,7 +15,7 @@ selects are deleted, whole, from the front: the start offset moves, and once tha
 
 import logging
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby, islice
 
@@ -55,8 +55,11 @@ class Retention:
         clock: WallClock,
         ledger: LossLedger,
         holds: Holds,
+        start_moved: Callable[[Partition], None],
     ) -> None:
-        """`partitions` are those that have a log: a live view of the broker's own."""
+        """`partitions` are those that have a log: a live view of the broker's own. `start_moved` is called after each
+        deletion.
+        """
         self._partitions = partitions
         self._sizes = sizes
         self._checkpointer = checkpointer
@@ -66,6 +69,7 @@ class Retention:
         self._clock = clock
         self._ledger = ledger
         self._holds = holds
+        self._start_moved = start_moved
         self._interval_ms = configs.number("log.retention.check.interval.ms")
         self._next_ms: int | None = None
         self._due: deque[Log] = deque()
@@ -172,6 +176,7 @@ class Retention:
             "deleted from %s: offsets %d to %d, %d bytes in %d segments (%s)",
             partition.name, first, before - 1, size, len(gone), reason,
         )  # fmt: skip
+        self._start_moved(partition)
         if partition.waiting_fetches:
             partition.moved()  # a fetch may wait at an offset that was deleted
 

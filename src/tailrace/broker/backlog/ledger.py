@@ -118,7 +118,7 @@ class LossLedger:
     @property
     def is_ready(self) -> bool:
         """Whether it is known which groups have read what: not while groups are being read at the start."""
-        return not self._broker.groups_are_loading
+        return not self._broker.positions_are_loading
 
     def require_ready(self) -> None:
         """Raises NotRecorded."""

@@ -1,18 +1,20 @@
-"""The configs of consumer groups: a group's own value counts, else the broker's for all groups, else the default.
+"""The configs of groups: a group's own value counts, else the broker's for all groups, else the default.
 
-The broker's configs group.consumer.min.* and group.consumer.max.* limit both.
+The broker's configs group.consumer.min.* and .max.*, and group.share.min.* and .max.*, limit both.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from tailrace.broker.configs.keys import ConfigKey, InvalidConfig
-from tailrace.broker.configs.tables import GROUP_KEYS
+from tailrace.broker.configs.group_tables import GROUP_KEYS
+from tailrace.broker.configs.keys import ConfigKey, InvalidConfig, Value
+from tailrace.broker.configs.tables import BROKER_KEYS
 
 if TYPE_CHECKING:
     from tailrace.broker.configs.registry import BrokerConfigs, Entry
 
-PREFIX = "consumer."
+KINDS = ("consumer", "share")
+DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
 
 
 def group_key(name: str) -> ConfigKey:
@@ -28,28 +30,59 @@ def group_key(name: str) -> ConfigKey:
     return key
 
 
+class Limits(NamedTuple):
+    """The broker's configs that limit a group config."""
+
+    lowest: str
+    highest: str
+
+
+def _limits_of(key: ConfigKey) -> Limits | None:
+    kind, _, setting = key.name.partition(".")
+    limits = Limits(f"group.{kind}.min.{setting}", f"group.{kind}.max.{setting}")
+    return limits if limits.lowest in BROKER_KEYS else None
+
+
+LIMITS = {name: limits for name, key in GROUP_KEYS.items() if (limits := _limits_of(key)) is not None}
+
+
 def check_group_config(name: str, text: str, configs: "BrokerConfigs") -> None:
     """Raises InvalidConfig for an unknown config, or for a value that the broker does not allow."""
     value = group_key(name).parse(text)
-    setting = name.removeprefix(PREFIX)
-    lowest = configs.number(f"group.consumer.min.{setting}")
-    highest = configs.number(f"group.consumer.max.{setting}")
-    assert isinstance(value, int)
-    if not lowest <= value <= highest:
-        raise InvalidConfig(
-            f"{name} cannot be {value}: group.consumer.min.{setting} and .max. allow {lowest} to {highest}"
-        )
+    if (limits := LIMITS.get(name)) is not None:
+        lowest, highest = configs.number(limits.lowest), configs.number(limits.highest)
+        assert isinstance(value, int)
+        if not lowest <= value <= highest:
+            raise InvalidConfig(
+                f"{name} cannot be {value}: {limits.lowest} and {limits.highest} allow {lowest} to {highest}"
+            )
+    prefix = configs.text("errors.deadletterqueue.topic.name.prefix")
+    if name == DEAD_LETTER_TOPIC and value and not str(value).startswith(prefix):
+        raise InvalidConfig(f"{name} cannot be {value}: errors.deadletterqueue.topic.name.prefix requires {prefix}…")
 
 
-def check_consumer_configs(configs: "BrokerConfigs") -> None:
-    """Raises InvalidConfig if the broker's configs for all consumer groups contradict each other."""
-    for name, key in GROUP_KEYS.items():
-        assert key.broker_key is not None
-        check_group_config(name, str(configs.number(key.broker_key)), configs)
-    if configs.number("group.consumer.heartbeat.interval.ms") >= configs.number("group.consumer.session.timeout.ms"):
-        raise InvalidConfig("group.consumer.heartbeat.interval.ms must be less than group.consumer.session.timeout.ms")
-    if not configs.text("group.consumer.assignors").strip(" ,"):
-        raise InvalidConfig("group.consumer.assignors is empty")
+def check_group(overrides: Mapping[str, str], configs: "BrokerConfigs") -> None:
+    """Raises InvalidConfig if the values of a group contradict each other."""
+    values = GroupValues(overrides, configs)
+    for kind in KINDS:
+        names = (f"{kind}.heartbeat.interval.ms", f"{kind}.session.timeout.ms")
+        heartbeat, session = map(values.number, names)
+        if heartbeat >= session:
+            raise InvalidConfig(f"{names[0]} is {heartbeat}, and must be less than {names[1]}, which is {session}")
+
+
+def check_group_defaults(configs: "BrokerConfigs") -> None:
+    """Raises InvalidConfig if the broker's configs for all groups contradict each other."""
+    for name in LIMITS:
+        broker_key = GROUP_KEYS[name].broker_key
+        assert broker_key is not None
+        check_group_config(name, str(configs.number(broker_key)), configs)
+    check_group({}, configs)
+    for kind in KINDS:
+        if not configs.text(f"group.{kind}.assignors").strip(" ,"):
+            raise InvalidConfig(f"group.{kind}.assignors is empty")
+    if configs.number("group.share.max.share.sessions") < configs.number("group.share.max.size"):
+        raise InvalidConfig("group.share.max.share.sessions is less than group.share.max.size")
 
 
 def group_layers(name: str, overrides: Mapping[str, str], configs: "BrokerConfigs") -> "Iterator[Entry]":
@@ -59,19 +92,36 @@ def group_layers(name: str, overrides: Mapping[str, str], configs: "BrokerConfig
     key = group_key(name)
     if name in overrides:
         yield Entry(key, overrides[name], ConfigSource.GROUP)
-    assert key.broker_key is not None
-    yield from configs.layers(key.broker_key)
+    if key.broker_key is not None:
+        yield from configs.layers(key.broker_key)
+    else:
+        yield Entry(key, key.default, ConfigSource.DEFAULT)
 
 
-def group_numbers(overrides: Mapping[str, str], configs: "BrokerConfigs") -> dict[str, int]:
-    """Returns the values that apply to a group. A value that the broker no longer allows is brought within limits."""
-    return {name: _within(name, overrides.get(name), configs) for name in GROUP_KEYS}
+class GroupValues:
+    """The values that apply to one group, by type. One that the broker no longer allows is brought within limits."""
 
+    def __init__(self, overrides: Mapping[str, str], configs: "BrokerConfigs") -> None:
+        self._overrides = overrides
+        self._configs = configs
 
-def _within(name: str, text: str | None, configs: "BrokerConfigs") -> int:
-    broker_key = GROUP_KEYS[name].broker_key
-    assert broker_key is not None
-    setting = name.removeprefix(PREFIX)
-    value = configs.number(broker_key) if text is None else int(text)
-    lowest, highest = (configs.number(f"group.consumer.{end}.{setting}") for end in ("min", "max"))
-    return min(max(value, lowest), highest)
+    def number(self, name: str) -> int:
+        value = self._value(name)
+        assert isinstance(value, int)
+        if (limits := LIMITS.get(name)) is None:
+            return value
+        return min(max(value, self._configs.number(limits.lowest)), self._configs.number(limits.highest))
+
+    def ratio(self, name: str) -> float:
+        value = self._value(name)
+        assert isinstance(value, float)
+        return value
+
+    def flag(self, name: str) -> bool:
+        return bool(self._value(name))
+
+    def text(self, name: str) -> str:
+        return str(self._value(name) or "")
+
+    def _value(self, name: str) -> Value:
+        return next(group_layers(name, self._overrides, self._configs)).value

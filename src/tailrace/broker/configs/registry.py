@@ -11,7 +11,7 @@ from enum import IntEnum, StrEnum
 from itertools import chain, dropwhile
 from typing import Any, NamedTuple
 
-from tailrace.broker.configs.groups import check_consumer_configs
+from tailrace.broker.configs.groups import check_group_defaults
 from tailrace.broker.configs.ignored import Family, check_ignored, family_of
 from tailrace.broker.configs.keys import ConfigKey, InvalidConfig, UnknownConfig, Value, parts_of
 from tailrace.broker.configs.tables import BROKER_KEYS, SYNONYMS, TOPIC_KEYS
@@ -113,7 +113,7 @@ class BrokerConfigs:
         """Raises InvalidConfig if two values contradict each other."""
         if self.number("group.min.session.timeout.ms") > self.number("group.max.session.timeout.ms"):
             raise InvalidConfig("group.min.session.timeout.ms is greater than group.max.session.timeout.ms")
-        check_consumer_configs(self)
+        check_group_defaults(self)
 
     def check_with(self, broker: str, changes: Mapping[str, str | None]) -> None:
         """Raises InvalidConfig if topics or groups could not have the values that result from these changes."""
@@ -122,7 +122,7 @@ class BrokerConfigs:
         for name, text in changes.items():
             after.set_at_run_time(broker, name, text)
         _ = after.topic_defaults  # parses all values
-        check_consumer_configs(after)
+        check_group_defaults(after)
 
     def _number_of_broker(self) -> str:
         """Gives both of Kafka's names for the broker's number the same value."""
@@ -254,6 +254,21 @@ class BacklogConfig(NamedTuple):
         return bool(self.groups) and self.policy in (BacklogPolicy.REJECT, BacklogPolicy.BACKPRESSURE)
 
 
+class QueueConfig(NamedTuple):
+    """How share groups deliver the records of a topic. By default no record has to be decoded for it."""
+
+    delay_ms: int = 0
+    delay_headers: bool = False
+    ttl_ms: int = -1
+    ttl_headers: bool = False
+    in_order_of_partitions: bool = False
+    takes_dead_letters: bool = False
+
+    @property
+    def needs_headers(self) -> bool:
+        return self.delay_headers or self.ttl_headers
+
+
 class TopicConfig(NamedTuple):
     """The topic configs that the hot path needs, parsed once."""
 
@@ -265,6 +280,7 @@ class TopicConfig(NamedTuple):
     log: LogConfig
     backlog: BacklogConfig
     target: Target | None  # codec to store batches in; None keeps the producer's
+    queue: QueueConfig = QueueConfig()
 
     @property
     def takes_batches_as_they_are(self) -> bool:
@@ -282,6 +298,14 @@ BACKLOG_PREFIX = "tailrace.backlog."
 _BACKLOG_NAMES = ("policy", "groups", "bytes", "ms", "expiry.ms")
 # Topics with a type of their own use the level, too: it is more than a part of the default type.
 COMPRESSION_KEYS = ("compression.type", "compression.gzip.level", "compression.lz4.level", "compression.zstd.level")
+_QUEUE_FIELDS = {
+    "errors.deadletterqueue.group.enable": "takes_dead_letters",
+    "tailrace.delay.headers": "delay_headers",
+    "tailrace.delivery.delay.ms": "delay_ms",
+    "tailrace.message.ttl.ms": "ttl_ms",
+    "tailrace.priority": "in_order_of_partitions",
+    "tailrace.ttl.headers": "ttl_headers",
+}
 _LOG_FIELDS = {
     "segment.bytes": "segment_bytes",
     "segment.index.bytes": "segment_index_bytes",
@@ -351,8 +375,11 @@ def _with(config: TopicConfig, texts: Mapping[str, str]) -> TopicConfig:
     log = {field: _parsed(name, texts[name]) for name, field in _LOG_FIELDS.items() if name in texts}
     if "cleanup.policy" in texts:
         own["deletes"] = "delete" in parts_of(texts["cleanup.policy"])
+    queue = {field: _parsed(name, texts[name]) for name, field in _QUEUE_FIELDS.items() if name in texts}
     if log:
         own["log"] = config.log._replace(**log)
+    if queue:
+        own["queue"] = config.queue._replace(**queue)
     return config._replace(**own) if own else config
 
 
@@ -360,4 +387,6 @@ def _parsed(name: str, text: str) -> Any:
     value = TOPIC_KEYS[name].parse(text)
     if name == "message.timestamp.type":
         return value == "LogAppendTime"
+    if name == "tailrace.priority":
+        return value == "partition"
     return "compact" in text if name == "cleanup.policy" else value

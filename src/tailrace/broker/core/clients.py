@@ -6,6 +6,7 @@ has a `ClientConnection`, which lives as long as it is open:
     fetches        the partitions that the client fetches over it. The fast path repeats what the slow path has noted
     out of range   the partitions of which the client has been sent OFFSET_OUT_OF_RANGE, and from which offset it read
     latest         if the client then asks for the latest offset, it goes on there: a reset, noted with its client
+    when closed    what has to be done when the connection is closed: share sessions end with it
 
 All of it is limited: beyond the limits the oldest is forgotten. Pure; `backlog/resets` draws the conclusions.
 """
@@ -70,9 +71,11 @@ class Clients:
 class ClientConnection:
     """What is known of one open connection."""
 
-    __slots__ = ("_clients", "_fetched", "_out_of_range")
+    __slots__ = ("_clients", "_fetched", "_out_of_range", "_when_closed", "is_closed")
 
     def __init__(self, clients: Clients) -> None:
+        self.is_closed = False
+        self._when_closed: dict[Callable[[], None], None] = {}  # a dict, for its order
         self._clients = clients
         self._fetched: dict[Partition, str] = {}
         self._out_of_range: dict[Partition, int] = {}
@@ -92,8 +95,21 @@ class ClientConnection:
         if fetched is not None and fetched < latest:
             self._clients.reset((client_id or "", partition), LatestReset(fetched, latest))
 
-    def close(self) -> None:
+    def when_closed(self, action: Callable[[], None]) -> None:
+        """Does something when the connection is closed, unless it is forgotten before."""
+        self._when_closed[action] = None
+
+    def forget(self, action: Callable[[], None]) -> None:
+        self._when_closed.pop(action, None)
+
+    def close(self) -> bool:
+        """Returns whether anything had to be done, which may have written to a log."""
+        self.is_closed = True
         for partition, client_id in self._fetched.items():
             self._clients.ended((client_id, partition))
         self._fetched.clear()
         self._out_of_range.clear()
+        actions, self._when_closed = self._when_closed, {}
+        for action in actions:
+            action()
+        return bool(actions)

@@ -2,10 +2,13 @@
 
 Three kinds of topics belong to tailrace itself:
 
-    state         what the broker is rebuilt from (`INTERNAL_TOPICS` of `log/layout/names`): without it no start
+    state         what the broker is rebuilt from (`INTERNAL_TOPICS` of `log/layout/names`): without it no start. And
+                  the state of share groups: without it, these are unavailable
     broker-owned  these, and what the broker publishes: clients may read them, and change nothing
     service       what our child processes and command line publish: clients may write to them, too, and retention
                   applies. Patterns match no topic of these kinds
+
+A name that older releases gave to any topic (`RESERVED_LATE`) may be that of a user's own: then it stays one.
 """
 
 import re
@@ -18,13 +21,15 @@ from tailrace.log.layout.names import INTERNAL_TOPICS
 METADATA_TOPIC = "__tailrace_metadata"
 OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"
+SHARE_STATE_TOPIC = "__share_group_state"
 LOSSES_TOPIC = "__tailrace_losses"
 SEGMENTS_TOPIC = "__tailrace_segments"
 POSITIONS_TOPIC = "__tailrace_positions"
 LAG_TOPIC = "__tailrace_lag"
 ALERTS_TOPIC = "__tailrace_alerts"
 
-BROKER_OWNED_TOPICS = INTERNAL_TOPICS | {LOSSES_TOPIC, SEGMENTS_TOPIC, POSITIONS_TOPIC}
+BROKER_OWNED_TOPICS = INTERNAL_TOPICS | {SHARE_STATE_TOPIC, LOSSES_TOPIC, SEGMENTS_TOPIC, POSITIONS_TOPIC}
+RESERVED_LATE = frozenset({SHARE_STATE_TOPIC})
 SERVICE_TOPICS = frozenset({LAG_TOPIC, ALERTS_TOPIC})
 NAME_LENGTH_MAX = 249
 PARTITIONS_MAX = 100_000  # of one topic: a request for more is a mistake
@@ -76,13 +81,21 @@ class Topic:
         "topic_id",
     )
 
-    def __init__(self, topic_id: bytes, name: str, partition_count: int, broker: BrokerConfigs) -> None:
+    def __init__(
+        self,
+        topic_id: bytes,
+        name: str,
+        partition_count: int,
+        broker: BrokerConfigs,
+        *,
+        is_created_by_broker: bool = False,
+    ) -> None:
         self.topic_id = topic_id
         self.name = name
         self.partition_count = partition_count
-        self.holds_state = name in INTERNAL_TOPICS
+        self.is_internal = name in BROKER_OWNED_TOPICS and (is_created_by_broker or name not in RESERVED_LATE)
+        self.holds_state = self.is_internal and (name in INTERNAL_TOPICS or name == SHARE_STATE_TOPIC)
         self.must_be_writable = self.holds_state or name == LOSSES_TOPIC  # without it the broker can promise nothing
-        self.is_internal = name in BROKER_OWNED_TOPICS
         self.is_followed = False  # from another broker, which decides its transactions
         self.is_shown_as_internal = self.is_internal or name in SERVICE_TOPICS
         self.overrides: dict[str, str] = {}

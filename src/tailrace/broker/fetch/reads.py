@@ -38,6 +38,7 @@ from tailrace.protocol.messages.fetch import (
 
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
+    from tailrace.protocol.messages.share_fetch import ShareFetchResponse
 
 logger = logging.getLogger("tailrace.broker.fetch")
 
@@ -61,7 +62,7 @@ class ReadResult(NamedTuple):
                 records.release()
 
 
-def release_records(response: FetchResponse) -> None:
+def release_records(response: "FetchResponse | ShareFetchResponse") -> None:
     """Releases the files of a response that will not be sent."""
     for topic in response.responses:
         for partition in topic.partitions:
@@ -71,7 +72,7 @@ def release_records(response: FetchResponse) -> None:
                 release()
 
 
-def records_bytes(response: FetchResponse) -> int:
+def records_bytes(response: "FetchResponse | ShareFetchResponse") -> int:
     """How many bytes of records a response has."""
     partitions = (partition for topic in response.responses for partition in topic.partitions)
     return sum(getattr(partition.records, "length", 0) for partition in partitions)
@@ -127,6 +128,8 @@ class Fetch(DelayedResponse[FetchResponse]):
         self._is_settling = False
         self._is_over = False
         self._is_due = request.max_wait_ms <= 0 or request.min_bytes <= 0
+
+    waits_for_metadata = True  # by itself, before it responds
 
     def start(self) -> None:
         """Looks for records. On return the request is answered, or parked, or a thread is reading."""

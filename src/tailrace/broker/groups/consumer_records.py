@@ -10,27 +10,10 @@
 Lists of topics and partitions may come in any order. A change without a value removes what its key names.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tailrace.protocol.fields import array, byte_string, int8, int32, int64, nested, string, uuid
 from tailrace.protocol.message import message, structure
-
-
-@message(versions="3-6")
-class ConsumerGroupKey:
-    group: str = string()
-
-
-@message(versions="5-8")
-class ConsumerMemberKey:
-    group: str = string()
-    member_id: str = string()
-
-
-@message(versions="16")
-class PatternKey:
-    group: str = string()
-    pattern: str = string()
 
 
 @message(versions="0", flexible="0+")
@@ -154,50 +137,6 @@ ConsumerChange = (
     | MemberAssignmentChanged
     | PatternResolved
 )
-ConsumerKey = ConsumerGroupKey | ConsumerMemberKey | PatternKey
 ConsumerValue = (
     GroupEpochValue | MemberValue | TargetEpochValue | MemberTargetValue | MemberAssignmentValue | PatternValue
 )
-
-
-class RecordKind(NamedTuple):
-    key: type[ConsumerKey]
-    value: type[ConsumerValue]
-    change: type[ConsumerChange]
-
-
-KINDS: dict[int, RecordKind] = {
-    3: RecordKind(ConsumerGroupKey, GroupEpochValue, GroupEpochChanged),
-    5: RecordKind(ConsumerMemberKey, MemberValue, MemberChanged),
-    6: RecordKind(ConsumerGroupKey, TargetEpochValue, TargetEpochChanged),
-    7: RecordKind(ConsumerMemberKey, MemberTargetValue, MemberTargetChanged),
-    8: RecordKind(ConsumerMemberKey, MemberAssignmentValue, MemberAssignmentChanged),
-    16: RecordKind(PatternKey, PatternValue, PatternResolved),
-}
-
-_KIND_OF: dict[type[ConsumerChange], int] = {kind.change: number for number, kind in KINDS.items()}
-
-
-def key_of(change: ConsumerChange) -> tuple[int, ConsumerKey]:
-    """Returns the kind of the record of a change, and its key."""
-    kind = _KIND_OF[type(change)]
-    match change:
-        case MemberChanged() | MemberTargetChanged() | MemberAssignmentChanged():
-            return kind, ConsumerMemberKey(group=change.group, member_id=change.member_id)
-        case PatternResolved():
-            return kind, PatternKey(group=change.group, pattern=change.pattern)
-        case _:
-            return kind, ConsumerGroupKey(group=change.group)
-
-
-def change_of(kind: int, key: ConsumerKey, value: ConsumerValue | None) -> ConsumerChange:
-    """Returns the change that a record stands for: the inverse of `key_of`."""
-    made: Any = KINDS[kind].change
-    match key:
-        case ConsumerMemberKey():
-            change: ConsumerChange = made(key.group, key.member_id, value)
-        case PatternKey():
-            change = made(key.group, key.pattern, value)
-        case _:
-            change = made(key.group, value)
-    return change

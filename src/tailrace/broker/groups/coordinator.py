@@ -1,9 +1,9 @@
 """The group coordinator: all groups of a broker. Decides, appends, replays, and responds when that is flushed.
 
-A group (`classic/group`, `consumer/group`) decides a request; this module decides requests for offsets. The changes
-become records, which are appended to the log of groups (`log`) and replayed at once, by the same function that replays
-the log at the start. A response is sent when all that it may depend on is on disk (`when_safe`). Offsets that are
-committed in a transaction are replayed as pending, and count once its marker is appended and replayed
+A group (`classic/group`, `consumer/group`, `share/group`) decides a request; this module decides requests for offsets.
+The changes become records, which are appended to the log of groups (`log`) and replayed at once, by the same function
+that replays the log at the start. A response is sent when all that it may depend on is on disk (`when_safe`). Offsets
+that are committed in a transaction are replayed as pending, and count once its marker is appended and replayed
 (`end_transaction`).
 
 Until the log has been read (`load`), requests are refused with COORDINATOR_LOAD_IN_PROGRESS (`begin`).
@@ -27,6 +27,10 @@ from tailrace.broker.groups.log import GroupLog, UndecidedOffset
 from tailrace.broker.groups.offsets import CommitObserver, CommittedOffsets
 from tailrace.broker.groups.pending_offsets import GroupTransaction
 from tailrace.broker.groups.records import Change, GroupMetadataValue, NotSaved, OffsetCommitValue, OffsetRecord
+from tailrace.broker.groups.share.group import ShareGroup
+from tailrace.broker.groups.share.heartbeat import Outcome as ShareOutcome
+from tailrace.broker.groups.share.heartbeat import ShareHeartbeat
+from tailrace.broker.groups.share.share_state import BrokerShareState, ShareState
 from tailrace.broker.groups.table import ClassicProtocol, GroupTable, classic_protocol
 from tailrace.broker.groups.timers import Timer
 from tailrace.log.layout.errors import StorageError, without_frames
@@ -65,7 +69,15 @@ class GroupCoordinator:
         self.session_timeouts_ms = range(
             number("group.min.session.timeout.ms"), number("group.max.session.timeout.ms") + 1
         )
-        self._table = GroupTable(broker, self.timers, write=self._write, save=self._save, now_ms=lambda: self._now_ms)
+        self.share_state: ShareState = BrokerShareState(broker)
+        self._table = GroupTable(
+            broker,
+            self.timers,
+            write=self._write,
+            save=self._save,
+            now_ms=lambda: self._now_ms,
+            share_state=lambda: self.share_state,
+        )
         self.groups: Mapping[str, Group] = self._table.groups
 
     # The clock, and the start
@@ -74,9 +86,14 @@ class GroupCoordinator:
         """Sets the time. `steady_ms` is of a clock that never jumps, and stops while the broker is held up."""
         self._now_ms = now_ms
         self.timers.now = max(self.timers.now, steady_ms)
-        if self._is_loaded and not self._has_resumed:
+        if self._is_loaded and not self._has_resumed and not self._broker.queues_are_loading:
             self._has_resumed = True
             IncrementalResponse(self._resume(), self._broker.start_job)
+
+    @property
+    def now_ms(self) -> int:
+        """The wall clock, as told last."""
+        return self._now_ms
 
     def advance(self) -> None:
         """Handles all deadlines that are due."""
@@ -207,6 +224,12 @@ class GroupCoordinator:
         """Returns the response, once the changes of these groups are on disk."""
         return self.log.when_safe(answer, group_ids)
 
+    def when_share_safe(
+        self, answer: Answer | DelayedResponse[Answer], *group_ids: str
+    ) -> Answer | DelayedResponse[Answer]:
+        """Returns the response, once the changes of these groups, and of the states of partitions, are on disk."""
+        return self.share_state.when_safe(self.log.when_safe(answer, group_ids))
+
     def when_all_safe(self, answer: Answer | DelayedResponse[Answer]) -> Answer | DelayedResponse[Answer]:
         return self.log.when_safe(answer, None)
 
@@ -221,7 +244,7 @@ class GroupCoordinator:
         group = self.groups.get(group_id)
         if group is None:
             raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no group {group_id!r}")
-        return classic_protocol(group)
+        return classic_protocol(group, ErrorCode.UNKNOWN_MEMBER_ID)
 
     def find_for_join(self, group_id: str) -> ClassicProtocol:
         """Returns the group that a new member of the classic protocol joins. Raises Refused."""
@@ -241,21 +264,43 @@ class GroupCoordinator:
             self._forget_later(self.groups[group_id])
         return outcome
 
+    def share_beat(self, group_id: str, beat: ShareHeartbeat) -> ShareOutcome:
+        """A member of a share group joins, stays or leaves. Raises Refused."""
+        outcome = self._table.share_beat(group_id, beat)
+        if beat.is_leaving:
+            self._forget_later(self.groups[group_id])
+        return outcome
+
+    def share_group(self, group_id: str) -> ShareGroup:
+        """Returns a share group. Raises Refused if there is none of that name."""
+        return self._table.share_group(group_id)
+
+    def empty_share_group(self, group_id: str, *, make: bool = False) -> ShareGroup:
+        """Returns a share group without members, perhaps one that it makes. Raises Refused."""
+        group = self._table.share_group(group_id, make=make)
+        if not group.is_empty:
+            raise Refused(ErrorCode.NON_EMPTY_GROUP, f"{group_id!r} has members")
+        self._forget_later(group)
+        return group
+
     def settings_of(self, group_id: str) -> ConsumerSettings:
         """Returns the configs that apply to a consumer group."""
         return self._table.settings_of(group_id)
 
     def _forget_later(self, group: Group) -> None:
         """Sets the deadline for removing a group without members and offsets."""
-        if group.is_empty and not self.offsets.has(group.group_id):
+        if self._is_forgettable(group):
             self.timers.set(Timer(group.group_id, FORGET), FORGET_MS)
 
     def _forget(self, group: Group) -> None:
-        if group.is_empty and not self.offsets.has(group.group_id):
+        if self._is_forgettable(group):
             try:
                 self._remove(group)
-            except NotSaved:
+            except Refused:
                 self._forget_later(group)
+
+    def _is_forgettable(self, group: Group) -> bool:
+        return group.is_empty and not group.outlives_members and not self.offsets.has(group.group_id)
 
     def delete(self, group_id: str, actor: "Actor") -> None:
         """Removes a group and its offsets. What it has not read is noted as lost. Raises Refused."""
@@ -274,6 +319,7 @@ class GroupCoordinator:
 
     def _remove(self, group: Group) -> None:
         group_id = group.group_id
+        group.end()
         places = list(self.offsets.places_where(group_id, lambda *_: True))
         self._before_removal(group_id, places)
         removed = [records.OffsetRemoved(group_id, topic, partition) for topic, partition in places]

@@ -1,4 +1,4 @@
-"""What the coordinator needs of a group, of whatever kind: classic or consumer."""
+"""What the coordinator needs of a group, of whatever kind: classic, consumer or share."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -39,6 +39,11 @@ class Group(Protocol):
         ...
 
     @property
+    def outlives_members(self) -> bool:
+        """Whether the group stays although it has neither members nor committed offsets."""
+        ...
+
+    @property
     def members(self) -> Mapping[str, Any]: ...
 
     def is_subscribed(self, topic: str) -> bool:
@@ -75,4 +80,8 @@ class Group(Protocol):
 
     def tombstones(self) -> Sequence[Change]:
         """Returns what removes the group, which is empty, from the log."""
+        ...
+
+    def end(self) -> None:
+        """Removes what else belongs to the group, before the group is removed. Raises Refused."""
         ...

@@ -2,14 +2,14 @@
 
 The key of a record begins with the number of its kind, which Kafka calls the version of the key; the value begins with
 the version of its own encoding. A record without a value removes what its key names: one offset, or a group. Kinds 0 to
-2 are described here, those of consumer groups in `consumer_records`.
+2 are described here, those of consumer and share groups in `consumer_records` and `share_records`.
 """
 
 import struct
 from typing import NamedTuple, TypeVar
 
 from tailrace.broker.core.errors import Refused
-from tailrace.broker.groups.consumer_records import KINDS, ConsumerChange, change_of, key_of
+from tailrace.broker.groups.record_kinds import KINDS, EpochChange, change_of, key_of
 from tailrace.protocol import codec
 from tailrace.protocol.errors import ErrorCode, Malformed
 from tailrace.protocol.fields import ZERO_UUID, array, byte_string, int32, int64, string, uuid
@@ -110,18 +110,18 @@ class GroupRemoved(NamedTuple):
 
 
 class OfAnotherKind(NamedTuple):
-    """A record of another kind of group that Kafka has (share and streams groups), which is ignored here."""
+    """A record of another kind of group that Kafka has (streams groups), which is ignored here."""
 
     kind: int
 
 
-Change = OffsetCommitted | OffsetRemoved | GroupSaved | GroupRemoved | ConsumerChange
+Change = OffsetCommitted | OffsetRemoved | GroupSaved | GroupRemoved | EpochChange
 OffsetRecord = Change | OfAnotherKind
 
 _OFFSET_KINDS = versions_of(OffsetCommitKey)
 _GROUP_KINDS = versions_of(GroupMetadataKey)
 _GROUP_VALUE_VERSION = 3
-_CONSUMER_VALUE_VERSION = 0
+_EPOCH_VALUE_VERSION = 0
 
 
 def encode_offset(group: str, topic: str, partition: int, value: OffsetCommitValue | None, timestamp: int) -> Record:
@@ -149,7 +149,7 @@ def encode(change: Change, timestamp: int) -> Record:
             return encode_group(group, None, timestamp)
         case _:
             kind, key = key_of(change)
-            return _record(key, kind, change.value, _CONSUMER_VALUE_VERSION, timestamp)
+            return _record(key, kind, change.value, _EPOCH_VALUE_VERSION, timestamp)
 
 
 def decode(record: Record) -> OffsetRecord:

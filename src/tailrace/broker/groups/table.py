@@ -7,9 +7,10 @@ one of another kind; with members, it changes its protocol (`consumer/migration`
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from tailrace.broker.configs.groups import group_numbers
+from tailrace.broker.configs.groups import GroupValues
 from tailrace.broker.configs.keys import parts_of
-from tailrace.broker.core.errors import Refused
+from tailrace.broker.configs.share import ShareSettings, share_settings
+from tailrace.broker.core.errors import Refused, in_short
 from tailrace.broker.groups.classic.group import ClassicGroup
 from tailrace.broker.groups.classic.members import Joined, JoinRequest, ParkedJoin, ParkedSync, Synced
 from tailrace.broker.groups.classic.state import GroupSettings, HeldBytes, Ports
@@ -19,9 +20,15 @@ from tailrace.broker.groups.consumer.group import ConsumerGroup, ConsumerPorts
 from tailrace.broker.groups.consumer.heartbeat import JOINING_EPOCH, Heartbeat, Outcome
 from tailrace.broker.groups.consumer.state import Member
 from tailrace.broker.groups.consumer.topic_index import TopicIndex
-from tailrace.broker.groups.consumer_records import ConsumerChange, GroupEpochChanged
+from tailrace.broker.groups.consumer_records import GroupEpochChanged
 from tailrace.broker.groups.group import Group, Identity
+from tailrace.broker.groups.record_kinds import EpochChange
 from tailrace.broker.groups.records import Change, GroupMetadataValue, GroupRemoved, GroupSaved
+from tailrace.broker.groups.share.group import ShareGroup, SharePorts
+from tailrace.broker.groups.share.heartbeat import Outcome as ShareOutcome
+from tailrace.broker.groups.share.heartbeat import ShareHeartbeat
+from tailrace.broker.groups.share.share_state import ShareState
+from tailrace.broker.groups.share_records import ShareChange, ShareEpochChanged
 from tailrace.broker.groups.timers import Timers
 from tailrace.broker.metadata.records import MetadataRecord, PartitionsAdded, TopicCreated, TopicDeleted
 from tailrace.broker.metadata.state import MetadataCache
@@ -61,6 +68,7 @@ class GroupTable:
         write: Callable[[str, Sequence[Change]], None],
         save: Callable[[str, GroupMetadataValue], None],
         now_ms: Callable[[], int],
+        share_state: Callable[[], ShareState],
     ) -> None:
         """`write` appends changes and replays them, `save` a classic group; both raise NotSaved."""
         self.groups: dict[str, Group] = {}
@@ -69,6 +77,7 @@ class GroupTable:
         self._write = write
         self._settings = GroupSettings(number("group.initial.rebalance.delay.ms"), number("group.max.size"))
         self._consumer_settings: MetadataCache[ConsumerSettings] = MetadataCache(broker.metadata)
+        self._share_settings: MetadataCache[ShareSettings] = MetadataCache(broker.metadata)
         self._index = TopicIndex()
         self._catalog = BrokerCatalog(broker, self._resolved, now_ms)
 
@@ -80,19 +89,31 @@ class GroupTable:
         self._consumer_ports = ConsumerPorts(
             timers, write, self._catalog, self.settings_of, now_ms, self._index, held, random_id, self._downgraded
         )
+        self._share_ports = SharePorts(
+            timers, write, self._catalog, self.share_settings_of, now_ms, self._index, held, share_state
+        )
         broker.metadata_log.observers.append(self._metadata_changed)
 
     def settings_of(self, group_id: str) -> ConsumerSettings:
         """Returns the configs that apply to a consumer group."""
         return self._consumer_settings.get(group_id, lambda: self._make_settings(group_id))
 
+    def share_settings_of(self, group_id: str) -> ShareSettings:
+        """Returns the configs that apply to a share group."""
+
+        def make() -> ShareSettings:
+            overrides = self._metadata.group_overrides.get(group_id, {})
+            return share_settings(overrides, self._metadata.configs)
+
+        return self._share_settings.get(group_id, make)
+
     def _make_settings(self, group_id: str) -> ConsumerSettings:
         configs = self._metadata.configs
-        of_group = group_numbers(self._metadata.group_overrides.get(group_id, {}), configs)
+        own = GroupValues(self._metadata.group_overrides.get(group_id, {}), configs)
         return ConsumerSettings(
-            session_timeout_ms=of_group["consumer.session.timeout.ms"],
-            heartbeat_interval_ms=of_group["consumer.heartbeat.interval.ms"],
-            assignment_interval_ms=of_group["consumer.assignment.interval.ms"],
+            session_timeout_ms=own.number("consumer.session.timeout.ms"),
+            heartbeat_interval_ms=own.number("consumer.heartbeat.interval.ms"),
+            assignment_interval_ms=own.number("consumer.assignment.interval.ms"),
             size_max=configs.number("group.consumer.max.size"),
             assignors=tuple(parts_of(configs.text("group.consumer.assignors"))),
             migration_policy=configs.text("group.consumer.migration.policy").lower(),
@@ -117,7 +138,13 @@ class GroupTable:
             group = self.groups[group_id] = ConsumerGroup(group_id, self._consumer_ports)
         return group
 
-    def replay(self, change: GroupSaved | GroupRemoved | ConsumerChange) -> None:
+    def _share_of(self, group_id: str) -> ShareGroup:
+        group = self.groups.get(group_id)
+        if not isinstance(group, ShareGroup):
+            group = self.groups[group_id] = ShareGroup(group_id, self._share_ports)
+        return group
+
+    def replay(self, change: GroupSaved | GroupRemoved | EpochChange) -> None:
         """Replays a record of a group. A record of one kind takes the place of a group of another kind."""
         match change:
             case GroupSaved(group_id, value):
@@ -125,6 +152,11 @@ class GroupTable:
             case GroupRemoved(group_id):
                 if isinstance(self.groups.get(group_id), ClassicGroup):
                     del self.groups[group_id]
+            case _ if isinstance(change, ShareChange):
+                if change.value is not None or isinstance(self.groups.get(change.group), ShareGroup):
+                    self._share_of(change.group).replay(change)
+                    if isinstance(change, ShareEpochChanged) and change.value is None:
+                        del self.groups[change.group]
             case _ if change.value is not None or isinstance(self.groups.get(change.group), ConsumerGroup):
                 self._consumer_of(change.group).replay(change)
                 if isinstance(change, GroupEpochChanged) and change.value is None:
@@ -152,6 +184,29 @@ class GroupTable:
             former.dissolve()
             group.resume()
         return outcome
+
+    # Members of share groups
+
+    def share_beat(self, group_id: str, beat: ShareHeartbeat) -> ShareOutcome:
+        """A member of a share group joins, stays or leaves. Raises Refused."""
+        is_new = group_id not in self.groups
+        group = self.share_group(group_id, make=beat.epoch == JOINING_EPOCH)
+        try:
+            return group.beat(beat)
+        except Refused:
+            if is_new:
+                del self.groups[group_id]
+            raise
+
+    def share_group(self, group_id: str, *, make: bool = False) -> ShareGroup:
+        """Returns the share group of that name, which is made if there is none and `make`. Raises Refused."""
+        group = self.groups.get(group_id)
+        if group is None and make:
+            self._check_room(group_id)
+            return self._share_of(group_id)
+        if not isinstance(group, ShareGroup):
+            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, in_short(f"there is no share group {group_id!r}"))
+        return group
 
     def _check_room(self, group_id: str) -> None:
         if group_id not in self.groups and len(self.groups) >= GROUPS_MAX:
@@ -181,7 +236,7 @@ class GroupTable:
         if isinstance(group, ConsumerGroup) and group.is_empty:
             self._write(group_id, group.tombstones())
             group = self.find_or_make(group_id)
-        return classic_protocol(group)
+        return classic_protocol(group, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
 
     # Topics that change
 
@@ -206,12 +261,12 @@ class GroupTable:
     def _refresh(self, group_ids: Iterable[str]) -> None:
         for group_id in group_ids:
             group = self.groups.get(group_id)
-            if isinstance(group, ConsumerGroup):
+            if isinstance(group, ConsumerGroup | ShareGroup):
                 group.refresh_soon()
 
 
-def classic_protocol(group: Group) -> ClassicProtocol:
+def classic_protocol(group: Group, refusal: ErrorCode) -> ClassicProtocol:
     """Raises Refused for a group that members of the classic protocol cannot join."""
     if isinstance(group, ClassicGroup | ConsumerGroup):
         return group
-    raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"{group.group_id!r} is not a classic or consumer group")
+    raise Refused(refusal, f"{group.group_id!r} is not a classic or consumer group")

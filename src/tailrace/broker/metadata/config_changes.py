@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from tailrace.broker.configs.groups import check_group_config, group_key
+from tailrace.broker.configs.groups import check_group, check_group_config, group_key
 from tailrace.broker.configs.keys import ConfigKey, ConfigType, InvalidConfig, parts_of
 from tailrace.broker.configs.registry import (
     BACKLOG_PREFIX,
@@ -144,6 +144,9 @@ def alter_group(
         for key, text in wanted.items():
             if text is not None:
                 check_group_config(key, text, configs)
+        after = {key: text for key, text in {**own, **wanted}.items() if text is not None}
+        if wanted:
+            check_group(after, configs)
     except InvalidConfig as error:
         raise Refused(ErrorCode.INVALID_CONFIG, str(error)) from None
     return _records(GROUP_RESOURCE, name, own, wanted)

@@ -73,7 +73,14 @@ class InternalTopic:
         """Returns the topic, which is created if there is none. Raises StorageError."""
         if self.topic is None:
             broker = self._broker
-            made = new_topic(broker.metadata, self.name, self._partition_count, self._configs(), broker.random_bytes)
+            made = new_topic(
+                broker.metadata,
+                self.name,
+                self._partition_count,
+                self._configs(),
+                broker.random_bytes,
+                by_broker=True,
+            )
             broker.metadata_log.write(made, now_ms)
         topic = self.topic
         assert topic is not None

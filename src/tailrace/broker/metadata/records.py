@@ -35,9 +35,12 @@ class StartedUncleanly:
 
 @message(versions="0", flexible="0+")
 class TopicCreated:
+    """`is_broker_owned`: created by the broker for itself. Records of older releases do not say so."""
+
     topic_id: bytes = uuid()
     name: str = string()
     partition_count: int = int32()
+    is_broker_owned: bool = boolean(tag=0)
 
 
 @message(versions="0", flexible="0+")

@@ -10,6 +10,7 @@ import logging
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator
 
+from tailrace.broker.core.topics import RESERVED_LATE
 from tailrace.broker.metadata.records import (
     ClusterCreated,
     MetadataRecord,
@@ -19,6 +20,7 @@ from tailrace.broker.metadata.records import (
     TopicCreated,
 )
 from tailrace.broker.metadata.state import Metadata
+from tailrace.log.directory.admission import QUEUES_VERSION
 from tailrace.log.directory.directory import DataDirectory
 
 logger = logging.getLogger("tailrace.broker.metadata")
@@ -56,6 +58,11 @@ def _topics(directory: DataDirectory, metadata: Metadata) -> Iterator[MetadataRe
     for (name, topic_id), count in sorted(counts.items()):
         known = metadata.topics.get(name)
         if known is None:
-            yield TopicCreated(topic_id=topic_id, name=name, partition_count=count)
+            yield TopicCreated(
+                topic_id=topic_id,
+                name=name,
+                partition_count=count,
+                is_broker_owned=name in RESERVED_LATE and directory.has_format(QUEUES_VERSION),
+            )
         elif known.topic_id == topic_id and known.partition_count < count:
             yield PartitionsAdded(topic_id=topic_id, partition_count=count)

@@ -68,7 +68,13 @@ class Metadata:
         self.unclean_starts = record.count
 
     def _topic_created(self, record: records.TopicCreated) -> None:
-        topic = Topic(record.topic_id, record.name, record.partition_count, self.configs)
+        topic = Topic(
+            record.topic_id,
+            record.name,
+            record.partition_count,
+            self.configs,
+            is_created_by_broker=record.is_broker_owned,
+        )
         self.topics[record.name] = self.topics_by_id[record.topic_id] = topic
         self._names_as_metrics[as_metric(record.name)] = record.name
 

@@ -41,10 +41,14 @@ def new_topic(
     partition_count: int,
     configs: Mapping[str, str],
     random_bytes: Callable[[int], bytes],
+    *,
+    by_broker: bool = False,
 ) -> list[MetadataRecord]:
-    """Returns the records that create a topic, without checks: for internal topics, and for topics to be restored."""
+    """Returns the records that create a topic, without checks: also for internal topics, which the broker creates."""
     topic_id = _new_id(metadata, random_bytes)
-    created: list[MetadataRecord] = [TopicCreated(topic_id=topic_id, name=name, partition_count=partition_count)]
+    created: list[MetadataRecord] = [
+        TopicCreated(topic_id=topic_id, name=name, partition_count=partition_count, is_broker_owned=by_broker)
+    ]
     return created + [
         ConfigChanged(resource_type=TOPIC_RESOURCE, resource_name=name, key=key, value=value)
         for key, value in configs.items()

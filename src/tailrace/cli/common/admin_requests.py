@@ -1,5 +1,5 @@
 """Requests that confluent-kafka does not have, made by our private client: client quotas, configs of all brokers and of
-groups, epochs of consumer groups, and transactions.
+groups, epochs of consumer groups, share groups, and transactions.
 
 The only module of the command line that imports that client. Its errors become a `Failure` with an exit code.
 """
@@ -10,7 +10,7 @@ from typing import Self
 
 from tailrace.cli.common.connection import REQUEST_SECONDS, Connection
 from tailrace.cli.common.output import ExitCode, Failure
-from tailrace.client import groups, offsets
+from tailrace.client import groups, offsets, share_groups
 from tailrace.client.admin import configs, quotas, transactions
 from tailrace.client.admin.configs import Config, Setting
 from tailrace.client.admin.quotas import Entity, Quotas
@@ -30,6 +30,7 @@ from tailrace.client.errors import (
 from tailrace.client.groups import ConsumerGroup
 from tailrace.client.options import ClientOptions, Isolation
 from tailrace.client.produce import ProducerId
+from tailrace.client.share_groups import ShareGroup, ShareGroupMember
 from tailrace.client.transactions import take_over
 
 __all__ = [
@@ -40,6 +41,8 @@ __all__ = [
     "ProducerId",
     "Quotas",
     "Setting",
+    "ShareGroup",
+    "ShareGroupMember",
     "TopicPartition",
     "Transaction",
 ]
@@ -85,6 +88,16 @@ class AdminRequests:
         """Epochs and targets of a consumer group (KIP-848); None if it is none any more."""
         with failures():
             return groups.describe_consumer_group(self._cluster, group)
+
+    def share_group(self, group: str) -> ShareGroup | None:
+        """None if there is no share group of that name."""
+        with self._failures():
+            return share_groups.describe(self._cluster, group)
+
+    def share_groups(self) -> list[ShareGroup]:
+        """All share groups, by name."""
+        with self._failures():
+            return share_groups.described(self._cluster)
 
     def quotas(self, entity: Entity, *, strict: bool = False) -> list[Quotas]:
         """Those of all entities that have all names of `entity`; with `strict`, of that entity alone."""

@@ -76,9 +76,10 @@ def list_(
 
     \b
     STATE  stable, rebalancing (members come or go), empty (no members), dead
-    KIND   classic or consumer, (the protocol); simple: offsets, but never members
-    LAG    by offsets, as `group show` counts it; - where nothing was committed
+    KIND   classic or consumer, (the protocol); simple: offsets, but never members; share: a queue
+    LAG    by offsets, as `group show` counts it; - where nothing was committed. `tailrace queue list` has it of queues
     """
+    from tailrace.cli.group import share
     from tailrace.cli.group import view as group_view
 
     if unknown := set(states or ()) - set(_STATES):
@@ -87,6 +88,8 @@ def list_(
         raise Failure(f"--kind takes {', '.join(_KINDS)}, not {min(unknown)!r}", ExitCode.USAGE)
     here = _reach(bootstrap, client_config)
     rows = group_view.rows(here.groups, here.offsets, here.metadata, set(states or ()), set(kinds or ()))
+    if not kinds or share.KIND in kinds:
+        rows = sorted([*rows, *share.rows(here.brokers, set(states or ()))], key=lambda row: str(row["name"]))
     rows = [row for row in rows if row["lag"] or not lagging]
     if as_json:
         print(json.dumps(rows, indent=2))
@@ -119,17 +122,23 @@ def show(
     --at needs a tailrace broker, which records the positions of groups once a minute and keeps them for a day
     (tailrace.group.history.ms). Exit code 4: no position that old is kept.
     """
-    from tailrace.cli.group import epochs, stuck
+    from tailrace.cli.group import epochs, groups, share, stuck
     from tailrace.cli.group import view as group_view
 
     if at is not None:
         _show_past(_reach(bootstrap, client_config), name, at, as_json=as_json)
         return
     here = _reach(bootstrap, client_config)
-    found, commits = here.groups.require([name])[name], here.groups.committed([name])[name]
-    shown = group_view.details(here.offsets, here.metadata, found, commits)
-    epochs.add(shown, here.brokers)
-    stuck.add(shown["partitions"], here.brokers, here.history, name, commits)
+    found = here.groups.described([name])[name]
+    if not groups.is_unknown(found):
+        commits = here.groups.committed([name])[name]
+        shown = group_view.details(here.offsets, here.metadata, found, commits)
+        epochs.add(shown, here.brokers)
+        stuck.add(shown["partitions"], here.brokers, here.history, name, commits)
+    elif (shared := share.find(here.brokers, name)) is not None:
+        shown = share.details(shared, found.coordinator)
+    else:
+        raise here.groups.unknown(name)
     if as_json:
         print(json.dumps(shown, indent=2))
     else:
@@ -255,18 +264,15 @@ def delete(
     tailrace group delete billing --offsets orders:0,1    in two partitions
 
     Refused while a group has members. No message is deleted; each offset is printed, so that it can be set again.
+    A share group loses its place in its topics, and which messages it has finished.
     """
     from tailrace.cli.common.topics.partition_choice import Choice
     from tailrace.cli.group import delete as deleting
-    from tailrace.cli.group import groups
 
     names = list(dict.fromkeys(names))
     choice = Choice(only, "--offsets") if only else None
     here = _reach(bootstrap, client_config)
-    found, committed = here.groups.require(names), here.groups.committed(names)
-    for name in names:
-        groups.require_no_members(found[name], "nothing was deleted")
-    plans = [deleting.Deletion(name, committed[name], choice) for name in names]
+    plans = deleting.plans(here.groups, here.brokers, names, choice)
     for plan in plans:
         print(f"{'would delete' if dry_run else 'to be deleted:'} {plan}")
         _print(plan.doomed)

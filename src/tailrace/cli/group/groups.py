@@ -22,6 +22,7 @@ from tailrace.cli.common.client import (
 from tailrace.cli.common.connection import REQUEST_SECONDS, Connection
 from tailrace.cli.common.output import ExitCode, Failure, plural
 from tailrace.cli.common.topics.offsets import Offsets, Partition
+from tailrace.cli.group import share
 
 _MANY = 200  # groups asked about at a time: each is a request of its own
 
@@ -88,11 +89,14 @@ class Groups:
         return found
 
     def require(self, names: list[str]) -> dict[str, ConsumerGroupDescription]:
-        """The groups, all of which exist. Raises a `Failure` that suggests similar names where one does not."""
+        """The groups, all of which exist and have committed offsets. Raises a `Failure` that suggests similar names
+        where one does not, and for a share group.
+        """
         found = self.described(names)
         for name, group in found.items():
-            if group.state == ConsumerGroupState.DEAD and not group.members:
-                raise Failure(self._unknown(name), ExitCode.NOT_FOUND)
+            if is_unknown(group):
+                share.refuse(self._connection, name)
+                raise self.unknown(name)
         return found
 
     def commit(self, name: str, commits: Commits) -> None:
@@ -128,12 +132,20 @@ class Groups:
             return Failure(f"{doing}: it has members now", ExitCode.REFUSED)
         return self._connection.failure(error, doing)
 
+    def unknown(self, name: str) -> Failure:
+        return Failure(self._unknown(name), ExitCode.NOT_FOUND)
+
     def _unknown(self, name: str) -> str:
         there = [str(group.group_id) for group in self.listed()]
         message = f"there is no group {name!r} at {self._connection.bootstrap}"
         if close := get_close_matches(name, there, n=3, cutoff=0.7):
             return f"{message}; did you mean {' or '.join(close)}?"
         return f"{message}\n  `tailrace group list` shows which there are"
+
+
+def is_unknown(group: ConsumerGroupDescription) -> bool:
+    """Whether the coordinator knows no classic or consumer group of that name."""
+    return group.state == ConsumerGroupState.DEAD and not group.members
 
 
 def standings(offsets: Offsets, partitions: Iterable[Partition], commits: Commits) -> dict[Partition, Standing]:

@@ -32,14 +32,16 @@ def set_(
     bootstrap: Bootstrap = DEFAULT,
     client_config: ClientConfig = None,
 ) -> None:
-    """Change the configs of a consumer group (group.protocol=consumer). The group need not exist yet.
+    """Change the configs of a consumer group (group.protocol=consumer) or share group. The group need not exist yet.
 
     \b
     tailrace group set billing --set consumer.session.timeout.ms=60s
     tailrace group set billing --set consumer.heartbeat.interval.ms=10s --dry-run
     tailrace group set billing --unset consumer.session.timeout.ms
+    tailrace group set thumbnails --set share.record.lock.duration.ms=60s
 
-    Such members have no timeouts of their own: what is set here counts, else group.consumer.* of the broker.
+    Such members have no timeouts of their own: what is set here counts, else group.consumer.* and group.share.* of the
+    broker.
     """
     from tailrace.cli.common.admin_requests import AdminRequests
 

@@ -13,7 +13,7 @@ from tailrace.cli.common.client import (
     MemberDescription,
 )
 from tailrace.cli.common.topics.offsets import Offsets, Partition, existing, partitions_of
-from tailrace.cli.group import epochs, groups, stuck
+from tailrace.cli.group import epochs, groups, share, stuck
 from tailrace.cli.group.groups import Commits, Groups, Standing
 
 if TYPE_CHECKING:
@@ -91,9 +91,11 @@ def details(
 
 def show(shown: dict[str, Any], console: "Console") -> None:
     members, partitions = shown["members"], shown["partitions"]
-    lag = "nothing committed" if shown["lag"] is None else f"lag {_count(shown['lag'])}"
+    lag = ", nothing committed" if shown["lag"] is None else f", lag {_count(shown['lag'])}"
     console.print(_clean(shown["name"]), style="bold", end="")
-    console.print(f"  {shown['state']}, {output.plural(len(members), 'member')}, {lag}")
+    console.print(
+        f"  {shown['state']}, {output.plural(len(members), 'member')}{'' if shown['kind'] == share.KIND else lag}"
+    )
     at = shown["coordinator"]
     assignor = f"assignor {shown['assignor']}, " if shown["assignor"] else ""
     epoch = "" if shown["epoch"] is None else f"epoch {shown['epoch']}, {_phase(shown)}"
@@ -117,6 +119,7 @@ def remarks(shown: dict[str, Any]) -> list[str]:
     partitions = shown["partitions"]
     return [
         *epochs.remarks(shown),
+        *share.remarks(shown),
         *_idle(shown),
         *_never(partitions, has_members=bool(shown["members"])),
         *(
@@ -204,7 +207,7 @@ def _members(members: list[dict[str, Any]]) -> "Table":
     drawn = output.table("MEMBER", *headings, texts=headings)
     for member in members:
         instance = (member["instance_id"] or "-",) if static else ()
-        places = held(member["partitions"]) or "none: idle"
+        places = held(member["partitions"]) or ("none yet" if member["protocol"] == share.KIND else "none: idle")
         drawn.add_row(*map(_clean, (member["label"], member["client_id"], member["host"], *instance)), places)
     return drawn
 
@@ -236,7 +239,7 @@ def held(places: list[dict[str, Any]]) -> str:
 def _idle(shown: dict[str, Any]) -> list[str]:
     members, partitions = shown["members"], shown["partitions"]
     idle = [member["label"] for member in members if not member["partitions"]]
-    if not idle or shown["state"] != "stable":
+    if not idle or shown["state"] != "stable" or shown["kind"] == share.KIND:  # its members share partitions
         return []
     names = f"{', '.join(map(_clean, idle[:5]))}{' …' if len(idle) > 5 else ''}"
     if len(idle) == len(members):

@@ -16,9 +16,10 @@ from tailrace.log.files.journal_file import FILE_NAME as JOURNAL_FILE
 from tailrace.log.layout.errors import DirectoryInUse, ForeignDirectory, UnknownFormat
 from tailrace.log.layout.names import TEMPORARY
 
-FORMAT_VERSION = 3  # the newest that this release knows
+FORMAT_VERSION = 4  # the newest that this release knows
 BASE_VERSION = 2  # of a directory in which nothing has been used that older releases cannot read
 COORDINATED_VERSION = 3  # with transactions: an older release would leave them open for ever
+QUEUES_VERSION = 4  # with share groups: an older release would take their state for a topic of a user's
 LOCK_FILE = ".lock"
 
 _METADATA_LOG = "__tailrace_metadata-0"

@@ -26,7 +26,13 @@ from contextlib import suppress
 from errno import EDQUOT, EMFILE, ENFILE, ENOSPC, EROFS
 
 from tailrace.log.directory.admission import check_admission, lock_directory
-from tailrace.log.directory.markers import leave_clean_marker, make_directory, raise_format, take_clean_marker
+from tailrace.log.directory.markers import (
+    format_of,
+    leave_clean_marker,
+    make_directory,
+    raise_format,
+    take_clean_marker,
+)
 from tailrace.log.directory.offset_checkpoints import NotedOffsets, OffsetCheckpoints, OffsetsJob
 from tailrace.log.directory.removal import DeleteJob, Removal, RemoveJob
 from tailrace.log.disk.interface import (
@@ -210,6 +216,10 @@ class DataDirectory:
 
     def forget_restore(self) -> None:
         remove_if_there(self.files, join(self.path, RESTORED_FILE))
+
+    def has_format(self, version: int) -> bool:
+        """Whether the directory is marked with this format, or a newer one. Reads a file."""
+        return format_of(self.files, self.path) >= version
 
     def require_format(self, version: int) -> None:
         """Marks the directory with a format, durably, if it has an older one: from here on older releases refuse it.

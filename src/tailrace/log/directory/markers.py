@@ -26,14 +26,18 @@ def make_directory(files: Files, path: str) -> None:
         files.sync_directory(parent(made))
 
 
+def format_of(files: Files, path: str) -> int:
+    """Returns the format that the directory is marked with; 0 if it has none."""
+    found = (read_whole(files, join(path, FORMAT_FILE)) or b"").strip()
+    return int(found) if found.isdigit() else 0
+
+
 def raise_format(files: Files, path: str, version: int = BASE_VERSION) -> None:
     """Marks the directory with a format, durably, unless it has that or a newer one. Called before the first write that
     an older release could not read: at the start that is the journal.
     """
-    file = join(path, FORMAT_FILE)
-    found = (read_whole(files, file) or b"").strip()
-    if not found.isdigit() or int(found) < version:
-        replace_whole(files, file, f"{version}\n".encode())
+    if format_of(files, path) < version:
+        replace_whole(files, join(path, FORMAT_FILE), f"{version}\n".encode())
 
 
 def take_clean_marker(files: Files, path: str) -> bool:

@@ -87,6 +87,10 @@ class FileSlice:
         """Returns another slice, of bytes of the same file."""
         return FileSlice(self._pinned, position, length, self.next_offset)
 
+    def piece(self, start: int, length: int) -> "FileSlice":
+        """Returns another slice, of some of these bytes."""
+        return self.part(self._position + start, length)
+
     def _wanted(self, start: int, size: int | None) -> int:
         left = self.length - start
         return left if size is None else min(size, left)

@@ -152,10 +152,6 @@ DESCRIBED: dict[int, Spoken] = {
 # APIs without a handler in `broker/apis`: their messages can be read and written, and the broker refuses them.
 UNSERVED = frozenset(
     (
-        ApiKey.SHARE_GROUP_HEARTBEAT,
-        ApiKey.SHARE_GROUP_DESCRIBE,
-        ApiKey.SHARE_FETCH,
-        ApiKey.SHARE_ACKNOWLEDGE,
         ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
         ApiKey.ALTER_SHARE_GROUP_OFFSETS,
         ApiKey.DELETE_SHARE_GROUP_OFFSETS,

@@ -537,7 +537,8 @@ class Connection:
         if self.is_closed:
             return
         self.is_closed = True
-        self._client.close()
+        if self._client.close():
+            self.node.loop.call_soon(self.node.pump)
         self._pause()
         self.throttle.close()
         self._deadlines.close()

@@ -14,11 +14,13 @@ from tailrace.broker.fetch.reads import release_records
 from tailrace.protocol import codec
 from tailrace.protocol.frame import RequestHeader, response_header
 from tailrace.protocol.messages.fetch import FetchResponse
+from tailrace.protocol.messages.share_fetch import ShareFetchResponse
 from tailrace.server.net.chunks import ResponseChunk, length_of
 
 GATHERED_BYTES = 64 << 10  # of responses for one system call
 
 _EARLY_S = 0.001  # the loop counts milliseconds
+_WITH_RECORDS = FetchResponse, ShareFetchResponse
 
 
 def ignore(*_: Any) -> None:
@@ -51,7 +53,7 @@ class Pending:
         if self.later is not None:
             later, self.later = self.later, None
             later.abandon()
-        elif isinstance(self.answer, FetchResponse):
+        elif isinstance(self.answer, _WITH_RECORDS):
             release_records(self.answer)
 
     def encode(self) -> list[ResponseChunk]:
@@ -60,7 +62,7 @@ class Pending:
             return [self.answer]  # encoded by the fast path
         header = self.header
         head = response_header(header.api_key, header.api_version, header.correlation_id)
-        if not isinstance(self.answer, FetchResponse):
+        if not isinstance(self.answer, _WITH_RECORDS):
             body = codec.encode(self.answer, header.api_version)
             before = (len(head) + len(body)).to_bytes(4) + head
             return [before + body] if len(body) <= GATHERED_BYTES else [before, body]  # a large one is not copied again

@@ -16,6 +16,7 @@ from tailrace.protocol.frame import RequestHeader
 from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages.fetch import FetchResponse
 from tailrace.protocol.messages.produce import ProduceResponse
+from tailrace.protocol.messages.share_fetch import ShareFetchResponse
 from tailrace.server.net.pending import ignore
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Throttle:
 
     def charge_answer(self, header: RequestHeader, answer: Any) -> None:
         """Charges a response, and sets the remaining throttle time in it. A time that it already has is taken over."""
-        if isinstance(answer, FetchResponse):
+        if isinstance(answer, FetchResponse | ShareFetchResponse):
             self._charge(header, CONSUMER_BYTE_RATE, records_bytes(answer))
         wait_ms = getattr(answer, "throttle_time_ms", 0)
         if wait_ms and not isinstance(answer, ProduceResponse):  # a Produce has waited for its response already

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from protocol.values import messages, texts
 
 from tailrace.broker.groups.consumer_records import (
-    KINDS,
     AssignedPartitions,
     ClassicMemberMetadata,
     ClassicProtocol,
@@ -27,6 +26,7 @@ from tailrace.broker.groups.consumer_records import (
     TargetEpochValue,
     TargetPartitions,
 )
+from tailrace.broker.groups.record_kinds import KINDS
 from tailrace.broker.groups.records import UnreadableRecord, decode, encode
 from tailrace.records.record import Record
 

@@ -46,6 +46,7 @@ RETRY_MS = 1_000  # shortest pause between two checks for a returning static mem
 
 class ClassicGroup:
     kind = "classic"
+    outlives_members = False
 
     def __init__(self, group_id: str, settings: GroupSettings, ports: Ports) -> None:
         self.group_id = group_id
@@ -480,6 +481,9 @@ class ClassicGroup:
     def tombstones(self) -> list[Change]:
         """Returns what removes the group from the log."""
         return [GroupRemoved(self.group_id)] if self.is_saved else []
+
+    def end(self) -> None:
+        """Nothing else belongs to the group."""
 
     def dissolve(self) -> None:
         """Ends the group, in whose place another one has taken its members."""

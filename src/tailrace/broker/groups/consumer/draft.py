@@ -1,8 +1,4 @@
-"""The changes that one event makes to a consumer group: decided step by step, written as one batch. Pure.
-
-A draft replays every change on a copy of the group's state at once, so that the next step sees it. The group itself
-changes when the batch has been appended to the log. An event without changes copies and writes nothing.
-"""
+"""The changes that one event makes to a consumer group: decided step by step, written as one batch (`epochs`). Pure."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -23,6 +19,7 @@ from tailrace.broker.groups.consumer_records import (
     TargetEpochChanged,
     TargetEpochValue,
 )
+from tailrace.broker.groups.epochs import EpochDraft
 
 
 class TopicFacts(NamedTuple):
@@ -30,12 +27,16 @@ class TopicFacts(NamedTuple):
     partition_count: int
 
 
-class Catalog(Protocol):
+class Topics(Protocol):
     """The topics of the cluster, as groups see them."""
 
     def find(self, name: str) -> TopicFacts | None: ...
 
     def name_of(self, topic_id: bytes) -> str | None: ...
+
+
+class Catalog(Topics, Protocol):
+    """The same, with patterns that match them."""
 
     def check(self, pattern: str) -> None:
         """Raises Refused for a pattern that cannot be compiled."""
@@ -57,19 +58,11 @@ class ConsumerSettings(NamedTuple):
     migration_policy: str = "bidirectional"
 
 
-class Draft:
+class Draft(EpochDraft[GroupState, ConsumerChange]):
     def __init__(self, state: GroupState, settings: ConsumerSettings, catalog: Catalog, now_ms: int) -> None:
-        self.state = state
+        super().__init__(state, settings.assignment_interval_ms, now_ms)
         self.settings = settings
         self.catalog = catalog
-        self.now_ms = now_ms
-        self.changes: list[ConsumerChange] = []
-
-    def add(self, change: ConsumerChange) -> None:
-        if not self.changes:
-            self.state = self.state.copy()
-        self.state.replay(change)
-        self.changes.append(change)
 
     # Members
 
@@ -124,16 +117,6 @@ class Draft:
         if self.assignment_due_in_ms == 0:
             self._assign()
 
-    @property
-    def assignment_due_in_ms(self) -> int | None:
-        """How long until a new target is computed; None if none is needed."""
-        state = self.state
-        if not state.members or state.epoch <= state.assignment_epoch:
-            return None
-        elapsed_ms = self.now_ms - state.assigned_at_ms
-        # A clock that was set back must not delay the assignment for longer than the interval.
-        return max(0, self.settings.assignment_interval_ms - elapsed_ms) if elapsed_ms >= 0 else 0
-
     def _assign(self) -> None:
         state = self.state
         members = list(state.members.values())
@@ -185,7 +168,7 @@ class _TopicIds:
         return found
 
 
-def hash_of_topics(names: Iterable[str], catalog: Catalog) -> int:
+def hash_of_topics(names: Iterable[str], catalog: Topics) -> int:
     """Returns a number that changes with the topics of these names: created, deleted, or with more partitions."""
     hashed = blake2b(digest_size=8)
     for name in sorted(names):
@@ -196,7 +179,7 @@ def hash_of_topics(names: Iterable[str], catalog: Catalog) -> int:
     return int.from_bytes(hashed.digest(), signed=True)
 
 
-def partitions_of_topics(partitions: Iterable[Partition], topics: frozenset[str], catalog: Catalog) -> list[Partition]:
+def partitions_of_topics(partitions: Iterable[Partition], topics: frozenset[str], catalog: Topics) -> list[Partition]:
     """Returns the partitions that belong to one of the topics."""
     wanted = {topic_id: catalog.name_of(topic_id) in topics for topic_id in {partition[0] for partition in partitions}}
     return [partition for partition in partitions if wanted[partition[0]]]

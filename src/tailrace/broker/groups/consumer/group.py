@@ -58,6 +58,7 @@ class ConsumerPorts(NamedTuple):
 class ConsumerGroup:
     kind = "consumer"
     protocol_type = "consumer"
+    outlives_members = False
 
     def __init__(self, group_id: str, ports: ConsumerPorts) -> None:
         self.group_id = group_id
@@ -105,7 +106,8 @@ class ConsumerGroup:
         if (unchanged := heartbeat.unchanged(self._replayed, beat)) is not None:  # most heartbeats, by far
             self._ports.timers.set(Timer(self.group_id, SESSION, beat.member_id), self.settings.session_timeout_ms)
             return unchanged
-        self._check_room(is_new=beat.epoch == heartbeat.JOINING_EPOCH)
+        if beat.epoch == heartbeat.JOINING_EPOCH:
+            check_room(self._ports.timers, self._ports.held)
         draft = self._draft()
         if former is not None and former.members:
             migration.upgrade(former, draft, draft.settings.migration_policy)
@@ -114,11 +116,6 @@ class ConsumerGroup:
         if not beat.is_leaving:
             self._ports.timers.set(self._timer(SESSION, outcome.member_id), draft.settings.session_timeout_ms)
         return outcome
-
-    def _check_room(self, *, is_new: bool) -> None:
-        """Raises Refused while the members of all groups hold too much memory, or are too many."""
-        if is_new and (self._ports.held.bytes > HELD_BYTES_MAX or len(self._ports.timers) >= TIMERS_MAX):
-            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the members of all groups hold too much memory")
 
     # Members of the classic protocol
 
@@ -130,7 +127,7 @@ class ConsumerGroup:
             member_id = f"{(identity.instance_id or joining.client_id)[:NAME_MAX]}-{self._ports.random_id()}"
             if joining.must_know_id and identity.instance_id is None:
                 raise MemberIdRequired(member_id)
-        self._check_room(is_new=True)
+        check_room(self._ports.timers, self._ports.held)
         draft = self._draft()
         joined = classic_members.join(draft, joining, member_id)
         self._write(draft)
@@ -336,6 +333,15 @@ class ConsumerGroup:
     def tombstones(self) -> list[Change]:
         """Returns what removes the group from the log, once it has no members."""
         return migration.tombstones(self._replayed)
+
+    def end(self) -> None:
+        """Nothing else belongs to the group."""
+
+
+def check_room(timers: Timers, held: HeldBytes) -> None:
+    """Raises Refused while the members of all groups hold too much memory, or are too many."""
+    if held.bytes > HELD_BYTES_MAX or len(timers) >= TIMERS_MAX:
+        raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the members of all groups hold too much memory")
 
 
 def size_of(details: MemberValue | None) -> int:

@@ -1,0 +1,126 @@
+"""A share partition of the running broker: its state, the partition of the topic, and the fetches that wait for it."""
+
+from typing import TYPE_CHECKING, Protocol
+
+from tailrace.broker.core.partition import Partition
+from tailrace.broker.queues.records import ShareKey, ShareSnapshotValue, ShareUpdateValue, StateBatch
+from tailrace.broker.queues.share_partition import SharePartition
+from tailrace.broker.queues.states import RecordState, StateRange, StateUpdate
+
+if TYPE_CHECKING:
+    from tailrace.broker.broker import Broker
+
+
+class WaitingShareFetch(Protocol):
+    def look_again(self) -> None:
+        """There are records that may be acquired, or the partition is gone."""
+
+
+class QueuePartition:
+    __slots__ = (
+        "_broker",
+        "created_ms",
+        "epoch",
+        "fetches",
+        "is_gone",
+        "is_reading",
+        "key",
+        "moved_ms",
+        "partition",
+        "state",
+    )
+
+    def __init__(
+        self, broker: "Broker", key: ShareKey, partition: Partition, state: SharePartition | None, now_ms: int
+    ) -> None:
+        self._broker = broker
+        self.key = key
+        self.partition = partition
+        self.state = state  # None while it is not known yet where the group begins
+        self.epoch = 0  # of its group, when it was given a state
+        self.created_ms = now_ms
+        self.moved_ms = now_ms  # when a record was finished last
+        self.fetches: dict[WaitingShareFetch, None] = {}  # in the order in which they came
+        self.is_reading = False  # a thread reads records for a fetch: others do not look meanwhile
+        self.is_gone = False
+
+    @property
+    def place(self) -> tuple[bytes, int]:
+        return self.key.topic_id, self.key.partition
+
+    def end_for(self, *, reads_committed: bool) -> int:
+        """The end of what members may read."""
+        return self.partition.last_stable_offset if reads_committed else self.partition.high_watermark
+
+    def has_more(self, now_ms: int, *, reads_committed: bool) -> bool:
+        """Whether a fetch would find anything."""
+        if self.is_gone:
+            return True
+        if self.state is None or self.is_reading:
+            return False
+        available = self.state.next_available(now_ms)
+        return available is not None and available.first < self.end_for(reads_committed=reads_committed)
+
+    # Waiting
+
+    def wait(self, fetch: WaitingShareFetch) -> None:
+        if not self.fetches:
+            self.partition.waiting_fetches.add(self)
+        self.fetches[fetch] = None
+        if self.partition.has_unflushed and self.partition.log is not None:
+            self._broker.flushes.request(self.partition.log)
+
+    def forget(self, fetch: WaitingShareFetch) -> None:
+        self.fetches.pop(fetch, None)
+        if not self.fetches:
+            self.partition.waiting_fetches.discard(self)
+
+    def partition_moved(self) -> None:
+        """There is more to read in the log, or it is gone."""
+        if self.fetches:
+            self._broker.queues.wake(self)
+
+
+# Updates as records
+
+
+def value_of(update: StateUpdate, epoch: int, leader_epoch: int) -> ShareUpdateValue:
+    return ShareUpdateValue(
+        snapshot_epoch=epoch,
+        leader_epoch=leader_epoch,
+        start_offset=update.start_offset,
+        state_batches=_batches_of(update),
+        delivery_complete_count=update.complete_count,
+    )
+
+
+def snapshot_of(
+    queue: QueuePartition, update: StateUpdate, epoch: int, leader_epoch: int, now_ms: int, *, is_partial: bool = False
+) -> ShareSnapshotValue:
+    return ShareSnapshotValue(
+        snapshot_epoch=epoch,
+        state_epoch=queue.epoch,
+        leader_epoch=leader_epoch,
+        start_offset=update.start_offset,
+        create_timestamp=queue.created_ms,
+        write_timestamp=now_ms,
+        state_batches=_batches_of(update),
+        delivery_complete_count=update.complete_count,
+        is_partial=is_partial,
+    )
+
+
+def _batches_of(update: StateUpdate) -> list[StateBatch]:
+    return [
+        StateBatch(first_offset=first, last_offset=last, delivery_state=state, delivery_count=count)
+        for first, last, state, count in update.ranges
+    ]
+
+
+def update_of(value: ShareUpdateValue | ShareSnapshotValue) -> StateUpdate:
+    """Raises ValueError for states that no record has."""
+    ranges = [
+        StateRange(one.first_offset, one.last_offset, RecordState(one.delivery_state), max(0, one.delivery_count))
+        for one in value.state_batches
+    ]
+    return StateUpdate(value.start_offset, ranges, value.delivery_complete_count)

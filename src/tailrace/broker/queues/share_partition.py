@@ -1,0 +1,429 @@
+"""One partition of one share group: what its members hold, and what is finished. Pure: no log, no clock, no broker.
+
+A decision (`acknowledge`, `expire_locks`, …) returns what is to be appended to the state log. It changes nothing that
+is persisted: only `replay` does, right after the append, and with the same records after a restart. What a member
+holds is kept in memory only (`acquire`).
+
+    Available     may be acquired; after the end of the partition, which is where it was acquired up to, all are
+    Acquired      a member holds it until its deadline; on disk it is still what it was before
+    Acknowledged  finished
+    Archiving     given up, and not in the dead-letter topic yet
+    Archived      finished, without having been accepted
+
+    event                             from              to                                              persisted
+    --------------------------------  ----------------  ----------------------------------------------  ---------
+    acquire                           Available         Acquired; the next delivery                     no
+    the read for it failed            Acquired          Available; that was no delivery                 no
+    ACCEPT                            Acquired by it    Acknowledged                                    yes
+    RELEASE                           Acquired by it    Available; at the limit of deliveries given up  yes
+    REJECT                            Acquired by it    given up                                        yes
+    gap                               Acquired by it    Archived                                        yes
+    RENEW                             Acquired by it    Acquired, with a new deadline                   no
+    its deadline, its member is gone  Acquired          as RELEASE                                      yes
+    the log begins after it           Available         Archived: lost                                  yes
+                                      Acquired          stays; when it is released: lost
+    its transaction is aborted        Available         Archived                                        yes
+    it expires                        Available         given up                                        yes
+    its dead letter is written        Archiving         Archived                                        yes
+
+Given up is Archiving where the group has a dead-letter topic, else Archived. A released record waits (is parked) for
+the retry delay of its group, and a record may be parked until it is to be delivered. The start of the partition is its
+first record that is not finished.
+
+Acquired records count against `locks_max`; parked and finished ones do not, so a record that takes long at the start
+of the partition holds up no other. Times are of a clock that never jumps.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby, islice
+
+from tailrace.broker.core.errors import Refused
+from tailrace.broker.queues.acquisition import Acquisition
+from tailrace.broker.queues.drafts import Draft
+from tailrace.broker.queues.leases import Leases
+from tailrace.broker.queues.pages import Pages, pack, unpack
+from tailrace.broker.queues.parking import Parking
+from tailrace.broker.queues.settings import PartitionSettings, retry_delay_ms
+from tailrace.broker.queues.states import (
+    NO_DECISION,
+    OFFSET_MAX,
+    TERMINAL,
+    UNCHANGED,
+    AckBatch,
+    AckType,
+    Acquired,
+    Decision,
+    EndReason,
+    OffsetRange,
+    RecordState,
+    StateRange,
+    StateUpdate,
+    merged,
+)
+from tailrace.protocol.errors import ErrorCode
+
+SPAN_MAX = 1 << 25  # from start to end: finished records between others take up to one byte each
+RANGES_MAX = 1_000  # in one decision that no request bounds
+UNPARKED_MAX = 1_000  # ranges, at once
+PAGES_MAX = 16  # that one read is for
+_TYPES = frozenset(AckType)
+_ARCHIVING_MAX = 10_000  # dead letters that wait to be written: with more, nothing is delivered
+
+
+class SharePartition:
+    def __init__(self, settings: PartitionSettings, start_offset: int = 0) -> None:
+        self.settings = settings
+        self._pages = Pages(start_offset)
+        self._leases = Leases()
+        self._parking = Parking()
+        self._log_start = 0
+
+    # What it is
+
+    @property
+    def start_offset(self) -> int:
+        """The first record that is not finished."""
+        return self._pages.start
+
+    @property
+    def end_offset(self) -> int:
+        """The first record that was never acquired, nor has any state."""
+        return self._pages.end
+
+    @property
+    def unfinished(self) -> int:
+        """Records between start and end that are not finished."""
+        return self._pages.open
+
+    @property
+    def complete_count(self) -> int:
+        """Records between start and end that are finished."""
+        return self.end_offset - self.start_offset - self._pages.open
+
+    @property
+    def in_flight(self) -> int:
+        """Records that members hold."""
+        return self._leases.held
+
+    @property
+    def archiving(self) -> int:
+        """Records that wait to be written to the dead-letter topic."""
+        first = pack(RecordState.ARCHIVING, 0)
+        return sum(self._pages.tally[first : pack(RecordState.ARCHIVED, 0)])
+
+    @property
+    def parked(self) -> int:
+        """Records that wait for their time."""
+        return self._pages.open - self._pages.free - self.in_flight - self.archiving
+
+    @property
+    def attempts(self) -> dict[int, int]:
+        """How many records that are not finished, and are between start and end, have been delivered how often."""
+        first = pack(RecordState.AVAILABLE, 0)
+        counts = self._pages.tally[first : pack(RecordState.ACQUIRED, 0)]
+        return {count: records for count, records in enumerate(counts) if records}
+
+    @property
+    def next_deadline(self) -> int | None:
+        """When `expire_locks` or `unpark` has something to do, at the earliest."""
+        deadlines = (self._leases.next_deadline, self._parking.next_due)
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    def state_of(self, offset: int) -> tuple[RecordState, int]:
+        """Returns the state of a record, and how often it was delivered."""
+        if not self.start_offset <= offset < self.end_offset:
+            before = RecordState.ARCHIVED if offset < self.start_offset else RecordState.AVAILABLE
+            return before, 0
+        ((_, _, value),) = self._pages.runs(offset, offset)
+        state, count = unpack(value)
+        if any(self._leases.of(offset, offset)):
+            return RecordState.ACQUIRED, count + 1
+        return state, count
+
+    # What is persisted
+
+    def replay(self, update: StateUpdate, now_ms: int, age_ms: int = 0) -> None:
+        """Applies a decision, `age_ms` after it was made. Raises ValueError for one of another partition."""
+        start = update.start_offset
+        if start > self.start_offset:
+            if self.end_offset > self.start_offset:
+                self._leases.end(self.start_offset, min(start, self.end_offset) - 1)
+            self._pages.advance(start)
+        for first, last, state, count in update.ranges:
+            if last < first or last - self.start_offset >= SPAN_MAX:
+                raise ValueError(f"a share partition that starts at {self.start_offset} has no {first} to {last}")
+            if last >= self.start_offset:
+                self._set(max(first, self.start_offset), last, state, count, now_ms - age_ms, now_ms)
+
+    def _set(self, first: int, last: int, state: RecordState, count: int, released_ms: int, now_ms: int) -> None:
+        self._pages.extend(last + 1)
+        self._leases.end(first, last)
+        is_free = state is RecordState.AVAILABLE
+        if is_free and count and self.settings.retry_delay_ms:
+            due_ms = released_ms + retry_delay_ms(self.settings, first, count)
+            if due_ms > now_ms:
+                is_free = False
+                self._parking.park(first, last, due_ms, now_ms)
+        self._pages.write(first, last, pack(state, count), is_free=is_free)
+
+    def snapshot(self, ranges_max: int = RANGES_MAX) -> Iterator[StateUpdate]:
+        """Yields updates that together are all that is persisted. Between two of them the partition may change:
+        replayed in their place among the other updates, they still give its state.
+        """
+        start, offset = self.start_offset, self.start_offset
+        is_first = True
+        while is_first or offset < self.end_offset:
+            runs, offset = self._pages.changed(offset, ranges_max)
+            ranges = merged(StateRange(first, last, *unpack(value)) for first, last, value in runs)
+            if is_first or ranges:
+                yield StateUpdate(start if is_first else UNCHANGED, ranges, self.complete_count)
+            is_first = False
+
+    # Acquiring
+
+    def next_available(self, now_ms: int) -> OffsetRange | None:
+        """Returns where records are that may be acquired; between the first and the last there may be others. It has
+        no end (`OFFSET_MAX`) where they are the next ones of the log. None if there is nothing to acquire for now.
+        """
+        self.unpark(now_ms)
+        if self.in_flight >= self.settings.locks_max or self.archiving >= _ARCHIVING_MAX:
+            return None
+        first, is_growing = self._pages.lowest_free(), self._may_grow > 0
+        if first is None:
+            return OffsetRange(self.end_offset, OFFSET_MAX) if is_growing else None
+        last = self._pages.end_of_free(first, PAGES_MAX)
+        return OffsetRange(first, OFFSET_MAX if is_growing and last == self.end_offset - 1 else last)
+
+    def available_in(self, first: int, last: int) -> int:
+        """Returns how many records of a range may be acquired now, all from the end on included."""
+        first, end = max(first, self.start_offset), self.end_offset
+        between = self._pages.free_in(first, min(last, end - 1)) if first <= min(last, end - 1) else 0
+        return between + max(0, last + 1 - max(first, end))
+
+    @property
+    def _may_grow(self) -> int:
+        """By how many records the end may move."""
+        if self.parked >= self.settings.parked_max:
+            return 0
+        return self.start_offset + SPAN_MAX - self.end_offset
+
+    def acquire(
+        self,
+        member_id: str,
+        first: int,
+        batches: Sequence[OffsetRange],
+        *,
+        records_max: int,
+        now_ms: int,
+        lock_ms: int,
+        is_strict: bool = False,
+        batch_size: int = 0,
+    ) -> list[Acquired]:
+        """Gives a member what is available from `first` on, which `next_available` has returned, in these batches of
+        the log, and in the gaps between them. Takes whole batches, until there are `records_max` records; if
+        `is_strict`, never more than that. A range of at least `batch_size` records ends at the end of a batch.
+
+        A record that was delivered often already comes by itself: if it kills its members, it takes no others with it.
+        """
+        left = min(records_max, self.settings.locks_max - self.in_flight)
+        taken = Acquisition(self._pages, left, self.settings.suspect_from)
+        room = self._may_grow
+        for batch in batches:
+            if taken.is_over or taken.left <= 0:
+                break
+            taken.begin_batch(batch_size)
+            end = self.end_offset
+            if first < end:
+                taken.take(first, min(batch.last, end - 1), is_strict=is_strict)
+            grown = min(batch.last + 1 - end, room)
+            if is_strict:
+                grown = min(grown, taken.left)
+            if grown > 0 and not taken.is_over:
+                room -= grown
+                self._pages.extend(end + grown)
+                taken.take(end, end + grown - 1, is_strict=is_strict)
+            first = max(first, batch.last + 1)
+        for one in taken.acquired:
+            self._leases.grant(member_id, one.first, one.last, now_ms, now_ms + lock_ms)
+        return taken.acquired
+
+    def undo_acquire(self, member_id: str, acquired: Iterable[Acquired]) -> None:
+        """Takes back what a member has acquired, and was not sent. It does not count as a delivery."""
+        for one in acquired:
+            for lease in list(self._leases.of(one.first, one.last)):
+                if lease.grant.member_id == member_id:
+                    self._leases.end(lease.first, lease.last)
+                    self._pages.give_back(lease.first, lease.last)
+
+    def unpark(self, now_ms: int) -> bool:
+        """Makes parked records available whose time has come, or some of them if they are many. Returns whether there
+        were any.
+        """
+        found = False
+        for first, last in self._parking.due(now_ms, UNPARKED_MAX):
+            for one, other, _ in self._unheld(first, last):
+                self._pages.give_back(one, other)
+                found = True
+        return found
+
+    def _unheld(self, first: int, last: int) -> Iterator[tuple[int, int, int]]:
+        """Yields the available records of a range that no member holds, whether parked or not: first, last, count."""
+        first, last = max(first, self.start_offset), min(last, self.end_offset - 1)
+        if first > last:
+            return
+        for one, other, value in self._pages.runs(first, last):
+            state, count = unpack(value)
+            if state is not RecordState.AVAILABLE:
+                continue
+            offset = one
+            for lease in self._leases.of(one, other):
+                if offset < lease.first:
+                    yield offset, lease.first - 1, count
+                offset = lease.last + 1
+            if offset <= other:
+                yield offset, other, count
+
+    # Decisions
+
+    def _draft(self) -> Draft:
+        return Draft(self._pages, self.settings, self._log_start)
+
+    def acknowledge(self, member_id: str, batches: Sequence[AckBatch], now_ms: int, lock_ms: int) -> Decision:
+        """What a member says of records that it has acquired: all of it counts, or nothing. Locks that it renews are
+        extended at once. Raises Refused.
+        """
+        said = list(self._checked(member_id, batches))
+        draft = self._draft()
+        renewed = 0
+        for first, last, kind in said:
+            if kind is AckType.RENEW:
+                self._leases.renew(first, last, now_ms, lock_ms, self.settings.lock_total_max_ms)
+                renewed += last - first + 1
+            else:
+                draft.acknowledge(first, last, kind)
+        return draft.decision()._replace(renewed=renewed)
+
+    def _checked(self, member_id: str, batches: Sequence[AckBatch]) -> Iterator[tuple[int, int, AckType]]:
+        """Yields runs of one type, without those before the start. Raises Refused."""
+        before = -1
+        for batch in batches:
+            _check_form(batch, before)
+            before = batch.last
+            first = max(batch.first, self.start_offset)
+            if first > batch.last:
+                continue
+            if batch.last >= self.end_offset > self.start_offset:
+                raise Refused(ErrorCode.INVALID_REQUEST, f"offset {batch.last} was not acquired yet")
+            if not self._leases.are_of(member_id, first, batch.last):
+                raise _not_held(first, batch.last)
+            for one, other, kind in _runs_of_types(batch, first):
+                if kind is AckType.RENEW and not self.settings.is_renewable:
+                    raise Refused(ErrorCode.INVALID_RECORD_STATE, "share.renew.acknowledge.enable is false")
+                yield one, other, kind
+
+    def release_member(self, member_id: str, ranges_max: int = RANGES_MAX) -> Decision:
+        """The member, or its connection, is gone: releases what it holds, or some of it if that is much. To be
+        repeated until nothing is left to write.
+        """
+        return self._release(islice(self._leases.of_member(member_id), ranges_max))
+
+    def expire_locks(self, now_ms: int, ranges_max: int = RANGES_MAX) -> Decision:
+        """Releases records whose deadline is over, as `release_member` does."""
+        return self._release(islice(self._leases.overdue(now_ms), ranges_max))
+
+    def _release(self, ranges: Iterable[OffsetRange]) -> Decision:
+        draft = self._draft()
+        for first, last in sorted(ranges):
+            draft.acknowledge(first, last, AckType.RELEASE)
+        return draft.decision()
+
+    def archive_before(self, log_start: int, ranges_max: int = RANGES_MAX) -> Decision:
+        """The log begins at `log_start` now: what members do not hold before it is lost. To be repeated until nothing
+        is left to write.
+        """
+        self._log_start = max(self._log_start, log_start)
+        if log_start <= self.start_offset:
+            return NO_DECISION
+        end = self.end_offset
+        if log_start - self.start_offset <= SPAN_MAX:
+            ranges = list(islice(self._unheld(self.start_offset, log_start - 1), ranges_max))
+        else:  # too far to keep what is held
+            ranges = list(islice(self._unfinished(self.start_offset, log_start - 1), ranges_max))
+        if len(ranges) < ranges_max and end < log_start:
+            ranges.append((end, log_start - 1, 0))
+        draft = self._draft()
+        for first, last, count in ranges:
+            draft.archive(first, last, count, EndReason.LOST)
+        return draft.decision()
+
+    def _unfinished(self, first: int, last: int) -> Iterator[tuple[int, int, int]]:
+        """Yields the records of a range that are not finished: first, last, count."""
+        first, last = max(first, self.start_offset), min(last, self.end_offset - 1)
+        for one, other, value in self._pages.runs(first, last) if first <= last else ():
+            state, count = unpack(value)
+            if state not in TERMINAL:
+                yield one, other, count
+
+    def archive(self, ranges: Iterable[OffsetRange], reason: EndReason) -> Decision:
+        """Ends records that no member holds, whether or not they were acquired before. Those that expire are given
+        up. The ranges are in order, and begin at the end at the latest.
+        """
+        draft = self._draft()
+        end = self.end_offset
+        for first, last in ranges:
+            last = min(last, self.start_offset + SPAN_MAX - 1)
+            found = list(self._unheld(first, last))
+            if last >= end:
+                found.append((max(first, end), last, 0))
+                end = last + 1
+            for one, other, count in found:
+                if reason is EndReason.EXPIRED:
+                    draft.give_up(one, other, count, reason)
+                else:
+                    draft.archive(one, other, count, reason)
+        return draft.decision()
+
+    def dead_letters_written(self, ranges: Iterable[OffsetRange]) -> Decision:
+        """These records, which are Archiving, are in the dead-letter topic, and so is this on disk. The ranges are in
+        order.
+        """
+        draft = self._draft()
+        for first, last in ranges:
+            for one, other, count in self.archiving_in(first, last):
+                draft.finish(one, other, count)
+        return draft.decision()
+
+    def archiving_in(self, first: int = 0, last: int = OFFSET_MAX) -> Iterator[tuple[int, int, int]]:
+        """Yields the records of a range that are to be written to the dead-letter topic: first, last, count."""
+        first, last = max(first, self.start_offset), min(last, self.end_offset - 1)
+        for one, other, value in self._pages.runs(first, last) if self.archiving and first <= last else ():
+            state, count = unpack(value)
+            if state is RecordState.ARCHIVING:
+                yield one, other, count
+
+
+def _check_form(batch: AckBatch, before: int) -> None:
+    first, last, types = batch
+    if not before < first <= last:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"a batch from {first} to {last} comes after offset {before}")
+    if len(types) not in (1, last - first + 1):
+        raise Refused(ErrorCode.INVALID_REQUEST, f"{len(types)} acknowledgements of {last - first + 1} offsets")
+    if not _TYPES.issuperset(types):
+        raise Refused(ErrorCode.INVALID_REQUEST, "an unknown type of acknowledgement")
+
+
+def _runs_of_types(batch: AckBatch, first: int) -> Iterator[tuple[int, int, AckType]]:
+    """Yields the runs of one type of a batch, from an offset in it on."""
+    if len(batch.types) == 1:
+        yield first, batch.last, AckType(batch.types[0])
+        return
+    for kind, group in groupby(batch.types[first - batch.first :]):
+        length = sum(1 for _ in group)
+        yield first, first + length - 1, AckType(kind)
+        first += length
+
+
+def _not_held(first: int, last: int) -> Refused:
+    return Refused(
+        ErrorCode.INVALID_RECORD_STATE, f"the member does not hold all of the records from {first} to {last}"
+    )
