@@ -29,7 +29,7 @@ from tailrace.client.admin.configs import alter_group_configs
 from tailrace.client.cluster.cluster import Cluster
 from tailrace.client.errors import ClientError
 from tailrace.client.options import ClientOptions
-from tailrace.client.share import groups
+from tailrace.client.share import offsets
 
 PROGRAMS = Path(__file__).parent / "workers"
 KINDS = ("confluent", "java")
@@ -184,10 +184,10 @@ class Crew:
     def unfinished(self) -> int | None:
         """How many messages the broker counts as not finished; None while that cannot be told."""
         try:
-            offsets = groups.offsets(self._cluster, self._group)
+            found = offsets.offsets(self._cluster, self._group)
         except ClientError:
             return None
-        counts = [one.unfinished for one in offsets.values()]
+        counts = [one.unfinished for one in found.values()]
         ends = sum(self._ends.values())
         if None in counts or len(counts) < len(self._ends):
             return None

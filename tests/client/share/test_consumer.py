@@ -10,7 +10,7 @@ from compat.brokers import BrokerProcess
 from queues import LOCK_MS
 
 from tailrace.client.cluster.cluster import Cluster
-from tailrace.client.share import groups
+from tailrace.client.share import groups, offsets
 from tailrace.client.share.acknowledgements import Outcome
 from tailrace.client.share.consumer import Result, ShareConsumer
 from tailrace.client.share.deliveries import Delivery
@@ -61,7 +61,7 @@ def test_records_are_delivered_and_what_is_accepted_is_finished(
         consumer.acknowledge(one, Outcome.ACCEPT)
     assert {(result.outcome, result.error) for result in settle(consumer)} == {(Outcome.ACCEPT, None)}
     consumer.close()
-    (offset,) = groups.offsets(cluster, group).values()
+    (offset,) = offsets.offsets(cluster, group).values()
     assert offset.unfinished == 0
 
 
@@ -205,8 +205,8 @@ def test_a_consumer_outlives_the_death_of_its_broker(own_broker: BrokerProcess, 
 def test_a_group_begins_where_it_was_put(cluster: Cluster, group: str, topic: str, join: Join, start: int) -> None:
     write(cluster, topic, *VALUES)
     where = dict.fromkeys(cluster.topic(topic).partitions, start)
-    groups.alter(cluster, group, where)
-    (offset,) = groups.offsets(cluster, group).values()
+    offsets.alter(cluster, group, where)
+    (offset,) = offsets.offsets(cluster, group).values()
     assert offset.start == start
     consumer = join(group, topic)
     assert values(take(consumer, 10 - start)) == VALUES[start:]
@@ -218,6 +218,6 @@ def test_a_group_that_forgets_a_topic_begins_anew(cluster: Cluster, group: str, 
     for one in take(consumer, 10):
         consumer.acknowledge(one, Outcome.ACCEPT)
     consumer.close()
-    groups.delete(cluster, group, [topic])
-    assert groups.offsets(cluster, group) == {}
+    offsets.delete(cluster, group, [topic])
+    assert offsets.offsets(cluster, group) == {}
     assert values(take(join(group, topic), 10)) == VALUES

@@ -10,7 +10,7 @@ from typing import Self
 
 from tailrace.cli.common.connection import REQUEST_SECONDS, Connection
 from tailrace.cli.common.output import ExitCode, Failure
-from tailrace.client import groups, offsets, share_groups
+from tailrace.client import groups, offsets
 from tailrace.client.admin import configs, quotas, transactions
 from tailrace.client.admin.configs import Config, Setting
 from tailrace.client.admin.quotas import Entity, Quotas
@@ -30,7 +30,8 @@ from tailrace.client.errors import (
 from tailrace.client.groups import ConsumerGroup
 from tailrace.client.options import ClientOptions, Isolation
 from tailrace.client.produce import ProducerId
-from tailrace.client.share_groups import ShareGroup, ShareGroupMember
+from tailrace.client.share import groups as share_groups
+from tailrace.client.share.groups import ShareGroup, ShareGroupMember
 from tailrace.client.transactions import take_over
 
 __all__ = [
@@ -91,12 +92,12 @@ class AdminRequests:
 
     def share_group(self, group: str) -> ShareGroup | None:
         """None if there is no share group of that name."""
-        with self._failures():
+        with failures():
             return share_groups.describe(self._cluster, group)
 
     def share_groups(self) -> list[ShareGroup]:
         """All share groups, by name."""
-        with self._failures():
+        with failures():
             return share_groups.described(self._cluster)
 
     def quotas(self, entity: Entity, *, strict: bool = False) -> list[Quotas]:

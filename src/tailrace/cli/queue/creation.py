@@ -126,7 +126,7 @@ def _position(text: str) -> "Position":
 
 
 def _require_free(here: Here, asked: Asked) -> None:
-    group = here.requests.group(asked.group)
+    group = here.requests.share_group(asked.group)
     if group is None:
         return
     if any(at.topic == asked.topic for at in here.requests.offsets(asked.group)):

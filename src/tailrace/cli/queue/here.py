@@ -19,11 +19,11 @@ class Here(NamedTuple):
 
     def require(self, name: str) -> ShareGroup:
         """Raises Failure if there is no such queue, with similar names that may have been meant."""
-        found = self.requests.group(name) if name else None
+        found = self.requests.share_group(name) if name else None
         if found is not None:
             return found
         message = f"there is no queue {name!r} at {self.brokers.bootstrap}"
-        if close := get_close_matches(name, self.requests.names(), n=3, cutoff=0.7):
+        if close := get_close_matches(name, [one.name for one in self.requests.share_groups()], n=3, cutoff=0.7):
             raise Failure(f"{message}; did you mean {' or '.join(close)}?", ExitCode.NOT_FOUND)
         raise Failure(f"{message}\n  `tailrace queue create {name or 'GROUP'} TOPIC` makes it", ExitCode.NOT_FOUND)
 

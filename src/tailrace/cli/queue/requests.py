@@ -5,15 +5,15 @@ Beside `common.admin_requests`, the only module of the command line that imports
 
 from collections.abc import Iterable, Mapping
 
-from tailrace.cli.common.admin_requests import AdminRequests, TopicPartition, failures
+from tailrace.cli.common.admin_requests import AdminRequests, ShareGroup, TopicPartition, failures
 from tailrace.client import groups
 from tailrace.client.errors import ClientError
 from tailrace.client.groups import Committed
-from tailrace.client.share import groups as share_groups
+from tailrace.client.share import offsets as share_offsets
 from tailrace.client.share.acknowledgements import Outcome
 from tailrace.client.share.consumer import Result, ShareConsumer
 from tailrace.client.share.deliveries import Delivery
-from tailrace.client.share.groups import QueueFacts, ShareGroup, ShareOffset
+from tailrace.client.share.offsets import QueueFacts, ShareOffset
 from tailrace.client.transactions import TransactionalProducer
 
 __all__ = [
@@ -32,31 +32,18 @@ __all__ = [
     "failures",
 ]
 
-_SHARE = "share"  # the type of a share group in ListGroups
-_TYPES_SINCE = 5
-
 
 class QueueRequests(AdminRequests):
     """Closed by `with`, as it keeps connections."""
 
-    def names(self) -> list[str]:
-        """All share groups that we may see."""
-        with failures():
-            listed = groups.listed(self._cluster, _TYPES_SINCE)
-        return sorted({one.group_id for found in listed.values() for one in found if one.group_type == _SHARE})
-
-    def group(self, name: str) -> ShareGroup | None:
-        with failures():
-            return share_groups.describe(self._cluster, name)
-
     def offsets(self, name: str, *, states_max: int = 0) -> dict[TopicPartition, ShareOffset]:
         with failures():
-            return share_groups.offsets(self._cluster, name, states_max=states_max)
+            return share_offsets.offsets(self._cluster, name, states_max=states_max)
 
     def move(self, name: str, starts: Mapping[TopicPartition, int]) -> None:
         """Sets where the group starts, and makes the group if there is none."""
         with failures():
-            share_groups.alter(self._cluster, name, starts)
+            share_offsets.alter(self._cluster, name, starts)
 
     def committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         with failures():

@@ -21,7 +21,7 @@ _FACTS = ("in_flight", "parked", "dead_lettered", "expired", "lost")
 
 
 def rows(here: Here) -> list[dict[str, Any]]:
-    return [_row(here, name) for name in here.requests.names()]
+    return [_row(here, group) for group in here.requests.share_groups()]
 
 
 def table(shown: list[dict[str, Any]]) -> "Table":
@@ -104,13 +104,13 @@ class _Sample(NamedTuple):
         return None if one is None or one.unfinished is None or end is None else end - one.unfinished
 
 
-def _row(here: Here, name: str) -> dict[str, Any]:
-    group, offsets = here.requests.group(name), here.requests.offsets(name)
+def _row(here: Here, group: ShareGroup) -> dict[str, Any]:
+    offsets = here.requests.offsets(group.name)
     return {
-        "name": name,
-        "state": "dead" if group is None else state_of(group),
+        "name": group.name,
+        "state": state_of(group),
         "topics": sorted({at.topic for at in offsets}),
-        "members": 0 if group is None else len(group.members),
+        "members": len(group.members),
         "backlog": _sum(one.unfinished for one in offsets.values()),
     }
 

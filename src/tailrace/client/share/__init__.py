@@ -17,5 +17,6 @@ Read in this order; a module imports only those before it:
     placement         which broker leads each assigned partition
     leases            the records that a consumer holds
     consumer          puts them together
-    groups            share groups from outside: members, start offsets, backlog
+    groups            share groups as their coordinator describes them
+    offsets           where the partitions of a group start, and their backlog; read and changed from outside
 """
