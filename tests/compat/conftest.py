@@ -43,7 +43,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if against_kafka():
         for item in items:
             if item.path.is_relative_to(Path(__file__).parent):
-                item.add_marker(pytest.mark.timeout(KAFKA_SECONDS))
+                if item.get_closest_marker("timeout") is None:
+                    item.add_marker(pytest.mark.timeout(KAFKA_SECONDS))
                 if reason := KAFKA_FAILS.get(item.name):
                     item.add_marker(pytest.mark.xfail(reason=reason, strict=False))
 

@@ -72,7 +72,7 @@ class Workers:
         self.joined = 0
         self.has_left = False
         self._crew = crew
-        arguments = {**crew.settings, "count": count}
+        arguments = {**crew.settings, "workers": count}
         self._process = subprocess.Popen(
             [*_command(kind), *(f"{name}={value}" for name, value in arguments.items())],
             stdin=subprocess.PIPE,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from compat.brokers import BrokerProcess, new_broker
+from compat.brokers import BrokerProcess, against_kafka, new_broker
 from compat.clients.confluent import ConfluentClient
 from compat.crews import Crew, crew_of
 from compat.proxy import LosingProxy
@@ -16,7 +16,7 @@ from queues import SHARE_SETTINGS
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs("kafka"), pytest.mark.timeout(900)]
 
-ROUNDS = 25
+ROUNDS = 4 if against_kafka() else 25
 WORKERS = {"confluent": (10, 10, 10), "java": (10, 10)}  # processes of so many workers
 MESSAGES = 40  # in each partition, each round
 TOPIC = "work"

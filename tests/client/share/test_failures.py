@@ -141,7 +141,8 @@ def test_a_session_counts_its_requests_and_ends_with_the_last_acknowledgements(
     assert sorted(fetched + acknowledged[:-1]) == list(range(len(fetched) + len(acknowledged) - 1))
     assert [pairs(request) for request in group.acknowledgements] == [[(1, 1)], [(2, 2)]]
     assert group.heartbeats[-1].member_epoch == -1
-    members = {request.member_id for request in (*group.fetches, *group.acknowledgements, *group.heartbeats)}
+    asked: list[Any] = [*group.fetches, *group.acknowledgements, *group.heartbeats]
+    members = {request.member_id for request in asked}
     assert len(members) == 1
 
 

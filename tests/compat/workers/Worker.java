@@ -112,7 +112,7 @@ public class Worker implements Runnable {
             given.put(parts[0], parts[1]);
         }
         List<Thread> workers = new ArrayList<>();
-        for (int number = 0; number < Integer.parseInt(given.get("count")); number++)
+        for (int number = 0; number < Integer.parseInt(given.get("workers")); number++)
             workers.add(new Thread(new Worker(number)));
         workers.forEach(Thread::start);
         Scanner lines = new Scanner(System.in);

@@ -47,14 +47,14 @@ def work(number: int) -> None:
 
 def commit(consumer: ShareConsumer) -> None:
     try:
-        refused = [error for error in consumer.commit_sync(10).values() if error]
+        for refused in consumer.commit_sync(10).values():
+            if refused:
+                tell("refused", text=str(refused))
     except KafkaException as error:
-        refused = [error]
-    for error in refused:
         tell("refused", text=str(error))
 
 
-workers = [threading.Thread(target=work, args=(number,)) for number in range(given.count)]
+workers = [threading.Thread(target=work, args=(number,)) for number in range(given.workers)]
 for worker in workers:
     worker.start()
 for line in sys.stdin:

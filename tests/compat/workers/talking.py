@@ -3,7 +3,7 @@
 A process runs several workers, each with a share consumer of its own. Its command line has `name=value`:
 
     bootstrap, group, topic
-    count       how many workers
+    workers     how many
     locks_ms    how long a record is locked; for Java's, which renew a lock that a message holds for longer
 
 The value of a message says what a worker does with it, in words: `accept`; `reject`; `release`; `release-to N`, which
@@ -28,7 +28,7 @@ class Settings(NamedTuple):
     bootstrap: str
     group: str
     topic: str
-    count: int
+    workers: int
     locks_ms: int
 
 
@@ -41,7 +41,7 @@ class Told(NamedTuple):
 
 def settings() -> Settings:
     given: dict[str, Any] = dict(argument.split("=", 1) for argument in sys.argv[1:])
-    return Settings(**given | {name: int(given[name]) for name in ("count", "locks_ms")})
+    return Settings(**given | {name: int(given[name]) for name in ("workers", "locks_ms")})
 
 
 def told(value: bytes | None, attempt: int) -> Told:
