@@ -80,7 +80,7 @@ def plan(here: Here, asked: Asked) -> Plan:
     missing = [name for name in configs if name not in known]
     if asked.dead_letter is not None and DEAD_LETTER in missing:
         raise Failure("the broker has no dead letter queues (share.version 2, Kafka 4.4)", ExitCode.REFUSED)
-    if asked.retry_delay is not None and RETRY_DELAY in missing:
+    if asked.retry_delay not in (None, "0") and RETRY_DELAY in missing:
         raise Failure(f"the broker has no retry delays ({RETRY_DELAY})", ExitCode.REFUSED)
     makes_dead_letter = asked.dead_letter is not None and _is_to_be_made(here, asked, asked.dead_letter)
     configs = {name: value for name, value in configs.items() if name not in missing}
