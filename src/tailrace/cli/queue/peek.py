@@ -28,7 +28,7 @@ class Peeked(NamedTuple):
 def messages_of(here: Here, name: str, topic: str, count: int) -> list[Peeked]:
     """Returns the oldest messages that are not finished, up to `count`."""
     states = {Partition(*at): one for at, one in here.offsets_of(name, topic, states_max=count).items()}
-    partitions = existing(states, here.metadata)
+    partitions = existing((at for at, one in states.items() if one.unfinished != 0), here.metadata)
     offsets = Offsets(here.brokers, here.admin)
     low, high = offsets.earliest(partitions), offsets.latest(partitions)
     spans = {at: OffsetRange(max(states[at].start or 0, low[at]), high[at]) for at in partitions}
