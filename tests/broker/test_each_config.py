@@ -64,14 +64,10 @@ ONLY_AT_START = {"listeners"}  # for such a reason, too
 # What queues read: each gets a row, or the place of its test, when they do.
 UNREAD = {
     "errors.deadletterqueue.group.enable",
-    "group.share.assignment.interval.ms",
     "group.share.delivery.count.limit",
-    "group.share.heartbeat.interval.ms",
     "group.share.max.share.sessions",
-    "group.share.max.size",
     "group.share.partition.max.record.locks",
     "group.share.record.lock.duration.ms",
-    "group.share.session.timeout.ms",
     "tailrace.delay.headers",
     "tailrace.delivery.delay.ms",
     "tailrace.dlq.rate",
@@ -370,6 +366,15 @@ ELSEWHERE = {
             "group.share.min.session.timeout.ms",
         ),
         "broker/configs/test_share.py",
+    ),
+    **dict.fromkeys(
+        (
+            "group.share.assignment.interval.ms",
+            "group.share.heartbeat.interval.ms",
+            "group.share.max.size",
+            "group.share.session.timeout.ms",
+        ),
+        "broker/groups/share/test_share_groups.py",
     ),
     "group.consumer.max.size": "broker/groups/consumer/test_consumer_groups.py",
     "group.consumer.migration.policy": "broker/groups/consumer/test_migration.py",

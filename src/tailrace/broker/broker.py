@@ -25,6 +25,8 @@ from tailrace.broker.backlog.group_reader import GroupReader
 from tailrace.broker.backlog.history import GroupHistory
 from tailrace.broker.backlog.ledger import BROKER, Actor, LossLedger
 from tailrace.broker.backlog.policies import BacklogPolicies
+from tailrace.broker.backlog.queue_reader import QueueReader
+from tailrace.broker.backlog.readers import BacklogReader
 from tailrace.broker.backlog.segments import SegmentPublisher
 from tailrace.broker.core.api import Api, Call, Silence
 from tailrace.broker.core.clients import Clients
@@ -84,7 +86,7 @@ class Broker:
         self.journal_setup = JournalSetup(
             directory, self.flushes, start_job, self.configs.number("tailrace.journal.bytes")
         )
-        readers = [GroupReader(self)]
+        readers: list[BacklogReader] = [GroupReader(self), QueueReader(self)]
         self.ledger = LossLedger(self, readers)
         self.backlog = BacklogPolicies(self, readers)
         self.checkpointer = Checkpointer(directory, self.flushes, start_job, checkpoint_ms, self.ledger.when_flushed)

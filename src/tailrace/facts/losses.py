@@ -9,7 +9,8 @@ Four kinds of records; their order in the topic counts:
     resumed  that group has committed again, or was deleted: what it has missed in all, from `first` to `last`. It has
              no reason of its own: the cuts have
     skipped  a group went forward over records without reading them, as far as the broker can tell; or records were
-             deleted that a topic held for a group which has not committed yet
+             deleted that a topic held for a group which has not committed yet. Of a share group, `records` are those
+             between `first` and `last` that it has not finished
 
 The key of a record is JSON, too: kind, group, topic id, partition and first offset. A `missed` record of a deletion has
 the `last` and the `at` of its cut. It may come before the cut, in a note of thousands of groups; and if a crash has
@@ -39,6 +40,8 @@ class LossReason(StrEnum):
     RESET_FORWARD = "reset_forward"
     GROUP_DELETED = "group_deleted"
     TOPIC_DELETED = "topic_deleted"
+    EXPIRED = "expired"
+    PURGED = "purged"
 
 
 class LossKind(StrEnum):

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 from tailrace.protocol.codec import decode, encode
 from tailrace.protocol.errors import Malformed
 from tailrace.protocol.message import is_flexible, specification_of
-from tailrace.protocol.messages import DESCRIBED, ApiKey
+from tailrace.protocol.messages import SPOKEN, ApiKey
 from tailrace.protocol.primitives import TAGS_MAX, Buffer, skip_tags
 
 T = TypeVar("T")
@@ -23,7 +23,7 @@ _RESPONSE_WITH_TAGS = struct.Struct(">ix")  # the tags: none
 # The flexible versions of each API, by key and version.
 _FLEXIBLE = frozenset(
     (int(key), version)
-    for key, spoken in DESCRIBED.items()
+    for key, spoken in SPOKEN.items()
     for version in range(spoken.versions.first, spoken.versions.last + 1)
     if version in spoken.flexible
 )

@@ -29,7 +29,8 @@ def test_every_api_is_listed_in_every_version(tmp_path: Path) -> None:
                 assert highest == served.last
                 assert lowest == (0 if key == ApiKey.PRODUCE else served.first)
             supported = [(one.name, one.min_version, one.max_version) for one in response.supported_features]
-            assert supported == ([("group.version", 0, 1), ("transaction.version", 0, 2)] if version >= 4 else [])
+            features = [("group.version", 0, 1), ("share.version", 0, 2), ("transaction.version", 0, 2)]
+            assert supported == (features if version >= 4 else [])
 
 
 @pytest.mark.parametrize("version", [3, 4])
@@ -40,7 +41,7 @@ def test_clients_find_which_features_are_on(tmp_path: Path, version: int) -> Non
         response = broker.ask(request, version)
         assert response.finalized_features_epoch == 0
         levels = {one.name: (one.min_version_level, one.max_version_level) for one in response.finalized_features}
-        assert levels == {"group.version": (1, 1), "transaction.version": (2, 2)}
+        assert levels == {"group.version": (1, 1), "share.version": (2, 2), "transaction.version": (2, 2)}
 
 
 def test_a_version_that_is_too_new_is_answered_in_version_0_with_the_list(tmp_path: Path) -> None:

@@ -543,7 +543,7 @@ def test_records_that_are_deleted_before_they_are_finished_are_lost(broker: Loca
     assert worker.accept(2) == ErrorCode.NONE, "a member that has it in hand may finish it"
     assert worker.release(3) == ErrorCode.NONE
     assert state_of(broker, topic_id).start_offset == 6
-    outcomes = broker.broker.queues.groups[GROUP].outcomes[topic_id]
+    outcomes = queue_of(broker, topic_id).outcomes
     assert outcomes.lost == 4, "1, 4 and 5 at once, and 3 when it was released"
 
 

@@ -346,7 +346,8 @@ def test_records_that_kafka_wrote_are_taken_over(broker: LocalBroker) -> None:
         encode_offset("gone", "orders", 0, None, 3),
         encode_group("imported", value, 3),
         Record(0, 3, b"\x00\x03\x00\x06modern", b"\x00\x00\x00\x00\x00\x07\x00"),
-        Record(0, 3, b"\x00\x0b\x00\x06shared", b"\x00\x00\x00\x00\x00\x07\x00"),
+        Record(0, 3, b"\x00\x0b\x00\x06shared", b"\x00\x00\x00\x00\x00\x07" + bytes(8) + b"\x00"),
+        Record(0, 3, b"\x00\x11\x00\x07streams", b"\x00\x00whatever"),
     ]
     log = broker.log(OFFSETS_TOPIC)
     log.append(encode_batch([one._replace(offset=n) for n, one in enumerate(made)]), broker.now_ms)
@@ -355,7 +356,7 @@ def test_records_that_kafka_wrote_are_taken_over(broker: LocalBroker) -> None:
     member.member_id, member.generation = "m-1", 41
     assert (member.heartbeat(), member.sync().code, member.assignment) == (0, 0, b"all of it")
     assert offsets(broker, "imported") == {("orders", 0): 9}
-    assert sorted(groups_of(broker)) == ["first", "imported", "modern"]
+    assert sorted(groups_of(broker)) == ["first", "imported", "modern", "shared"]
     assert member.commit(10) == 0
 
 

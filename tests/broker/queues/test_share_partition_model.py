@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tailrace.broker.core.errors import Refused
+from tailrace.broker.queues.pages import PAGE_OFFSETS
 from tailrace.broker.queues.settings import PartitionSettings, retry_delay_ms
 from tailrace.broker.queues.share_partition import SharePartition
 from tailrace.broker.queues.states import (
@@ -19,6 +20,7 @@ from tailrace.broker.queues.states import (
     RecordState,
     StateUpdate,
 )
+from tailrace.protocol.errors import ErrorCode
 
 AVAILABLE, ACKNOWLEDGED = RecordState.AVAILABLE, RecordState.ACKNOWLEDGED
 ARCHIVING, ARCHIVED = RecordState.ARCHIVING, RecordState.ARCHIVED
@@ -181,6 +183,7 @@ class SharePartitionModel(RuleBasedStateMachine):
             return
         assert found is not None
         assert found.first == (self.end if free is None else free)
+        self.check_end_of_free(found)
         batches, offset = [], found.first
         for gap, length in lengths:  # between batches, where compaction has left nothing
             batches.append(OffsetRange(offset + gap, offset + gap + length - 1))
@@ -203,6 +206,18 @@ class SharePartitionModel(RuleBasedStateMachine):
             for offset in range(one.first, one.last + 1):
                 assert offset not in self.held, "one holder at most"
                 self.held[offset] = Hold(member, self.now)
+
+    def check_end_of_free(self, found: OffsetRange) -> None:
+        first, last = found
+        page = first // PAGE_OFFSETS
+        is_growing = len(self.parked) < self.settings.parked_max
+        free = [offset for offset in range(first, self.end) if self.is_free(offset)]
+        assert max((offset for offset in free if offset // PAGE_OFFSETS == page), default=0) <= last
+        if last == OFFSET_MAX:
+            assert is_growing
+        else:
+            assert last == max(offset for offset in free if offset // PAGE_OFFSETS == last // PAGE_OFFSETS)
+            assert not is_growing or last // PAGE_OFFSETS < (self.end - 1) // PAGE_OFFSETS
 
     @rule(data=st.data(), kind=ACK_TYPES)
     def acknowledge_a_range(self, data: st.DataObject, kind: AckType) -> None:
@@ -248,6 +263,31 @@ class SharePartitionModel(RuleBasedStateMachine):
         else:
             with pytest.raises(Refused):
                 self.real.acknowledge(member, batches, self.now, LOCK_MS)
+
+    @rule(data=st.data())
+    def acknowledge_between_two(self, data: st.DataObject) -> None:
+        if not self.held:
+            return
+        offsets = st.sampled_from(sorted(self.held)[:80])
+        first, last = sorted((data.draw(offsets, "one"), data.draw(offsets, "other")))
+        member = self.held[first].member
+        batch = AckBatch(first, last, [data.draw(ACK_TYPES, "type")])
+        if all(self.is_held_by(member, offset) for offset in range(first, last + 1)):
+            self.acknowledge(member, [batch])
+        else:
+            with pytest.raises(Refused) as refused:
+                self.real.acknowledge(member, [batch], self.now, LOCK_MS)
+            assert refused.value.code == ErrorCode.INVALID_RECORD_STATE
+
+    @rule(after_ms=st.sampled_from([1, 500, 999]), length=st.sampled_from([1, 3, 10_000]))
+    def a_member_renews(self, after_ms: int, length: int) -> None:
+        self.time_passes(after_ms)
+        if self.held:
+            first = last = min(self.held)
+            member = self.held[first].member
+            while last - first + 1 < length and self.is_held_by(member, last + 1):
+                last += 1
+            self.acknowledge(member, [AckBatch(first, last, [AckType.RENEW])])
 
     def is_held_by(self, member: str, offset: int) -> bool:
         return offset in self.held and self.held[offset].member == member

@@ -35,8 +35,7 @@ def join_group(
     try:
         broker.groups.begin(call)
         _check(request, broker)
-        known = request.member_id != ""
-        group = (broker.groups.find if known else broker.groups.find_for_join)(request.group_id)
+        group = broker.groups.find_for_join(request.group_id, is_known=request.member_id != "")
         answer = group.join(_joining(request, call))
     except MemberIdRequired as error:
         return _refuse(error.code, error.member_id, call.version)

@@ -8,15 +8,14 @@ Versions 0-6.
 Not done: authorized operations are always all of them, as there is no authorization yet.
 """
 
-from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from tailrace.broker.core.api import Api, Call
-from tailrace.broker.core.delayed import DelayedResponse, IncrementalResponse
+from tailrace.broker.core.delayed import DelayedResponse
 from tailrace.broker.core.errors import Refused, in_short
 from tailrace.broker.groups.classic.group import ClassicGroup
 from tailrace.broker.groups.classic.state import State
-from tailrace.protocol.codec import Encoded, encode_structure
+from tailrace.broker.groups.descriptions import describe_each
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages.describe_groups import (
@@ -30,29 +29,19 @@ if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
 
 NOT_FOUND_FROM = 6
-MEMBERS_A_STEP = 10
 GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8))  # read, delete, describe: Kafka has no others
 
 
 def describe_groups(
     request: DescribeGroupsRequest, call: Call, broker: "Broker"
 ) -> DescribeGroupsResponse | DelayedResponse[DescribeGroupsResponse]:
-    names = list(dict.fromkeys(request.groups))
-    return broker.groups.when_safe(
-        IncrementalResponse(_describe_all(names, request, call, broker), broker.start_job), *names
+    return describe_each(
+        request.groups,
+        lambda group_id: _describe(group_id, request, call, broker),
+        DescribeGroupsResponse,
+        call.version,
+        broker,
     )
-
-
-def _describe_all(
-    names: list[str], request: DescribeGroupsRequest, call: Call, broker: "Broker"
-) -> Generator[None, None, DescribeGroupsResponse]:
-    fragments = []
-    for group_id in names:
-        described = _describe(group_id, request, call, broker)
-        fragments.append(encode_structure(described, DescribeGroupsResponse, call.version))
-        for _ in range(1 + len(described.members) // MEMBERS_A_STEP):
-            yield
-    return DescribeGroupsResponse(groups=Encoded(len(fragments), b"".join(fragments)))
 
 
 def _describe(group_id: str, request: DescribeGroupsRequest, call: Call, broker: "Broker") -> DescribedGroup:

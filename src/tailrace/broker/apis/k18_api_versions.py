@@ -2,7 +2,8 @@
 
 Behaviour: an unknown version is answered in version 0, with UNSUPPORTED_VERSION and the same list, so that the client
 can ask again. Features are always on: Kafka's clients use the second version of transactions where
-`transaction.version` is 2; `group.version` 1 is that of consumer groups (KIP-848).
+`transaction.version` is 2; `group.version` 1 is that of consumer groups (KIP-848); `share.version` 1 that of share
+groups (KIP-932), and 2 that of their dead-letter topics (KIP-1191).
 
 Versions 0-4.
     3   features      4   features whose first version is 0
@@ -25,7 +26,7 @@ from tailrace.protocol.messages.api_versions import (
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
 
-FEATURES = {"group.version": 1, "transaction.version": 2}  # the highest version of each, from 0 on
+FEATURES = {"group.version": 1, "share.version": 2, "transaction.version": 2}  # the highest version of each, from 0 on
 FEATURES_EPOCH = 0  # they never change
 FIRST_VERSION_0_FROM = 4  # older clients reject a feature that begins at version 0
 

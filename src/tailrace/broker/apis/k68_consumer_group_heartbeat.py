@@ -47,7 +47,7 @@ def consumer_group_heartbeat(
         member_id=outcome.member_id,
         member_epoch=outcome.epoch,
         heartbeat_interval_ms=0 if beat.is_leaving else settings.heartbeat_interval_ms,
-        assignment=None if outcome.assignment is None else _assignment(outcome.assignment),
+        assignment=None if outcome.assignment is None else assignment_of(outcome.assignment),
     )
     return broker.groups.when_safe(response, request.group_id)
 
@@ -69,7 +69,7 @@ def _heartbeat(request: ConsumerGroupHeartbeatRequest, call: Call) -> Heartbeat:
     )
 
 
-def _assignment(partitions: Collection[Partition]) -> Assignment:
+def assignment_of(partitions: Collection[Partition]) -> Assignment:
     return Assignment(
         topic_partitions=[
             TopicPartitions(topic_id=topic_id, partitions=indexes) for topic_id, indexes in by_topic(partitions).items()

@@ -9,16 +9,16 @@ Versions 0-1.
 Not done: nothing.
 """
 
-from collections.abc import Generator, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tailrace.broker.apis.k15_describe_groups import GROUP_OPERATIONS
 from tailrace.broker.core.api import Api, Call
-from tailrace.broker.core.delayed import DelayedResponse, IncrementalResponse
+from tailrace.broker.core.delayed import DelayedResponse
 from tailrace.broker.core.errors import Refused, in_short
 from tailrace.broker.groups.consumer.group import ConsumerGroup
 from tailrace.broker.groups.consumer.state import Member, Partition, by_topic
-from tailrace.protocol.codec import Encoded, encode_structure
+from tailrace.broker.groups.descriptions import describe_each
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages import consumer_group_describe as described
@@ -32,28 +32,17 @@ from tailrace.protocol.messages.consumer_group_describe import (
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
 
-MEMBERS_A_STEP = 20
-
 
 def consumer_group_describe(
     request: ConsumerGroupDescribeRequest, call: Call, broker: "Broker"
 ) -> ConsumerGroupDescribeResponse | DelayedResponse[ConsumerGroupDescribeResponse]:
-    names = list(dict.fromkeys(request.group_ids))
-    return broker.groups.when_safe(
-        IncrementalResponse(_describe_all(names, request, call, broker), broker.start_job), *names
+    return describe_each(
+        request.group_ids,
+        lambda group_id: _describe(group_id, request, call, broker),
+        ConsumerGroupDescribeResponse,
+        call.version,
+        broker,
     )
-
-
-def _describe_all(
-    names: list[str], request: ConsumerGroupDescribeRequest, call: Call, broker: "Broker"
-) -> Generator[None, None, ConsumerGroupDescribeResponse]:
-    fragments = []
-    for group_id in names:
-        group = _describe(group_id, request, call, broker)
-        fragments.append(encode_structure(group, ConsumerGroupDescribeResponse, call.version))
-        for _ in range(1 + len(group.members) // MEMBERS_A_STEP):
-            yield
-    return ConsumerGroupDescribeResponse(groups=Encoded(len(fragments), b"".join(fragments)))
 
 
 def _describe(
@@ -90,13 +79,13 @@ def _member(member: Member, broker: "Broker") -> described.Member:
         client_host=details.client_host,
         subscribed_topic_names=list(details.subscribed_names),
         subscribed_topic_regex=details.subscribed_pattern or None,
-        assignment=_assignment((*member.current.assigned, *member.current.pending), broker),
-        target_assignment=_assignment(member.target, broker),
+        assignment=assignment_of((*member.current.assigned, *member.current.pending), broker),
+        target_assignment=assignment_of(member.target, broker),
         member_type=CLASSIC_MEMBER if member.is_classic else CONSUMER_MEMBER,
     )
 
 
-def _assignment(partitions: Iterable[Partition], broker: "Broker") -> described.Assignment:
+def assignment_of(partitions: Iterable[Partition], broker: "Broker") -> described.Assignment:
     """Topics that were deleted have no name, and are left out."""
     known = broker.metadata.topics_by_id
     return described.Assignment(

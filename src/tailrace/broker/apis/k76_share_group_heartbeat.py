@@ -9,20 +9,17 @@ Versions 1.
 Not done: nothing.
 """
 
-from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from tailrace.broker.apis.k68_consumer_group_heartbeat import assignment_of
 from tailrace.broker.core.api import Api, Call
 from tailrace.broker.core.delayed import DelayedResponse
 from tailrace.broker.core.errors import Refused
-from tailrace.broker.groups.consumer.state import Partition, by_topic
 from tailrace.broker.groups.share.heartbeat import ShareHeartbeat, check
 from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages.share_group_heartbeat import (
-    Assignment,
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
-    TopicPartitions,
 )
 
 if TYPE_CHECKING:
@@ -50,17 +47,9 @@ def share_group_heartbeat(
         member_id=request.member_id,
         member_epoch=outcome.epoch,
         heartbeat_interval_ms=outcome.next_in_ms,
-        assignment=None if outcome.assignment is None else _assignment(outcome.assignment),
+        assignment=None if outcome.assignment is None else assignment_of(outcome.assignment),
     )
     return broker.groups.when_share_safe(response, request.group_id)
-
-
-def _assignment(partitions: Collection[Partition]) -> Assignment:
-    return Assignment(
-        topic_partitions=[
-            TopicPartitions(topic_id=topic_id, partitions=indexes) for topic_id, indexes in by_topic(partitions).items()
-        ]
-    )
 
 
 API = Api(ApiKey.SHARE_GROUP_HEARTBEAT, share_group_heartbeat, frame_bytes_max=1 << 20)

@@ -7,17 +7,16 @@ Versions 1.
 Not done: nothing.
 """
 
-from collections.abc import Generator, Iterable
 from typing import TYPE_CHECKING
 
 from tailrace.broker.apis.k15_describe_groups import GROUP_OPERATIONS
+from tailrace.broker.apis.k69_consumer_group_describe import assignment_of
 from tailrace.broker.core.api import Api, Call
-from tailrace.broker.core.delayed import DelayedResponse, IncrementalResponse
+from tailrace.broker.core.delayed import DelayedResponse
 from tailrace.broker.core.errors import Refused
-from tailrace.broker.groups.consumer.state import Partition, by_topic
+from tailrace.broker.groups.descriptions import describe_each
 from tailrace.broker.groups.share.draft import ASSIGNOR
 from tailrace.broker.groups.share.state import ShareMember
-from tailrace.protocol.codec import Encoded, encode_structure
 from tailrace.protocol.messages import ApiKey
 from tailrace.protocol.messages import share_group_describe as described
 from tailrace.protocol.messages.share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
@@ -25,28 +24,17 @@ from tailrace.protocol.messages.share_group_describe import ShareGroupDescribeRe
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
 
-MEMBERS_A_STEP = 20
-
 
 def share_group_describe(
     request: ShareGroupDescribeRequest, call: Call, broker: "Broker"
 ) -> ShareGroupDescribeResponse | DelayedResponse[ShareGroupDescribeResponse]:
-    names = list(dict.fromkeys(request.group_ids))
-    return broker.groups.when_safe(
-        IncrementalResponse(_describe_all(names, request, call, broker), broker.start_job), *names
+    return describe_each(
+        request.group_ids,
+        lambda group_id: _describe(group_id, request, call, broker),
+        ShareGroupDescribeResponse,
+        call.version,
+        broker,
     )
-
-
-def _describe_all(
-    names: list[str], request: ShareGroupDescribeRequest, call: Call, broker: "Broker"
-) -> Generator[None, None, ShareGroupDescribeResponse]:
-    fragments = []
-    for group_id in names:
-        group = _describe(group_id, request, call, broker)
-        fragments.append(encode_structure(group, ShareGroupDescribeResponse, call.version))
-        for _ in range(1 + len(group.members) // MEMBERS_A_STEP):
-            yield
-    return ShareGroupDescribeResponse(groups=Encoded(len(fragments), b"".join(fragments)))
 
 
 def _describe(
@@ -79,19 +67,7 @@ def _member(member: ShareMember, broker: "Broker") -> described.Member:
         client_id=details.client_id,
         client_host=details.client_host,
         subscribed_topic_names=list(details.subscribed_names),
-        assignment=_assignment(member.current.assigned, broker),
-    )
-
-
-def _assignment(partitions: Iterable[Partition], broker: "Broker") -> described.Assignment:
-    """Topics that were deleted have no name, and are left out."""
-    known = broker.metadata.topics_by_id
-    return described.Assignment(
-        topic_partitions=[
-            described.TopicPartitions(topic_id=topic_id, topic_name=known[topic_id].name, partitions=indexes)
-            for topic_id, indexes in by_topic(partitions).items()
-            if topic_id in known
-        ]
+        assignment=assignment_of(member.current.assigned, broker),
     )
 
 

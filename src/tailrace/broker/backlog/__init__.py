@@ -10,8 +10,9 @@
 
 Read in this order:
 
-    readers.py       what a kind of consumers tells about its positions: groups today, queues later
+    readers.py       what a kind of consumers tells about its positions
     group_reader.py  consumer groups as such a kind
+    queue_reader.py  share groups as such a kind
     named_groups.py  where the groups stand that a topic names, and whether they still count
     measure.py       how many bytes lie behind a position, and how old they are; pure
     holds.py         what retention and the disk budget must not delete

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tailrace.broker.backlog.readers import Position
+from tailrace.facts.losses import LossKind
 from tailrace.protocol.fields import ZERO_UUID
 
 if TYPE_CHECKING:
@@ -11,6 +12,8 @@ if TYPE_CHECKING:
 
 
 class GroupReader:
+    loss_kind = LossKind.MISSED
+
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker  # its groups are imported on first use
 
@@ -31,6 +34,10 @@ class GroupReader:
 
     def positions_between(self, topic: str, partition: int, first: int, before: int) -> Sequence[tuple[int, str]]:
         return self._broker.groups.offsets.committed_between(topic, partition, first, before)
+
+    def unread(self, group: str, topic: str, partition: int, before: int) -> int:
+        value = self._broker.groups.offsets.get(group, topic, partition)
+        return before - value.offset if value is not None else 0
 
     def has_members(self, group: str) -> bool:
         found = self._broker.groups.groups.get(group)

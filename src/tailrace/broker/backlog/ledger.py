@@ -5,7 +5,8 @@
              Also when a group moves to before the start
     resumed  when such a group commits at the new start or behind it, or is deleted: what it has missed in all
     skipped  when a client moves a group forward without reading what lies between (`resets`), or deletes its offsets;
-             and beside a cut, for a group that the topic names (`named_groups`), and that has not committed yet
+             when records of a share group expire; and beside a cut, for a group that the topic names (`named_groups`)
+             and that has not committed yet, and for a share group with unfinished records there
 
 A crash may come after a note was flushed, and before the new start of the log was: then the next start carries out the
 deletion that was noted (`unfinished_cuts`). So each loss is noted once, or the records are still there. The format is
@@ -103,6 +104,15 @@ class RemovedLog(NamedTuple):
         )
 
 
+class UnfinishedRange(NamedTuple):
+    """Records of a partition from `first` to before `before`, some of which a share group has not finished."""
+
+    partition: Partition
+    first: int
+    before: int
+    records: int
+
+
 class LossLedger:
     def __init__(self, broker: "Broker", readers: Sequence[BacklogReader]) -> None:
         self._broker = broker
@@ -157,10 +167,10 @@ class LossLedger:
             # From the start on: a group that stands before it has fallen already, and has its entry.
             for position, group in reader.positions_between(partition.topic.name, partition.index, start, before):
                 yield cut._replace(
-                    kind=LossKind.MISSED,
+                    kind=reader.loss_kind,
                     group=group,
                     first=position,
-                    records=before - position,
+                    records=reader.unread(group, partition.topic.name, partition.index, before),
                     **extents.of(position)._asdict(),
                 )
         yield from self._losses_of_anchored(partition, cut)
@@ -211,6 +221,24 @@ class LossLedger:
             _skip(group, partition, first, before, reason, now_ms, actor)
             for partition, first, before in skips
             if not partition.topic.is_shown_as_internal
+        )
+        self._write_or_log(losses, now_ms)
+
+    def note_unfinished(
+        self,
+        group: str,
+        ranges: Iterable[UnfinishedRange],
+        reason: LossReason,
+        now_ms: int,
+        actor: Actor = BROKER,
+    ) -> None:
+        """Notes that a share group goes on without having finished some records. A failure is logged."""
+        losses = (
+            _loss(LossKind.SKIPPED, partition, first, before, reason, now_ms, actor)._replace(
+                group=group, records=records
+            )
+            for partition, first, before, records in ranges
+            if records and not partition.topic.is_shown_as_internal
         )
         self._write_or_log(losses, now_ms)
 

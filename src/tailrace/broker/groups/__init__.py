@@ -10,6 +10,7 @@ Read in this order:
     pending_offsets.py   offsets that were committed in a transaction, until its marker
     offsets.py           committed offsets
     group.py             what the coordinator needs of a group, of whatever kind
+    descriptions.py      responses that describe groups
     epochs.py            the changes that one event makes to a group with epochs
     classic/             one group of the classic protocol
     consumer/            one group of the consumer protocol (KIP-848)

@@ -246,8 +246,10 @@ class GroupCoordinator:
             raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no group {group_id!r}")
         return classic_protocol(group, ErrorCode.UNKNOWN_MEMBER_ID)
 
-    def find_for_join(self, group_id: str) -> ClassicProtocol:
-        """Returns the group that a new member of the classic protocol joins. Raises Refused."""
+    def find_for_join(self, group_id: str, *, is_known: bool) -> ClassicProtocol:
+        """Returns the group that a member of the classic protocol joins, or joins again. Raises Refused."""
+        if is_known and not isinstance(self.groups.get(group_id), ShareGroup):
+            return self.find(group_id)
         found = self._table.for_join(group_id)
         self._forget_later(self.groups[group_id])
         return found

@@ -13,6 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 from zlib import crc32
 
+from tailrace.broker.backlog.ledger import BROKER, Actor, UnfinishedRange
 from tailrace.broker.configs.share import ShareSettings, share_settings
 from tailrace.broker.core.api import Call
 from tailrace.broker.core.delayed import Answer, DelayedResponse, IncrementalResponse
@@ -26,7 +27,6 @@ from tailrace.broker.metadata.state import GROUP_RESOURCE
 from tailrace.broker.queues.loaded_states import LoadedState, LoadedStates
 from tailrace.broker.queues.log import ShareStateLog
 from tailrace.broker.queues.needed_records import NeededLog
-from tailrace.broker.queues.outcomes import Outcomes
 from tailrace.broker.queues.queue_partition import QueuePartition, snapshot_of, value_of
 from tailrace.broker.queues.records import (
     UNKNOWN_START,
@@ -41,7 +41,8 @@ from tailrace.broker.queues.settings import PartitionSettings
 from tailrace.broker.queues.share_partition import SharePartition
 from tailrace.broker.queues.snapshots import Snapshots
 from tailrace.broker.queues.starts import FindStartJob, known_start
-from tailrace.broker.queues.states import Decision, StateUpdate
+from tailrace.broker.queues.states import Decision, EndReason, StateUpdate
+from tailrace.facts.losses import LossReason
 from tailrace.log.layout.errors import without_frames
 from tailrace.protocol.errors import ErrorCode
 
@@ -67,7 +68,6 @@ class GroupQueues:
         self.group = group
         self.settings = settings
         self.partitions: dict[TopicPartitionId, QueuePartition] = {}
-        self.outcomes: dict[bytes, Outcomes] = {}  # by topic id, since the start
         self.next_due: int | None = None
 
     @property
@@ -293,22 +293,26 @@ class QueueCoordinator:
 
     # What the membership of groups needs
 
-    def initialize(self, group_id: str, topic_id: bytes, partitions: Collection[int], epoch: int) -> None:
-        """Gives partitions a state, unless they have one. Raises Refused."""
+    def initialize(
+        self, group_id: str, topic_id: bytes, partitions: Collection[int], epoch: int, start: int | None = None
+    ) -> None:
+        """Gives partitions a state, unless they have one: from `start` on, or from where the configs of the group say.
+        Raises Refused.
+        """
         self.require_loaded()
         topic = self._broker.metadata.topics_by_id.get(topic_id)
         found = [topic.partition(index) for index in partitions] if topic is not None else []
         new = [one for one in found if one is not None and self.find(group_id, topic_id, one.index) is None]
         if len(self._by_topic) and sum(1 for _ in self.all()) + len(new) > SHARE_PARTITIONS_MAX:
             raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"there are {SHARE_PARTITIONS_MAX} share partitions")
-        self._initialize(group_id, new, epoch)
+        self._initialize(group_id, new, epoch, start)
 
-    def _initialize(self, group_id: str, partitions: Sequence[Partition], epoch: int) -> None:
+    def _initialize(self, group_id: str, partitions: Sequence[Partition], epoch: int, given: int | None) -> None:
         queues = self.groups.get(group_id) or self._group(group_id)
         made = []
         for partition in partitions:
             key = ShareKey(group_id, partition.topic.topic_id, partition.index)
-            start = known_start(partition, queues.settings)
+            start = known_start(partition, queues.settings) if given is None else given
             state = SharePartition(queues.of_partitions, start) if start is not None else None
             queue = QueuePartition(self._broker, key, partition, state, self._now_ms)
             queue.epoch = epoch
@@ -353,12 +357,15 @@ class QueueCoordinator:
         epoch, leader_epoch = self.needed.next_epoch(queue.key), self._broker.leader_epoch(queue.partition)
         return snapshot_of(queue, update, epoch, leader_epoch, self._now_ms, is_partial=is_partial)
 
-    def deleted(self, group_id: str) -> None:
+    def deleted(self, group_id: str, actor: Actor = BROKER) -> None:
         """Removes all states of a group. Raises Refused."""
         self.require_loaded()
         queues = self.groups.get(group_id)
         if queues is not None:
-            self.forget(list(queues.partitions.values()))
+            gone = list(queues.partitions.values())
+            lost = [queue.unfinished_before(queue.partition.high_watermark) for queue in gone]
+            self._broker.ledger.note_unfinished(group_id, lost, LossReason.GROUP_DELETED, self._now_ms, actor)
+            self.forget(gone)
 
     def forget(self, queues: Sequence[QueuePartition]) -> None:
         """Removes these states. Raises NotSaved."""
@@ -432,10 +439,17 @@ class QueueCoordinator:
                 yield ShareUpdated(queue.key, value_of(piece, epoch, leader_epoch))
 
     def _count(self, queue: QueuePartition, decision: Decision) -> None:
-        if decision.accepted or decision.released or decision.ended:
-            queue.moved_ms = self._now_ms
-            outcomes = self.groups[queue.key.group].outcomes
-            outcomes.setdefault(queue.key.topic_id, Outcomes()).add(decision)
+        if not (decision.accepted or decision.released or decision.ended):
+            return
+        group, partition = queue.key.group, queue.partition
+        queue.moved_ms = self._now_ms
+        self._broker.backlog.groups.committed(group, partition.topic, self._now_ms)
+        queue.outcomes.add(decision)
+        expired = [one for one in decision.ended if one.reason is EndReason.EXPIRED and not one.is_dead_letter]
+        if expired:
+            records = sum(one.last - one.first + 1 for one in expired)
+            lost = UnfinishedRange(partition, expired[0].first, expired[-1].last + 1, records)
+            self._broker.ledger.note_unfinished(group, [lost], LossReason.EXPIRED, self._now_ms)
 
     # Deadlines
 

@@ -211,6 +211,11 @@ class Pages:
         pages = ((self._pages[number], a, z) for number, a, z in page_pieces(first, last))
         return sum((page.free & _mask(a, z)).bit_count() for page, a, z in pages)
 
+    def open_in(self, first: int, last: int) -> int:
+        """Returns how many records are not finished in a range that is between start and end."""
+        pages = ((self._pages[number], a, z) for number, a, z in page_pieces(first, last))
+        return sum((page.open & _mask(a, z)).bit_count() for page, a, z in pages)
+
     def is_free(self, offset: int) -> bool:
         return bool(self._pages[offset >> _BITS].free >> (offset & _LAST) & 1)
 

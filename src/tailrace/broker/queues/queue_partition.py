@@ -2,7 +2,9 @@
 
 from typing import TYPE_CHECKING, Protocol
 
+from tailrace.broker.backlog.ledger import UnfinishedRange
 from tailrace.broker.core.partition import Partition
+from tailrace.broker.queues.outcomes import Outcomes
 from tailrace.broker.queues.records import ShareKey, ShareSnapshotValue, ShareUpdateValue, StateBatch
 from tailrace.broker.queues.share_partition import SharePartition
 from tailrace.broker.queues.states import RecordState, StateRange, StateUpdate
@@ -26,6 +28,8 @@ class QueuePartition:
         "is_reading",
         "key",
         "moved_ms",
+        "oldest",
+        "outcomes",
         "partition",
         "state",
     )
@@ -43,6 +47,8 @@ class QueuePartition:
         self.fetches: dict[WaitingShareFetch, None] = {}  # in the order in which they came
         self.is_reading = False  # a thread reads records for a fetch: others do not look meanwhile
         self.is_gone = False
+        self.outcomes = Outcomes()
+        self.oldest: tuple[int, int] | None = None  # an offset, and the timestamp there: see `facts`
 
     @property
     def place(self) -> tuple[bytes, int]:
@@ -60,6 +66,12 @@ class QueuePartition:
             return False
         available = self.state.next_available(now_ms)
         return available is not None and available.first < self.end_for(reads_committed=reads_committed)
+
+    def unfinished_before(self, before: int) -> UnfinishedRange:
+        """Returns what the group has not finished before an offset."""
+        if self.state is None:
+            return UnfinishedRange(self.partition, before, before, 0)
+        return UnfinishedRange(self.partition, self.state.start_offset, before, self.state.unfinished_before(before))
 
     # Waiting
 

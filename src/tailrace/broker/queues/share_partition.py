@@ -100,6 +100,14 @@ class SharePartition:
         """Records between start and end that are finished."""
         return self.end_offset - self.start_offset - self._pages.open
 
+    def unfinished_before(self, before: int) -> int:
+        """Returns how many records before an offset are not finished, those from the end on included."""
+        start, end = self.start_offset, self.end_offset
+        if before <= start:
+            return 0
+        between = self._pages.open_in(start, min(before, end) - 1) if start < end else 0
+        return between + max(0, before - end)
+
     @property
     def in_flight(self) -> int:
         """Records that members hold."""
@@ -139,6 +147,10 @@ class SharePartition:
         if any(self._leases.of(offset, offset)):
             return RecordState.ACQUIRED, count + 1
         return state, count
+
+    def is_free(self, offset: int) -> bool:
+        """Returns whether a record between start and end may be acquired now."""
+        return self._pages.is_free(offset)
 
     # What is persisted
 

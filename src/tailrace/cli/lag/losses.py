@@ -21,6 +21,8 @@ REASONS = {
     "reset_forward": "group moved forward",
     "group_deleted": "group deleted",
     "topic_deleted": "topic deleted",
+    "expired": "expired in a queue",
+    "purged": "queue purged",
 }
 
 

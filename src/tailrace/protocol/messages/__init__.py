@@ -87,7 +87,7 @@ def _spoken(versions: str, flexible: str | None = None, *, advertised_from: int 
     return Spoken(served, parse_versions(flexible), served.first if advertised_from is None else advertised_from)
 
 
-DESCRIBED: dict[int, Spoken] = {
+SPOKEN: dict[int, Spoken] = {
     ApiKey.PRODUCE: _spoken("3-13", "9+", advertised_from=0),
     ApiKey.FETCH: _spoken("4-18", "12+"),
     ApiKey.LIST_OFFSETS: _spoken("1-11", "6+"),
@@ -149,16 +149,6 @@ DESCRIBED: dict[int, Spoken] = {
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: _spoken("0", "0+"),
 }
 
-# APIs without a handler in `broker/apis`: their messages can be read and written, and the broker refuses them.
-UNSERVED = frozenset(
-    (
-        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
-        ApiKey.ALTER_SHARE_GROUP_OFFSETS,
-        ApiKey.DELETE_SHARE_GROUP_OFFSETS,
-    )
-)
-SPOKEN = {key: spoken for key, spoken in DESCRIBED.items() if key not in UNSERVED}
-
 
 def _class_of(kind: str, key: int) -> type[Any]:
     """Returns the class of an API, such as DescribeGroupsRequest in `describe_groups`."""
@@ -167,5 +157,5 @@ def _class_of(kind: str, key: int) -> type[Any]:
     return found
 
 
-REQUESTS = LazyMapping(DESCRIBED, partial(_class_of, "Request"))
-RESPONSES = LazyMapping(DESCRIBED, partial(_class_of, "Response"))
+REQUESTS = LazyMapping(SPOKEN, partial(_class_of, "Request"))
+RESPONSES = LazyMapping(SPOKEN, partial(_class_of, "Response"))

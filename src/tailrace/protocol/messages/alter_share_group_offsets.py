@@ -1,6 +1,6 @@
 """AlterShareGroupOffsets (key 91): moves the start of partitions of a share group that has no members."""
 
-from tailrace.protocol.fields import array, int16, int32, int64, string, uuid
+from tailrace.protocol.fields import array, boolean, int16, int32, int64, string, uuid
 from tailrace.protocol.message import message, structure
 
 
@@ -20,6 +20,7 @@ class AlterShareGroupOffsetsRequestTopic:
 class AlterShareGroupOffsetsRequest:
     group_id: str = string()
     topics: list[AlterShareGroupOffsetsRequestTopic] = array(AlterShareGroupOffsetsRequestTopic)
+    is_purge: bool = boolean(tag=10_000)  # ours: why records are skipped, for the loss ledger
 
 
 @structure

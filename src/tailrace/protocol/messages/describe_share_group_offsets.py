@@ -1,9 +1,10 @@
 """DescribeShareGroupOffsets (key 90): where each partition of a share group starts, and how far it is behind.
 
-Tagged field 10000 of a partition is ours, and holds what the queue commands show beyond that.
+Tagged field 10000 of a partition is ours, and holds what the queue commands show beyond that; in the request, it asks
+for the states of records.
 """
 
-from tailrace.protocol.fields import array, int16, int32, int64, nested, string, uuid
+from tailrace.protocol.fields import array, int8, int16, int32, int64, nested, string, uuid
 from tailrace.protocol.message import message, structure
 
 UNKNOWN = -1
@@ -24,6 +25,19 @@ class DescribeShareGroupOffsetsRequestGroup:
 @message(key=90, versions="0-1", flexible="0+")
 class DescribeShareGroupOffsetsRequest:
     groups: list[DescribeShareGroupOffsetsRequestGroup] = array(DescribeShareGroupOffsetsRequestGroup)
+    states_max: int = int32(tag=10_000)  # for how many records of a partition, from its start on
+
+
+@structure
+class RecordStates:
+    """Records in one state, by Kafka's numbers: 0 available, 1 acquired, 2 acknowledged, 3 archiving, 4 archived; and
+    ours: 5 parked. `delivery_count` includes a delivery in progress.
+    """
+
+    first_offset: int = int64()
+    last_offset: int = int64()
+    state: int = int8()
+    delivery_count: int = int16()
 
 
 @structure
@@ -45,6 +59,7 @@ class QueueFacts:
     dead_lettered: int = int64()
     expired: int = int64()
     lost: int = int64()
+    states: list[RecordStates] = array(RecordStates)  # if they were asked for
 
 
 @structure

@@ -1,7 +1,8 @@
 """ShareGroupDescribe (key 77): share groups (KIP-932), their members, and the partitions of each."""
 
-from tailrace.protocol.fields import array, boolean, int16, int32, nested, string, uuid
+from tailrace.protocol.fields import array, boolean, int16, int32, nested, string
 from tailrace.protocol.message import message, structure
+from tailrace.protocol.messages.consumer_group_describe import Assignment
 from tailrace.protocol.messages.metadata import NO_OPERATIONS
 
 
@@ -9,18 +10,6 @@ from tailrace.protocol.messages.metadata import NO_OPERATIONS
 class ShareGroupDescribeRequest:
     group_ids: list[str] = array(string)
     include_authorized_operations: bool = boolean()
-
-
-@structure
-class TopicPartitions:
-    topic_id: bytes = uuid()
-    topic_name: str = string()
-    partitions: list[int] = array(int32)
-
-
-@structure
-class Assignment:
-    topic_partitions: list[TopicPartitions] = array(TopicPartitions)
 
 
 @structure

@@ -1,7 +1,8 @@
 """ShareGroupHeartbeat (key 76): a member of a share group (KIP-932) joins, stays and leaves."""
 
-from tailrace.protocol.fields import array, int16, int32, nested, string, uuid
-from tailrace.protocol.message import message, structure
+from tailrace.protocol.fields import array, int16, int32, nested, string
+from tailrace.protocol.message import message
+from tailrace.protocol.messages.consumer_group_heartbeat import Assignment
 
 
 @message(key=76, versions="1", flexible="0+")
@@ -11,17 +12,6 @@ class ShareGroupHeartbeatRequest:
     member_epoch: int = int32()
     rack_id: str | None = string(null="0+", default=None)
     subscribed_topic_names: list[str] | None = array(string, null="0+", default=None)
-
-
-@structure
-class TopicPartitions:
-    topic_id: bytes = uuid()
-    partitions: list[int] = array(int32)
-
-
-@structure
-class Assignment:
-    topic_partitions: list[TopicPartitions] = array(TopicPartitions)
 
 
 @message(key=76, versions="1", flexible="0+")

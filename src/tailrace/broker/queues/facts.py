@@ -1,0 +1,108 @@
+"""What is known of a share partition: for DescribeShareGroupOffsets, and for metrics."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from tailrace.broker.queues.queue_partition import QueuePartition
+from tailrace.broker.queues.share_partition import SharePartition
+from tailrace.broker.queues.states import RecordState
+from tailrace.log.layout.errors import LogError
+from tailrace.log.log import Log
+from tailrace.log.segment.segment import WouldWait
+from tailrace.records.batch import HEADER_SIZE, read_header
+from tailrace.records.errors import CorruptBatch
+
+PARKED = 5  # beside Kafka's numbers of states
+STATES_MAX = 1_000  # records of a partition, some 5 µs each
+
+UNKNOWN = -1
+
+
+def backlog_of(queue: QueuePartition, *, reads_committed: bool) -> int:
+    """Returns how many records are not finished, those that were never acquired included; -1 if that is unknown."""
+    if queue.state is None:
+        return UNKNOWN
+    state, end = queue.state, queue.end_for(reads_committed=reads_committed)
+    return state.unfinished + max(0, end - state.end_offset)
+
+
+class StateRun(NamedTuple):
+    first: int
+    last: int
+    state: int
+    delivery_count: int
+
+
+def states_of(state: SharePartition, end: int, states_max: int) -> list[StateRun]:
+    """Returns the states of so many records from the start on, that lie before the end of the log."""
+    runs: list[StateRun] = []
+    for offset in range(state.start_offset, min(state.start_offset + min(states_max, STATES_MAX), end)):
+        one = _state_of(state, offset)
+        if runs and runs[-1][2:] == one[2:]:
+            runs[-1] = runs[-1]._replace(last=offset)
+        else:
+            runs.append(one)
+    return runs
+
+
+def _state_of(state: SharePartition, offset: int) -> StateRun:
+    found, count = state.state_of(offset)
+    number = int(found)
+    if found is RecordState.AVAILABLE and offset < state.end_offset and not state.is_free(offset):
+        number = PARKED
+    return StateRun(offset, offset, number, count)
+
+
+# The timestamp of the oldest record that is not finished
+
+
+def oldest_ms(queue: QueuePartition, *, reads_committed: bool) -> int | None:
+    """Returns the timestamp, roughly: that of the batch; -1 if there is no such record; None if it is on a disk, and
+    `OldestJob` has to read it.
+    """
+    state, log = queue.state, queue.partition.log
+    if state is None or log is None or state.start_offset >= queue.end_for(reads_committed=reads_committed):
+        return UNKNOWN
+    if queue.oldest is not None and queue.oldest[0] == state.start_offset:
+        return queue.oldest[1]
+    try:
+        timestamp = _timestamp_at(log, state.start_offset, wait=False)
+    except WouldWait:
+        return None
+    queue.oldest = state.start_offset, timestamp
+    return timestamp
+
+
+def _timestamp_at(log: Log, offset: int, *, wait: bool) -> int:
+    """Raises WouldWait; damage is no timestamp."""
+    with suppress(LogError, CorruptBatch):
+        records = log.read(offset, 1, wait=wait)
+        if records is not None:
+            with records:
+                head = records.read(0, HEADER_SIZE) if wait else records.read_cached(0, HEADER_SIZE)
+                if head is None:
+                    raise WouldWait
+                return read_header(bytes(head)).base_timestamp
+    return UNKNOWN
+
+
+class OldestJob:
+    """A job that reads what `oldest_ms` could not read without waiting."""
+
+    def __init__(self, queues: Sequence[QueuePartition]) -> None:
+        self._wanted = list(_wanted(queues))
+        self._found: list[tuple[QueuePartition, int, int]] = []
+
+    def run(self) -> None:
+        self._found = [(queue, offset, _timestamp_at(log, offset, wait=True)) for queue, log, offset in self._wanted]
+
+    def finish(self) -> None:
+        for queue, offset, timestamp in self._found:
+            queue.oldest = offset, timestamp
+
+
+def _wanted(queues: Sequence[QueuePartition]) -> Iterator[tuple[QueuePartition, Log, int]]:
+    for queue in queues:
+        if queue.state is not None and queue.partition.log is not None:
+            yield queue, queue.partition.log, queue.state.start_offset
