@@ -14,6 +14,7 @@ from tailrace.client.share.acknowledgements import Outcome
 from tailrace.client.share.consumer import Result, ShareConsumer
 from tailrace.client.share.deliveries import Delivery
 from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages.consumer_group_heartbeat import Assignment, TopicPartitions
 from tailrace.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from tailrace.protocol.messages.share_acknowledge import (
     AcknowledgementBatch,
@@ -29,12 +30,7 @@ from tailrace.protocol.messages.share_fetch import (
     ShareFetchResponse,
 )
 from tailrace.protocol.messages.share_fetch import PartitionData as FetchedData
-from tailrace.protocol.messages.share_group_heartbeat import (
-    Assignment,
-    ShareGroupHeartbeatRequest,
-    ShareGroupHeartbeatResponse,
-    TopicPartitions,
-)
+from tailrace.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 
 PATIENCE_S = 20
 LOCK_MS = 30_000

@@ -146,7 +146,8 @@ def peek(
     tailrace queue peek thumbnails images --max 100 --json | jq 'select(.attempt > 1)'
 
     \b
-    STATE    available, acquired (a worker has it), or parked (it waits for its time)
+    STATE    available, acquired (a worker has it), or parked (it waits for its time, or to
+             become a dead letter)
     ATTEMPT  how often it has been delivered
 
     --json is as `tailrace tail --json`, with state and attempt. Of a Kafka that is not tailrace both are null, and

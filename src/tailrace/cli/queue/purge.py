@@ -23,4 +23,4 @@ def plan(here: Here, name: str, topic: str) -> Plan:
 
 
 def carry_out(here: Here, name: str, made: Plan) -> None:
-    here.requests.move(name, {TopicPartition(*at): end for at, end in made.ends.items()})
+    here.requests.move(name, {TopicPartition(*at): end for at, end in made.ends.items()}, is_purge=True)

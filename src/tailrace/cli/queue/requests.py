@@ -40,10 +40,10 @@ class QueueRequests(AdminRequests):
         with failures():
             return share_offsets.offsets(self._cluster, name, states_max=states_max)
 
-    def move(self, name: str, starts: Mapping[TopicPartition, int]) -> None:
+    def move(self, name: str, starts: Mapping[TopicPartition, int], *, is_purge: bool = False) -> None:
         """Sets where the group starts, and makes the group if there is none."""
         with failures():
-            share_offsets.alter(self._cluster, name, starts)
+            share_offsets.alter(self._cluster, name, starts, is_purge=is_purge)
 
     def committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         with failures():

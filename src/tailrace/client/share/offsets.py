@@ -28,7 +28,9 @@ from tailrace.protocol.messages.describe_share_group_offsets import (
 
 UNKNOWN = -1
 AVAILABLE = "available"
+PARKED = "parked"  # it waits for its time, or to become a dead letter
 FINISHED = "finished"
+_STATES = {0: AVAILABLE, 1: "acquired", 2: FINISHED, 3: PARKED, 4: FINISHED, 5: PARKED}
 
 
 class State(NamedTuple):
@@ -54,7 +56,7 @@ class QueueFacts(NamedTuple):
     dead_lettered: int
     expired: int
     lost: int
-    states: Sequence[tuple[int, int, State]] = ()  # first and last offset; ascending
+    states: Sequence[tuple[int, int, State]] = ()  # of unfinished messages: first and last offset; ascending
 
 
 class ShareOffset(NamedTuple):
@@ -73,13 +75,16 @@ class ShareOffset(NamedTuple):
         for first, last, state in self.facts.states:
             if first <= offset <= last:
                 return state
-        return State(AVAILABLE, 0)  # it has never been delivered
+        listed = self.facts.states[-1][1] if self.facts.states else -1
+        return State(FINISHED if offset < listed else AVAILABLE, 0)  # what has been written since, was not delivered
 
 
 def offsets(cluster: Cluster, group: str, *, states_max: int = 0) -> dict[TopicPartition, ShareOffset]:
-    """Returns all partitions in which the group has a place. Raises Refused if there is no such group."""
+    """Returns all partitions in which the group has a place. Raises Refused if there is no such group. `states_max` is
+    for how many unfinished messages of each partition the broker is asked for their states.
+    """
     request = DescribeShareGroupOffsetsRequest(
-        groups=[DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=None)]
+        groups=[DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=None)], states_max=states_max
     )
 
     def check(response: DescribeShareGroupOffsetsResponse) -> ClientError | None:
@@ -108,6 +113,10 @@ def _offset(found: DescribeShareGroupOffsetsResponsePartition) -> ShareOffset:
         queue.dead_lettered,
         queue.expired,
         queue.lost,
+        [
+            (one.first_offset, one.last_offset, State(_STATES.get(one.state, AVAILABLE), one.delivery_count))
+            for one in queue.states
+        ],
     )
     return ShareOffset(_known(found.start_offset), _known(found.lag), facts or None)
 
@@ -116,9 +125,9 @@ def _known(value: int) -> int | None:
     return None if value == UNKNOWN else value
 
 
-def alter(cluster: Cluster, group: str, starts: Mapping[TopicPartition, int]) -> None:
+def alter(cluster: Cluster, group: str, starts: Mapping[TopicPartition, int], *, is_purge: bool = False) -> None:
     """Sets where the group starts; it is made if there is none. Raises Refused while it has members, TopicNotFound for
-    a partition that there is not.
+    a partition that there is not. `is_purge` says why messages are skipped, for the loss ledger of a tailrace broker.
     """
     topics: dict[str, AlterShareGroupOffsetsRequestTopic] = {}
     for partition, start in sorted(starts.items()):
@@ -126,7 +135,7 @@ def alter(cluster: Cluster, group: str, starts: Mapping[TopicPartition, int]) ->
         topic.partitions.append(
             AlterShareGroupOffsetsRequestPartition(partition_index=partition.partition, start_offset=start)
         )
-    request = AlterShareGroupOffsetsRequest(group_id=group, topics=list(topics.values()))
+    request = AlterShareGroupOffsetsRequest(group_id=group, topics=list(topics.values()), is_purge=is_purge)
 
     def check(response: AlterShareGroupOffsetsResponse) -> ClientError | None:
         if response.error_code:
