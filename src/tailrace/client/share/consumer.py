@@ -30,7 +30,7 @@ from tailrace.protocol.messages.share_fetch import PartitionData
 
 FETCH_WAIT_MS = 500
 CLOSE_S = 10.0
-_RETRY_S_MAX = 5.0  # in which nothing else happens
+_RETRY_S_MAX = 3.0  # in which nothing else happens
 _DAMAGE_MAX = 100
 _WAKES = 4096  # that are taken at once
 
