@@ -166,8 +166,9 @@ class SharePartition:
                 self._leases.end(self.start_offset, min(start, self.end_offset) - 1)
             self._pages.advance(start)
         for first, last, state, count in update.ranges:
-            if last < first or last - self.start_offset >= SPAN_MAX:
-                raise ValueError(f"a share partition that starts at {self.start_offset} has no {first} to {last}")
+            if last < first or last - self.start_offset >= SPAN_MAX or state is RecordState.ACQUIRED:
+                start = self.start_offset
+                raise ValueError(f"no share partition that starts at {start} has {state.name} from {first} to {last}")
             if last >= self.start_offset:
                 self._set(max(first, self.start_offset), last, state, count, now_ms - age_ms, now_ms)
 
@@ -207,8 +208,8 @@ class SharePartition:
         first, is_growing = self._pages.lowest_free(), self._may_grow > 0
         if first is None:
             return OffsetRange(self.end_offset, OFFSET_MAX) if is_growing else None
-        last = self._pages.end_of_free(first, PAGES_MAX)
-        return OffsetRange(first, OFFSET_MAX if is_growing and last == self.end_offset - 1 else last)
+        last, is_to_end = self._pages.end_of_free(first, PAGES_MAX)
+        return OffsetRange(first, OFFSET_MAX if is_growing and is_to_end else last)
 
     def available_in(self, first: int, last: int) -> int:
         """Returns how many records of a range may be acquired now, all from the end on included."""
@@ -317,7 +318,7 @@ class SharePartition:
                 renewed += last - first + 1
             else:
                 draft.acknowledge(first, last, kind)
-        return draft.decision()._replace(renewed=renewed)
+        return draft.decision(renewed)
 
     def _checked(self, member_id: str, batches: Sequence[AckBatch]) -> Iterator[tuple[int, int, AckType]]:
         """Yields runs of one type, without those before the start. Raises Refused."""
