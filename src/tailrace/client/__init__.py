@@ -1,5 +1,5 @@
 """A private, blocking Kafka client: the few requests that we make ourselves, on raw batches (Spark, benchmarks) and
-where confluent-kafka has no call (client quotas, configs of all brokers, transactions).
+where confluent-kafka has no call (client quotas, configs of all brokers, transactions, share groups).
 
 It starts no threads, so that it works inside processes that are not ours, such as Spark's workers, and it talks to any
 Kafka. It is no public API: users have Kafka's own clients.
@@ -25,4 +25,5 @@ Read in this order; a module imports only those before it, and the folders are l
     share_groups    share groups, as their coordinator describes them
     produce         an idempotent producer of prepared batches
     transactions    a transactional producer
+    share/          share groups: records acquired one by one, and acknowledged
 """

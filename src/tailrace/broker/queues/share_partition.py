@@ -108,6 +108,10 @@ class SharePartition:
         between = self._pages.open_in(start, min(before, end) - 1) if start < end else 0
         return between + max(0, before - end)
 
+    def next_unfinished(self, offset: int) -> int:
+        """Returns the first record that is not finished, from an offset on that is not before the start."""
+        return offset if offset >= self.end_offset else self._pages.first_open(offset)
+
     @property
     def in_flight(self) -> int:
         """Records that members hold."""
