@@ -52,6 +52,7 @@ from tailrace.broker.queues.states import (
     AckBatch,
     AckType,
     Acquired,
+    DeadLetterPosition,
     Decision,
     EndReason,
     OffsetRange,
@@ -77,6 +78,7 @@ class SharePartition:
         self._leases = Leases()
         self._parking = Parking()
         self._log_start = 0
+        self.dead_letters: DeadLetterPosition | None = None
 
     # What it is
 
@@ -160,6 +162,8 @@ class SharePartition:
 
     def replay(self, update: StateUpdate, now_ms: int, age_ms: int = 0) -> None:
         """Applies a decision, `age_ms` after it was made. Raises ValueError for one of another partition."""
+        if update.dead_letters is not None:
+            self.dead_letters = update.dead_letters
         start = update.start_offset
         if start > self.start_offset:
             if self.end_offset > self.start_offset:
@@ -193,7 +197,8 @@ class SharePartition:
             runs, offset = self._pages.changed(offset, ranges_max)
             ranges = merged(StateRange(first, last, *unpack(value)) for first, last, value in runs)
             if is_first or ranges:
-                yield StateUpdate(start if is_first else UNCHANGED, ranges, self.complete_count)
+                dead_letters = self.dead_letters if is_first and self.archiving else None
+                yield StateUpdate(start if is_first else UNCHANGED, ranges, self.complete_count, dead_letters)
             is_first = False
 
     # Acquiring
