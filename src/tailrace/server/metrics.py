@@ -3,9 +3,9 @@
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tailrace import __version__
 from tailrace.broker.core.losses import damaged_ranges, offline_logs, recorded_gaps
@@ -20,6 +20,20 @@ if TYPE_CHECKING:
 # Those of `broker.transactions`, which is not imported while there are no transactions.
 TRANSACTION_STATES = ("empty", "ongoing", "prepare_commit", "prepare_abort", "complete_commit", "complete_abort")
 TRANSACTION_RESULTS = ("committed", "aborted", "timed_out", "fenced", "orphaned")
+
+# Of share groups; those of one group and topic have its labels.
+QUEUE_GAUGES = {
+    "backlog": "Records that a share group has not finished.",
+    "in_flight": "Of these, records that its members hold.",
+    "parked": "Of these, records that wait for their time.",
+}
+QUEUE_COUNTERS = {
+    "acknowledged": "Records that members of a share group have accepted.",
+    "released": "Deliveries that ended without an outcome: the record is delivered again.",
+    "dead_lettered": "Records that were written to the dead-letter topic.",
+    "expired": "Records that expired, without a dead-letter topic.",
+    "lost": "Records that were deleted before they were finished, or given up without a dead-letter topic.",
+}
 
 
 class Metrics(Counters):
@@ -62,6 +76,27 @@ class Metrics(Counters):
         name = "tailrace_transaction_duration_seconds"
         yield from _head(name, "histogram", "From the first partition of a transaction to its end in all partitions.")
         yield from () if used is None else used.durations.lines(name)
+
+    def _queues(self) -> Iterator[str]:
+        used, now_ms = self._node.broker.used_queues, time.time() * 1000
+        labelled: list[tuple[str, Any]] = []
+        if used is not None:
+            from tailrace.broker.queues.facts import totals
+
+            found = sorted(totals(used, self._node.start_job).items())
+            labelled = [(f'group="{_escaped(group)}",topic="{topic}"', total) for (group, topic), total in found]
+        for name, text in QUEUE_GAUGES.items():
+            samples = [(labels, getattr(total, name)) for labels, total in labelled]
+            yield from _family(f"tailrace_queue_{name}", "gauge", text, samples)
+        ages = [
+            (labels, 0.0 if total.oldest_ms is None else round(max(0.0, now_ms - total.oldest_ms) / 1000, 3))
+            for labels, total in labelled
+        ]
+        title = "The age of the oldest record that is not finished."
+        yield from _family("tailrace_queue_oldest_seconds", "gauge", title, ages)
+        for name, text in QUEUE_COUNTERS.items():
+            samples = [(labels, getattr(total.outcomes, name)) for labels, total in labelled]
+            yield from _family(f"tailrace_queue_{name}_total", "counter", text, samples)
 
     def _quotas(self) -> Iterator[str]:
         throttled = sum(connection.throttle.is_on for connection in self._node.connections)
@@ -115,6 +150,7 @@ class Metrics(Counters):
         yield from _one("tailrace_topics", "gauge", "Topics.", len(node.broker.metadata.topics))
         yield from self._groups()
         yield from self._transactions()
+        yield from self._queues()
         yield from _one("tailrace_logs", "gauge", "Partitions with data on disk.", len(logs))
         offline = len(offline_logs(node.directory))
         yield from _one("tailrace_logs_offline", "gauge", "Logs that refuse appends because the disk failed.", offline)
@@ -238,7 +274,7 @@ def _one(name: str, kind: str, text: str, value: float) -> Iterator[str]:
     yield f"{name} {value}"
 
 
-def _family(name: str, kind: str, text: str, values: list[tuple[str, int]]) -> Iterator[str]:
+def _family(name: str, kind: str, text: str, values: Sequence[tuple[str, float]]) -> Iterator[str]:
     yield from _head(name, kind, text)
     for labels, value in values:
         yield f"{name}{{{labels}}} {value}"

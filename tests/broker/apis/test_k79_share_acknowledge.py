@@ -313,17 +313,20 @@ def test_outcomes_and_counts_survive_a_restart(broker: LocalBroker, topic_id: by
     assert again.fetch().offsets == [5, 6, 7, 8, 9]
 
 
-def test_requests_wait_for_the_state_to_be_read(tmp_path: Path) -> None:
+def test_a_fetch_waits_for_the_state_to_be_read(tmp_path: Path) -> None:
     with LocalBroker(tmp_path) as broker:
         topic_id = broker.create_topic()
         broker.produce(b"a")
         begin_group(broker, topic_id)
         broker.restart()
-        worker = Worker(broker, topic_id)
         broker.hold_jobs = True
-        request = worker.fetch_request()
-        answer = broker.begin(request, 2, connection=worker.connection)
-        assert answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        worker, late = Worker(broker, topic_id), Worker(broker, topic_id, "b")
+        waiting, other = worker.begin_fetch(), late.begin_fetch()
+        assert worker.accept(0, epoch=1) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert not waiting.is_answered
+        assert other.delayed is not None
+        other.delayed.expire()
+        assert other.delivery.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         broker.hold_jobs = False
         broker.run_jobs()
-        assert worker.fetch().values == [b"a"]
+        assert waiting.delivery.values == [b"a"]

@@ -45,7 +45,10 @@ def share_fetch(
 ) -> ShareFetchResponse | DelayedResponse[ShareFetchResponse]:
     queues = broker.queues
     try:
-        queues.begin(call)
+        queues.tell_time(call.now_ms, call.steady_ms)
+        if queues.is_loading:
+            return FetchWhenLoaded(request, call, broker)
+        queues.require_loaded()
         member = member_of(request.group_id, request.member_id)
         batches = batches_by_place(request.topics)
         _check(request, batches)
@@ -114,6 +117,42 @@ def _limits(request: ShareFetchRequest, call: Call, broker: "Broker") -> Limits:
         is_strict=request.share_acquire_mode == RECORD_LIMIT,
         lock_ms=lock_ms_of(request.lock_duration_ms),
     )
+
+
+class FetchWhenLoaded(DelayedResponse[ShareFetchResponse]):
+    """A request that came before the state of queues was read."""
+
+    __slots__ = ("_fetch", "_is_over")
+
+    def __init__(self, request: ShareFetchRequest, call: Call, broker: "Broker") -> None:
+        super().__init__(max(0, request.max_wait_ms))
+        self._fetch: DelayedResponse[ShareFetchResponse] | None = None
+        self._is_over = False
+
+        def go_on() -> None:
+            if not self._is_over:
+                answer = share_fetch(request, call, broker)
+                self._fetch = answer if isinstance(answer, DelayedResponse) else DelayedResponse.of(answer)
+                self._fetch.when_resolved(self.resolve)
+
+        broker.queues.when_loaded(go_on)
+
+    def expire(self) -> None:
+        if self._fetch is not None:
+            self._fetch.expire()
+        else:
+            self._is_over = True
+            self.resolve(ShareFetchResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+
+    def hurry(self) -> None:
+        if self._fetch is not None:
+            self._fetch.hurry()
+
+    def abandon(self) -> None:
+        super().abandon()
+        self._is_over = True
+        if self._fetch is not None:
+            self._fetch.abandon()
 
 
 class LateRefusal(DelayedResponse[ShareFetchResponse]):

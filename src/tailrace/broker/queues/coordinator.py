@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("tailrace.broker.queues")
 
-SHARE_PARTITIONS_MAX = 50_000
+SHARE_PARTITIONS_MAX = 20_000  # some 3 KB each
 RANGES_OF_A_RECORD = 3_000  # 60 KB
 TOMBSTONES_AT_ONCE = 500
 DUE_AT_ONCE = 100  # deadlines per turn of the loop: each may release a thousand ranges
@@ -92,6 +92,7 @@ class QueueCoordinator:
         self._failure: Exception | None = None
         self._is_loaded = True
         self._must_read = False
+        self._when_loaded: list[Callable[[], None]] = []
         self._is_waking = False
         self._to_wake: dict[QueuePartition, None] = {}
         broker.metadata_log.observers.append(self._metadata_changed)
@@ -127,6 +128,13 @@ class QueueCoordinator:
             raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"cannot read the state of queues: {self._failure}")
         if not self._is_loaded:
             raise Refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the state of queues is being read")
+
+    def when_loaded(self, action: Callable[[], None]) -> None:
+        """Does something once states are read, or cannot be."""
+        if self.is_loading:
+            self._when_loaded.append(action)
+        else:
+            action()
 
     @property
     def is_loading(self) -> bool:
@@ -172,6 +180,12 @@ class QueueCoordinator:
     def _cannot_load(self, error: Exception) -> None:
         logger.error("cannot read the state of queues: %s. Share groups are unavailable until it is repaired", error)
         self._failure = without_frames(error)
+        self._end_load()
+
+    def _end_load(self) -> None:
+        waiting, self._when_loaded = self._when_loaded, []
+        for action in waiting:
+            action()
 
     def _resume(self, loaded: LoadedStates) -> Generator[None, None, None]:
         """Takes the states over, and makes them agree with the logs: topics may have been deleted, logs may begin
@@ -196,6 +210,7 @@ class QueueCoordinator:
         except NotSaved as error:
             logger.warning("cannot write what has become of queues since the last stop: %s", error)
         self._is_loaded = True
+        self._end_load()
 
     def _adopt(self, key: ShareKey, partition: Partition, loaded: LoadedState) -> None:
         queues = self._group(key.group)

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from tailrace.broker.core.delayed import StartJob
+from tailrace.broker.queues.outcomes import Outcomes
 from tailrace.broker.queues.queue_partition import QueuePartition
 from tailrace.broker.queues.share_partition import SharePartition
 from tailrace.broker.queues.states import RecordState
@@ -12,6 +14,9 @@ from tailrace.log.log import Log
 from tailrace.log.segment.segment import WouldWait
 from tailrace.records.batch import HEADER_SIZE, read_header
 from tailrace.records.errors import CorruptBatch
+
+if TYPE_CHECKING:
+    from tailrace.broker.queues.coordinator import QueueCoordinator
 
 PARKED = 5  # beside Kafka's numbers of states
 STATES_MAX = 1_000  # records of a partition, some 5 µs each
@@ -111,3 +116,41 @@ def _wanted(queues: Sequence[QueuePartition]) -> Iterator[tuple[QueuePartition, 
     for queue in queues:
         if queue.state is not None and queue.partition.log is not None:
             yield queue, queue.partition.log, queue.state.start_offset
+
+
+class Totals:
+    """Of all share partitions of a group and a topic."""
+
+    def __init__(self) -> None:
+        self.backlog = 0
+        self.in_flight = 0
+        self.parked = 0
+        self.oldest_ms: int | None = None
+        self.outcomes = Outcomes()
+
+    def add(self, queue: QueuePartition, *, reads_committed: bool) -> None:
+        if queue.state is not None:
+            self.backlog += backlog_of(queue, reads_committed=reads_committed)
+            self.in_flight += queue.state.in_flight
+            self.parked += queue.state.parked
+        self.outcomes.add_all(queue.outcomes)
+
+
+def totals(queues: "QueueCoordinator", start_job: StartJob) -> dict[tuple[str, str], Totals]:
+    """Returns the totals by group and topic. The age of records that are on a disk is read, for the next time."""
+    found: dict[tuple[str, str], Totals] = {}
+    cold = []
+    for of_group in queues.groups.values():
+        reads_committed = of_group.settings.reads_committed
+        for queue in of_group.partitions.values():
+            total = found.setdefault((of_group.group, queue.partition.topic.name), Totals())
+            total.add(queue, reads_committed=reads_committed)
+            oldest = oldest_ms(queue, reads_committed=reads_committed)
+            if oldest is None:
+                cold.append(queue)
+            elif oldest >= 0 and (total.oldest_ms is None or oldest < total.oldest_ms):
+                total.oldest_ms = oldest
+    if cold:
+        job = OldestJob(cold)
+        start_job(job, job.finish)
+    return found

@@ -28,3 +28,7 @@ class Outcomes:
                     self.rejected += records
                 case EndReason.LOST | EndReason.ATTEMPTS:
                     self.lost += records
+
+    def add_all(self, other: "Outcomes") -> None:
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))

@@ -21,6 +21,7 @@ CUT_MS = 300_000
 CUT_BYTES = 16 << 20  # of records written since the last cut
 RANGES_OF_A_TURN = 1_000
 RANGES_OF_A_RECORD = 3_000  # 60 KB
+RANGES_OF_A_SNAPSHOT = 3_000  # that is whole
 KEYS_OF_A_TURN = 50
 
 
@@ -75,7 +76,7 @@ class Snapshots:
         state = queue.state
         pieces = state.snapshot(RANGES_OF_A_TURN)
         first, second = next(pieces), next(pieces, None)
-        if second is None and len(first.ranges) <= RANGES_OF_A_RECORD:
+        if second is None and len(first.ranges) <= RANGES_OF_A_SNAPSHOT:
             self._append(ShareSnapshotted(key, self._queues.snapshot_value(queue, first)))
             return
         begun = self._queues.snapshot_value(queue, StateUpdate(first.start_offset), is_partial=True)
