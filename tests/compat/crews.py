@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -44,6 +45,7 @@ def each_worker(*kinds: str) -> pytest.MarkDecorator:
 
 
 class Handled(NamedTuple):
+    at: float  # when the worker told of it
     worker: tuple[int, int]  # the process's number, and its own there
     place: Place
     attempt: int
@@ -136,6 +138,7 @@ class Crew:
         self._lock = threading.Lock()
         self._topic = topic
         self._group = group
+        self._dead_letters = f"dlq.{topic}"
         self._reference = ConfluentClient(bootstrap)
         self._cluster = Cluster(ClientOptions.from_properties({"bootstrap.servers": bootstrap}))
 
@@ -162,7 +165,9 @@ class Crew:
                 case "handled":
                     place = int(str(told["partition"])), int(str(told["offset"]))
                     worker = workers.number, int(str(told["worker"]))
-                    self.handled.append(Handled(worker, place, int(str(told["attempt"])), str(told["outcome"])))
+                    self.handled.append(
+                        Handled(time.monotonic(), worker, place, int(str(told["attempt"])), str(told["outcome"]))
+                    )
 
     def produce(self, *values: str, partition: int = 0) -> None:
         messages = [Message(value.encode(), b"key") for value in values]
@@ -171,10 +176,34 @@ class Crew:
             self.produced[partition, self._ends[partition]] = value.encode()
             self._ends[partition] += 1
 
+    def times(self, place: Place) -> list[float]:
+        """When a message was handled, each time."""
+        with self._lock:
+            return [one.at for one in self.handled if one.place == place]
+
     def outcomes(self, place: Place) -> list[tuple[int, str]]:
         """Attempts and outcomes of a message, in order."""
         with self._lock:
             return [(one.attempt, one.outcome) for one in self.handled if one.place == place]
+
+    def keep_dead_letters(self) -> None:
+        """Makes a topic for them, and has the group write there."""
+        self._reference.create_topic(self._dead_letters, configs={"errors.deadletterqueue.group.enable": "true"})
+        self.configure(errors_deadletterqueue_topic_name=self._dead_letters)
+
+    def dead_letters(self) -> dict[Place, tuple[bytes | None, str, int]]:
+        """Value, reason and deliveries of each message that was given up; fails the test where one is there twice."""
+        found: dict[Place, tuple[bytes | None, str, int]] = {}
+        with self._reference.consumer(self._dead_letters, 0) as consumer:
+            for received in consumer.take(self._reference.offset(self._dead_letters, "latest")):
+                facts = {
+                    name.removeprefix("__dlq.errors."): (value or b"").decode() for name, value in received.headers
+                }
+                assert (facts["topic"], facts["group"]) == (self._topic, self._group)
+                place = int(facts["partition"]), int(facts["offset"])
+                assert place not in found, f"{place} is a dead letter twice"
+                found[place] = received.value, facts["reason"], int(facts["delivery.count"])
+        return found
 
     @property
     def accepted(self) -> set[Place]:

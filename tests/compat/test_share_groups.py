@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from compat.brokers import BrokerProcess, new_broker
+from compat.brokers import BrokerProcess, against_kafka, new_broker
 from compat.clients.confluent import ConfluentClient
 from compat.crews import Crew, crew_of, each_worker
 from queues import LOCK_MS, SHARE_SETTINGS
@@ -56,6 +56,30 @@ def test_a_message_is_given_up_after_its_attempts(crew: Crew, kind: str) -> None
     crew.start(kind)
     crew.wait_until_finished()
     assert crew.outcomes((0, 0)) == [(1, "release"), (2, "release"), (3, "release")]
+
+
+@pytest.mark.skipif(against_kafka(), reason="Kafka has dead letters from 4.4 on")
+@each_worker()
+def test_what_is_given_up_becomes_a_dead_letter_once_with_its_payload_and_the_reason(crew: Crew, kind: str) -> None:
+    crew.keep_dead_letters()
+    crew.configure(share_delivery_count_limit="3")
+    crew.produce("accept", "reject", "release", "release-to 3")
+    crew.start(kind, 2)
+    crew.wait_until_finished()
+    assert crew.accepted == {(0, 0), (0, 3)}
+    assert crew.dead_letters() == {(0, 1): (b"reject", "rejected", 1), (0, 2): (b"release", "attempts", 3)}
+
+
+@pytest.mark.skipif(against_kafka(), reason="Kafka has no retry delays")
+@each_worker()
+def test_a_released_message_comes_again_after_a_delay_that_grows(crew: Crew, kind: str) -> None:
+    crew.configure(tailrace_share_retry_delay_ms="400", tailrace_share_retry_jitter="0")
+    crew.produce("release-to 3")
+    crew.start(kind, 2)
+    crew.wait_until_finished()
+    first, second, third = crew.times((0, 0))
+    assert second - first >= 0.4
+    assert third - second >= 0.8
 
 
 @each_worker()

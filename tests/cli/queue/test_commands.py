@@ -99,6 +99,69 @@ def test_a_value_that_the_broker_refuses_makes_nothing(run: Run, ten: str, unuse
     run("queue", "show", unused, code=4)
 
 
+def test_a_topic_for_dead_letters_is_made_where_it_is_missing(
+    run: Run, ten: str, unused: str, shown: Shown, is_ours: bool
+) -> None:
+    if not is_ours:
+        assert "has no dead letter queues" in run("queue", "create", unused, ten, "--dead-letter", "d", code=5)[1]
+        return
+    assert (
+        f"dead letters go to dlq.{unused} (would be created)"
+        in run("queue", "create", unused, ten, "--dead-letter", f"dlq.{unused}", "--dry-run")[0]
+    )
+    run("queue", "create", unused, ten, "--dead-letter", f"dlq.{unused}")
+    assert shown(unused)["dead_letter"] == f"dlq.{unused}"
+    found = json.loads(run("topic", "show", f"dlq.{unused}", "--json", "--all-configs")[0])["configs"]
+    assert "errors.deadletterqueue.group.enable" in json.dumps(found)
+    said, _ = run("queue", "create", f"{unused}-2", ten, "--dead-letter", f"dlq.{unused}")
+    assert f"dead letters go to dlq.{unused}\n" in said
+
+
+def test_a_topic_that_takes_no_dead_letters_ends_with_5(
+    run: Run, ten: str, new_topic: NewTopic, unused: str, is_ours: bool
+) -> None:
+    if not is_ours:
+        pytest.skip("Kafka has dead letters from 4.4 on")
+    plain = new_topic()
+    _, warned = run("queue", "create", unused, ten, "--dead-letter", plain, code=5)
+    assert f"`tailrace topic alter {plain} --set errors.deadletterqueue.group.enable=true` allows them" in warned
+    run("queue", "show", unused, code=4)
+    run("topic", "alter", plain, "--set", "errors.deadletterqueue.group.enable=true")
+    run("queue", "create", unused, ten, "--dead-letter", plain)
+    run("queue", "create", f"{unused}-2", ten, "--dead-letter", ten, code=2)
+
+
+def test_what_failed_and_what_waits_is_shown(
+    run: Run, queue: Queue, shown: Shown, start: Any, is_ours: bool, tmp_path: Any
+) -> None:
+    if not is_ours:
+        pytest.skip("only tailrace tells")
+    name, topic = queue("bad", "held", "later", "waits", options=("--retry-delay", "1h"))
+    script = f"v=$(cat); case $v in bad) exit 65;; later) exit 1;; esac; touch {tmp_path}/held; exec sleep 60"
+    worker = start("queue", "work", name, topic, "--", "sh", "-c", script)
+    deadline = time.monotonic() + 30
+    while not (tmp_path / "held").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    (row,) = shown(name)["topics"]
+    assert (row["start"], row["backlog"], row["in_flight"], row["parked"]) == (1, 3, 1, 0)
+    assert row["oldest_ms"] >= 0
+    peeked = [json.loads(line) for line in run("queue", "peek", name, topic, "--json")[0].splitlines()]
+    assert [(one["value"], one["state"], one["attempt"]) for one in peeked] == [
+        ("held", "acquired", 1),
+        ("later", "available", 0),
+        ("waits", "available", 0),
+    ]
+    worker.kill()
+    worker.wait()
+    while (row := shown(name)["topics"][0])["parked"] != 1:
+        assert time.monotonic() < deadline
+    assert row["attempts"] == {"1": 1}
+    assert "unfinished after" not in run("queue", "show", name)[0]
+    peeked = [json.loads(line) for line in run("queue", "peek", name, topic, "--json")[0].splitlines()]
+    assert (peeked[0]["state"], peeked[0]["attempt"]) == ("parked", 1)
+
+
 def test_queues_are_listed_with_their_backlog(run: Run, queue: Queue) -> None:
     name, topic = queue("tea", "coffee")
     rows = {row["name"]: row for row in json.loads(run("queue", "list", "--json")[0])}

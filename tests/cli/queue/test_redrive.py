@@ -122,6 +122,20 @@ def test_many_dead_letters_take_several_transactions(run: Run, new_topic: NewTop
     assert [len(row["value"]) for row in read(run, second)] == [600_000, 600_000]
 
 
+def test_what_a_queue_gave_up_is_worked_on_again(
+    run: Run, queue: Callable[..., tuple[str, str]], is_ours: bool, unused: str
+) -> None:
+    if not is_ours:
+        pytest.skip("Kafka has dead letters from 4.4 on")
+    name, topic = queue("good", "poison", options=("--dead-letter", f"dlq.{unused}"))
+    work = ("queue", "work", name, topic, "--drain", "--", "sh", "-c")
+    run(*work, "! grep -q poison || exit 65")
+    said, _ = run("queue", "redrive", f"dlq.{unused}", "--yes")
+    assert said.splitlines()[-1] == "sent 1 dead letter again"
+    assert run(*work, "cat")[0] == "poison"
+    assert [row["value"] for row in read(run, f"dlq.{unused}")] == ["poison"]
+
+
 @pytest.mark.parametrize(
     ("key", "hashed"),
     [

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tailrace.cli.common import configs as config_words
-from tailrace.cli.common import output, units
+from tailrace.cli.common import output
 from tailrace.cli.common.topics.offsets import Offsets, Partition, existing
 from tailrace.cli.queue.creation import ATTEMPTS, DEAD_LETTER, LOCK, RETRY_DELAY
 from tailrace.cli.queue.here import Here
@@ -149,7 +149,7 @@ def _settings(shown: dict[str, Any]) -> list[str]:
         said.append(f"attempts {configs[ATTEMPTS]}")
     for name, word in ((LOCK, "lock"), (RETRY_DELAY, "retry delay")):
         if name in configs:
-            said.append(f"{word} {units.explained(name, configs[name])}")
+            said.append(f"{word} {_duration(configs[name])}")
     return said
 
 
@@ -162,6 +162,11 @@ def _partitions(partitions: list[dict[str, Any]]) -> "Table":
         rate = "-" if row["rate"] is None else f"{row['rate']:,.0f}/s"
         drawn.add_row(row["topic"], str(row["partition"]), start, *counts, oldest, rate)
     return drawn
+
+
+def _duration(milliseconds: str | None) -> str:
+    amount = int(milliseconds or 0)
+    return output.duration(amount / 1000) if amount >= 1000 or not amount else f"{amount} ms"
 
 
 def _sum(counts: Iterable[int | None]) -> int | None:
