@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from backlogs import delete
@@ -26,7 +27,7 @@ def broker(tmp_path: Path) -> Iterator[LocalBroker]:
         yield broker
 
 
-def begin(broker: LocalBroker, records: int, **configs: str) -> Worker:
+def begin(broker: LocalBroker, records: int, **configs: Any) -> Worker:
     """A queue of records, each in a batch of its own, with a dead-letter topic; and a worker of it."""
     topic_id = broker.create_topic()
     for n in range(records):
@@ -35,7 +36,7 @@ def begin(broker: LocalBroker, records: int, **configs: str) -> Worker:
     return Worker(broker, topic_id)
 
 
-def create_dead_letter_topic(broker: LocalBroker, **configs: str) -> None:
+def create_dead_letter_topic(broker: LocalBroker, **configs: Any) -> None:
     broker.create_topic(DEAD, errors_deadletterqueue_group_enable="true", **configs)
 
 

@@ -434,7 +434,7 @@ class SharePartitionModel(RuleBasedStateMachine):
 
 def persisted(partition: SharePartition) -> tuple[int, list[tuple[int, int, RecordState, int]]]:
     pieces = list(partition.snapshot(ranges_max=100_000))
-    return pieces[0].start_offset, [tuple(one) for piece in pieces for one in piece.ranges]
+    return pieces[0].start_offset, [(*one,) for piece in pieces for one in piece.ranges]
 
 
 TestSharePartition = SharePartitionModel.TestCase
