@@ -16,6 +16,7 @@ from bench.measures import (
     journal,
     monitor,
     preallocation,
+    queues,
     recovery,
     spark,
 )
@@ -63,6 +64,11 @@ MONITOR_MEASURES: dict[str, Callable[[Bench], list[Figure]]] = {
     "monitor-start": monitor.first_ack,
     "monitor-crowd": monitor.crowd,
     "monitor-crowd-behind": monitor.crowd_behind,
+}
+
+# Those of queues: share groups.
+QUEUE_MEASURES: dict[str, Callable[[Bench], list[Figure]]] = {
+    "queue-depth": queues.depth,
 }
 
 # Those that need Spark and its own connector: `make bench-spark`.

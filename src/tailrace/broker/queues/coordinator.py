@@ -24,6 +24,7 @@ from tailrace.broker.groups.records import NotSaved
 from tailrace.broker.groups.timers import Timer, Timers
 from tailrace.broker.metadata.records import ConfigChanged, MetadataRecord
 from tailrace.broker.metadata.state import GROUP_RESOURCE
+from tailrace.broker.queues.dead_letters import DEAD_LETTERS, DeadLetters
 from tailrace.broker.queues.loaded_states import LoadedState, LoadedStates
 from tailrace.broker.queues.log import ShareStateLog
 from tailrace.broker.queues.needed_records import NeededLog
@@ -41,7 +42,7 @@ from tailrace.broker.queues.settings import PartitionSettings
 from tailrace.broker.queues.share_partition import SharePartition
 from tailrace.broker.queues.snapshots import Snapshots
 from tailrace.broker.queues.starts import FindStartJob, known_start
-from tailrace.broker.queues.states import Decision, EndReason, StateUpdate
+from tailrace.broker.queues.states import UNCHANGED, Decision, EndReason, StateUpdate
 from tailrace.facts.losses import LossReason
 from tailrace.log.layout.errors import without_frames
 from tailrace.protocol.errors import ErrorCode
@@ -83,6 +84,7 @@ class QueueCoordinator:
         self.timers = Timers()
         self.groups: dict[str, GroupQueues] = {}
         self.sessions = ShareSessions(broker.configs.number("group.share.max.share.sessions"), self.release)
+        self.dead_letters = DeadLetters(self, broker)
         self.snapshots = Snapshots(self, broker.start_job)
         self._broker = broker
         self._by_topic: dict[bytes, dict[int, dict[str, QueuePartition]]] = {}
@@ -231,6 +233,7 @@ class QueueCoordinator:
             self._restart(queue, state, end)
         self._log_start_moved(queue)
         self.set_deadline(queue)
+        self.dead_letters.resume(queue)
 
     def _restart(self, queue: QueuePartition, before: SharePartition, end: int) -> None:
         """Forgets the state of records from an offset on."""
@@ -241,7 +244,7 @@ class QueueCoordinator:
             for one in update.ranges
             if one.first < end
         ]
-        self.begin_at(queue, StateUpdate(start, ranges))
+        self.begin_at(queue, StateUpdate(start, ranges, dead_letters=before.dead_letters))
 
     # Groups and their share partitions
 
@@ -361,7 +364,7 @@ class QueueCoordinator:
         """Gives a share partition another state than it has. Raises NotSaved."""
         self.append([self._snapshot(queue, update)])
         queue.state = SharePartition(self.groups[queue.key.group].of_partitions, max(0, update.start_offset))
-        queue.state.replay(StateUpdate(ranges=update.ranges), self.steady_ms)
+        queue.state.replay(update._replace(start_offset=UNCHANGED), self.steady_ms)
 
     def _snapshot(self, queue: QueuePartition, update: StateUpdate) -> ShareSnapshotted:
         return ShareSnapshotted(queue.key, self.snapshot_value(queue, update))
@@ -439,10 +442,12 @@ class QueueCoordinator:
 
     def write(self, decided: Sequence[Decided]) -> None:
         """Appends decisions, as one batch, and replays them. Raises NotSaved, and then nothing has changed."""
-        self.append([change for queue, decision in decided for change in self._changes(queue, decision.update)])
-        for queue, decision in decided:
-            if decision.update is not None and queue.state is not None:
-                queue.state.replay(decision.update, self.steady_ms)
+        stamped = [(queue, decision, self.dead_letters.stamped(queue, decision)) for queue, decision in decided]
+        self.append([change for queue, _, update in stamped for change in self._changes(queue, update)])
+        for queue, decision, update in stamped:
+            if update is not None and queue.state is not None:
+                queue.state.replay(update, self.steady_ms)
+            self.dead_letters.add(queue, decision)
             self._count(queue, decision)
             self.set_deadline(queue)
             self.wake(queue)
@@ -481,8 +486,11 @@ class QueueCoordinator:
 
     def advance(self) -> None:
         """Handles all deadlines that are due."""
-        for group, _, _ in islice(self.timers.due(), DUE_AT_ONCE):
-            queues = self.groups.get(group)
+        for timer in islice(self.timers.due(), DUE_AT_ONCE):
+            if timer.kind == DEAD_LETTERS:
+                self.dead_letters.due(timer)
+                continue
+            queues = self.groups.get(timer.group_id)
             if queues is not None:
                 queues.next_due = None
                 self._handle_due(queues)

@@ -31,10 +31,6 @@ class Draft:
         self._accepted = 0
         self._released = 0
 
-    @property
-    def ranges(self) -> int:
-        return len(self._ranges)
-
     def acknowledge(self, first: int, last: int, kind: AckType) -> None:
         """A member ends its hold on acquired records."""
         for one, other, value in self._pages.runs(first, last):
@@ -79,18 +75,18 @@ class Draft:
     def _add(self, first: int, last: int, state: RecordState, count: int) -> None:
         self._ranges.append(StateRange(first, last, state, count))
 
-    def decision(self) -> Decision:
+    def decision(self, renewed: int = 0) -> Decision:
         if not self._ranges:
-            return NO_DECISION
+            return Decision(None, renewed=renewed) if renewed else NO_DECISION
         ranges = merged(self._ranges)
         pages = self._pages
         start = self._start_after(ranges)
         end = max(pages.end, ranges[-1].last + 1)
         finished = sum(one.last - one.first + 1 for one in ranges if one.state in TERMINAL)
         unfinished = pages.open + end - pages.end - finished
-        kept = [one._replace(first=max(one.first, start)) for one in ranges if one.last >= start]
+        kept = [one if one.first >= start else one._replace(first=start) for one in ranges if one.last >= start]
         update = StateUpdate(start if start > pages.start else UNCHANGED, kept, end - start - unfinished)
-        return Decision(update, self._ended, self._accepted, self._released)
+        return Decision(update, self._ended, self._accepted, self._released, renewed)
 
     def _start_after(self, ranges: Sequence[StateRange]) -> int:
         """Returns the first record that is not finished once these are set."""

@@ -14,7 +14,7 @@ from heapq import heapify, heappop, heappush
 from itertools import count, islice
 from typing import NamedTuple
 
-from tailrace.broker.queues.pages import page_ranges
+from tailrace.broker.queues.pages import PAGE_OFFSETS, page_ranges
 from tailrace.broker.queues.states import OffsetRange
 
 _LEFT_MAX = 1_000
@@ -133,6 +133,12 @@ class Leases:
 
     def are_of(self, member_id: str, first: int, last: int) -> bool:
         """Returns whether the member holds all of these records."""
+        leases = self._by_page.get(first // PAGE_OFFSETS)
+        if leases is None:
+            return False
+        lease = leases[bisect_right(leases, first, key=_first_of) - 1]
+        if lease.first <= first and last <= lease.last:
+            return lease.grant.member_id == member_id
         offset = first
         for lease in self.of(first, last):
             if lease.first != offset or lease.grant.member_id != member_id:

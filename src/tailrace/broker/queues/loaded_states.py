@@ -15,7 +15,7 @@ from tailrace.broker.queues.records import (
 )
 from tailrace.broker.queues.settings import PartitionSettings
 from tailrace.broker.queues.share_partition import SharePartition
-from tailrace.broker.queues.states import StateUpdate
+from tailrace.broker.queues.states import UNCHANGED
 from tailrace.records.record import Record
 
 
@@ -59,5 +59,5 @@ class LoadedStates:
         state = None
         if value.start_offset != UNKNOWN_START:
             state = SharePartition(self._settings_of(key.group), value.start_offset)
-            state.replay(StateUpdate(ranges=update_of(value).ranges), self._steady_ms, age_ms)
+            state.replay(update_of(value)._replace(start_offset=UNCHANGED), self._steady_ms, age_ms)
         self.states[key] = LoadedState(state, value.state_epoch, value.create_timestamp)

@@ -9,6 +9,7 @@ An offset that nothing was written for is available, and was never delivered.
 
 from collections.abc import Iterator
 from heapq import heappop, heappush
+from itertools import islice
 
 from tailrace.broker.queues.states import COUNT_MAX, TERMINAL, RecordState
 
@@ -219,6 +220,9 @@ class Pages:
     def is_free(self, offset: int) -> bool:
         return bool(self._pages[offset >> _BITS].free >> (offset & _LAST) & 1)
 
+    def is_open(self, offset: int) -> bool:
+        return bool(self._pages[offset >> _BITS].open >> (offset & _LAST) & 1)
+
     def lowest_free(self) -> int | None:
         """Returns the first record that may be acquired."""
         queue = self._queue
@@ -232,19 +236,19 @@ class Pages:
                 page.is_queued = False
         return None
 
-    def end_of_free(self, first: int, pages_max: int) -> int:
-        """Returns the last free record from `first`, which is one, before the next page without any. If all pages to
-        the end have some, returns the last record.
+    def end_of_free(self, first: int, pages_max: int) -> tuple[int, bool]:
+        """Returns the last free record from `first`, which is one, before the next page without any, and whether all
+        pages to the end have some.
         """
-        number = first >> _BITS
+        last, number = first, first >> _BITS
         for n in range(number, number + pages_max):
             page = self._pages.get(n)
             if page is None or not page.free:
                 break
             last = n << _BITS | (page.free.bit_length() - 1)
             if (n + 1) << _BITS >= self.end:
-                return self.end - 1
-        return last
+                return last, True
+        return last, False
 
     def first_open(self, offset: int) -> int:
         """Returns the first record from `offset` on that is not finished, or the end."""
@@ -256,18 +260,21 @@ class Pages:
         return self.end
 
     def changed(self, offset: int, ranges_max: int) -> tuple[list[tuple[int, int, int]], int]:
-        """Returns runs from `offset` on that differ from available and never delivered: all of some pages, until there
-        are `ranges_max` of them or as many pages; and the offset to go on from.
+        """Returns runs from `offset` on that differ from available and never delivered, at most `ranges_max` and of as
+        many pages, and the offset to go on from.
         """
         found: list[tuple[int, int, int]] = []
         offset = max(offset, self.start)
-        for n, (number, a, z) in enumerate(page_pieces(offset, self.end - 1) if offset < self.end else ()):
-            if len(found) >= ranges_max or n >= ranges_max:
-                return found, number << _BITS
-            last = min(number << _BITS | z, self.end - 1)
+        pages = page_ranges(offset, self.end - 1) if offset < self.end else ()
+        for number, first, last in islice(pages, ranges_max):
             if self._pages[number].data is not _UNIFORM[0]:
-                found += (run for run in self.runs(number << _BITS | a, last) if run[2])
-        return found, self.end
+                for run in self.runs(first, last):
+                    if run[2]:
+                        found.append(run)
+                    if len(found) >= ranges_max:
+                        return found, run[1] + 1
+            offset = last + 1
+        return found, offset
 
 
 def _share_if_uniform(page: Page) -> None:

@@ -1,13 +1,13 @@
 """A share partition of the running broker: its state, the partition of the topic, and the fetches that wait for it."""
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tailrace.broker.backlog.ledger import UnfinishedRange
 from tailrace.broker.core.partition import Partition
 from tailrace.broker.queues.outcomes import Outcomes
-from tailrace.broker.queues.records import ShareKey, ShareSnapshotValue, ShareUpdateValue, StateBatch
+from tailrace.broker.queues.records import UNKNOWN_OFFSET, ShareKey, ShareSnapshotValue, ShareUpdateValue, StateBatch
 from tailrace.broker.queues.share_partition import SharePartition
-from tailrace.broker.queues.states import RecordState, StateRange, StateUpdate
+from tailrace.broker.queues.states import DeadLetterPosition, RecordState, StateRange, StateUpdate
 
 if TYPE_CHECKING:
     from tailrace.broker.broker import Broker
@@ -103,6 +103,7 @@ def value_of(update: StateUpdate, epoch: int, leader_epoch: int) -> ShareUpdateV
         start_offset=update.start_offset,
         state_batches=_batches_of(update),
         delivery_complete_count=update.complete_count,
+        **_dead_letters_of(update),
     )
 
 
@@ -119,7 +120,15 @@ def snapshot_of(
         state_batches=_batches_of(update),
         delivery_complete_count=update.complete_count,
         is_partial=is_partial,
+        **_dead_letters_of(update),
     )
+
+
+def _dead_letters_of(update: StateUpdate) -> dict[str, Any]:
+    if update.dead_letters is None:
+        return {}
+    topic_id, partition, offset = update.dead_letters
+    return {"dead_letter_topic_id": topic_id, "dead_letter_partition": partition, "dead_letter_offset": offset}
 
 
 def _batches_of(update: StateUpdate) -> list[StateBatch]:
@@ -135,4 +144,9 @@ def update_of(value: ShareUpdateValue | ShareSnapshotValue) -> StateUpdate:
         StateRange(one.first_offset, one.last_offset, RecordState(one.delivery_state), max(0, one.delivery_count))
         for one in value.state_batches
     ]
-    return StateUpdate(value.start_offset, ranges, value.delivery_complete_count)
+    dead_letters = None
+    if value.dead_letter_offset != UNKNOWN_OFFSET:
+        dead_letters = DeadLetterPosition(
+            value.dead_letter_topic_id, value.dead_letter_partition, value.dead_letter_offset
+        )
+    return StateUpdate(value.start_offset, ranges, value.delivery_complete_count, dead_letters)

@@ -5,7 +5,8 @@
 
 A state may be too large for one record. Then its snapshot is *partial*: a record that has only its beginning, followed
 by updates with the rest of it, among others. It counts once an update with its snapshot epoch comes; until then updates
-carry the epoch of the snapshot before. Only a tagged field, which Kafka skips, says that a snapshot is partial.
+carry the epoch of the snapshot before. Only a tagged field, which Kafka skips, says that a snapshot is partial. Three
+others are the `DeadLetterPosition` of the share partition.
 """
 
 import struct
@@ -21,6 +22,7 @@ _VERSION = struct.Struct(">h")
 _SNAPSHOT, _UPDATE = 0, 1
 _VALUE_VERSION = 0
 
+UNKNOWN_OFFSET = -1  # of dead letters: there are none
 UNKNOWN_START = -1  # of a snapshot: not resolved yet; of an update: unchanged
 RANGE_BYTES = 20  # of one range in a record
 
@@ -67,6 +69,9 @@ class ShareSnapshotValue:
     state_batches: list[StateBatch] = array(StateBatch)
     delivery_complete_count: int = int32(tag=0, default=-1)
     is_partial: bool = boolean(tag=10_000)
+    dead_letter_topic_id: bytes = uuid(tag=10_001)
+    dead_letter_partition: int = int32(tag=10_002)
+    dead_letter_offset: int = int64(tag=10_003, default=UNKNOWN_OFFSET)
 
 
 @message(versions="0", flexible="0+")
@@ -76,6 +81,9 @@ class ShareUpdateValue:
     start_offset: int = int64(default=UNKNOWN_START)
     state_batches: list[StateBatch] = array(StateBatch)
     delivery_complete_count: int = int32(tag=0, default=-1)
+    dead_letter_topic_id: bytes = uuid(tag=10_001)
+    dead_letter_partition: int = int32(tag=10_002)
+    dead_letter_offset: int = int64(tag=10_003, default=UNKNOWN_OFFSET)
 
 
 class ShareSnapshotted(NamedTuple):

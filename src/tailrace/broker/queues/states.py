@@ -58,12 +58,23 @@ class StateRange(NamedTuple):
     delivery_count: int
 
 
+class DeadLetterPosition(NamedTuple):
+    """Where the dead letters of a share partition lie that it still has as Archiving, if they are written: at this
+    offset of a dead-letter topic, or behind it.
+    """
+
+    topic_id: bytes
+    partition: int
+    offset: int
+
+
 class StateUpdate(NamedTuple):
     """A change of what is persisted of a share partition, as the state log has it."""
 
     start_offset: int = UNCHANGED
     ranges: Sequence[StateRange] = ()
     complete_count: int = UNCHANGED  # how many records after the start are finished, with this update
+    dead_letters: DeadLetterPosition | None = None  # None if it is unchanged
 
     def pieces(self, ranges_max: int) -> "Iterator[StateUpdate]":
         """Yields updates that together do the same, of at most `ranges_max` ranges each. The last one moves the
