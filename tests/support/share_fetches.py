@@ -42,7 +42,7 @@ class Delivery:
 
     def __init__(self, response: Any) -> None:
         self.response = response
-        self.error_code: int = response.error_code
+        self.error_code = ErrorCode(response.error_code)  # type: ignore[call-arg]
 
     @property
     def partitions(self) -> dict[Place, Any]:
