@@ -189,8 +189,23 @@ def test_members_may_hold_so_much_memory_and_no_more(broker: LocalBroker, monkey
     a = ShareMember(broker, "a", "x" * 200).join()
     assert ShareMember(broker, "b", "orders").beat() == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert a.beat() == 0
+    assert a.subscribe("x" * 200, "orders") == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert a.subscribe("orders") == 0
+    assert ShareMember(broker, "a", "orders").beat() == 0, "it is known"
     a.leave()
     ShareMember(broker, "b", "orders").join()
+
+
+def test_the_memory_that_members_hold_is_counted(broker: LocalBroker) -> None:
+    held = broker.broker.groups._table._share_ports.held
+    assert held.bytes == 0
+    a = ShareMember(broker, "a", "orders").join()
+    one = held.bytes
+    assert one > 300
+    b = ShareMember(broker, "b", "orders").join()
+    assert one < held.bytes < 2 * one, "the topic counts once"
+    assert a.leave() == b.leave() == 0
+    assert held.bytes == 0
 
 
 # Epochs

@@ -11,8 +11,14 @@ from tailrace.broker.configs.share import ShareSettings
 from tailrace.broker.core.errors import Refused
 from tailrace.broker.groups.classic.state import HeldBytes
 from tailrace.broker.groups.consumer.draft import Topics
-from tailrace.broker.groups.consumer.group import REFRESH, RETRY_MS, SESSION, check_room
-from tailrace.broker.groups.consumer.heartbeat import JOINING_EPOCH
+from tailrace.broker.groups.consumer.group import (
+    REFRESH,
+    RETRY_MS,
+    SESSION,
+    TOPIC_BYTES,
+    check_room,
+    size_of_texts,
+)
 from tailrace.broker.groups.consumer.topic_index import TopicIndex
 from tailrace.broker.groups.group import CommitCheck, Identity
 from tailrace.broker.groups.records import Change
@@ -87,6 +93,10 @@ class ShareGroup:
     def outlives_members(self) -> bool:
         return bool(self.initialized)
 
+    def client_of(self, member_id: str) -> str | None:
+        member = self.members.get(member_id)
+        return member.details.client_id if member is not None else None
+
     def is_subscribed(self, topic: str) -> bool:
         return topic in self._replayed.subscribers
 
@@ -99,10 +109,10 @@ class ShareGroup:
         if (unchanged := heartbeat.unchanged(self._replayed, beat)) is not None:  # most heartbeats, by far
             self._ports.timers.set(session, settings.session_timeout_ms)
             return unchanged._replace(next_in_ms=settings.heartbeat_interval_ms)
-        if beat.epoch == JOINING_EPOCH:
-            check_room(self._ports.timers, self._ports.held)
         draft = self._draft()
         outcome = heartbeat.leave(draft, beat) if beat.is_leaving else heartbeat.beat(draft, beat)
+        growth = (self._growth(change) for change in draft.changes if isinstance(change, ShareMemberChanged))
+        check_room(growth, self._ports.timers, self._ports.held)
         self._write(draft)
         if beat.is_leaving:
             return outcome
@@ -204,10 +214,15 @@ class ShareGroup:
     def replay(self, change: ShareChange) -> None:
         """Applies a record: the only way in which the group changes, while running and at the start."""
         self.is_saved = True
-        if isinstance(change, ShareMemberChanged):
-            before = self.members.get(change.member_id)
-            self._ports.held.bytes += _size_of(change.value) - _size_of(before.details if before is not None else None)
+        growth = self._growth(change) if isinstance(change, ShareMemberChanged) else 0
+        topics = len(self._replayed.subscribers)
         self._replayed.replay(change)
+        self._ports.held.bytes += growth + TOPIC_BYTES * (len(self._replayed.subscribers) - topics)
+
+    def _growth(self, change: ShareMemberChanged) -> int:
+        before = self.members.get(change.member_id)
+        had = _size_of(change.member_id, before.details if before is not None else None)
+        return _size_of(change.member_id, change.value) - had
 
     def tombstones(self) -> list[Change]:
         """Returns what removes the group from the log, once it has no members."""
@@ -225,6 +240,8 @@ class ShareGroup:
         self._ports.share_state().deleted(self.group_id)
 
 
-def _size_of(details: ShareMemberValue | None) -> int:
-    """The approximate size of what a member makes the broker keep."""
-    return 0 if details is None else sum(map(len, details.subscribed_names))
+def _size_of(member_id: str, details: ShareMemberValue | None) -> int:
+    """The approximate size of what a member makes the broker keep; 0 without details."""
+    if details is None:
+        return 0
+    return size_of_texts((member_id, details.rack_id, details.client_id), details.subscribed_names)
