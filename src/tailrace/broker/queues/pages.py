@@ -220,6 +220,9 @@ class Pages:
     def is_free(self, offset: int) -> bool:
         return bool(self._pages[offset >> _BITS].free >> (offset & _LAST) & 1)
 
+    def is_open(self, offset: int) -> bool:
+        return bool(self._pages[offset >> _BITS].open >> (offset & _LAST) & 1)
+
     def lowest_free(self) -> int | None:
         """Returns the first record that may be acquired."""
         queue = self._queue

@@ -18,6 +18,7 @@ class PartitionSettings(NamedTuple):
     retry_delay_max_ms: int = 600_000
     retry_jitter: float = 0.2
     seed: int = 0  # of the jitter
+    orders_by_key: bool = False  # records with the same key are delivered one after another
 
     @property
     def suspect_from(self) -> int:

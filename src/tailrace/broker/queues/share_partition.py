@@ -40,6 +40,7 @@ from itertools import groupby, islice
 from tailrace.broker.core.errors import Refused
 from tailrace.broker.queues.acquisition import Acquisition
 from tailrace.broker.queues.drafts import Draft
+from tailrace.broker.queues.key_order import KeyOrder
 from tailrace.broker.queues.leases import Leases
 from tailrace.broker.queues.pages import Pages, pack, unpack
 from tailrace.broker.queues.parking import Parking
@@ -73,12 +74,27 @@ _ARCHIVING_MAX = 10_000  # dead letters that wait to be written: with more, noth
 
 class SharePartition:
     def __init__(self, settings: PartitionSettings, start_offset: int = 0) -> None:
-        self.settings = settings
+        self._settings = settings
         self._pages = Pages(start_offset)
         self._leases = Leases()
         self._parking = Parking()
+        self._order = KeyOrder(start_offset) if settings.orders_by_key else None
         self._log_start = 0
         self.dead_letters: DeadLetterPosition | None = None
+
+    @property
+    def settings(self) -> PartitionSettings:
+        return self._settings
+
+    @settings.setter
+    def settings(self, settings: PartitionSettings) -> None:
+        if settings.orders_by_key and self._order is None:
+            self._order = KeyOrder(self.start_offset)
+        elif not settings.orders_by_key and (order := self._order) is not None:
+            self._order = None
+            for offset in order.waiting_in(self.start_offset, self.end_offset):
+                self._free(offset, offset)
+        self._settings = settings
 
     # What it is
 
@@ -166,9 +182,11 @@ class SharePartition:
             self.dead_letters = update.dead_letters
         start = update.start_offset
         if start > self.start_offset:
-            if self.end_offset > self.start_offset:
-                self._leases.end(self.start_offset, min(start, self.end_offset) - 1)
+            before, last = self.start_offset, min(start, self.end_offset) - 1
+            if last >= before:
+                self._leases.end(before, last)
             self._pages.advance(start)
+            self._finish_keys(before, start - 1)
         for first, last, state, count in update.ranges:
             if last < first or last - self.start_offset >= SPAN_MAX or state is RecordState.ACQUIRED:
                 start = self.start_offset
@@ -186,6 +204,31 @@ class SharePartition:
                 is_free = False
                 self._parking.park(first, last, due_ms, now_ms)
         self._pages.write(first, last, pack(state, count), is_free=is_free)
+        if is_free:
+            self._take_waiting(first, last)
+        elif state is not RecordState.AVAILABLE:
+            self._finish_keys(first, last)
+
+    def _finish_keys(self, first: int, last: int) -> None:
+        if self._order is not None:
+            for offset in self._order.finish(first, last):
+                self._free(offset, offset)
+
+    def _take_waiting(self, first: int, last: int) -> None:
+        if self._order is not None:
+            for offset in self._order.waiting_in(first, last):
+                self._pages.take(offset, offset)
+
+    def _free(self, first: int, last: int) -> bool:
+        """Makes records available that no member holds, except those that wait for others of their keys. Returns
+        whether there are any.
+        """
+        found = False
+        for one, other, _ in self._unheld(first, last):
+            self._pages.give_back(one, other)
+            self._take_waiting(one, other)
+            found = True
+        return found
 
     def snapshot(self, ranges_max: int = RANGES_MAX) -> Iterator[StateUpdate]:
         """Yields updates that together are all that is persisted. Between two of them the partition may change:
@@ -249,14 +292,16 @@ class SharePartition:
         """
         left = min(records_max, self.settings.locks_max - self.in_flight)
         taken = Acquisition(self._pages, left, self.settings.suspect_from)
-        room = self._may_grow
+        known_to = self.keys_known_to
+        room = self._may_grow if known_to is None else 0  # `add_keys` has moved the end
         for batch in batches:
             if taken.is_over or taken.left <= 0:
                 break
             taken.begin_batch(batch_size)
             end = self.end_offset
-            if first < end:
-                taken.take(first, min(batch.last, end - 1), is_strict=is_strict)
+            last = min(batch.last, (end if known_to is None else known_to) - 1)
+            if first <= last:
+                taken.take(first, last, is_strict=is_strict)
             grown = min(batch.last + 1 - end, room)
             if is_strict:
                 grown = min(grown, taken.left)
@@ -281,12 +326,41 @@ class SharePartition:
         """Makes parked records available whose time has come, or some of them if they are many. Returns whether there
         were any.
         """
-        found = False
-        for first, last in self._parking.due(now_ms, UNPARKED_MAX):
-            for one, other, _ in self._unheld(first, last):
-                self._pages.give_back(one, other)
-                found = True
-        return found
+        found = [self._free(first, last) for first, last in self._parking.due(now_ms, UNPARKED_MAX)]
+        return any(found)
+
+    def park(self, first: int, last: int, due_ms: int, now_ms: int) -> None:
+        """Has the available records of a range, which begins at the end at the latest, wait for their time."""
+        self._pages.extend(last + 1)
+        for one, other, _ in self._pages.free_runs(max(first, self.start_offset), last):
+            self._pages.take(one, other)
+            self._parking.park(one, other, due_ms, now_ms)
+
+    @property
+    def room_to_park(self) -> int:
+        """How many records more may wait for their time."""
+        return self.settings.parked_max - self.parked
+
+    @property
+    def keys_known_to(self) -> int | None:
+        """The first record, of those that are not finished, whose key is not known yet: with the order of keys, it has
+        to be known before a record is acquired. None if the order does not count.
+        """
+        if self._order is None:
+            return None
+        known_to = max(self._order.known_to, self.start_offset)
+        return self._pages.first_open(known_to) if known_to < self.end_offset else known_to
+
+    def add_keys(self, records: Iterable[tuple[int, int]], known_to: int) -> None:
+        """Adds the hashes of keys of records, by offset, from `keys_known_to` on; those without a key are left out."""
+        if self._order is not None:
+            self._pages.extend(known_to)
+            known = [(offset, key) for offset, key in records if self._is_open(offset)]
+            for offset in self._order.add(known, known_to):
+                self._pages.take(offset, offset)
+
+    def _is_open(self, offset: int) -> bool:
+        return self.start_offset <= offset < self.end_offset and self._pages.is_open(offset)
 
     def _unheld(self, first: int, last: int) -> Iterator[tuple[int, int, int]]:
         """Yields the available records of a range that no member holds, whether parked or not: first, last, count."""
