@@ -31,6 +31,7 @@ public class Member implements ConsumerRebalanceListener {
         settings.put("group.id", given.get("group"));
         settings.put("enable.auto.commit", "false");
         settings.put("auto.offset.reset", "earliest");
+        settings.put("allow.auto.create.topics", "false"); // or a topic that a test deletes may be made again
         if ("consumer".equals(given.get("protocol"))) {
             settings.put("group.protocol", "consumer");
         } else {
