@@ -186,7 +186,7 @@ class Broker:
 
     @property
     def queues_are_loading(self) -> bool:
-        return (queues := self.used_queues) is not None and queues.is_loading
+        return (queues := self.used_queues) is not None and queues.loading.is_under_way
 
     @property
     def groups_are_loading(self) -> bool:
@@ -213,7 +213,7 @@ class Broker:
     def load_queues(self) -> None:
         """Has the state of queues read, if there is any, or a user's own topic of that name."""
         if SHARE_STATE_TOPIC in self.metadata.topics:
-            self.queues.load()
+            self.queues.loading.prepare()
 
     def load_transactions(self) -> None:
         """Starts reading the transaction log, if there is one, or a transaction that is open in some partition."""

@@ -192,7 +192,7 @@ def test_share_groups_are_unavailable_without_their_state_log(
 
 def test_nothing_is_deleted_until_it_is_known_what_queues_have_left(broker: LocalBroker, topic_id: bytes) -> None:
     broker.restart()
-    assert broker.broker.queues.is_loading
+    assert broker.broker.queues.loading.is_under_way
     assert not broker.broker.ledger.is_ready
     broker.tick(1)
     assert broker.broker.ledger.is_ready

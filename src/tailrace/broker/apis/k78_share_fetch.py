@@ -46,9 +46,9 @@ def share_fetch(
     queues = broker.queues
     try:
         queues.tell_time(call.now_ms, call.steady_ms)
-        if queues.is_loading:
+        if queues.loading.is_under_way:
             return FetchWhenLoaded(request, call, broker)
-        queues.require_loaded()
+        queues.loading.require_done()
         member = member_of(request.group_id, request.member_id)
         batches = batches_by_place(request.topics)
         _check(request, batches)
@@ -135,7 +135,7 @@ class FetchWhenLoaded(DelayedResponse[ShareFetchResponse]):
                 self._fetch = answer if isinstance(answer, DelayedResponse) else DelayedResponse.of(answer)
                 self._fetch.when_resolved(self.resolve)
 
-        broker.queues.when_loaded(go_on)
+        broker.queues.loading.then(go_on)
 
     def expire(self) -> None:
         if self._fetch is not None:

@@ -22,9 +22,14 @@ The state log:
 Share groups at work:
 
     queue_partition.py      a share partition of the running broker
-    coordinator.py          all of them: decides, appends, replays, responds when flushed
-    sessions.py, starts.py, offsets.py, acknowledgements.py
-    fetches.py, reads.py, batches.py
+    group_queues.py         all of them, by group and by partition
+    loading.py              the start: reads the state log, and hands the states over
+    coordinator.py          decides, appends, replays, responds when flushed
+    starts.py, offsets.py   where a group begins, and where an operator puts it
+    sessions.py             share sessions, which end with their connections
+    acknowledgements.py     what a request says of records
+    batches.py, reads.py    finds records in the log, by the headers of batches
+    fetches.py              one ShareFetch: looks, waits, acquires, responds
     outcomes.py, facts.py   what is counted and shown
 
 Records that are given up:

@@ -4,28 +4,28 @@ A share partition (`share_partition`) decides. The changes become records, which
 and replayed at once, by the same function that replays the log at the start. What a member has acquired is in memory
 only: after a restart, those records are available again.
 
-Until the log has been read (`load`), requests are refused with COORDINATOR_LOAD_IN_PROGRESS (`begin`).
+Until the log has been read (`loading`), requests are refused with COORDINATOR_LOAD_IN_PROGRESS (`begin`).
 """
 
 import logging
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
-from zlib import crc32
 
 from tailrace.broker.backlog.ledger import BROKER, Actor, UnfinishedRange
-from tailrace.broker.configs.share import ShareSettings, share_settings
 from tailrace.broker.core.api import Call
 from tailrace.broker.core.delayed import Answer, DelayedResponse, IncrementalResponse
 from tailrace.broker.core.errors import Refused
 from tailrace.broker.core.partition import Partition
-from tailrace.broker.core.topics import SHARE_STATE_TOPIC, Topic
+from tailrace.broker.core.topics import Topic
 from tailrace.broker.groups.records import NotSaved
 from tailrace.broker.groups.timers import Timer, Timers
 from tailrace.broker.metadata.records import ConfigChanged, MetadataRecord
 from tailrace.broker.metadata.state import GROUP_RESOURCE
 from tailrace.broker.queues.dead_letters import DEAD_LETTERS, DeadLetters
-from tailrace.broker.queues.loaded_states import LoadedState, LoadedStates
+from tailrace.broker.queues.group_queues import GroupQueues, QueueTable
+from tailrace.broker.queues.loaded_states import LoadedState
+from tailrace.broker.queues.loading import Loading
 from tailrace.broker.queues.log import ShareStateLog
 from tailrace.broker.queues.needed_records import NeededLog
 from tailrace.broker.queues.queue_partition import QueuePartition, snapshot_of, value_of
@@ -37,14 +37,12 @@ from tailrace.broker.queues.records import (
     ShareSnapshotValue,
     ShareUpdated,
 )
-from tailrace.broker.queues.sessions import Member, ShareSessions, TopicPartitionId
-from tailrace.broker.queues.settings import PartitionSettings
+from tailrace.broker.queues.sessions import Member, ShareSessions
 from tailrace.broker.queues.share_partition import SharePartition
 from tailrace.broker.queues.snapshots import Snapshots
 from tailrace.broker.queues.starts import FindStartJob, known_start
 from tailrace.broker.queues.states import UNCHANGED, Decision, EndReason, StateUpdate
 from tailrace.facts.losses import LossReason
-from tailrace.log.layout.errors import without_frames
 from tailrace.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -62,37 +60,18 @@ DUE = "due"  # the next deadline of a group: a lock that runs out, or a parked r
 Decided = tuple[QueuePartition, Decision]
 
 
-class GroupQueues:
-    """The share partitions of one group."""
-
-    def __init__(self, group: str, settings: ShareSettings) -> None:
-        self.group = group
-        self.settings = settings
-        self.partitions: dict[TopicPartitionId, QueuePartition] = {}
-        self.next_due: int | None = None
-
-    @property
-    def of_partitions(self) -> PartitionSettings:
-        """What the share partitions need of the settings."""
-        return partition_settings(self.group, self.settings)
-
-
-class QueueCoordinator:
+class QueueCoordinator(QueueTable):
     def __init__(self, broker: "Broker") -> None:
+        super().__init__(broker)
         self.log = ShareStateLog(broker)
+        self.loading = Loading(self, broker)
         self.needed = NeededLog()
         self.timers = Timers()
-        self.groups: dict[str, GroupQueues] = {}
         self.sessions = ShareSessions(broker.configs.number("group.share.max.share.sessions"), self.release)
         self.dead_letters = DeadLetters(self, broker)
         self.snapshots = Snapshots(self, broker.start_job)
         self._broker = broker
-        self._by_topic: dict[bytes, dict[int, dict[str, QueuePartition]]] = {}
         self._now_ms = 0
-        self._failure: Exception | None = None
-        self._is_loaded = True
-        self._must_read = False
-        self._when_loaded: list[Callable[[], None]] = []
         self._is_waking = False
         self._to_wake: dict[QueuePartition, None] = {}
         broker.metadata_log.observers.append(self._metadata_changed)
@@ -111,189 +90,40 @@ class QueueCoordinator:
         """Sets the time. `steady_ms` is of a clock that never jumps, and stops while the broker is held up."""
         self._now_ms = now_ms
         self.timers.now = max(self.timers.now, steady_ms)
-        if self._must_read:  # not before: how long records have waited already is seen by the clock
-            self._must_read = False
-            self._read()
+        self.loading.begin()
 
     def begin(self, call: Call) -> None:
         """Checks that queues can be served. Raises Refused until the log is read."""
         self.tell_time(call.now_ms, call.steady_ms)
-        self.require_loaded()
+        self.loading.require_done()
 
-    def require_loaded(self) -> None:
-        """Raises Refused."""
-        if self.log.is_foreign:
-            raise Refused(ErrorCode.UNSUPPORTED_VERSION, f"{SHARE_STATE_TOPIC} is a topic of a user's: {COPY_IT}")
-        if self._failure is not None:
-            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"cannot read the state of queues: {self._failure}")
-        if not self._is_loaded:
-            raise Refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the state of queues is being read")
-
-    def when_loaded(self, action: Callable[[], None]) -> None:
-        """Does something once states are read, or cannot be."""
-        if self.is_loading:
-            self._when_loaded.append(action)
-        else:
-            action()
-
-    @property
-    def is_loading(self) -> bool:
-        """Whether states are still being read, so that it is not known what groups have left."""
-        return not self._is_loaded and self._failure is None
-
-    def load(self) -> None:
-        """Has the log read, as soon as the time is known; `begin` raises no error once that is done."""
-        if self.log.is_foreign:
-            logger.error("share groups are unavailable: %s is a topic of a user's: %s", SHARE_STATE_TOPIC, COPY_IT)
-        elif self.log.unavailable is not None:
-            self._cannot_load(self.log.unavailable)
-        elif self.log.log is not None:
-            self._is_loaded, self._must_read = False, True
-
-    def _read(self) -> None:
-        loaded = LoadedStates(self._settings_at_the_start(), self._now_ms, self.steady_ms)
-
-        def done(error: Exception | None) -> None:
-            if error is not None:
-                self._cannot_load(error)
-            else:
-                self.needed = loaded.needed
-                IncrementalResponse(self._resume(loaded), self._broker.start_job)
-
-        self.log.read(loaded.replay, done)
-
-    def _settings_at_the_start(self) -> Callable[[str], PartitionSettings]:
-        """Returns a function that a thread may call."""
-        metadata, known = self._broker.metadata, dict[str, PartitionSettings]()
-        overrides = {group: dict(values) for group, values in metadata.group_overrides.items()}
-        plain = share_settings({}, metadata.configs)
-        own = {group: share_settings(values, metadata.configs) for group, values in overrides.items()}
-
-        def settings_of(group: str) -> PartitionSettings:
-            found = known.get(group)
-            if found is None:
-                found = known[group] = partition_settings(group, own.get(group, plain))
-            return found
-
-        return settings_of
-
-    def _cannot_load(self, error: Exception) -> None:
-        logger.error("cannot read the state of queues: %s. Share groups are unavailable until it is repaired", error)
-        self._failure = without_frames(error)
-        self._end_load()
-
-    def _end_load(self) -> None:
-        waiting, self._when_loaded = self._when_loaded, []
-        for action in waiting:
-            action()
-
-    def _resume(self, loaded: LoadedStates) -> Generator[None, None, None]:
-        """Takes the states over, and makes them agree with the logs: topics may have been deleted, logs may begin
-        later now, and end earlier after a restore.
-        """
-        gone = []
-        for key, one in loaded.states.items():
-            topic = self._broker.metadata.topics_by_id.get(key.topic_id)
-            partition = topic.partition(key.partition) if topic is not None else None
-            if partition is None:
-                gone.append(key)
-            else:
-                self._adopt(key, partition, one)
-            yield
-        try:
-            for first in range(0, len(gone), TOMBSTONES_AT_ONCE):
-                self.append([ShareSnapshotted(key, None) for key in gone[first : first + TOMBSTONES_AT_ONCE]])
-                yield
-            for queue in list(self.all()):
-                self._agree_with_log(queue)
-                yield
-        except NotSaved as error:
-            logger.warning("cannot write what has become of queues since the last stop: %s", error)
-        self._is_loaded = True
-        self._end_load()
-
-    def _adopt(self, key: ShareKey, partition: Partition, loaded: LoadedState) -> None:
-        queues = self._group(key.group)
+    def adopt(self, key: ShareKey, partition: Partition, loaded: LoadedState) -> None:
+        """Takes over a state that was read at the start."""
+        queues = self.group(key.group)
         queue = QueuePartition(self._broker, key, partition, loaded.state, loaded.created_ms)
         queue.epoch = loaded.epoch
         if loaded.state is not None:
             loaded.state.settings = queues.of_partitions
-        self._add(queues, queue)
+        self.add(queues, queue)
 
-    def _agree_with_log(self, queue: QueuePartition) -> None:
-        """Raises NotSaved."""
+    def resume(self, queue: QueuePartition) -> None:
+        """Makes a state agree with its log, which may begin later by now, or end earlier after a restore. Raises
+        NotSaved.
+        """
         if queue.state is None:
             self._find_start(queue)
             return
-        end, state = queue.partition.end_offset, queue.state
         if queue.partition.unavailable is not None:
             return
+        end, state = queue.partition.end_offset, queue.state
         if state.start_offset > end or state.end_offset > end:  # what comes to lie there is another record
             logger.warning("%s of %s begins anew at %s, where its log ends", queue.partition.name, queue.key.group, end)
-            self._restart(queue, state, end)
+            self.begin_at(queue, queue.persisted_before(end))
         self._log_start_moved(queue)
         self.set_deadline(queue)
         self.dead_letters.resume(queue)
 
-    def _restart(self, queue: QueuePartition, before: SharePartition, end: int) -> None:
-        """Forgets the state of records from an offset on."""
-        start = min(before.start_offset, end)
-        ranges = [
-            one._replace(last=min(one.last, end - 1))
-            for update in before.snapshot()
-            for one in update.ranges
-            if one.first < end
-        ]
-        self.begin_at(queue, StateUpdate(start, ranges, dead_letters=before.dead_letters))
-
-    # Groups and their share partitions
-
-    def _group(self, group: str) -> GroupQueues:
-        queues = self.groups.get(group)
-        if queues is None:
-            metadata = self._broker.metadata
-            settings = share_settings(metadata.group_overrides.get(group, {}), metadata.configs)
-            queues = self.groups[group] = GroupQueues(group, settings)
-        return queues
-
-    def settings_of(self, group: str) -> ShareSettings:
-        queues, metadata = self.groups.get(group), self._broker.metadata
-        if queues is not None:
-            return queues.settings
-        return share_settings(metadata.group_overrides.get(group, {}), metadata.configs)
-
-    def _add(self, queues: GroupQueues, queue: QueuePartition) -> None:
-        _, topic_id, index = queue.key
-        queues.partitions[topic_id, index] = queue
-        self._by_topic.setdefault(topic_id, {}).setdefault(index, {})[queues.group] = queue
-
-    def _remove(self, queue: QueuePartition) -> None:
-        """Forgets a share partition. Fetches that wait for it look again."""
-        group, topic_id, index = queue.key
-        queue.is_gone = True
-        queues = self.groups[group]
-        del queues.partitions[topic_id, index]
-        if not queues.partitions:
-            del self.groups[group]
-        indexes = self._by_topic[topic_id]
-        del indexes[index][group]
-        if not indexes[index]:
-            del indexes[index]
-        if not indexes:
-            del self._by_topic[topic_id]
-        self.wake(queue)
-
-    def all(self) -> Iterator[QueuePartition]:
-        for queues in self.groups.values():
-            yield from queues.partitions.values()
-
-    def find(self, group: str, topic_id: bytes, index: int) -> QueuePartition | None:
-        queues = self.groups.get(group)
-        return queues.partitions.get((topic_id, index)) if queues is not None else None
-
-    def of_partition(self, topic_id: bytes, index: int) -> Collection[QueuePartition]:
-        """All share partitions of a partition, of whatever groups."""
-        return self._by_topic.get(topic_id, {}).get(index, {}).values()
+    # Groups whose configs change
 
     def _metadata_changed(self, changes: Iterable[MetadataRecord]) -> None:
         changed = {
@@ -302,8 +132,8 @@ class QueueCoordinator:
             if isinstance(one, ConfigChanged) and one.resource_type == GROUP_RESOURCE
         }
         for group in changed & self.groups.keys():
-            queues, metadata = self.groups[group], self._broker.metadata
-            queues.settings = share_settings(metadata.group_overrides.get(group, {}), metadata.configs)
+            queues = self.groups[group]
+            queues.settings = self.current_settings(group)
             for queue in queues.partitions.values():
                 if queue.state is not None:
                     queue.state.settings = queues.of_partitions
@@ -317,16 +147,16 @@ class QueueCoordinator:
         """Gives partitions a state, unless they have one: from `start` on, or from where the configs of the group say.
         Raises Refused.
         """
-        self.require_loaded()
+        self.loading.require_done()
         topic = self._broker.metadata.topics_by_id.get(topic_id)
         found = [topic.partition(index) for index in partitions] if topic is not None else []
         new = [one for one in found if one is not None and self.find(group_id, topic_id, one.index) is None]
-        if len(self._by_topic) and sum(1 for _ in self.all()) + len(new) > SHARE_PARTITIONS_MAX:
+        if self.count + len(new) > SHARE_PARTITIONS_MAX:
             raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"there are {SHARE_PARTITIONS_MAX} share partitions")
         self._initialize(group_id, new, epoch, start)
 
     def _initialize(self, group_id: str, partitions: Sequence[Partition], epoch: int, given: int | None) -> None:
-        queues = self.groups.get(group_id) or self._group(group_id)
+        queues = self.group(group_id)
         made = []
         for partition in partitions:
             key = ShareKey(group_id, partition.topic.topic_id, partition.index)
@@ -335,14 +165,9 @@ class QueueCoordinator:
             queue = QueuePartition(self._broker, key, partition, state, self._now_ms)
             queue.epoch = epoch
             made.append((queue, StateUpdate(UNKNOWN_START if start is None else start)))
-        try:
-            self.append([self._snapshot(queue, update) for queue, update in made])
-        except NotSaved:
-            if not queues.partitions:
-                del self.groups[group_id]
-            raise
+        self.append([self._snapshot(queue, update) for queue, update in made])
         for queue, _ in made:
-            self._add(queues, queue)
+            self.add(queues, queue)
             if queue.state is None:
                 self._find_start(queue)
 
@@ -377,7 +202,7 @@ class QueueCoordinator:
 
     def deleted(self, group_id: str, actor: Actor = BROKER) -> None:
         """Removes all states of a group. Raises Refused."""
-        self.require_loaded()
+        self.loading.require_done()
         queues = self.groups.get(group_id)
         if queues is not None:
             gone = list(queues.partitions.values())
@@ -390,7 +215,8 @@ class QueueCoordinator:
         if queues:
             self.append([ShareSnapshotted(queue.key, None) for queue in queues])
             for queue in queues:
-                self._remove(queue)
+                self.remove(queue)
+                self.wake(queue)
 
     def when_safe(self, answer: Answer | DelayedResponse[Answer]) -> Answer | DelayedResponse[Answer]:
         """Returns the response, once all states are on disk."""
@@ -400,13 +226,8 @@ class QueueCoordinator:
 
     def topics_deleted(self, topics: Iterable[Topic]) -> None:
         """Removes the states of deleted topics."""
-        gone = [
-            queue
-            for topic in topics
-            for of_index in self._by_topic.get(topic.topic_id, {}).values()
-            for queue in of_index.values()
-        ]
-        if gone and self._is_loaded:  # if not, `_resume` does it
+        gone = [queue for topic in topics for queue in self.of_topic(topic.topic_id)]
+        if gone and self.loading.is_done:  # if not, `loading` does it
             IncrementalResponse(self._forget_all(gone), self._broker.start_job)
 
     def _forget_all(self, gone: Sequence[QueuePartition]) -> Generator[None, None, None]:
@@ -556,25 +377,3 @@ class QueueCoordinator:
             if not queue.has_more(self.steady_ms, reads_committed=reads_committed):
                 return
             fetch.look_again()
-
-
-COPY_IT = (
-    "the broker keeps the state of queues under this name now. Copy it to another topic, delete it, and start again"
-)
-
-
-def partition_settings(group: str, settings: ShareSettings) -> PartitionSettings:
-    """Returns what share partitions need of the settings of their group."""
-    return PartitionSettings(
-        attempts_max=settings.attempts_max,
-        locks_max=settings.locks_max,
-        is_renewable=settings.renews,
-        lock_total_max_ms=settings.lock_total_ms_max,
-        has_dead_letters=settings.dead_letter_topic is not None,
-        parked_max=settings.parked_max,
-        retry_delay_ms=settings.retry.delay_ms,
-        retry_multiplier=settings.retry.multiplier,
-        retry_delay_max_ms=settings.retry.delay_ms_max,
-        retry_jitter=settings.retry.jitter,
-        seed=crc32(group.encode()),
-    )

@@ -73,6 +73,18 @@ class QueuePartition:
             return UnfinishedRange(self.partition, before, before, 0)
         return UnfinishedRange(self.partition, self.state.start_offset, before, self.state.unfinished_before(before))
 
+    def persisted_before(self, end: int) -> StateUpdate:
+        """Returns what is persisted of the records before an offset."""
+        state = self.state
+        assert state is not None
+        ranges = [
+            one._replace(last=min(one.last, end - 1))
+            for update in state.snapshot()
+            for one in update.ranges
+            if one.first < end
+        ]
+        return StateUpdate(min(state.start_offset, end), ranges, dead_letters=state.dead_letters)
+
     # Waiting
 
     def wait(self, fetch: WaitingShareFetch) -> None:
