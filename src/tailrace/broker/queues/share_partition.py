@@ -320,7 +320,7 @@ class SharePartition:
             for lease in list(self._leases.of(one.first, one.last)):
                 if lease.grant.member_id == member_id:
                     self._leases.end(lease.first, lease.last)
-                    self._pages.give_back(lease.first, lease.last)
+                    self._free(lease.first, lease.last)
 
     def unpark(self, now_ms: int) -> bool:
         """Makes parked records available whose time has come, or some of them if they are many. Returns whether there
