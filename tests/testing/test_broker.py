@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, ShareConsumer, TopicPartition
-from waits import until
 
 from tailrace.testing import Broker
 
@@ -104,7 +103,9 @@ def test_a_queue_has_locks_as_short_as_a_test_needs_them() -> None:
             worker = ShareConsumer({**settings, "share.acknowledgement.mode": "explicit"})
             stack.callback(worker.close)
             worker.subscribe(["orders"])
-            (message,) = until(lambda: list(worker.poll(1)))  # noqa: B023 - it is called at once
+            while not (found := list(worker.poll(1))):
+                pass
+            (message,) = found
             assert (message.value(), message.delivery_count()) == (b"tea", attempt)
 
 

@@ -57,7 +57,7 @@ def create(
     \b
     tailrace queue create thumbnails images
     tailrace queue create thumbnails images --dead-letter dlq.thumbnails
-    tailrace queue create mails orders --from latest --attempts 3 --lock 2m
+    tailrace queue create mails orders --from latest --attempts 3 --lock 1m
 
     Nothing is taken from the topic: other groups read it as before, and another queue on it gets every message again.
     A message is done when a worker accepts it. Released, or not accepted while it is locked, it comes again, each time
@@ -143,11 +143,11 @@ def peek(
 
     \b
     tailrace queue peek thumbnails images
-    tailrace queue peek thumbnails images --max 100 --json | jq 'select(.attempt > 1)'
+    tailrace queue peek thumbnails images --json | jq 'select(.attempt > 1)'
 
     \b
-    STATE    available, acquired (a worker has it), or parked (it waits for its time, or to
-             become a dead letter)
+    STATE    available, acquired (a worker has it), or parked (it waits for its
+             time, or to become a dead letter)
     ATTEMPT  how often it has been delivered
 
     --json is as `tailrace tail --json`, with state and attempt. Of a Kafka that is not tailrace both are null, and
@@ -213,7 +213,7 @@ def set_(
     """Change the configs of a queue, while its workers work.
 
     \b
-    tailrace queue set thumbnails --set share.record.lock.duration.ms=2m
+    tailrace queue set thumbnails --set share.record.lock.duration.ms=1m
     tailrace queue set thumbnails --set tailrace.share.order=key --dry-run
     tailrace queue set thumbnails --unset share.delivery.count.limit
 

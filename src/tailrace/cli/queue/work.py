@@ -24,12 +24,13 @@ def work(
     \b
     tailrace queue work thumbnails images -- ./make-thumbnail
     tailrace queue work thumbnails images --concurrency 20 -- ./make-thumbnail
-    tailrace queue work mails orders --drain -- sh -c 'mail -s "Order $TAILRACE_KEY" shop'
+    tailrace queue work mails orders --drain -- sh -c 'mail "$TAILRACE_KEY"'
 
     \b
-    exit code 0      accept: the message is done
-    exit code 65     reject: it is given up, and goes to the dead-letter topic if there is one
-    any other        release: it is tried again, after the queue's delay, until it has had all its attempts
+    exit code 0   accept: the message is done
+    exit code 65  reject: it is given up, and goes to the dead letters, if kept
+    any other     release: it is tried again, after the queue's delay, until it
+                  has had all its attempts
 
     The lock on a message is renewed as long as its command runs. Ctrl-C finishes what runs, and takes no more; a second
     one ends it and releases its messages. Of a worker that is killed, all messages are released at once.
