@@ -10,7 +10,6 @@ import signal
 import sys
 import threading
 from contextlib import suppress
-from typing import BinaryIO
 
 from tailrace.monitor.alerts.settings import BadSetting, settings_from
 from tailrace.monitor.service import Service
@@ -35,7 +34,7 @@ def main() -> None:
         greeting = json.loads(stdin.readline())
     except ValueError:
         sys.exit("tailrace.monitor is started by `tailrace serve`; alone, it is `tailrace monitor`")
-    threading.Thread(target=_end_with, args=(stdin,), name="broker", daemon=True).start()
+    threading.Thread(target=_end_with, args=(stdin.fileno(),), name="broker", daemon=True).start()
     try:
         settings = settings_from(greeting["configs"])
     except BadSetting as error:
@@ -52,9 +51,10 @@ def main() -> None:
     Service(cluster, settings, "tailrace").run(threading.Event(), show)
 
 
-def _end_with(stdin: BinaryIO) -> None:
+def _end_with(stdin: int) -> None:
+    """Reads the descriptor, not the file: an exit with an error would abort, as this thread has the file's lock."""
     with suppress(OSError):
-        while stdin.read(1):
+        while os.read(stdin, 1):
             pass
     os._exit(0)
 

@@ -1,7 +1,7 @@
 """Serves three pages for monitoring: /metrics, /healthz, /readyz. Supports no more of HTTP than they need.
 
-/healthz    200 while the event loop runs /readyz     200 while the broker serves clients; 503 while it stops, and while
-logs are offline, lost or cannot be
+/healthz    200 while the event loop runs
+/readyz     200 while the broker serves clients; 503 while it stops, and while logs are offline, lost or cannot be
             opened; the body names them
 """
 
@@ -54,7 +54,7 @@ class Pages:
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 head = await reader.readuntil(b"\r\n\r\n")
-                writer.write(self._answer(head))
+                writer.writelines(self._answer(head))
                 writer.close()
                 await writer.wait_closed()
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
@@ -62,43 +62,42 @@ class Pages:
         finally:
             self._connections.discard(writer)
 
-    def _answer(self, head: bytes) -> bytes:
+    def _answer(self, head: bytes) -> list[bytes]:
         method, _, rest = head.decode("latin-1").partition(" ")
         path = rest.partition(" ")[0].partition("?")[0]
         if method not in ("GET", "HEAD"):
-            return _response(405, "only GET is supported\n", with_body=True)
-        status, text, kind = self._page(path)
-        return _response(status, text, kind, with_body=method == "GET")
-
-    def _page(self, path: str) -> tuple[int, str, str]:
+            return _response(405, b"only GET is supported\n", with_body=True)
         if path == "/metrics":
-            return 200, self._node.metrics.exposition(), _METRICS
+            return _response(200, self._node.metrics.page(), _METRICS, with_body=method == "GET")
+        status, text = self._page(path)
+        return _response(status, text.encode(), with_body=method == "GET")
+
+    def _page(self, path: str) -> tuple[int, str]:
         if path == "/healthz":
-            return 200, "ok\n", _TEXT
+            return 200, "ok\n"
         if path == "/readyz":
             return self._readiness()
-        return 404, "not found. There are /metrics, /healthz and /readyz\n", _TEXT
+        return 404, "not found. There are /metrics, /healthz and /readyz\n"
 
-    def _readiness(self) -> tuple[int, str, str]:
+    def _readiness(self) -> tuple[int, str]:
         if self._node.is_stopping:
-            return 503, "stopping\n", _TEXT
+            return 503, "stopping\n"
         unavailable = [f"{error}\n" for error in self._node.directory.unavailable.values()]
         unavailable += [f"{name} is offline: {error}\n" for name, error in offline_logs(self._node.directory).items()]
         if not unavailable:
-            return 200, "ready\n", _TEXT
+            return 200, "ready\n"
         if len(unavailable) > _UNAVAILABLE_LINES_MAX:
             unavailable[_UNAVAILABLE_LINES_MAX:] = [f"and {len(unavailable) - _UNAVAILABLE_LINES_MAX} more\n"]
-        return 503, "".join(unavailable), _TEXT
+        return 503, "".join(unavailable)
 
 
 _UNAVAILABLE_LINES_MAX = 20
 _REASONS = {200: "OK", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
 
 
-def _response(status: int, text: str, kind: str = _TEXT, *, with_body: bool) -> bytes:
-    body = text.encode()
+def _response(status: int, body: bytes, kind: str = _TEXT, *, with_body: bool) -> list[bytes]:
     head = (
         f"HTTP/1.1 {status} {_REASONS[status]}\r\n"
         f"Content-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
     )
-    return head.encode() + (body if with_body else b"")
+    return [head.encode(), body] if with_body else [head.encode()]

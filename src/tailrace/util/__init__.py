@@ -3,6 +3,7 @@
 times      parses points in time as users write them (`-2h`, `yesterday 10:00`, ISO 8601)
 shutdown   SIGINT and SIGTERM as an event
 sizes      bytes as people read them
+addresses  whether nothing listens at bootstrap addresses, so that waiting makes no sense
 children   command line and environment of child processes that run our own modules
 logging    log lines, for people and for machines
 histogram  counts of durations, for Prometheus

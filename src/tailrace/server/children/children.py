@@ -40,7 +40,7 @@ class Children:
         self.access = Access(self._listener.port, token)
         greeting = json.dumps({**self.access._asdict(), "configs": _configs(node)}).encode()
         self.children = [Child(node.loop, node.jobs, "monitor", MONITOR, greeting)]
-        node.metrics.further_pages.append(self._page)
+        node.metrics.further_pages.append(self._pages)
         node.jobs.submit(self._write_access, self._start)
 
     def _write_access(self) -> None:
@@ -55,13 +55,13 @@ class Children:
         for child in self.children:
             child.start()
 
-    def _page(self) -> Iterator[str]:
+    def _pages(self) -> Iterator[bytes]:
         title = "Starts of a child process of the broker; more than one is a child that has failed."
-        yield f"# HELP tailrace_child_starts_total {title}"
-        yield "# TYPE tailrace_child_starts_total counter"
+        yield f"# HELP tailrace_child_starts_total {title}\n".encode()
+        yield b"# TYPE tailrace_child_starts_total counter\n"
         for child in self.children:
-            yield f'tailrace_child_starts_total{{child="{child.name}"}} {child.starts}'
-        yield from (child.page.rstrip("\n") for child in self.children if child.page)
+            yield f'tailrace_child_starts_total{{child="{child.name}"}} {child.starts}\n'.encode()
+        yield from (child.page for child in self.children)
 
     def stop(self) -> Callable[[], None]:
         """Tells the children to end, and closes the listener. Returns what waits until they have ended."""

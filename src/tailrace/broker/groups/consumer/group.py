@@ -95,6 +95,10 @@ class ConsumerGroup:
     def assignor(self) -> str:
         return assignor_of(self._replayed, self.settings)
 
+    def client_of(self, member_id: str) -> str | None:
+        member = self.members.get(member_id)
+        return member.details.client_id if member is not None else None
+
     def is_subscribed(self, topic: str) -> bool:
         return topic in self._replayed.topics
 
