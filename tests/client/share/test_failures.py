@@ -11,8 +11,9 @@ from client.fakes import HANG_UP, FakeBroker
 
 from tailrace.client.errors import Refused
 from tailrace.client.share.acknowledgements import Outcome
-from tailrace.client.share.consumer import Result, ShareConsumer
+from tailrace.client.share.consumer import ShareConsumer
 from tailrace.client.share.deliveries import Delivery
+from tailrace.client.share.holdings import Result
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.consumer_group_heartbeat import Assignment, TopicPartitions
 from tailrace.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
