@@ -37,7 +37,7 @@ from tailrace.broker.queues.records import (
     ShareSnapshotValue,
     ShareUpdated,
 )
-from tailrace.broker.queues.screening import Rules, rules_of
+from tailrace.broker.queues.screening import Now, Rules, rules_of
 from tailrace.broker.queues.sessions import Member, ShareSessions
 from tailrace.broker.queues.share_partition import SharePartition
 from tailrace.broker.queues.snapshots import Snapshots
@@ -86,6 +86,10 @@ class QueueCoordinator(QueueTable):
     @property
     def steady_ms(self) -> int:
         return self.timers.now
+
+    @property
+    def now(self) -> Now:
+        return Now(self._now_ms, self.steady_ms, self._broker.clock.is_trusted)
 
     def tell_time(self, now_ms: int, steady_ms: int) -> None:
         """Sets the time. `steady_ms` is of a clock that never jumps, and stops while the broker is held up."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tailrace.broker.queues.inspection import Inspection, Needs
 from tailrace.broker.queues.queue_partition import QueuePartition
 from tailrace.broker.queues.reads import FoundRecords
-from tailrace.broker.queues.screening import DecodeBudget, Now, Screening, inspect_batch, inspections_of, screen
+from tailrace.broker.queues.screening import DecodeBudget, Screening, inspect_batch, inspections_of, screen
 from tailrace.broker.queues.share_partition import SharePartition
 from tailrace.broker.queues.states import EndReason, OffsetRange
 from tailrace.log.layout.errors import LogError
@@ -46,7 +46,7 @@ class Deliveries(NamedTuple):
 def deliveries_of(found: Sequence[FoundRecords], queues: "QueueCoordinator") -> Deliveries:
     """Applies the rules. What may not be acquired is released. Raises NotSaved."""
     done = Deliveries([], [], False)
-    budget, now = DecodeBudget(), Now(queues.now_ms, queues.steady_ms)
+    budget, now = DecodeBudget(), queues.now
     for one in found:
         rules = queues.rules_of(one.queue)
         if rules is None or not one.batches:
@@ -77,6 +77,7 @@ def _carry_out(found: FoundRecords, screening: Screening, queues: "QueueCoordina
         queues.write([(found.queue, state.archive(screening.expired, EndReason.EXPIRED))])
     for first, last, due_ms in screening.later:
         state.park(first, last, due_ms, queues.steady_ms)
+    queues.set_deadline(found.queue)
 
 
 def add_keys(state: SharePartition, inspection: Inspection) -> None:

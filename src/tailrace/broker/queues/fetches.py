@@ -62,6 +62,21 @@ class Target(NamedTuple):
     error: ErrorCode = ErrorCode.NONE
 
 
+def by_priority(targets: list[Target]) -> list[Target]:
+    """Puts the partitions of topics with tailrace.priority=partition in the order of their numbers, each topic in the
+    places that it has.
+    """
+    topics: dict[bytes, list[int]] = {}
+    for place, (_, queue, _) in enumerate(targets):
+        if queue is not None and queue.partition.topic.config.queue.in_order_of_partitions:
+            topics.setdefault(queue.key.topic_id, []).append(place)
+    for places in topics.values():
+        ordered = sorted((targets[place] for place in places), key=lambda target: target.place)
+        for place, target in zip(places, ordered, strict=True):
+            targets[place] = target
+    return targets
+
+
 class Look:
     """What one pass over the targets has found. What has records must be released."""
 
@@ -168,7 +183,7 @@ class ShareFetch(DelayedResponse[ShareFetchResponse]):
 
     def _look(self) -> None:
         for _ in range(LOOKS_MAX):
-            targets = [self._target(place) for place in self._session.rotated()]
+            targets = by_priority([self._target(place) for place in self._session.rotated()])
             try:
                 look = self._find(targets)
             except WouldWait:

@@ -29,6 +29,7 @@ logger = logging.getLogger("tailrace.broker.queues")
 
 INLINE_RECORDS_MAX = 1_000  # decoded at once, some 2 µs each
 INLINE_BYTES_MAX = 64 << 10
+KEYS_MAX = 100_000  # of unfinished records: some 150 bytes each
 DECODED_BYTES_MAX = 1 << 20  # of these, decompressed
 
 
@@ -53,6 +54,7 @@ def rules_of(config: QueueConfig, *, orders_by_key: bool) -> Rules | None:
 class Now(NamedTuple):
     wall_ms: int
     steady_ms: int
+    is_trusted: bool = True  # the wall clock: if it is not, no record expires
 
     def steady(self, wall_ms: int) -> int:
         """When it will be that time on the clock that never jumps."""
@@ -111,6 +113,7 @@ class _Screen:
         self._budget = budget
         self._room = found.state.room_to_park
         self._keys_known_to = found.state.keys_known_to
+        self._keys_left = KEYS_MAX - found.state.known_keys
         self._result = Screening()
 
     def run(self) -> Screening:
@@ -123,7 +126,7 @@ class _Screen:
     def _screen_batch(self, found: FoundBatch, first: int, *, is_first: bool) -> bool:
         """Returns False if what is behind it is for another time."""
         result, rules, time = self._result, self._rules, found.header.max_timestamp
-        if rules.ttl_ms >= 0 and 0 <= time <= self._now.wall_ms - rules.ttl_ms:
+        if rules.ttl_ms >= 0 and 0 <= time <= self._now.wall_ms - rules.ttl_ms and self._now.is_trusted:
             result.expired.append(OffsetRange(first, found.last))
             return True
         if rules.delay_ms > 0 and time + rules.delay_ms > self._now.wall_ms:
@@ -172,12 +175,16 @@ class _Screen:
             if is_first:
                 self._result.unread = OffsetRange(unknown, inspection.last)
             return False
+        if self._keys_left <= 0:
+            self._result.last = min(self._result.last, inspection.first - 1)
+            return False
+        self._keys_left -= len(inspection.keys)
         self._result.inspected.append(inspection)
         self._keys_known_to = inspection.last + 1
         return True
 
     def _screen_records(self, inspection: Inspection, first: int) -> bool:
-        for offset, time in inspection.expiry:
+        for offset, time in inspection.expiry if self._now.is_trusted else ():
             if offset >= first and time <= self._now.wall_ms and self._state.available_in(offset, offset):
                 self._result.expired.append(OffsetRange(offset, offset))
         for offset, time in inspection.due:

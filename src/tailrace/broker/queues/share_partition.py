@@ -346,6 +346,11 @@ class SharePartition:
             return None
         return max(self._order.known_to, self.start_offset)
 
+    @property
+    def known_keys(self) -> int:
+        """How many records, which are not finished, have a key that is known."""
+        return len(self._order) if self._order is not None else 0
+
     def first_unfinished(self, offset: int) -> int:
         """Returns the first record from an offset on that is not finished, or the end."""
         return self._pages.first_open(max(offset, self.start_offset))
