@@ -17,6 +17,7 @@ from tailrace.broker.core.api import Call
 from tailrace.broker.core.delayed import DelayedResponse, Flushed, Pause
 from tailrace.broker.core.errors import Refused, code_of, in_short
 from tailrace.broker.groups.records import NotSaved
+from tailrace.broker.queues.deliveries import InspectJob, UnreadRange, deliveries_of
 from tailrace.broker.queues.queue_partition import QueuePartition
 from tailrace.broker.queues.reads import FoundRecords, WarmUpJob, find_records, wanted_range
 from tailrace.broker.queues.sessions import ShareSession, TopicPartitionId
@@ -59,6 +60,21 @@ class Target(NamedTuple):
     place: TopicPartitionId
     queue: QueuePartition | None
     error: ErrorCode = ErrorCode.NONE
+
+
+def by_priority(targets: list[Target]) -> list[Target]:
+    """Puts the partitions of topics with tailrace.priority=partition in the order of their numbers, each topic in the
+    places that it has.
+    """
+    topics: dict[bytes, list[int]] = {}
+    for place, (_, queue, _) in enumerate(targets):
+        if queue is not None and queue.partition.topic.config.queue.in_order_of_partitions:
+            topics.setdefault(queue.key.topic_id, []).append(place)
+    for places in topics.values():
+        ordered = sorted((targets[place] for place in places), key=lambda target: target.place)
+        for place, target in zip(places, ordered, strict=True):
+            targets[place] = target
+    return targets
 
 
 class Look:
@@ -167,14 +183,20 @@ class ShareFetch(DelayedResponse[ShareFetchResponse]):
 
     def _look(self) -> None:
         for _ in range(LOOKS_MAX):
-            targets = [self._target(place) for place in self._session.rotated()]
+            targets = by_priority([self._target(place) for place in self._session.rotated()])
             try:
                 look = self._find(targets)
             except WouldWait:
                 self._read_in_thread(targets)
                 return
             if not self._finish_holes(look) or look.length:
-                break
+                unread, has_changes = self._apply_rules(look)
+                if unread:
+                    look.release()
+                    self._inspect_in_thread(unread)
+                    return
+                if not has_changes:
+                    break
             look.release()
         else:  # other requests have their turn
             self._broker.start_job(Pause(), self.look_again)
@@ -261,11 +283,24 @@ class ShareFetch(DelayedResponse[ShareFetchResponse]):
             return False
         return bool(decided)
 
+    def _apply_rules(self, look: Look) -> tuple[list[UnreadRange], bool]:
+        """Leaves what may be delivered. Returns what has to be read first, and whether to look again."""
+        try:
+            look.found, unread, has_changes = deliveries_of(look.found, self._broker.queues)
+        except NotSaved as error:
+            look.errors |= {one.queue.place: error for one in look.found}
+            look.release()
+            return [], False
+        look.length = sum(one.length for one in look.found)
+        return unread, has_changes
+
+    def _inspect_in_thread(self, unread: Sequence[UnreadRange]) -> None:
+        self._start_job(InspectJob(unread), [one.queue for one in unread])
+
     # Reading what is not in memory
 
     def _read_in_thread(self, targets: list[Target]) -> None:
         limits, queues = self._limits, self._broker.queues
-        self._is_busy = True
         reading = []
         for _, queue, _ in targets:
             if queue is None or queue.is_reading:
@@ -275,18 +310,25 @@ class ShareFetch(DelayedResponse[ShareFetchResponse]):
                 queue, limits.bytes_max, limits.bytes_min, limits.records_max, reads_committed, queues.steady_ms
             )
             if wanted is not None:
-                queue.is_reading = True
                 reading.append(wanted)
+        self._start_job(WarmUpJob(reading), [wanted.queue for wanted in reading])
+
+    def _start_job(self, job: WarmUpJob | InspectJob, reading: Sequence[QueuePartition]) -> None:
+        """Looks again when the job is done. Other fetches look past these share partitions meanwhile."""
+        self._is_busy = True
+        for queue in reading:
+            queue.is_reading = True
 
         def finish() -> None:
+            job.finish()
             self._is_busy = False
-            for wanted in reading:
-                wanted.queue.is_reading = False
+            for queue in reading:
+                queue.is_reading = False
             self.look_again()
-            for wanted in reading:
-                queues.wake(wanted.queue)
+            for queue in reading:
+                self._broker.queues.wake(queue)
 
-        self._broker.start_job(WarmUpJob(reading), finish)
+        self._broker.start_job(job, finish)
 
     # Waiting
 
