@@ -65,9 +65,14 @@ class KeyOrderModel(RuleBasedStateMachine):
     @rule(member=st.sampled_from("ab"), records_max=st.integers(1, 9), is_strict=st.booleans())
     def acquire(self, member: str, records_max: int, is_strict: bool) -> None:
         self.add_keys()
+        for offset in self.acquired_by(member, records_max, is_strict):
+            self.check_is_next(offset)
+            self.held[offset] = member
+
+    def acquired_by(self, member: str, records_max: int, is_strict: bool) -> list[int]:
         found = self.partition.next_available(self.now)
         if found is None or found.first >= self.end:
-            return
+            return []
         acquired = self.partition.acquire(
             member,
             found.first,
@@ -77,10 +82,7 @@ class KeyOrderModel(RuleBasedStateMachine):
             lock_ms=LOCK_MS,
             is_strict=is_strict,
         )
-        for one in acquired:
-            for offset in range(one.first, one.last + 1):
-                self.check_is_next(offset)
-                self.held[offset] = member
+        return [offset for one in acquired for offset in range(one.first, one.last + 1)]
 
     def check_is_next(self, offset: int) -> None:
         key = self.keys.get(offset)
@@ -129,11 +131,12 @@ class KeyOrderModel(RuleBasedStateMachine):
         if offset < self.partition.end_offset:
             self.partition.park(offset, offset, self.now + delay_ms, self.now)
 
-    @rule()
-    def the_order_is_switched(self) -> None:
+    @rule(records_max=st.integers(0, 5))
+    def the_order_is_switched(self, records_max: int) -> None:
         """Off and on again; what is held meanwhile stays so."""
         self.partition.settings = self.settings._replace(orders_by_key=False)
         assert self.partition.keys_known_to is None
+        self.held |= dict.fromkeys(self.acquired_by("b", records_max, True), "b")
         self.partition.settings = self.settings
 
     @rule()

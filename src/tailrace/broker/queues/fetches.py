@@ -17,6 +17,7 @@ from tailrace.broker.core.api import Call
 from tailrace.broker.core.delayed import DelayedResponse, Flushed, Pause
 from tailrace.broker.core.errors import Refused, code_of, in_short
 from tailrace.broker.groups.records import NotSaved
+from tailrace.broker.queues.deliveries import InspectJob, UnreadRange, deliveries_of
 from tailrace.broker.queues.queue_partition import QueuePartition
 from tailrace.broker.queues.reads import (
     FoundRecords,
@@ -67,6 +68,21 @@ class Target(NamedTuple):
     place: TopicPartitionId
     queue: QueuePartition | None
     error: ErrorCode = ErrorCode.NONE
+
+
+def by_priority(targets: list[Target]) -> list[Target]:
+    """Puts the partitions of topics with tailrace.priority=partition in the order of their numbers, each topic in the
+    places that it has.
+    """
+    topics: dict[bytes, list[int]] = {}
+    for place, (_, queue, _) in enumerate(targets):
+        if queue is not None and queue.partition.topic.config.queue.in_order_of_partitions:
+            topics.setdefault(queue.key.topic_id, []).append(place)
+    for places in topics.values():
+        ordered = sorted((targets[place] for place in places), key=lambda target: target.place)
+        for place, target in zip(places, ordered, strict=True):
+            targets[place] = target
+    return targets
 
 
 class Look:
@@ -177,14 +193,20 @@ class ShareFetch(DelayedResponse[ShareFetchResponse]):
 
     def _look(self) -> None:
         for _ in range(LOOKS_MAX):
-            targets = [self._target(place) for place in self._session.rotated()]
+            targets = by_priority([self._target(place) for place in self._session.rotated()])
             try:
                 look = self._find(targets)
             except WouldWait:
                 self._read_in_thread(targets)
                 return
             if not self._finish_holes(look) or look.length:
-                break
+                unread, has_changes = self._apply_rules(look)
+                if unread:
+                    look.release()
+                    self._inspect_in_thread(unread)
+                    return
+                if not has_changes:
+                    break
             look.release()
         else:  # other requests have their turn
             self._broker.start_job(Pause(), self.look_again)
@@ -283,11 +305,24 @@ class ShareFetch(DelayedResponse[ShareFetchResponse]):
             return False
         return bool(decided)
 
+    def _apply_rules(self, look: Look) -> tuple[list[UnreadRange], bool]:
+        """Leaves what may be delivered. Returns what has to be read first, and whether to look again."""
+        try:
+            look.found, unread, has_changes = deliveries_of(look.found, self._broker.queues)
+        except NotSaved as error:
+            look.errors |= {one.queue.place: error for one in look.found}
+            look.release()
+            return [], False
+        look.length = sum(one.length for one in look.found)
+        return unread, has_changes
+
+    def _inspect_in_thread(self, unread: Sequence[UnreadRange]) -> None:
+        self._start_job(InspectJob(unread), [one.queue for one in unread])
+
     # Reading what is not in memory
 
     def _read_in_thread(self, targets: list[Target]) -> None:
         bytes_left, records_max = self._limits.bytes_max, self._limits.records_max
-        self._is_busy = True
         reading: list[WantedRange] = []
         for _, queue, _ in targets:
             if queue is None or queue.is_reading or (reading and bytes_left <= 0):
@@ -295,20 +330,28 @@ class ShareFetch(DelayedResponse[ShareFetchResponse]):
             wanted = self._wanted(queue, self._limits.bytes_max, records_max)
             if wanted is not None:
                 bytes_left -= wanted.bytes_max
-                queue.is_reading = True
                 reading.append(wanted)
-        job = ReadJob(reading)
-        self._broker.start_job(job, lambda: self._have_read(job, [wanted.queue for wanted in reading]))
+        self._start_job(ReadJob(reading), [wanted.queue for wanted in reading])
 
-    def _have_read(self, job: ReadJob, queues: list[QueuePartition]) -> None:
-        self._is_busy = False
-        self._opened = job.opened
-        for queue in queues:
-            queue.is_reading = False
-        self.look_again()
-        self._release_opened()
-        for queue in queues:
-            self._broker.queues.wake(queue)
+    def _start_job(self, job: ReadJob | InspectJob, reading: Sequence[QueuePartition]) -> None:
+        """Looks again when the job is done. Other fetches look past these share partitions meanwhile."""
+        self._is_busy = True
+        for queue in reading:
+            queue.is_reading = True
+
+        def finish() -> None:
+            job.finish()
+            self._is_busy = False
+            for queue in reading:
+                queue.is_reading = False
+            if isinstance(job, ReadJob):
+                self._opened = job.opened
+            self.look_again()
+            self._release_opened()
+            for queue in reading:
+                self._broker.queues.wake(queue)
+
+        self._broker.start_job(job, finish)
 
     def _release_opened(self) -> None:
         opened, self._opened = self._opened, {}

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from tailrace.broker.queues.batches import FoundBatch, batches_of
 from tailrace.broker.queues.queue_partition import QueuePartition
 from tailrace.broker.queues.share_partition import SharePartition
-from tailrace.broker.queues.states import Acquired, OffsetRange
+from tailrace.broker.queues.states import OFFSET_MAX, Acquired, OffsetRange
 from tailrace.log.files.index import AbortedTransaction
 from tailrace.log.layout.errors import LogError, without_frames
 from tailrace.log.log import Log
@@ -41,13 +41,18 @@ class FoundRecords(NamedTuple):
     holes: Sequence[OffsetRange]  # to be finished first
     batches: Sequence[FoundBatch]  # to be acquired, if any
     records: FileSlice
+    last: int = OFFSET_MAX  # what is behind it is for later
 
     @property
     def length(self) -> int:
         return self.batches[-1].end - self.batches[0].begin if self.batches else 0
 
     def ranges_from(self, first: int) -> list[OffsetRange]:
-        return [OffsetRange(batch.first, batch.last) for batch in self.batches if batch.last >= first]
+        return [
+            OffsetRange(batch.first, min(batch.last, self.last))
+            for batch in self.batches
+            if batch.last >= first and batch.first <= self.last
+        ]
 
     def release(self) -> None:
         self.records.release()

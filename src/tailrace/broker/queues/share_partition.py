@@ -316,7 +316,7 @@ class SharePartition:
             for lease in list(self._leases.of(one.first, one.last)):
                 if lease.grant.member_id == member_id:
                     self._leases.end(lease.first, lease.last)
-                    self._pages.give_back(lease.first, lease.last)
+                    self._free(lease.first, lease.last)
 
     def unpark(self, now_ms: int) -> bool:
         """Makes parked records available whose time has come, or some of them if they are many. Returns whether there
@@ -339,13 +339,21 @@ class SharePartition:
 
     @property
     def keys_known_to(self) -> int | None:
-        """The first record, of those that are not finished, whose key is not known yet: with the order of keys, it has
-        to be known before a record is acquired. None if the order does not count.
+        """Up to where the keys of all records are known that are not finished: with the order of keys, no record from
+        there on is acquired. None if the order does not count.
         """
         if self._order is None:
             return None
-        known_to = max(self._order.known_to, self.start_offset)
-        return self._pages.first_open(known_to) if known_to < self.end_offset else known_to
+        return max(self._order.known_to, self.start_offset)
+
+    @property
+    def known_keys(self) -> int:
+        """How many records, which are not finished, have a key that is known."""
+        return len(self._order) if self._order is not None else 0
+
+    def first_unfinished(self, offset: int) -> int:
+        """Returns the first record from an offset on that is not finished, or the end."""
+        return self._pages.first_open(max(offset, self.start_offset))
 
     def add_keys(self, records: Iterable[tuple[int, int]], known_to: int) -> None:
         """Adds the hashes of keys of records, by offset, from `keys_known_to` on; those without a key are left out."""
