@@ -233,7 +233,13 @@ class ShareFetch(DelayedResponse[ShareFetchResponse]):
         partition = topic.partition(place[1])
         if partition is not None and partition.unavailable is not None:
             return Target(place, None, ErrorCode.KAFKA_STORAGE_ERROR)
-        queue = self._broker.queues.find(self._session.member.group, *place)
+        queues, group = self._broker.queues, self._session.member.group
+        queue = queues.find(group, *place)
+        if queue is None and partition is not None:
+            try:
+                queue = queues.begin_lost(group, partition)
+            except Refused as error:
+                return Target(place, None, error.code)
         return Target(place, queue, ErrorCode.NONE if queue is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def _find(self, targets: list[Target]) -> Look:
