@@ -18,6 +18,7 @@ Needs scripts/fetch-kafka and scripts/fetch-peers. Writes `peers-DATE-TIME.json`
     crowd        many producers, many consumers
     footprint    memory, start, many partitions
     others       NATS JetStream, Redis Streams, RabbitMQ
+    queues       queues beside RabbitMQ, and beside Kafka's share groups
     plot         ratios as SVG
     markdown     the report
 """

@@ -15,7 +15,7 @@ from bench.harness.place import VARIABLE
 from bench.harness.report import PeerInfo, show
 from bench.harness.runner import run
 from bench.measures import history as long_history
-from bench.peers import catch_up, crowd, footprint, kafka, latency, markdown, others, throughput, transactions
+from bench.peers import catch_up, crowd, footprint, kafka, latency, markdown, others, queues, throughput, transactions
 from bench.peers.session import KAFKA, KAFKA_SYNCING, Session, is_full
 
 PATIENCE_S = 45  # for the rounds of one comparison, so that a run takes at most half an hour on a slow machine, too
@@ -44,6 +44,7 @@ MEASURES: dict[str, Callable[[Session], Iterable[Figure]]] = {
     "transactions": transactions.transactions,
     "cold": catch_up.cold,
     "others": others.others,
+    "queues": queues.queues,
     "history": history,
     "memory": footprint.memory,
     "memory-monitor": footprint.with_monitor,

@@ -103,13 +103,13 @@ def others(session: Session) -> list[Figure]:
     count, rounds = session.bench.pick(40_000, 5_000), session.bench.pick(3, 1)
     present = [other for other in OTHERS if missing(other) is None]
     with ExitStack() as stack:
-        running = [stack.enter_context(_broker(session.ours, OURS))]
+        servers = [stack.enter_context(_broker(session.ours, OURS))]
         if kafka.missing() is None:
-            running.append(stack.enter_context(_broker(session.kafka, KAFKA)))
-        running += [stack.enter_context(_run(session, other)) for other in present]
-        sides = [partial(_both, one, count) for one in running]
+            servers.append(stack.enter_context(_broker(session.kafka, KAFKA)))
+        servers += [stack.enter_context(running(session, other)) for other in present]
+        sides = [partial(_both, one, count) for one in servers]
         ours, *theirs = session.bench.take_turns("other peers", rounds, *sides)
-    found = zip(running[1:], theirs, strict=True)
+    found = zip(servers[1:], theirs, strict=True)
     figures = [figure for one, side in found for figure in _figures(one.other, ours, side)]
     absent = [(other, reason) for other in OTHERS if (reason := missing(other))]
     return figures + [_absent(other, reason, ours) for other, reason in absent]
@@ -150,7 +150,7 @@ def _absent(other: Other, reason: str, ours: list[Both]) -> Figure:
 
 
 @contextmanager
-def _run(session: Session, other: Other) -> Iterator[Running]:
+def running(session: Session, other: Other) -> Iterator[Running]:
     session.bench.tell(f"{other.name} starts")
     with session.bench.place.directory() as path:
         directory, port = Path(path), free_port()

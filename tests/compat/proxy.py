@@ -48,6 +48,11 @@ class LosingProxy:
                 self.lost.append(loss)
             return loss
 
+    def cut_all(self) -> None:
+        """Cuts all connections there are; clients may connect again."""
+        for connection in list(self._connections):
+            connection.cut()
+
     def _accept(self) -> None:
         while True:
             try:

@@ -1,10 +1,11 @@
 """The broker in a test's process, and the fixtures that pytest users have of it."""
 
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, ShareConsumer, TopicPartition
 
 from tailrace.testing import Broker
 
@@ -89,3 +90,25 @@ def test_the_fixtures_give_a_broker_and_a_topic_of_ones_own(
 @pytest.mark.parametrize("what", ["a/b", "ü", "x" * 300])
 def test_a_topic_is_called_after_its_test_whatever_that_is_called(what: str, tailrace_topic: str) -> None:
     assert tailrace_topic
+
+
+def test_a_queue_has_locks_as_short_as_a_test_needs_them() -> None:
+    with Broker() as broker, ExitStack() as stack:
+        broker.create_topic("orders")
+        configs = {"share.auto.offset.reset": "earliest", "share.record.lock.duration.ms": "100"}
+        broker.set_group_configs("workers", configs)
+        write(broker.bootstrap, "orders", b"tea")
+        settings = {"bootstrap.servers": broker.bootstrap, "group.id": "workers", "log_level": 0}
+        for attempt in (1, 2, 3):  # each worker takes it, and does nothing
+            worker = ShareConsumer({**settings, "share.acknowledgement.mode": "explicit"})
+            stack.callback(worker.close)
+            worker.subscribe(["orders"])
+            while not (found := list(worker.poll(1))):
+                pass
+            (message,) = found
+            assert (message.value(), message.delivery_count()) == (b"tea", attempt)
+
+
+def test_a_group_config_that_is_refused_is_an_error() -> None:
+    with Broker() as broker, pytest.raises(ValueError, match=r"share\.record\.lock\.duration\.ms"):
+        broker.set_group_configs("workers", {"share.record.lock.duration.ms": "0"})

@@ -8,6 +8,7 @@ topic/        `tailrace topic`: list, show, create, alter, delete, delete-record
 produce/      `tailrace produce`: lines to messages
 tail/         `tailrace tail`: messages to lines
 group/        `tailrace group`: list, show, reset, copy, delete
+queue/        `tailrace queue`: create, list, show, peek, work, redrive, purge, set
 transaction/  `tailrace transaction`: list, show, abort
 lag/          `tailrace lag`: how far groups are behind, when they lose messages, what they have lost
 alert/        `tailrace alert`: list, silence, test

@@ -18,6 +18,7 @@ _MODULES = {
     "produce": "produce.command",
     "tail": "tail.command",
     "group": "group.commands",
+    "queue": "queue.commands",
     "transaction": "transaction.commands",
     "lag": "lag.command",
     "alert": "alert.commands",

@@ -1,5 +1,5 @@
 """A private, blocking Kafka client: the few requests that we make ourselves, on raw batches (Spark, benchmarks) and
-where confluent-kafka has no call (client quotas, configs of all brokers, transactions).
+where confluent-kafka has no call (client quotas, configs of all brokers, transactions, share groups).
 
 It starts no threads, so that it works inside processes that are not ours, such as Spark's workers, and it talks to any
 Kafka. It is no public API: users have Kafka's own clients.
@@ -22,7 +22,7 @@ Read in this order; a module imports only those before it, and the folders are l
     fetch           a range of one partition as whole batches, with one fetch ahead
     long_poll       waits until a partition has more records
     groups          committed offsets of consumer groups, read and changed from outside
-    share_groups    share groups, as their coordinator describes them
     produce         an idempotent producer of prepared batches
     transactions    a transactional producer
+    share/          share groups: records acquired one by one, and acknowledged
 """

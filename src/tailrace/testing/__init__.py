@@ -16,13 +16,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tailrace.testing.broker import Broker
+    from tailrace.testing.broker import IMPATIENT, Broker
     from tailrace.testing.broker_process import BrokerNotReady, BrokerProcess
     from tailrace.testing.raw_client import RawClient
 
-__all__ = ["Broker", "BrokerNotReady", "BrokerProcess", "RawClient"]
+__all__ = ["IMPATIENT", "Broker", "BrokerNotReady", "BrokerProcess", "RawClient"]
 
 _MODULES = {
+    "IMPATIENT": "broker",
     "Broker": "broker",
     "BrokerNotReady": "broker_process",
     "BrokerProcess": "broker_process",

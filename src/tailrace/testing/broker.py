@@ -13,6 +13,7 @@ import tempfile
 import threading
 from collections.abc import Mapping
 from types import TracebackType
+from typing import Any
 
 from tailrace.log.disk.interface import Files
 from tailrace.protocol.messages.create_topics import (
@@ -21,12 +22,20 @@ from tailrace.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from tailrace.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 from tailrace.server.node import Node
 from tailrace.server.run import new_event_loop
 from tailrace.server.settings import Listen
 from tailrace.testing.raw_client import RawClient
 
 STOP_S = 30.0
+_GROUP, _SET = 32, 0  # as on the wire: a kind of resource, and what is done to a config
+# Configs with which groups do not keep a test waiting: for `BrokerProcess`, too.
 IMPATIENT = {
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "100",
@@ -34,6 +43,11 @@ IMPATIENT = {
     "group.consumer.heartbeat.interval.ms": "500",
     "group.consumer.min.heartbeat.interval.ms": "10",
     "group.consumer.min.session.timeout.ms": "100",
+    "group.share.assignment.interval.ms": "0",
+    "group.share.heartbeat.interval.ms": "500",
+    "group.share.min.heartbeat.interval.ms": "10",
+    "group.share.min.record.lock.duration.ms": "1",
+    "group.share.min.session.timeout.ms": "100",
 }
 SMALL = {"tailrace.journal.bytes": "1048576"}  # no test needs 32 MiB of disk
 KEEPING = {"log.retention.check.interval.ms": "86400000"}  # records of tests may have any timestamp
@@ -48,9 +62,9 @@ class Broker:
         port: int = 0,
         files: Files | None = None,
     ) -> None:
-        """`configs` are broker configs, by Kafka's names. Some defaults differ here: group timeouts are short,
-        retention checks run once a day, and the journal is small. `data` is kept if it is given; otherwise a temporary
-        directory is used, and removed at the end.
+        """`configs` are broker configs, by Kafka's names. Some defaults differ here: groups are prompt, and allow short
+        timeouts and locks (`IMPATIENT`), retention checks run once a day, and the journal is small. `data` is kept if
+        it is given; otherwise a temporary directory is used, and removed at the end.
         """
         self._configs = IMPATIENT | KEEPING | SMALL | dict(configs or {})
         self._files = files
@@ -120,10 +134,23 @@ class Broker:
             replication_factor=1,
             configs=[CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()],
         )
-        with RawClient((self.host, self.port), client_id="tailrace.testing", timeout_s=None) as client:
-            answer: CreateTopicsResponse = client.ask(CreateTopicsRequest(topics=[wanted], timeout_ms=30_000), 7)
+        answer: CreateTopicsResponse = self._ask(CreateTopicsRequest(topics=[wanted], timeout_ms=30_000), 7)
         if answer.topics[0].error_code:
             raise ValueError(answer.topics[0].error_message)
+
+    def set_group_configs(self, group: str, configs: Mapping[str, str]) -> None:
+        """Sets configs of a group, which need not exist: of a queue, share.record.lock.duration.ms and others. Raises
+        ValueError if one is refused.
+        """
+        changes = [AlterableConfig(name=key, config_operation=_SET, value=value) for key, value in configs.items()]
+        wanted = AlterConfigsResource(resource_type=_GROUP, resource_name=group, configs=changes)
+        answer: IncrementalAlterConfigsResponse = self._ask(IncrementalAlterConfigsRequest(resources=[wanted]), 1)
+        if answer.responses[0].error_code:
+            raise ValueError(answer.responses[0].error_message)
+
+    def _ask(self, request: Any, version: int) -> Any:
+        with RawClient((self.host, self.port), client_id="tailrace.testing", timeout_s=None) as client:
+            return client.ask(request, version)
 
     def restart(self) -> None:
         self.stop()

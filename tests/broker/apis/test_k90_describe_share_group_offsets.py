@@ -99,6 +99,17 @@ def test_our_clients_are_told_more(broker: LocalBroker, topic_id: bytes) -> None
     assert partitions(describe(broker))["orders", 1].queue.oldest_ms == -1
 
 
+def test_states_are_those_of_records_that_are_not_finished(broker: LocalBroker, topic_id: bytes) -> None:
+    worker = Worker(broker, topic_id)
+    worker.fetch(max_records=8, share_acquire_mode=1)
+    worker.accept(1, 2, 3, 4, 6)
+    found = [
+        [(one.first_offset, one.last_offset, one.state) for one in partitions(described)["orders", 0].queue.states]
+        for described in (describe(broker, states_max=3), describe(broker, states_max=100))
+    ]
+    assert found == [[(0, 0, 1), (5, 5, 1), (7, 7, 1)], [(0, 0, 1), (5, 5, 1), (7, 7, 1), (8, 9, 0)]]
+
+
 def test_partitions_may_be_named(broker: LocalBroker, topic_id: bytes) -> None:
     broker.create_topic("other")
     found = partitions(describe(broker, {"orders": [1, 7, 1], "other": [0], "unknown": [0]}))

@@ -66,6 +66,22 @@ def start_of(broker: LocalBroker) -> int:
     return state.start_offset
 
 
+def test_records_that_are_given_up_in_any_order_keep_their_payload(broker: LocalBroker) -> None:
+    create_dead_letter_topic(broker)
+    worker = begin(broker, 5)
+    worker.fetch()
+    copies = broker.hold(CopyJob)
+    for offset in (3, 4, 0, 2, 1):  # all but the first wait for it, and come together
+        worker.reject(offset)
+        broker.run_jobs()
+    while copies:
+        job, finish = copies.popleft()
+        job.run()
+        finish()
+        broker.run_jobs()
+    assert sorted(record.value or b"" for record in letters(broker)) == [b"0", b"1", b"2", b"3", b"4"]
+
+
 def test_a_rejected_record_is_a_dead_letter(broker: LocalBroker) -> None:
     create_dead_letter_topic(broker)
     worker = begin(broker, 3)

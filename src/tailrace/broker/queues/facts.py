@@ -40,14 +40,19 @@ class StateRun(NamedTuple):
 
 
 def states_of(state: SharePartition, end: int, states_max: int) -> list[StateRun]:
-    """Returns the states of so many records from the start on, that lie before the end of the log."""
+    """Returns the states of the first so many records that are not finished, and lie before the end of the log."""
     runs: list[StateRun] = []
-    for offset in range(state.start_offset, min(state.start_offset + min(states_max, STATES_MAX), end)):
+    offset = state.start_offset
+    for _ in range(min(states_max, STATES_MAX)):
+        offset = state.next_unfinished(offset)
+        if offset >= end:
+            break
         one = _state_of(state, offset)
-        if runs and runs[-1][2:] == one[2:]:
+        if runs and runs[-1].last + 1 == offset and runs[-1][2:] == one[2:]:
             runs[-1] = runs[-1]._replace(last=offset)
         else:
             runs.append(one)
+        offset += 1
     return runs
 
 

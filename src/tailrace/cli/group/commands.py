@@ -76,8 +76,10 @@ def list_(
 
     \b
     STATE  stable, rebalancing (members come or go), empty (no members), dead
-    KIND   classic or consumer, (the protocol); simple: offsets, but never members; share: a queue
-    LAG    by offsets, as `group show` counts it; - where nothing was committed. `tailrace queue list` has it of queues
+    KIND   classic or consumer, (the protocol); simple: offsets, but never
+           members; share: a queue
+    LAG    by offsets, as `group show` counts it; - where nothing was committed,
+           and of queues: `tailrace queue list` has their backlog
     """
     from tailrace.cli.group import share
     from tailrace.cli.group import view as group_view

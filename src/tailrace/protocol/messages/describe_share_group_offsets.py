@@ -25,7 +25,7 @@ class DescribeShareGroupOffsetsRequestGroup:
 @message(key=90, versions="0-1", flexible="0+")
 class DescribeShareGroupOffsetsRequest:
     groups: list[DescribeShareGroupOffsetsRequestGroup] = array(DescribeShareGroupOffsetsRequestGroup)
-    states_max: int = int32(tag=10_000)  # for how many records of a partition, from its start on
+    states_max: int = int32(tag=10_000)  # for how many unfinished records of a partition
 
 
 @structure
