@@ -9,6 +9,7 @@ from backlogs import noted
 from brokers import LocalBroker, only_partition, produce_request
 from queue_states import check_replay
 from share_fetches import GROUP, Worker, begin_group, set_configs
+from transactions import TransactionalProducer
 
 from tailrace.broker.queues import screening
 from tailrace.broker.queues.deliveries import InspectJob
@@ -314,6 +315,19 @@ def test_a_key_waits_for_the_retry_of_its_record(broker: LocalBroker) -> None:
     assert worker.fetch().offsets == [0]
     worker.accept(0)
     assert worker.fetch().offsets == [1]
+
+
+def test_markers_between_records_hold_up_no_key(broker: LocalBroker) -> None:
+    worker = begin(broker, group={"tailrace_share_order": "key"})
+    producer = TransactionalProducer(broker)
+    for n in range(3):
+        assert producer.produce(b"%d" % n).error_code == 0
+        assert producer.commit().error_code == 0
+        produce(broker, (b"k", b"x"))
+        delivery = worker.fetch()
+        assert delivery.values[-1] == b"x"
+        worker.accept(*delivery.offsets)
+    assert start_of(broker) == 9
 
 
 def test_a_restart_keeps_the_order(broker: LocalBroker) -> None:

@@ -83,7 +83,7 @@ def _carry_out(found: FoundRecords, screening: Screening, queues: "QueueCoordina
 def add_keys(state: SharePartition, inspection: Inspection) -> None:
     """Adds the keys of a batch to the order of a share partition, unless those of records before it are not known."""
     known_to = state.keys_known_to
-    if known_to is not None and inspection.first <= state.first_unfinished(known_to) <= inspection.last + 1:
+    if known_to is not None and known_to <= inspection.last and state.knows_keys_before(inspection.first):
         state.add_keys(inspection.keys, inspection.last + 1)
 
 

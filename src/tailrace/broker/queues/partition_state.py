@@ -75,6 +75,10 @@ class PartitionState:
         between = self._pages.open_in(start, min(before, end) - 1) if start < end else 0
         return between + max(0, before - end)
 
+    def next_unfinished(self, offset: int) -> int:
+        """Returns the first record that is not finished, from an offset on that is not before the start."""
+        return offset if offset >= self.end_offset else self._pages.first_open(offset)
+
     @property
     def in_flight(self) -> int:
         """Records that members hold."""
@@ -224,9 +228,10 @@ class PartitionState:
         """How many records, which are not finished, have a key that is known."""
         return len(self._order) if self._order is not None else 0
 
-    def first_unfinished(self, offset: int) -> int:
-        """Returns the first record from an offset on that is not finished, or the end."""
-        return self._pages.first_open(max(offset, self.start_offset))
+    def knows_keys_before(self, offset: int) -> bool:
+        """Returns whether the keys of all records before an offset are known that are not finished."""
+        known_to = self.keys_known_to
+        return known_to is None or self.next_unfinished(known_to) >= min(offset, self.end_offset)
 
     def add_keys(self, records: Iterable[tuple[int, int]], known_to: int) -> None:
         """Adds the hashes of keys of records, by offset, from `keys_known_to` on; those without a key are left out."""

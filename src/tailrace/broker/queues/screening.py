@@ -169,7 +169,7 @@ class _Screen:
         """Returns False if there are records before it whose keys are not known."""
         if self._keys_known_to is None or self._keys_known_to > inspection.last:
             return True
-        unknown = self._state.first_unfinished(self._keys_known_to)
+        unknown = self._state.next_unfinished(self._keys_known_to)
         if unknown < min(inspection.first, self._state.end_offset):
             self._result.last = min(self._result.last, inspection.first - 1)
             if is_first:
