@@ -1,5 +1,6 @@
 """Act one: a broker that loses nothing. Events stream in and out, the broker is killed in the middle, all is counted;
-then consumers share the work, and one of them is killed; then one stops, and is not overtaken by retention.
+then consumers share the work, and one of them is killed; then workers share a queue; then a consumer stops, and is not
+overtaken by retention.
 
 Everything happens in a temporary directory, through the same commands and client library that a user has. The act
 fails, and `make demo` with it, if one event is lost, doubled or out of order.
@@ -15,7 +16,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from demo import group_scene, slow_consumer_scene
+from demo import group_scene, queue_scene, slow_consumer_scene
 from demo.broker_process import BrokerProcess
 from demo.clients import EVENTS_PER_SECOND, TOPIC, Reader, Writer
 from demo.commands import start, tailrace
@@ -41,13 +42,16 @@ def run(screen: Screen, intermission: Callable[[], None] = lambda: None) -> bool
             screen.end_picture()
             intermission()
             is_shared = group_scene.run(broker.bootstrap, screen, partial(tailrace, screen, broker.directory))
+            is_worked_on = queue_scene.run(
+                broker.bootstrap, broker.directory, screen, partial(tailrace, screen, broker.directory)
+            )
             is_clean = broker.stop() == 0
         finally:
             broker.kill()
         is_held = slow_consumer_scene.run(Path(directory), screen)
         is_healthy = tailrace(screen, broker.directory, "log", "verify", "data", last=1) == 0
         is_found = flip_a_bit(screen, broker.directory)
-    return is_clean and is_counted and is_shared and is_held and is_healthy and is_found
+    return all((is_clean, is_counted, is_shared, is_worked_on, is_held, is_healthy, is_found))
 
 
 def stream(broker: BrokerProcess, screen: Screen) -> Ledger:

@@ -5,8 +5,9 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from tailrace.broker.core.errors import Refused
+from tailrace.broker.queues.partition_state import SPAN_MAX
 from tailrace.broker.queues.settings import PartitionSettings
-from tailrace.broker.queues.share_partition import SPAN_MAX, SharePartition
+from tailrace.broker.queues.share_partition import SharePartition
 from tailrace.broker.queues.states import (
     OFFSET_MAX,
     AckBatch,

@@ -42,7 +42,7 @@ SETTINGS = st.builds(
     st.sampled_from([5, 40, 100_000]),
     st.booleans(),
     st.sampled_from([2_500, 1_000_000]),
-    st.sampled_from([3, 100_000]),
+    st.sampled_from([0, 3, 100_000]),
     st.sampled_from([0, 300]),
 )
 ACK_TYPES = st.sampled_from([*AckType, AckType.RELEASE, AckType.RELEASE, AckType.RENEW])  # most records live on
@@ -138,7 +138,7 @@ class SharePartitionModel(RuleBasedStateMachine):
         """What an acquisition takes, one record after the other."""
         left = min(records_max, self.settings.locks_max - len(self.held))
         suspect_from = max(2, -(-self.settings.attempts_max // 2))
-        is_growing = len(self.parked) < self.settings.parked_max
+        is_growing = not self.parked or len(self.parked) < self.settings.parked_max
         taken: list[Acquired] = []
         for batch in batches:
             if left <= 0:
@@ -178,7 +178,9 @@ class SharePartitionModel(RuleBasedStateMachine):
         found = self.real.next_available(self.now)
         self.unpark()
         free = min((offset for offset in range(self.start, self.end) if self.is_free(offset)), default=None)
-        if len(self.held) >= self.settings.locks_max or (free is None and len(self.parked) >= self.settings.parked_max):
+        if len(self.held) >= self.settings.locks_max or (
+            free is None and 0 < len(self.parked) >= self.settings.parked_max
+        ):
             assert found is None
             return
         assert found is not None
@@ -210,7 +212,7 @@ class SharePartitionModel(RuleBasedStateMachine):
     def check_end_of_free(self, found: OffsetRange) -> None:
         first, last = found
         page = first // PAGE_OFFSETS
-        is_growing = len(self.parked) < self.settings.parked_max
+        is_growing = not self.parked or len(self.parked) < self.settings.parked_max
         free = [offset for offset in range(first, self.end) if self.is_free(offset)]
         assert max((offset for offset in free if offset // PAGE_OFFSETS == page), default=0) <= last
         if last == OFFSET_MAX:

@@ -1,6 +1,8 @@
 """`tailrace queue redrive`: dead letters are sent again, each once."""
 
 import json
+import random
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -134,6 +136,23 @@ def test_what_a_queue_gave_up_is_worked_on_again(
     assert said.splitlines()[-1] == "sent 1 dead letter again"
     assert run(*work, "cat")[0] == "poison"
     assert [row["value"] for row in read(run, f"dlq.{unused}")] == ["poison"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_each_dead_letter_is_sent_once_however_often_it_is_killed(
+    run: Run, new_topic: NewTopic, dlq: str, write: Write, start: Callable[..., Any]
+) -> None:
+    source, chance = new_topic(), random.Random(29)
+    write(dlq, *map(str, range(3000)), headers=from_topic(source))
+    for _ in range(12):
+        redrive = start("queue", "redrive", dlq, "--rate", 400, "--yes")
+        redrive.stdout.readline()
+        time.sleep(chance.uniform(0, 1.5))
+        redrive.kill()
+        redrive.wait()
+    run("queue", "redrive", dlq, "--yes")
+    assert [row["value"] for row in read(run, source)] == list(map(str, range(3000)))
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,9 @@ from queues import LOCK_MS
 from tailrace.client.cluster.cluster import Cluster
 from tailrace.client.share import groups, offsets
 from tailrace.client.share.acknowledgements import Outcome
-from tailrace.client.share.consumer import Result, ShareConsumer
+from tailrace.client.share.consumer import ShareConsumer
 from tailrace.client.share.deliveries import Delivery
+from tailrace.client.share.holdings import Result
 
 PATIENCE_S = 40
 VALUES = [b"%d" % number for number in range(10)]

@@ -4,10 +4,12 @@ The state of a share partition, pure:
 
     states.py               states of records, ranges of offsets, decisions and updates
     share_partition.py      one partition of one share group: its state table, acquisition, and the decisions
+    partition_state.py      what is known of its records: persisted, held, waiting
     settings.py             the configs of a group that it needs
     pages.py                the state of each record, in pages
     leases.py               which member holds which records, and until when
     parking.py              records that wait for their time
+    key_order.py            records that wait for others with the same key
     acquisition.py          chooses the records that one acquisition takes
     drafts.py               collects the changes of one decision
 
@@ -31,6 +33,12 @@ Share groups at work:
     batches.py, reads.py    finds records in the log, by the headers of batches
     fetches.py              one ShareFetch: looks, waits, acquires, responds
     outcomes.py, facts.py   what is counted and shown
+
+Records for later, that expire, or in order:
+
+    inspection.py           what records say in headers and keys; pure
+    screening.py            which of the records that were found may be delivered
+    deliveries.py           carries out what that says, and reads what it needs in a job
 
 Records that are given up:
 

@@ -19,6 +19,7 @@ from tailrace.broker.core.errors import Refused
 from tailrace.broker.core.partition import Partition
 from tailrace.broker.core.topics import Topic
 from tailrace.broker.groups.records import NotSaved
+from tailrace.broker.groups.share.group import ShareGroup
 from tailrace.broker.groups.timers import Timer, Timers
 from tailrace.broker.metadata.records import ConfigChanged, MetadataRecord
 from tailrace.broker.metadata.state import GROUP_RESOURCE
@@ -37,6 +38,7 @@ from tailrace.broker.queues.records import (
     ShareSnapshotValue,
     ShareUpdated,
 )
+from tailrace.broker.queues.screening import Now, Rules, rules_of
 from tailrace.broker.queues.sessions import Member, ShareSessions
 from tailrace.broker.queues.share_partition import SharePartition
 from tailrace.broker.queues.snapshots import Snapshots
@@ -85,6 +87,10 @@ class QueueCoordinator(QueueTable):
     @property
     def steady_ms(self) -> int:
         return self.timers.now
+
+    @property
+    def now(self) -> Now:
+        return Now(self._now_ms, self.steady_ms, self._broker.clock.is_trusted)
 
     def tell_time(self, now_ms: int, steady_ms: int) -> None:
         """Sets the time. `steady_ms` is of a clock that never jumps, and stops while the broker is held up."""
@@ -171,6 +177,18 @@ class QueueCoordinator(QueueTable):
             if queue.state is None:
                 self._find_start(queue)
 
+    def begin_lost(self, group_id: str, partition: Partition) -> QueuePartition | None:
+        """Gives a partition a state that the group had one of: a power cut, or a repair, may have kept the record that
+        says so, and not the state. Returns None if the group never had one. Raises Refused.
+        """
+        topic_id, index = partition.topic.topic_id, partition.index
+        group = self._broker.groups.groups.get(group_id)
+        if not isinstance(group, ShareGroup) or index not in group.partitions_with_state(topic_id):
+            return None
+        logger.warning("the state of %s of share group %s is lost: it begins anew", partition.name, group_id)
+        self.initialize(group_id, topic_id, [index], group.replayed.epoch)
+        return self.find(group_id, topic_id, index)
+
     def _find_start(self, queue: QueuePartition) -> None:
         """Finds out in a thread where the group begins."""
         job = FindStartJob(queue.partition, self.groups[queue.key.group].settings, self._now_ms)
@@ -253,6 +271,11 @@ class QueueCoordinator(QueueTable):
         while state is not None and (decision := state.archive_before(start)).update is not None:
             self.write([(queue, decision)])
 
+    def rules_of(self, queue: QueuePartition) -> Rules | None:
+        """Returns what the topic and the group say about when records may be delivered; None if that is nothing."""
+        orders_by_key = self.settings_of(queue.key.group).orders_by_key
+        return rules_of(queue.partition.topic.config.queue, orders_by_key=orders_by_key)
+
     # Writing
 
     def append(self, changes: Sequence[ShareChange]) -> None:
@@ -296,7 +319,7 @@ class QueueCoordinator(QueueTable):
 
     def set_deadline(self, queue: QueuePartition) -> None:
         """Called after records were acquired, or their state has changed."""
-        deadline = queue.state.next_deadline if queue.state is not None else None
+        deadline = queue.next_deadline
         queues = self.groups.get(queue.key.group)
         if deadline is not None and queues is not None and (queues.next_due is None or deadline < queues.next_due):
             self._set_due(queues, deadline)
@@ -320,11 +343,12 @@ class QueueCoordinator(QueueTable):
         now = self.steady_ms
         decided: list[Decided] = []
         for queue in queues.partitions.values():
-            deadline = queue.state.next_deadline if queue.state is not None else None
-            if queue.state is None or deadline is None:
-                continue
-            if deadline <= now:
-                if queue.state.unpark(now):
+            deadline = queue.next_deadline
+            if queue.state is not None and deadline is not None and deadline <= now:
+                is_due = queue.put_off is not None and queue.put_off[1] <= now
+                if is_due:
+                    queue.put_off = None
+                if queue.state.unpark(now) or is_due:
                     self.wake(queue)
                 decided.append((queue, queue.state.expire_locks(now)))
         try:

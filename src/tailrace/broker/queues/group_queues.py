@@ -100,4 +100,5 @@ def partition_settings(group: str, settings: ShareSettings) -> PartitionSettings
         retry_delay_max_ms=settings.retry.delay_ms_max,
         retry_jitter=settings.retry.jitter,
         seed=crc32(group.encode()),
+        orders_by_key=settings.orders_by_key,
     )

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tailrace.broker.backlog.ledger import UnfinishedRange
 from tailrace.broker.core.partition import Partition
+from tailrace.broker.queues.inspection import Inspections
 from tailrace.broker.queues.outcomes import Outcomes
 from tailrace.broker.queues.records import UNKNOWN_OFFSET, ShareKey, ShareSnapshotValue, ShareUpdateValue, StateBatch
 from tailrace.broker.queues.share_partition import SharePartition
@@ -24,6 +25,7 @@ class QueuePartition:
         "created_ms",
         "epoch",
         "fetches",
+        "inspections",
         "is_gone",
         "is_reading",
         "key",
@@ -31,6 +33,7 @@ class QueuePartition:
         "oldest",
         "outcomes",
         "partition",
+        "put_off",
         "state",
     )
 
@@ -48,6 +51,8 @@ class QueuePartition:
         self.is_reading = False  # a thread reads records for a fetch: others do not look meanwhile
         self.is_gone = False
         self.outcomes = Outcomes()
+        self.inspections: Inspections | None = None  # of batches whose records were decoded, if any had to be
+        self.put_off: tuple[int, int] | None = None  # the offset of a record for later, and when to look at it again
         self.oldest: tuple[int, int] | None = None  # an offset, and the timestamp there: see `facts`
 
     @property
@@ -65,7 +70,17 @@ class QueuePartition:
         if self.state is None or self.is_reading:
             return False
         available = self.state.next_available(now_ms)
+        if self.put_off is not None and available is not None and available.first == self.put_off[0]:
+            return now_ms >= self.put_off[1]
         return available is not None and available.first < self.end_for(reads_committed=reads_committed)
+
+    @property
+    def next_deadline(self) -> int | None:
+        """When a lock runs out, or a record is to be delivered, at the earliest."""
+        deadline = self.state.next_deadline if self.state is not None else None
+        if self.put_off is None:
+            return deadline
+        return self.put_off[1] if deadline is None else min(deadline, self.put_off[1])
 
     def unfinished_before(self, before: int) -> UnfinishedRange:
         """Returns what the group has not finished before an offset."""

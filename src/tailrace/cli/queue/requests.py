@@ -11,8 +11,9 @@ from tailrace.client.errors import ClientError
 from tailrace.client.groups import Committed
 from tailrace.client.share import offsets as share_offsets
 from tailrace.client.share.acknowledgements import Outcome
-from tailrace.client.share.consumer import Result, ShareConsumer
+from tailrace.client.share.consumer import ShareConsumer
 from tailrace.client.share.deliveries import Delivery
+from tailrace.client.share.holdings import Result
 from tailrace.client.share.offsets import QueueFacts, ShareOffset
 from tailrace.client.transactions import TransactionalProducer
 

@@ -93,8 +93,8 @@ class Shift:
     def _report(self) -> None:
         for result in self._consumer.results():
             self._take(result)
-        while self._consumer.damage:
-            output.warn(f"rejected: {self._consumer.damage.popleft()}")
+        for damage in self._consumer.damage():
+            output.warn(f"rejected: {damage}")
         self._watch(self._consumer.trouble)
 
     def _take(self, result: Result) -> None:

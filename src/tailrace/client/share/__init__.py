@@ -16,6 +16,7 @@ Read in this order; a module imports only those before it:
     session           a share session with one broker: its connection, its epoch and the requests in flight
     placement         which broker leads each assigned partition
     leases            the records that a consumer holds
+    holdings          what a consumer holds, and what becomes of it
     consumer          puts them together
     groups            share groups as their coordinator describes them
     offsets           where the partitions of a group start, and their backlog; read and changed from outside

@@ -2,9 +2,11 @@
 
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 
 from tailrace.client.cluster.cluster import Cluster
 from tailrace.client.cluster.metadata import TopicPartition
+from tailrace.client.errors import TopicNotFound
 from tailrace.client.options import Address
 from tailrace.client.share.acknowledgements import SharePartition
 
@@ -50,7 +52,10 @@ class Placement:
         is_complete = True
         for partition in assignment:
             at = self.name(partition)
-            leader = None if at is None else self._cluster.leader(at, retry)
+            leader = None
+            if at is not None:
+                with suppress(TopicNotFound):  # it was deleted, and the assignment will tell
+                    leader = self._cluster.leader(at, retry)
             if leader is None:
                 is_complete = False
             else:
