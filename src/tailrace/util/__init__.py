@@ -1,10 +1,13 @@
 """Small general helpers. The bottom layer: every package may import them.
 
-times      parses points in time as users write them (`-2h`, `yesterday 10:00`, ISO 8601)
-shutdown   SIGINT and SIGTERM as an event
-sizes      bytes as people read them
-children   command line and environment of child processes that run our own modules
-logging    log lines, for people and for machines
-histogram  counts of durations, for Prometheus
-lazy       a table whose values are imported on first use
+addresses     HOST:PORT as users write it
+broker_child  a child process of the broker: what it learns on stdin, and what it writes to stdout
+times         parses points in time as users write them (`-2h`, `yesterday 10:00`, ISO 8601)
+shutdown      SIGINT and SIGTERM as an event
+sizes         bytes as people read them
+children      command line and environment of child processes that run our own modules
+logging       log lines, for people and for machines
+histogram     counts of durations, for Prometheus
+lazy          a table whose values are imported on first use
+tokens        a bearer token in a file
 """

@@ -1,0 +1,103 @@
+"""One HTTP connection with limits: uvicorn's, which has none for heads, slow clients and pipelined requests.
+
+    head        HEAD_BYTES_MAX, within HEAD_S of its first byte, or of the connection
+    body        `message_bytes` as it arrives, with chunk sizes and trailers; the app has limits of its own (`bodies`)
+    responses   a client that does not read one for WRITE_S is disconnected
+    idle        KEEP_ALIVE_S between two requests
+
+A connection beyond `connections` is closed at once.
+"""
+
+from asyncio import TimerHandle, Transport
+from typing import Any, NamedTuple
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+HEAD_BYTES_MAX = 64 << 10
+HEAD_S = 10.0
+WRITE_S = 30.0
+KEEP_ALIVE_S = 60
+PIPELINED_MAX = 16
+
+
+class Limits(NamedTuple):
+    connections: int
+    message_bytes: int
+
+
+class TooMuch(Exception):
+    """The request exceeds a limit; uvicorn answers it with 400, and closes the connection."""
+
+
+class BoundedConnection(HttpToolsProtocol):
+    limits = Limits(connections=1000, message_bytes=1 << 20)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._taken = 0  # bytes of the head or of the body that is arriving
+        self._in_head = True
+        self._patience: TimerHandle | None = None  # for the head
+        self._writing: TimerHandle | None = None
+
+    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > self.limits.connections:
+            transport.abort()
+            return
+        self._be_patient()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._head_has_come()
+        self._stop_writing_timer()
+        super().connection_lost(exc)
+        self._unset_keepalive_if_required()
+
+    def data_received(self, data: bytes) -> None:
+        self._taken += len(data)
+        if self._in_head and self._patience is None:
+            self._be_patient()
+        super().data_received(data)
+        if self._taken > (HEAD_BYTES_MAX if self._in_head else self.limits.message_bytes):
+            self.transport.abort()
+
+    def on_headers_complete(self) -> None:
+        if len(self.pipeline) >= PIPELINED_MAX:
+            raise TooMuch("too many requests before the first response")
+        self._in_head, self._taken = False, 0
+        self._head_has_come()
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._in_head, self._taken = True, 0
+        super().on_message_complete()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._writing is None:
+            self._writing = self.loop.call_later(WRITE_S, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stop_writing_timer()
+
+    def timeout_keep_alive_handler(self) -> None:
+        super().timeout_keep_alive_handler()
+        if self.transport.get_write_buffer_size() and self._writing is None:  # the client does not read its end
+            self._writing = self.loop.call_later(WRITE_S, self.transport.abort)
+
+    def _be_patient(self) -> None:
+        self._patience = self.loop.call_later(HEAD_S, self.transport.abort)
+
+    def _head_has_come(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+    def _stop_writing_timer(self) -> None:
+        if self._writing is not None:
+            self._writing.cancel()
+            self._writing = None
+
+
+def connection_class(limits: Limits) -> type[BoundedConnection]:
+    return type("LimitedConnection", (BoundedConnection,), {"limits": limits})
