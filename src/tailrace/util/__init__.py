@@ -3,6 +3,7 @@
 addresses     HOST:PORT as users write it
 broker_child  a child process of the broker: what it learns on stdin, and what it writes to stdout
 times         parses points in time as users write them (`-2h`, `yesterday 10:00`, ISO 8601)
+http_hosts    which `Host` an HTTP request may name
 shutdown      SIGINT and SIGTERM as an event
 sizes         bytes as people read them
 children      command line and environment of child processes that run our own modules
