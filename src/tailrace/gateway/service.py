@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from starlette.applications import Starlette
-
 from tailrace.client.options import Isolation
 from tailrace.gateway.health import Health
+from tailrace.gateway.http.app import app_of
 from tailrace.gateway.http.connection import HEAD_BYTES_MAX, Limits
 from tailrace.gateway.http.server import HttpServer
 from tailrace.gateway.kafka.connection import connect
 from tailrace.gateway.metrics import Metrics
 from tailrace.gateway.settings import Settings
+from tailrace.util.http_hosts import AllowedHosts
 
 SHOW_S = 5.0
 FURTHER_CONNECTIONS = 1000  # beside those whose requests wait for messages
@@ -36,7 +36,13 @@ class Gateway:
         self.metrics = Metrics()
         self._cluster = connect(properties, Isolation.READ_COMMITTED)
         self._health = Health(self._cluster, self.metrics)
-        self.app = Starlette(routes=self._health.routes())
+        self.app = app_of(
+            self._health.routes(),
+            self.metrics,
+            AllowedHosts(access.host, settings.hosts),
+            access.token,
+            access_log=settings.access_log,
+        )
         connections = settings.waiting_max + FURTHER_CONNECTIONS
         allow_descriptors(connections + DESCRIPTORS)
         self._server = HttpServer(

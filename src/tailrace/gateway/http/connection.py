@@ -1,7 +1,8 @@
 """One HTTP connection with limits: uvicorn's, which has none for heads, slow clients and pipelined requests.
 
     head        HEAD_BYTES_MAX, within HEAD_S of its first byte, or of the connection
-    body        `message_bytes` as it arrives, with chunk sizes and trailers; the app has limits of its own (`bodies`)
+    body        `message_bytes` as it arrives, with chunk sizes and trailers, within MESSAGE_S, also where the app has
+                answered before; the app has limits of its own (`bodies`)
     responses   a client that does not read one for WRITE_S is disconnected
     idle        KEEP_ALIVE_S between two requests
 
@@ -15,6 +16,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HEAD_BYTES_MAX = 64 << 10
 HEAD_S = 10.0
+MESSAGE_S = 40.0
 WRITE_S = 30.0
 KEEP_ALIVE_S = 60
 PIPELINED_MAX = 16
@@ -36,7 +38,7 @@ class BoundedConnection(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self._taken = 0  # bytes of the head or of the body that is arriving
         self._in_head = True
-        self._patience: TimerHandle | None = None  # for the head
+        self._patience: TimerHandle | None = None  # for the head, or the body
         self._writing: TimerHandle | None = None
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
@@ -44,10 +46,10 @@ class BoundedConnection(HttpToolsProtocol):
         if len(self.connections) > self.limits.connections:
             transport.abort()
             return
-        self._be_patient()
+        self._be_patient(HEAD_S)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._head_has_come()
+        self._end_patience()
         self._stop_writing_timer()
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
@@ -55,7 +57,7 @@ class BoundedConnection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         self._taken += len(data)
         if self._in_head and self._patience is None:
-            self._be_patient()
+            self._be_patient(HEAD_S)
         super().data_received(data)
         if self._taken > (HEAD_BYTES_MAX if self._in_head else self.limits.message_bytes):
             self.transport.abort()
@@ -64,11 +66,12 @@ class BoundedConnection(HttpToolsProtocol):
         if len(self.pipeline) >= PIPELINED_MAX:
             raise TooMuch("too many requests before the first response")
         self._in_head, self._taken = False, 0
-        self._head_has_come()
+        self._be_patient(MESSAGE_S)
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         self._in_head, self._taken = True, 0
+        self._end_patience()
         super().on_message_complete()
 
     def pause_writing(self) -> None:
@@ -85,10 +88,11 @@ class BoundedConnection(HttpToolsProtocol):
         if self.transport.get_write_buffer_size() and self._writing is None:  # the client does not read its end
             self._writing = self.loop.call_later(WRITE_S, self.transport.abort)
 
-    def _be_patient(self) -> None:
-        self._patience = self.loop.call_later(HEAD_S, self.transport.abort)
+    def _be_patient(self, seconds: float) -> None:
+        self._end_patience()
+        self._patience = self.loop.call_later(seconds, self.transport.abort)
 
-    def _head_has_come(self) -> None:
+    def _end_patience(self) -> None:
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None
