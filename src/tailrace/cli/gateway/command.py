@@ -33,7 +33,7 @@ def gateway(
     \b
     tailrace gateway -b kafka:9092
     tailrace gateway -b kafka:9092 --listen 0.0.0.0:9080 --token-file token
-    tailrace gateway -b kafka:9093 -X security.protocol=SSL -X ssl.ca.location=ca.pem
+    tailrace gateway -b kafka:9093 -X security.protocol=SSL
 
     A broker of tailrace runs one by itself, unless it is started with --http off.
     """
